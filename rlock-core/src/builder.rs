@@ -1,0 +1,247 @@
+//! How a client is set up.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::runtime::Handle;
+
+use crate::{
+    acquire::Wait,
+    client::LockClient,
+    core::{Core, Options, Reentry},
+    driver::Driver,
+    error::LockError,
+    limits,
+    store::{Store, memory::MemoryStore},
+    watchdog::Watchdog,
+};
+
+/// Sets up a [`LockClient`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use rlock_core::LockClient;
+///
+/// # fn main() -> Result<(), rlock_core::LockError> {
+/// let client = LockClient::builder()
+///     .default_lease(Duration::from_secs(10))
+///     .default_wait(Duration::from_secs(2))
+///     .in_memory()?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct LockClientBuilder {
+    prefix: String,
+    options: Options,
+    connect_timeout: Duration,
+    runtime: Option<Handle>,
+}
+
+impl Default for LockClientBuilder {
+    fn default() -> Self {
+        Self {
+            prefix: "lock:".to_owned(),
+            options: Options {
+                lease: Duration::from_secs(30),
+                wait: Wait::For(Duration::from_secs(10)),
+                watchdog: true,
+                reentry: Reentry::default(),
+                response_timeout: Duration::from_secs(2),
+            },
+            connect_timeout: Duration::from_secs(5),
+            runtime: None,
+        }
+    }
+}
+
+impl LockClientBuilder {
+    /// What the names of all keys on the server begin with; `lock:` unless set. Clients exclude
+    /// each other only under the same prefix. Braces are not allowed: they would move every lock
+    /// to one Redis Cluster slot.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long the server keeps a lock without renewal, where a lock does not say; 30 seconds
+    /// unless set. From 10 milliseconds to 24 hours.
+    pub fn default_lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
+        self
+    }
+
+    /// How long an acquire waits for its turn, where a lock does not say; 10 seconds unless set.
+    /// Zero asks once and does not wait.
+    pub fn default_wait(mut self, wait: Duration) -> Self {
+        self.options.wait = Wait::For(wait);
+        self
+    }
+
+    /// Whether held leases are renewed, where a lock does not say; they are unless set.
+    pub fn watchdog(mut self, renew: bool) -> Self {
+        self.options.watchdog = renew;
+        self
+    }
+
+    /// Whether nested entries are counted at the store; they are unless set.
+    pub fn reentry(mut self, reentry: Reentry) -> Self {
+        self.options.reentry = reentry;
+        self
+    }
+
+    /// How long connecting may take, from the look-up of the name to the end of the handshake; 5
+    /// seconds unless set.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long one request may go unanswered before its connection is given up and it is sent
+    /// again; 2 seconds unless set.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.options.response_timeout = timeout;
+        self
+    }
+
+    /// Runs the background on this runtime instead of a thread of the client's own.
+    ///
+    /// That saves a thread and gives up what it is for: while the runtime is blocked, or after it
+    /// was shut down, nothing is renewed or released.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Connects to the store that the URL names.
+    ///
+    /// | URL | store |
+    /// | --- | --- |
+    /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server |
+    /// | `rediss://…` | the same over TLS (feature `tls`) |
+    /// | `unix:///path/to/socket[?db=0&user=…&pass=…]` | the same over a Unix socket |
+    /// | `memory:` | a new embedded store |
+    /// | `memory:name` | the embedded store of that name, shared by this process's clients |
+    ///
+    /// `?protocol=resp2` keeps a server that speaks RESP3 on RESP2.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for a URL or an option that makes no sense,
+    /// [`LockError::Unavailable`] if no server answers within the connect timeout,
+    /// [`LockError::Store`] if it refuses.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn connect() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::builder()
+    ///     .prefix("billing:lock:")
+    ///     .connect("redis://127.0.0.1:6379/")
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self, url: &str) -> Result<LockClient, LockError> {
+        self.check()?;
+        match url.split_once(':') {
+            Some(("memory", "")) => self.build(Arc::new(MemoryStore::default())),
+            Some(("memory", name)) => self.build(MemoryStore::named(name)),
+            #[cfg(feature = "redis")]
+            Some(("redis" | "rediss" | "unix" | "redis+unix" | "valkey" | "valkeys", _)) => {
+                self.connect_redis(url).await
+            }
+            scheme => Err(LockError::InvalidOption {
+                option: "url",
+                value: format!("`{}:…`", scheme.map_or("", |(scheme, _)| scheme)),
+                reason: format!("expected one of {KNOWN_URLS}"),
+            }),
+        }
+    }
+
+    /// Makes a client of a new embedded store: no server, the same semantics.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for an option out of bounds, [`LockError::Unavailable`] if the
+    /// system grants no thread.
+    pub fn in_memory(self) -> Result<LockClient, LockError> {
+        self.check()?;
+        self.build(Arc::new(MemoryStore::default()))
+    }
+
+    fn check(&self) -> Result<(), LockError> {
+        limits::lease("default_lease", self.options.lease)?;
+        limits::wait("default_wait", self.options.wait)?;
+        limits::timeout("connect_timeout", self.connect_timeout)?;
+        limits::timeout("response_timeout", self.options.response_timeout)?;
+        limits::prefix(&self.prefix)
+    }
+
+    fn driver(&self) -> Result<Driver, LockError> {
+        match &self.runtime {
+            Some(runtime) => Ok(Driver::on(runtime.clone())),
+            None => Driver::start().map_err(|error| LockError::Unavailable {
+                action: "start the lock client's thread".to_owned(),
+                waited: Duration::ZERO,
+                source: Arc::new(error),
+            }),
+        }
+    }
+
+    fn build(self, store: Arc<dyn Store>) -> Result<LockClient, LockError> {
+        let driver = self.driver()?;
+        Ok(self.assemble(store, Arc::default(), driver))
+    }
+
+    fn assemble(self, store: Arc<dyn Store>, watchdog: Arc<Watchdog>, driver: Driver) -> LockClient {
+        let core = Arc::new(Core::new(self.options, store, watchdog, driver.runtime.clone()));
+        let stop = driver.drive(Arc::clone(&core));
+        LockClient::new(core, stop)
+    }
+
+    #[cfg(feature = "redis")]
+    async fn connect_redis(self, url: &str) -> Result<LockClient, LockError> {
+        use crate::store::{
+            Listener,
+            redis::{RedisOptions, RedisStore},
+        };
+
+        let watchdog = Arc::new(Watchdog::default());
+        let listener: Listener = {
+            let watchdog = Arc::clone(&watchdog);
+            Arc::new(move |news| watchdog.hear(&news))
+        };
+        let options = RedisOptions {
+            prefix: self.prefix.clone(),
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.options.response_timeout,
+        };
+        let driver = self.driver()?;
+        let store = RedisStore::connect(url, options, listener, &driver.runtime).await?;
+        Ok(self.assemble(store, watchdog, driver))
+    }
+}
+
+#[cfg(feature = "redis")]
+const KNOWN_URLS: &str = "`redis://`, `rediss://`, `unix://`, `memory:`";
+#[cfg(not(feature = "redis"))]
+const KNOWN_URLS: &str = "`memory:` (the feature `redis` of rlock-core adds servers)";
+
+impl fmt::Debug for LockClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClientBuilder")
+            .field("prefix", &self.prefix)
+            .field("options", &self.options)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! What all handles of one client share, and what its background works on.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, SetOnce},
+};
+use uuid::Uuid;
+
+use crate::{
+    acquire::Wait, hold::Hold, owner::OwnerId, queue::Queues, release::ReleaseQueue, store::Store,
+    watchdog::Watchdog,
+};
+
+/// Whether nested entries are counted at the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Reentry {
+    /// Every nested entry shows in the store's count, at the price of a round trip each.
+    #[default]
+    Counted,
+    /// Nested entries are counted in this process alone and cost no round trip; the store shows 1.
+    Local,
+}
+
+/// What a client does where a lock does not say otherwise.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) lease: Duration,
+    pub(crate) wait: Wait,
+    pub(crate) watchdog: bool,
+    pub(crate) reentry: Reentry,
+    pub(crate) response_timeout: Duration,
+}
+
+pub(crate) struct Core {
+    pub(crate) id: Uuid,
+    pub(crate) options: Options,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) queues: Queues,
+    pub(crate) releases: ReleaseQueue,
+    runtime: Handle,
+    sequence: AtomicU64,
+    closed: SetOnce<()>,
+    /// Told of every entry that leaves once the client is closed.
+    left: Notify,
+}
+
+impl Core {
+    pub(crate) fn new(
+        options: Options,
+        store: Arc<dyn Store>,
+        watchdog: Arc<Watchdog>,
+        runtime: Handle,
+    ) -> Self {
+        Self {
+            id: Uuid::new_v4(),
+            options,
+            store,
+            watchdog,
+            queues: Queues::default(),
+            releases: ReleaseQueue::default(),
+            runtime,
+            sequence: AtomicU64::new(1),
+            closed: SetOnce::new(),
+            left: Notify::new(),
+        }
+    }
+
+    pub(crate) fn fresh_owner(&self) -> OwnerId {
+        OwnerId::new(self.id, self.sequence.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether the store is told of nested entries.
+    pub(crate) fn counts_entries(&self) -> bool {
+        self.options.reentry == Reentry::Counted
+    }
+
+    /// From here on nothing is acquired.
+    pub(crate) fn close(&self) {
+        let _ = self.closed.set(());
+    }
+
+    /// An entry left its hold.
+    pub(crate) fn entry_left(&self) {
+        if self.closed.get().is_some() {
+            self.left.notify_waiters();
+        }
+    }
+
+    /// Resolves when no body runs inside any of these holds.
+    pub(crate) async fn bodies_gone(&self, holds: &[Arc<Hold>]) {
+        loop {
+            let mut left = pin!(self.left.notified());
+            left.as_mut().enable();
+            if !holds.iter().any(|hold| hold.has_body()) {
+                return;
+            }
+            left.await;
+        }
+    }
+
+    pub(crate) async fn closed(&self) {
+        self.closed.wait().await;
+    }
+
+    /// Runs a future of ours, whose timers are the client's own, on whatever executor polls it.
+    pub(crate) async fn in_runtime<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            let _entered = self.runtime.enter();
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+}

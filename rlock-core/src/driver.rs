@@ -1,0 +1,125 @@
+//! The client's own background: a thread with a runtime for its connection, its watchdog and its
+//! release queue, so that nothing the service does to its own runtime touches a held lock.
+
+use std::{future::Future, io, sync::Arc, thread, time::Duration};
+
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::{SetOnce, oneshot},
+    time::timeout,
+};
+
+use crate::{core::Core, release, watchdog};
+
+/// How long a client whose last handle is gone goes on giving back what was dropped.
+const DRAIN: Duration = Duration::from_secs(5);
+/// A pause before a background task that panicked starts again.
+const RESTART: Duration = Duration::from_millis(100);
+
+/// Where a client's background runs. Dropping it, and with it `keep`, ends the thread if it is ours.
+pub(crate) struct Driver {
+    pub(crate) runtime: Handle,
+    /// The thread lives until this is dropped; `None` on a runtime of the user's.
+    keep: Option<oneshot::Sender<()>>,
+}
+
+impl Driver {
+    /// Starts a named thread with a runtime of its own.
+    pub(crate) fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (keep, dropped) = oneshot::channel::<()>();
+        thread::Builder::new().name("rlock".to_owned()).spawn(move || {
+            // Ends when `keep` is dropped.
+            let _ = runtime.block_on(dropped);
+        })?;
+        Ok(Self { runtime: handle, keep: Some(keep) })
+    }
+
+    /// Runs the background on a runtime of the user's.
+    pub(crate) fn on(runtime: Handle) -> Self {
+        Self { runtime, keep: None }
+    }
+
+    /// Begins the background work of a client.
+    pub(crate) fn drive(self, core: Arc<Core>) -> Stop {
+        let stop = Arc::new(Signals::default());
+        let signals = Arc::clone(&stop);
+        self.runtime.spawn(async move {
+            background(core, &signals.stop).await;
+            let _ = signals.stopped.set(());
+            drop(self.keep);
+        });
+        Stop(stop)
+    }
+}
+
+#[derive(Default)]
+struct Signals {
+    stop: SetOnce<()>,
+    stopped: SetOnce<()>,
+}
+
+/// Ends the background when dropped, after what was dropped has been given back.
+pub(crate) struct Stop(Arc<Signals>);
+
+impl Stop {
+    /// Ends the background, and waits for the end.
+    pub(crate) async fn stop(&self) {
+        let _ = self.0.stop.set(());
+        self.0.stopped.wait().await;
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        let _ = self.0.stop.set(());
+    }
+}
+
+async fn background(core: Arc<Core>, stop: &SetOnce<()>) {
+    let tasks = async {
+        tokio::join!(
+            supervised("watchdog", || watchdog::run(Arc::clone(&core))),
+            supervised("release queue", || release::run(Arc::clone(&core))),
+            supervised("store", || Arc::clone(&core.store).background()),
+        );
+    };
+    let end = async {
+        stop.wait().await;
+        if timeout(DRAIN, core.releases.idle()).await.is_err() {
+            tracing::warn!("locks that could not be given back in time are left to their lease");
+        }
+    };
+    tokio::select! {
+        () = tasks => {}
+        () = end => {}
+    }
+}
+
+/// Runs a background task, and runs it again should it ever panic: holds must not go unrenewed
+/// because of a bug that one of them provoked.
+async fn supervised<F>(name: &str, start: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    loop {
+        let mut task = Owned(tokio::spawn(start()));
+        match (&mut task.0).await {
+            Err(error) if error.is_panic() => {
+                tracing::error!(task = name, %error, "background task panicked, it starts again");
+                tokio::time::sleep(RESTART).await;
+            }
+            _ => return,
+        }
+    }
+}
+
+/// A spawned task that ends with its owner.
+struct Owned(tokio::task::JoinHandle<()>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,154 @@
+//! What is locked: the rendered key, its bounds, and the escaping that keeps keys apart.
+
+use std::{
+    fmt::{self, Display, Write},
+    sync::Arc,
+};
+
+use crate::error::LockError;
+
+/// The longest key that is accepted, in bytes.
+pub(crate) const MAX_KEY_BYTES: usize = 1024;
+
+/// A key that passed the checks. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key(Arc<str>);
+
+impl Key {
+    pub(crate) fn parse(key: &str) -> Result<Self, LockError> {
+        let invalid = |reason: &str| {
+            Err(LockError::InvalidKey { key: shortened(key), reason: reason.to_owned() })
+        };
+        if key.is_empty() {
+            return invalid("it is empty; name what is to be locked, for example `order:42`");
+        }
+        if key.len() > MAX_KEY_BYTES {
+            return invalid(&format!(
+                "it is {} bytes long and {MAX_KEY_BYTES} are allowed; lock a digest of the long part",
+                key.len()
+            ));
+        }
+        if let Err(reason) = hash_tag(key) {
+            return invalid(reason);
+        }
+        Ok(Self(key.into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the key brings its own Redis Cluster hash tag, as in `{tenant}:order`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn has_hash_tag(&self) -> bool {
+        self.0.contains('{')
+    }
+}
+
+impl Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Braces mark the part of a key that chooses its Redis Cluster slot, so they must make sense.
+fn hash_tag(key: &str) -> Result<(), &'static str> {
+    let braces: Vec<(usize, char)> =
+        key.char_indices().filter(|(_, c)| matches!(c, '{' | '}')).collect();
+    match braces.as_slice() {
+        [] => Ok(()),
+        [(open, '{'), (close, '}')] if close - open > 1 => Ok(()),
+        [(_, '{'), (_, '}')] => {
+            Err("its hash tag `{}` is empty; put the part that chooses the slot between the braces")
+        }
+        _ => Err("braces mark one Redis Cluster hash tag, as in `{tenant}:order`; \
+             pass values through `rlock_core::escape`"),
+    }
+}
+
+fn shortened(key: &str) -> String {
+    const SHOWN: usize = 80;
+    match key.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &key[..end]),
+        None => key.to_owned(),
+    }
+}
+
+/// Renders a value for use inside a key, exactly as a placeholder of the attribute does.
+///
+/// `%`, `:`, `{`, `}` and control characters are percent-encoded, so that a value can neither run
+/// into its neighbours nor name another's lock nor move the key to another Redis Cluster slot.
+/// Use it wherever a key is put together by hand.
+///
+/// # Examples
+///
+/// ```
+/// use rlock_core::escape;
+///
+/// assert_eq!(format!("order:{}", escape(42)), "order:42");
+/// assert_eq!(format!("user:{}:{}", escape("a:b"), escape("{x}")), "user:a%3Ab:%7Bx%7D");
+/// ```
+pub fn escape(value: impl Display) -> impl Display {
+    Escaped(value)
+}
+
+struct Escaped<T>(T);
+
+impl<T: Display> Display for Escaped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaper(f), "{}", self.0)
+    }
+}
+
+struct Escaper<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl Write for Escaper<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut plain_from = 0;
+        for (at, c) in text.char_indices() {
+            if matches!(c, '%' | ':' | '{' | '}') || c.is_control() {
+                self.0.write_str(&text[plain_from..at])?;
+                plain_from = at + c.len_utf8();
+                for byte in text[at..plain_from].bytes() {
+                    write!(self.0, "%{byte:02X}")?;
+                }
+            }
+        }
+        self.0.write_str(&text[plain_from..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(key: &str) -> String {
+        Key::parse(key).expect_err(key).to_string()
+    }
+
+    #[test]
+    fn keys_out_of_bounds_are_refused_with_the_way_out() {
+        assert!(reason("").contains("it is empty"));
+        let long = reason(&"x".repeat(MAX_KEY_BYTES + 1));
+        assert!(long.contains("1025 bytes long") && long.len() < 300, "{long}");
+        assert!(reason("a{}b").contains("hash tag `{}` is empty"));
+        for key in ["{", "a}b", "}{", "{a}{b}", "{{a}}", "{a}}"] {
+            assert!(reason(key).contains("braces mark one"), "{key}");
+        }
+    }
+
+    #[test]
+    fn ordinary_keys_and_hash_tags_pass() {
+        for key in ["order:42", "{acme}:order:1", "späti:1", " ", &"x".repeat(MAX_KEY_BYTES)] {
+            assert_eq!(Key::parse(key).expect(key).as_str(), key);
+        }
+    }
+
+    #[test]
+    fn values_cannot_run_into_their_neighbours() {
+        let key = |a: &str, b: &str| format!("t:{}:{}", escape(a), escape(b));
+        assert_ne!(key("1:2", "3"), key("1", "2:3"));
+        assert_ne!(key("%3A", ""), key(":", ""));
+        assert_eq!(escape("\n\u{85}ü").to_string(), "%0A%C2%85ü");
+    }
+}

@@ -1,0 +1,257 @@
+//! A handle to one lock, with its options.
+
+use std::{future::Future, time::Duration};
+
+use crate::{
+    acquire::{self, Refused, Request, Wait},
+    blocking::block_on,
+    client::LockClient,
+    error::LockError,
+    guard::LockGuard,
+    key::Key,
+    limits,
+    run::{self, OnLost},
+};
+
+/// A lock that can be taken, with the options to take it by. Made by [`LockClient::lock`]; holds
+/// nothing itself, and can be used any number of times.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use rlock_core::LockClient;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), rlock_core::LockError> {
+/// let client = LockClient::in_memory();
+/// let lock = client.lock("report:daily").lease(Duration::from_secs(5)).wait(Duration::ZERO);
+/// match lock.try_acquire().await? {
+///     Some(guard) => guard.release().await?,
+///     None => println!("another process is at it"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    client: LockClient,
+    key: String,
+    lease: Duration,
+    wait: Wait,
+    watchdog: bool,
+    max_hold: Option<Duration>,
+    at_least: Option<Duration>,
+}
+
+impl Lock {
+    pub(crate) fn new(client: LockClient, key: String) -> Self {
+        let options = &client.core().options;
+        Self {
+            key,
+            lease: options.lease,
+            wait: options.wait,
+            watchdog: options.watchdog,
+            max_hold: None,
+            at_least: None,
+            client,
+        }
+    }
+
+    /// The key, as it was given.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// How long the server keeps the lock without renewal: after a crash, how long the others wait.
+    /// From 10 milliseconds to 24 hours. A nested acquire never shortens the lease of the outer one.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How long an acquire may take, everything included. Zero asks once and does not wait.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Wait::For(wait);
+        self
+    }
+
+    /// Lets an acquire wait without a bound.
+    pub fn wait_forever(mut self) -> Self {
+        self.wait = Wait::Forever;
+        self
+    }
+
+    /// Whether the lease is renewed while the lock is held. Without renewal the hold is lost when
+    /// its lease runs out.
+    pub fn watchdog(mut self, renew: bool) -> Self {
+        self.watchdog = renew;
+        self
+    }
+
+    /// How long the lock may be held at the most; then the hold counts as lost and renewal stops.
+    /// Keeps work that hangs from holding its lock for ever.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// How long the lock stays taken at the least, even when it is released before: so that a quick
+    /// scheduled job does not run twice on machines whose clocks differ. At most 24 hours. Nobody
+    /// waits for it; the lock ends by its lease then.
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.at_least = Some(at_least);
+        self
+    }
+
+    fn request(&self, wait: Wait) -> Result<Request, LockError> {
+        limits::lease("lease", self.lease)?;
+        limits::wait("wait", wait)?;
+        limits::max_hold(self.max_hold)?;
+        limits::at_least(self.at_least)?;
+        Ok(Request {
+            key: Key::parse(&self.key)?,
+            lease: self.lease,
+            wait,
+            watchdog: self.watchdog,
+            max_hold: self.max_hold,
+            at_least: self.at_least,
+        })
+    }
+
+    /// Takes the lock, waiting for it if need be. Inside a body that holds the same key, enters it
+    /// once more.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Timeout`] if it stayed taken for the whole wait, [`LockError::Unavailable`] or
+    /// [`LockError::Store`] if the store did not grant it, [`LockError::Lost`] if it was to be
+    /// entered once more and is lost, [`LockError::InvalidKey`] and [`LockError::InvalidOption`]
+    /// before anything is sent, [`LockError::Closed`] after shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the place in the line. A lock that was granted meanwhile is given
+    /// back in the background.
+    pub async fn acquire(&self) -> Result<LockGuard, LockError> {
+        let request = self.request(self.wait)?;
+        acquire::acquire(&self.client, &request).await.map_err(|refused| match refused {
+            Refused::Taken { waited, remaining } => {
+                LockError::Timeout { key: self.key.clone(), waited, remaining }
+            }
+            Refused::Failed(error) => error,
+        })
+    }
+
+    /// Takes the lock if nobody has it; `None` if somebody has, or waits for it in this process.
+    /// Never waits for a holder, whatever [`wait`](Self::wait) says; a request that is not answered
+    /// ends with the client's response time-out.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but for `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        let request = self.request(Wait::Never)?;
+        match acquire::acquire(&self.client, &request).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Refused::Taken { .. }) => Ok(None),
+            Err(Refused::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Takes the lock, runs the future inside it, and gives the lock back. This is what the
+    /// attribute calls.
+    ///
+    /// Acquires of the same key inside the future re-enter. If the lock is lost, the future is
+    /// dropped at its next await. Its values are dropped before the lock is given back, and the
+    /// lock is given back before this returns, or before a panic goes on unwinding.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); the future was not started then. [`LockError::Lost`] if the
+    /// lock was lost: the future may have done a part of its work, or all of it, beside another
+    /// holder.
+    ///
+    /// # Panics
+    ///
+    /// As the future does, after the lock was given back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this drops the future, then gives the lock back in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// let nested = lock.run(async { lock.run(async { "inside twice" }).await });
+    /// assert_eq!(nested.await??, "inside twice");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
+        let guard = self.acquire().await?;
+        run::run(vec![guard], OnLost::Cancel, future).await
+    }
+
+    /// [`acquire`](Self::acquire) for synchronous code: blocks the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
+    pub fn acquire_blocking(&self) -> Result<LockGuard, LockError> {
+        block_on(self.client.core(), || self.action(), self.acquire())?
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for synchronous code.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] inside an async task.
+    pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>, LockError> {
+        block_on(self.client.core(), || self.action(), self.try_acquire())?
+    }
+
+    /// [`run`](Self::run) for synchronous code. Nested calls on the same thread re-enter. A closure
+    /// cannot be stopped from outside: ask [`current`](crate::current) in long ones.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run), and [`LockError::WouldBlock`] inside an async task.
+    ///
+    /// # Panics
+    ///
+    /// As the closure does, after the lock was given back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let sum = client.lock("ledger").run_blocking(|| 1 + 1)?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
+        let guard = self.acquire_blocking()?;
+        let release = |guard: LockGuard| {
+            let action = || format!("release lock `{}`", self.key);
+            block_on(self.client.core(), action, guard.release())?
+        };
+        run::run_blocking(guard, release, body)
+    }
+
+    fn action(&self) -> String {
+        format!("acquire lock `{}`", self.key)
+    }
+}

@@ -1,0 +1,28 @@
+//! Who holds a lock.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+/// The identity of one outermost hold: `<client uuid>:<sequence>`. Never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerId {
+    client: Uuid,
+    sequence: u64,
+}
+
+impl OwnerId {
+    pub(crate) fn new(client: Uuid, sequence: u64) -> Self {
+        Self { client, sequence }
+    }
+
+    pub(crate) fn client(&self) -> Uuid {
+        self.client
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client, self.sequence)
+    }
+}

@@ -1,0 +1,211 @@
+//! What the attribute expands to. Not part of the public interface.
+
+#![allow(missing_docs)]
+
+use std::{borrow::Borrow, fmt::Display, future::Future, pin::Pin, time::Duration};
+
+use crate::{
+    acquire::Wait,
+    client::LockClient,
+    error::LockError,
+    guard::LockGuard,
+    key::escape,
+    lease::Time,
+    lock::Lock,
+    run::{self, OnLost},
+    scope,
+};
+
+/// What an annotation asks for, its keys rendered.
+#[derive(Debug)]
+#[must_use]
+pub struct Plan {
+    keys: Vec<String>,
+    client: Option<LockClient>,
+    lease: Option<Duration>,
+    wait: Option<Wait>,
+    watchdog: Option<bool>,
+    max_hold: Option<Duration>,
+    at_least: Option<Duration>,
+    on_lost: OnLost,
+}
+
+impl Plan {
+    pub fn new(key: String) -> Self {
+        Self {
+            keys: vec![key],
+            client: None,
+            lease: None,
+            wait: None,
+            watchdog: None,
+            max_hold: None,
+            at_least: None,
+            on_lost: OnLost::default(),
+        }
+    }
+
+    /// Takes a further key together with the others.
+    pub fn and(mut self, key: String) -> Self {
+        self.keys.push(key);
+        self
+    }
+
+    pub fn client<C: Borrow<LockClient> + ?Sized>(mut self, client: &C) -> Self {
+        self.client = Some(client.borrow().clone());
+        self
+    }
+
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(Wait::For(wait));
+        self
+    }
+
+    pub fn wait_forever(mut self) -> Self {
+        self.wait = Some(Wait::Forever);
+        self
+    }
+
+    pub fn watchdog(mut self, renew: bool) -> Self {
+        self.watchdog = Some(renew);
+        self
+    }
+
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.at_least = Some(at_least);
+        self
+    }
+
+    pub fn continue_when_lost(mut self) -> Self {
+        self.on_lost = OnLost::Continue;
+        self
+    }
+
+    /// Takes all keys or none, in one order everywhere, so that two calls never wait for each other.
+    async fn acquire(&self) -> Result<Vec<LockGuard>, LockError> {
+        let client = self.client.clone().or_else(scope::client).or_else(LockClient::installed);
+        let client = client.ok_or_else(|| LockError::NoClient { key: self.keys.join(", ") })?;
+        let mut keys: Vec<&String> = self.keys.iter().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let started = Time::now();
+        let mut guards = Vec::with_capacity(keys.len());
+        for key in keys {
+            let lock = self.lock(&client, key, Time::now().since(started));
+            match lock.acquire().await {
+                Ok(guard) => guards.push(guard),
+                Err(error) => {
+                    give_back(guards).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(guards)
+    }
+
+    fn lock(&self, client: &LockClient, key: &str, waited: Duration) -> Lock {
+        let mut lock = client.lock(key);
+        if let Some(lease) = self.lease {
+            lock = lock.lease(lease);
+        }
+        match self.wait.unwrap_or(client.core().options.wait) {
+            Wait::For(wait) => lock = lock.wait(wait.saturating_sub(waited)),
+            Wait::Forever => lock = lock.wait_forever(),
+            Wait::Never => {}
+        }
+        if let Some(renew) = self.watchdog {
+            lock = lock.watchdog(renew);
+        }
+        if let Some(max_hold) = self.max_hold {
+            lock = lock.max_hold(max_hold);
+        }
+        if let Some(at_least) = self.at_least {
+            lock = lock.at_least(at_least);
+        }
+        lock
+    }
+}
+
+async fn give_back(guards: Vec<LockGuard>) {
+    for guard in guards.into_iter().rev() {
+        if let Err(error) = guard.release().await {
+            tracing::warn!(%error, "could not give back a lock whose companion was not granted");
+        }
+    }
+}
+
+/// A piece of a key template.
+#[expect(missing_debug_implementations, reason = "a value need not be printable by Debug")]
+pub enum Part<'a> {
+    Text(&'a str),
+    Value(&'a dyn Display),
+}
+
+/// Renders a key: text verbatim, values escaped.
+#[must_use]
+pub fn key(parts: &[Part<'_>]) -> String {
+    use std::fmt::Write;
+
+    let mut key = String::with_capacity(32);
+    for part in parts {
+        match part {
+            Part::Text(text) => key.push_str(text),
+            Part::Value(value) => {
+                // A `String` takes everything; only a broken `Display` answers an error, and then
+                // what it wrote so far is the value.
+                let _ = write!(key, "{}", escape(value));
+            }
+        }
+    }
+    key
+}
+
+/// What an annotated function may return: a place for the error of the lock.
+#[diagnostic::on_unimplemented(
+    message = "a function with `#[distributed_lock]` returns a `Result` whose error can hold a `LockError`",
+    label = "this cannot hold a `LockError`",
+    note = "return `Result<_, E>` where `E: From<rlock_core::LockError>`, or give `or_else = |error| …`"
+)]
+pub trait FromLockError {
+    fn from_lock_error(error: LockError) -> Self;
+}
+
+impl<T, E: From<LockError>> FromLockError for Result<T, E> {
+    fn from_lock_error(error: LockError) -> Self {
+        Err(error.into())
+    }
+}
+
+/// Runs the body of an annotated function.
+pub async fn run<F, R>(plan: Plan, body: Pin<Box<F>>) -> R
+where
+    F: Future<Output = R>,
+    R: FromLockError,
+{
+    run_or_else(plan, body, R::from_lock_error).await
+}
+
+/// Runs the body of an annotated function that makes its own of a lock's error.
+pub async fn run_or_else<F, R, H>(plan: Plan, body: Pin<Box<F>>, or_else: H) -> R
+where
+    F: Future<Output = R>,
+    H: FnOnce(LockError) -> R,
+{
+    let outcome = match plan.acquire().await {
+        Ok(guards) => run::run(guards, plan.on_lost, body).await,
+        Err(error) => {
+            drop(body);
+            Err(error)
+        }
+    };
+    outcome.unwrap_or_else(or_else)
+}

@@ -1,0 +1,249 @@
+//! Giving locks back: awaited where somebody waits for the answer, else by the release queue in the
+//! background, which takes over whatever was dropped half-way.
+
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+};
+
+use tokio::{sync::Notify, task::JoinSet};
+
+use crate::{
+    core::Core,
+    error::{LockError, LostCause},
+    hold::{EntryId, Hold, Left},
+    lease::Time,
+    store::{Released, StoreError},
+    wait::Backoff,
+};
+
+/// How many background releases are under way at once.
+const AT_ONCE: usize = 256;
+
+/// The holds whose count at the store may differ from the one that is wanted. As long as the
+/// number of holds at most: each stands here once.
+#[derive(Default)]
+pub(crate) struct ReleaseQueue {
+    state: Mutex<State>,
+    wake: Notify,
+    idle: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Arc<Hold>>,
+    under_way: usize,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.under_way == 0 && self.waiting.is_empty()
+    }
+}
+
+impl ReleaseQueue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the store's count for this hold set right in the background. Never blocks.
+    pub(crate) fn push(&self, hold: Arc<Hold>) {
+        if !hold.queued.swap(true, Ordering::AcqRel) {
+            self.state().waiting.push_back(hold);
+            self.wake.notify_one();
+        }
+    }
+
+    fn take(&self, room: usize) -> Vec<Arc<Hold>> {
+        let mut state = self.state();
+        let n = room.min(state.waiting.len());
+        state.under_way += n;
+        let taken: Vec<_> = state.waiting.drain(..n).collect();
+        for hold in &taken {
+            // From here on a new push means another look, after this one.
+            hold.queued.store(false, Ordering::Release);
+        }
+        taken
+    }
+
+    fn done(&self) {
+        let mut state = self.state();
+        state.under_way -= 1;
+        if state.is_idle() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Resolves when nothing is left to release.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let mut idle = pin!(self.idle.notified());
+            idle.as_mut().enable();
+            if self.state().is_idle() {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+/// Counts a background release as done, even if it panics.
+struct Done<'a>(&'a ReleaseQueue);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}
+
+/// Runs the release queue for as long as the client lives.
+pub(crate) async fn run(core: Arc<Core>) {
+    let mut tasks = JoinSet::new();
+    loop {
+        for hold in core.releases.take(AT_ONCE - tasks.len()) {
+            let core = Arc::clone(&core);
+            tasks.spawn(async move {
+                let _done = Done(&core.releases);
+                // It is tried for as long as the lease may keep the lock taken.
+                let give_up = Time::now() + hold.lease();
+                if let Err(error) = settle(&core, &hold, give_up).await {
+                    tracing::warn!(key = %hold.key, owner = %hold.owner, %error,
+                        "could not release in the background, the lease will end it");
+                    if hold.count() == 0 {
+                        hold.finish();
+                    }
+                }
+            });
+        }
+        tokio::select! {
+            () = core.releases.wake.notified(), if tasks.len() < AT_ONCE => {}
+            Some(_) = tasks.join_next() => {}
+        }
+    }
+}
+
+/// While armed, hands the hold to the release queue when dropped: what a future that is cancelled
+/// half-way leaves behind.
+pub(crate) struct Unsettled<'a> {
+    core: &'a Core,
+    hold: Arc<Hold>,
+    armed: bool,
+}
+
+impl<'a> Unsettled<'a> {
+    pub(crate) fn new(core: &'a Core, hold: &Arc<Hold>) -> Self {
+        Self { core, hold: Arc::clone(hold), armed: true }
+    }
+
+    pub(crate) fn arm(&mut self) {
+        self.armed = true;
+    }
+
+    /// The store is known to hold nothing that is not wanted.
+    pub(crate) fn relax(&mut self) {
+        self.armed = false;
+    }
+
+    pub(crate) fn disarm(mut self) {
+        self.relax();
+    }
+}
+
+impl Drop for Unsettled<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.releases.push(Arc::clone(&self.hold));
+        }
+    }
+}
+
+/// Takes an entry out of its hold at once; what the store has to be told is left to the caller.
+fn take_out(core: &Core, hold: &Arc<Hold>, entry: EntryId) -> Left {
+    let left = hold.leave(entry);
+    if matches!(left, Left::GiveBack) {
+        // Renewal ends before the release is sent.
+        core.watchdog.forget(hold);
+    }
+    core.entry_left();
+    left
+}
+
+/// Whether the store is to be told of an entry that left.
+fn concerns_store(core: &Core, left: &Left) -> bool {
+    match left {
+        Left::GiveBack => true,
+        Left::Lower => core.counts_entries(),
+    }
+}
+
+/// Releases an entry without waiting.
+pub(crate) fn leave_in_background(core: &Core, hold: &Arc<Hold>, entry: EntryId) {
+    let left = take_out(core, hold, entry);
+    if concerns_store(core, &left) {
+        core.releases.push(Arc::clone(hold));
+    }
+}
+
+/// Releases an entry and waits for the store's answer.
+pub(crate) async fn leave(core: &Core, hold: &Arc<Hold>, entry: EntryId) -> Result<(), LockError> {
+    let left = take_out(core, hold, entry);
+    if let Some(cause) = hold.lost() {
+        // Removed: there is nothing to give back. Else the store may still have it.
+        if cause == LostCause::Removed {
+            if matches!(left, Left::GiveBack) {
+                hold.finish();
+            }
+        } else if concerns_store(core, &left) {
+            core.releases.push(Arc::clone(hold));
+        }
+        return Err(hold.lost_error(cause));
+    }
+    if !concerns_store(core, &left) {
+        return Ok(());
+    }
+    let unsettled = Unsettled::new(core, hold);
+    let started = Time::now();
+    let patience = core.options.response_timeout * 2;
+    match settle(core, hold, started + patience).await {
+        Ok(Released::Released) => {
+            unsettled.disarm();
+            Ok(())
+        }
+        Ok(Released::NotHeld) => {
+            unsettled.disarm();
+            Err(hold.lost_error(LostCause::Removed))
+        }
+        // Still unsettled, so the queue goes on.
+        Err(error) => Err(error.into_lock_error(
+            format!("release lock `{}`", hold.key),
+            Time::now().since(started),
+        )),
+    }
+}
+
+/// Brings the store's count to the one that is wanted now, trying until `give_up`.
+async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released, StoreError> {
+    let _changing = hold.changing.lock().await;
+    let mut backoff = Backoff::default();
+    let (count, answer) = loop {
+        let (count, keep) = hold.wanted();
+        let timeout = give_up.since(Time::now()).min(core.options.response_timeout);
+        match core.store.release(&hold.key, hold.owner, count, keep, timeout).await {
+            Ok(answer) => break (count, answer),
+            Err(error) => {
+                let pause = backoff.next();
+                if !error.transient || Time::now() + pause >= give_up {
+                    return Err(error);
+                }
+                tokio::time::sleep(pause).await;
+            }
+        }
+    };
+    if count == 0 {
+        hold.finish();
+    } else if answer == Released::NotHeld {
+        core.watchdog.lose(hold, LostCause::Removed);
+    }
+    Ok(answer)
+}

@@ -1,0 +1,142 @@
+//! Running a body inside its locks: acquire, try, finally release.
+
+use std::{
+    any::Any,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::{Pin, pin},
+    task::{Context, Poll},
+};
+
+use crate::{
+    error::{LockError, LostCause},
+    guard::LockGuard,
+    scope::Scope,
+};
+
+/// What happens to a body whose lock is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum OnLost {
+    /// It is dropped at its next await.
+    #[default]
+    Cancel,
+    /// It runs on, and may ask `current()`.
+    Continue,
+}
+
+type Panic = Box<dyn Any + Send>;
+
+/// How a body ended.
+enum End<T> {
+    Returned(T),
+    Panicked(Panic),
+    Lost(String, LostCause),
+}
+
+/// Runs `body` inside the locks of `guards`, innermost last. Its values are dropped before the
+/// locks are given back, and the locks are given back before this returns or a panic goes on.
+pub(crate) async fn run<F: Future>(
+    guards: Vec<LockGuard>,
+    on_lost: OnLost,
+    body: F,
+) -> Result<F::Output, LockError> {
+    let mut scope = Scope::current();
+    for guard in &guards {
+        guard.runs_body();
+        scope = scope.inside(guard.view().clone());
+    }
+    let end = {
+        // Declared after the guards, so that a cancelled call drops the body first.
+        let mut body = pin!(Some(scope.around(body)));
+        let end = until_end(&guards, on_lost, body.as_mut()).await;
+        match catch_unwind(AssertUnwindSafe(|| body.set(None))) {
+            Ok(()) => end,
+            Err(panic) => End::Panicked(panic),
+        }
+    };
+    let mut released = Ok(());
+    for guard in guards.into_iter().rev() {
+        released = released.and(guard.release().await);
+    }
+    match end {
+        End::Panicked(panic) => resume_unwind(panic),
+        End::Lost(key, cause) => Err(LockError::Lost { key, cause }),
+        End::Returned(value) => match released {
+            Err(lost @ LockError::Lost { .. }) if on_lost == OnLost::Cancel => Err(lost),
+            Err(error) => {
+                // The work is done; what it returned is worth more than the release, which goes on
+                // in the background.
+                tracing::warn!(%error, "the body returned, but its lock was not given back as it should");
+                Ok(value)
+            }
+            Ok(()) => Ok(value),
+        },
+    }
+}
+
+/// Polls the body until it ends or, where that stops it, a lock is lost.
+async fn until_end<F: Future>(
+    guards: &[LockGuard],
+    on_lost: OnLost,
+    mut body: Pin<&mut Option<F>>,
+) -> End<F::Output> {
+    let mut lost = pin!(first_lost(guards));
+    let mut told = on_lost == OnLost::Continue;
+    poll_fn(|cx| {
+        if !told {
+            // The clock first: after a pause of the process it knows before anybody is told.
+            if let Some(guard) = guards.iter().find(|guard| guard.view().broken().is_some())
+                && let Some(cause) = guard.view().broken()
+            {
+                told = true;
+                return Poll::Ready(End::Lost(guard.key().to_owned(), cause));
+            }
+            if let Poll::Ready((key, cause)) = lost.as_mut().poll(cx) {
+                return Poll::Ready(End::Lost(key, cause));
+            }
+        }
+        poll_body(body.as_mut(), cx)
+    })
+    .await
+}
+
+fn poll_body<F: Future>(
+    body: Pin<&mut Option<F>>,
+    cx: &mut Context<'_>,
+) -> Poll<End<F::Output>> {
+    let Some(body) = body.as_pin_mut() else {
+        return Poll::Pending;
+    };
+    match catch_unwind(AssertUnwindSafe(|| body.poll(cx))) {
+        Ok(poll) => poll.map(End::Returned),
+        Err(panic) => Poll::Ready(End::Panicked(panic)),
+    }
+}
+
+async fn first_lost(guards: &[LockGuard]) -> (String, LostCause) {
+    let mut losses: Vec<_> = guards.iter().map(|guard| Box::pin(guard.lost())).collect();
+    poll_fn(|cx| {
+        for (guard, loss) in guards.iter().zip(&mut losses) {
+            if let Poll::Ready(cause) = loss.as_mut().poll(cx) {
+                return Poll::Ready((guard.key().to_owned(), cause));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Runs a closure inside a lock; a loss cannot stop it.
+pub(crate) fn run_blocking<T>(
+    guard: LockGuard,
+    release: impl FnOnce(LockGuard) -> Result<(), LockError>,
+    body: impl FnOnce() -> T,
+) -> Result<T, LockError> {
+    let scope = Scope::current().inside(guard.view().clone());
+    let end = catch_unwind(AssertUnwindSafe(|| scope.around_call(body)));
+    let released = release(guard);
+    match end {
+        Err(panic) => resume_unwind(panic),
+        Ok(value) => released.map(|()| value),
+    }
+}

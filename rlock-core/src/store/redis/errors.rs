@@ -1,0 +1,53 @@
+//! What a failure says about the request: may it be tried again, may it have been executed.
+
+use std::{error::Error, sync::Arc};
+
+use redis::{ErrorKind, RedisError};
+
+use crate::store::StoreError;
+
+/// What a server answers that could answer otherwise a moment later.
+const PASSING: [&str; 9] = [
+    "LOADING",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "BUSY",
+    "READONLY",
+    "MISCONF",
+    "NOREPLICAS",
+    "OOM",
+];
+
+pub(super) fn classify(error: RedisError) -> StoreError {
+    let (transient, maybe_executed) = match error.kind() {
+        // Never sent and reply lost look alike.
+        ErrorKind::Io => (true, true),
+        // The server refused; the scripts write nothing before they may fail.
+        ErrorKind::Server(_) | ErrorKind::Extension => (is_passing(&error), false),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => (false, false),
+        _ => (false, true),
+    };
+    StoreError { transient, maybe_executed, source: Arc::new(error) }
+}
+
+/// An answer that makes no sense.
+pub(super) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    StoreError { transient: false, maybe_executed: true, source: error.into().into() }
+}
+
+fn is_passing(error: &RedisError) -> bool {
+    PASSING.iter().any(|code| has_code(error, code))
+}
+
+/// Whether the server, or a command inside a script, answered with this code. Redis 6 puts the
+/// latter into the text of a general error.
+fn has_code(error: &RedisError, code: &str) -> bool {
+    error.code() == Some(code)
+        || error.detail().is_some_and(|detail| detail.split([' ', ':']).any(|word| word == code))
+}
+
+/// Whether the server can no longer serve this client, so that another connection may do better.
+pub(super) fn wants_reconnect(error: &RedisError) -> bool {
+    error.is_unrecoverable_error() || error.is_connection_dropped() || has_code(error, "READONLY")
+}

@@ -1,0 +1,85 @@
+//! What the keys of a lock are called on the server. All share one hash tag, so one slot.
+
+use crate::{key::Key, owner::OwnerId};
+
+pub(super) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(super) fn new(prefix: String) -> Self {
+        Self { prefix }
+    }
+
+    /// The hash that is the lock.
+    ///
+    /// A key without a hash tag is wrapped as a whole; one with a tag is closed by a brace. So the
+    /// names of different keys differ, and none is another's name with a suffix: a lock's name ends
+    /// with its only, or its second, closing brace.
+    pub(super) fn lock(&self, key: &Key) -> String {
+        let prefix = &self.prefix;
+        if key.has_hash_tag() { format!("{prefix}{key}}}") } else { format!("{prefix}{{{key}}}") }
+    }
+
+    /// The last fencing token.
+    pub(super) fn fence(lock: &str) -> String {
+        format!("{lock}:fence")
+    }
+
+    /// The record that an owner gave the lock back.
+    pub(super) fn record(lock: &str, owner: OwnerId) -> String {
+        format!("{lock}:done:{owner}")
+    }
+
+    /// The channel that tells of releases.
+    pub(super) fn channel(lock: &str) -> String {
+        format!("{lock}:released")
+    }
+
+    /// The key whose lock has this name, if it is one of ours.
+    pub(super) fn key(&self, lock: &[u8]) -> Option<Key> {
+        let name = std::str::from_utf8(lock).ok()?.strip_prefix(&self.prefix)?.strip_suffix('}')?;
+        let tagged = name.contains('}');
+        Key::parse(if tagged { name } else { name.strip_prefix('{')? }).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_the_documentation_promises() {
+        let names = Names::new("lock:".to_owned());
+        let lock = names.lock(&Key::parse("order:42").expect("valid"));
+        assert_eq!(lock, "lock:{order:42}");
+        assert_eq!(Names::fence(&lock), "lock:{order:42}:fence");
+        assert_eq!(Names::channel(&lock), "lock:{order:42}:released");
+    }
+
+    #[test]
+    fn no_two_keys_share_a_name() {
+        let names = Names::new("lock:".to_owned());
+        let keys = ["a", "{a}", "{a}:fence", "a:fence", "{a}:released", "x{a}", "{a}x"];
+        let mut all = Vec::new();
+        for key in keys {
+            let key = Key::parse(key).expect("valid");
+            let lock = names.lock(&key);
+            assert_eq!(names.key(lock.as_bytes()), Some(key));
+            all.extend([Names::fence(&lock), Names::channel(&lock), lock]);
+        }
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn names_that_are_not_a_lock_s_are_no_key() {
+        let names = Names::new("lock:".to_owned());
+        for name in ["lock:{a}:fence", "other:{a}", "lock:a}", "lock:{}", "lock:"] {
+            assert_eq!(names.key(name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(names.key(b"lock:{\xff}"), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! The Lua scripts, and how their answers are read.
+
+use std::time::Duration;
+
+use redis::{Script, Value, from_redis_value};
+
+use super::errors::unexpected;
+use crate::store::{Acquired, Entry, Released, StoreError};
+
+/// How long the server keeps a fencing token beyond the lease: long enough that a clock which was
+/// set back does not repeat it, short enough that keys without number do not fill the server.
+pub(super) const FENCE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the server remembers a release, for copies of the request that arrive late.
+pub(super) const RECORD_TTL: Duration = Duration::from_secs(10);
+
+pub(super) struct Scripts {
+    pub(super) acquire: Script,
+    pub(super) release: Script,
+    pub(super) renew: Script,
+    pub(super) inspect: Script,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        Self {
+            acquire: Script::new(include_str!("scripts/acquire.lua")),
+            release: Script::new(include_str!("scripts/release.lua")),
+            renew: Script::new(include_str!("scripts/renew.lua")),
+            inspect: Script::new(include_str!("scripts/inspect.lua")),
+        }
+    }
+
+    pub(super) fn all(&self) -> [&Script; 4] {
+        [&self.acquire, &self.release, &self.renew, &self.inspect]
+    }
+}
+
+/// Milliseconds, as the server takes them.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A remaining time to live, as the server answers it; `None` for one without an end.
+fn ttl(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// What an acquire was answered, but for when it was sent.
+pub(super) enum Grant {
+    Token(u64),
+    Refused(Acquired),
+}
+
+pub(super) fn read_acquired(answer: Value) -> Result<Grant, StoreError> {
+    let (state, detail): (i64, i64) = from_redis_value(answer).map_err(unexpected)?;
+    match state {
+        1 => u64::try_from(detail).map(Grant::Token).map_err(unexpected),
+        0 => Ok(Grant::Refused(Acquired::Held { ttl: ttl(detail) })),
+        _ => Ok(Grant::Refused(Acquired::NotHeld)),
+    }
+}
+
+pub(super) fn read_released(answer: Value) -> Result<Released, StoreError> {
+    let released: bool = from_redis_value(answer).map_err(unexpected)?;
+    Ok(if released { Released::Released } else { Released::NotHeld })
+}
+
+pub(super) fn read_renewed(answer: Value, asked: usize) -> Result<Vec<bool>, StoreError> {
+    let held: Vec<bool> = from_redis_value(answer).map_err(unexpected)?;
+    if held.len() == asked {
+        Ok(held)
+    } else {
+        Err(unexpected(format!("{} answers to {asked} renewals", held.len())))
+    }
+}
+
+pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
+    if matches!(&answer, Value::Array(items) if items.is_empty()) {
+        return Ok(None);
+    }
+    let (owner, count, millis, token): (String, u32, i64, String) =
+        from_redis_value(answer).map_err(unexpected)?;
+    Ok(Some(Entry { owner, count, ttl: ttl(millis), token: token.parse().ok() }))
+}

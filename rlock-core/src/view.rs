@@ -1,0 +1,48 @@
+//! One entry's sight of its hold: the hold's state, cut short by the entry's own `max_hold`.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    client::LockClient,
+    error::LostCause,
+    hold::Hold,
+    lease::{Time, sleep_until},
+};
+
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) client: LockClient,
+    pub(crate) hold: Arc<Hold>,
+    /// When the entry has been held for its `max_hold`.
+    pub(crate) until: Option<Time>,
+}
+
+impl View {
+    /// Why the entry is not to be relied on any more, if so.
+    pub(crate) fn broken(&self) -> Option<LostCause> {
+        let over = self.until.is_some_and(|until| Time::now() >= until);
+        self.hold.broken().or(over.then_some(LostCause::MaxHold))
+    }
+
+    pub(crate) fn valid_for(&self) -> Duration {
+        if self.broken().is_some() {
+            return Duration::ZERO;
+        }
+        let end = self.hold.valid_until().min(self.until.unwrap_or(Time::NEVER));
+        end.since(Time::now())
+    }
+
+    pub(crate) async fn lost(&self) -> LostCause {
+        let Some(until) = self.until else {
+            return self.hold.until_lost().await;
+        };
+        let core = self.client.core();
+        core.in_runtime(async {
+            tokio::select! {
+                cause = self.hold.until_lost() => cause,
+                () = sleep_until(until) => LostCause::MaxHold,
+            }
+        })
+        .await
+    }
+}
