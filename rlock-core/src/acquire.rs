@@ -42,7 +42,10 @@ pub(crate) struct Request {
 /// Why there is no guard.
 pub(crate) enum Refused {
     /// Another has the lock, as far as is known for this long unless renewed.
-    Taken { waited: Duration, remaining: Option<Duration> },
+    Taken {
+        waited: Duration,
+        remaining: Option<Duration>,
+    },
     Failed(LockError),
 }
 
@@ -55,6 +58,7 @@ impl From<LockError> for Refused {
 /// Takes the lock for the current call chain.
 pub(crate) async fn acquire(client: &LockClient, request: &Request) -> Result<LockGuard, Refused> {
     let core = client.core();
+    let _call = core.call();
     let attempt = Attempt::new(client, request);
     core.in_runtime(async {
         tokio::select! {
@@ -83,7 +87,13 @@ impl<'a> Attempt<'a> {
             Wait::For(wait) => started + wait,
             Wait::Forever => Time::NEVER,
         };
-        Self { client, core: client.core(), request, started, deadline }
+        Self {
+            client,
+            core: client.core(),
+            request,
+            started,
+            deadline,
+        }
     }
 
     async fn run(&self) -> Result<LockGuard, Refused> {
@@ -112,7 +122,11 @@ impl<'a> Attempt<'a> {
     /// How long one request may take.
     fn request_timeout(&self) -> Duration {
         let most = self.core.options.response_timeout;
-        if self.asks_once() { most } else { self.left().min(most) }
+        if self.asks_once() {
+            most
+        } else {
+            self.left().min(most)
+        }
     }
 
     fn action(&self) -> String {
@@ -120,7 +134,10 @@ impl<'a> Attempt<'a> {
     }
 
     fn taken(&self, remaining: Option<Duration>) -> Refused {
-        Refused::Taken { waited: self.waited(), remaining }
+        Refused::Taken {
+            waited: self.waited(),
+            remaining,
+        }
     }
 
     fn failed(&self, error: StoreError) -> Refused {
@@ -143,7 +160,12 @@ impl<'a> Attempt<'a> {
             return match hold.enter_locally(self.terms()) {
                 Some(Ok(entry)) => {
                     self.core.watchdog.track(hold);
-                    Ok(Some(LockGuard::new(self.client, hold, entry, self.terms().until)))
+                    Ok(Some(LockGuard::new(
+                        self.client,
+                        hold,
+                        entry,
+                        self.terms().until,
+                    )))
                 }
                 Some(Err(lost)) => Err(lost.into()),
                 None => Ok(None),
@@ -198,7 +220,12 @@ impl<'a> Attempt<'a> {
     /// Takes the lock for a fresh owner.
     async fn first(&self, turn: Turn) -> Result<LockGuard, Refused> {
         let Request { key, lease, .. } = self.request;
-        let hold = Arc::new(Hold::new(key.clone(), self.core.fresh_owner(), *lease, turn));
+        let hold = Arc::new(Hold::new(
+            key.clone(),
+            self.core.fresh_owner(),
+            *lease,
+            turn,
+        ));
         let mut unsettled = Unsettled::new(self.core, &hold);
         let mut ambiguous = false;
         let mut backoff = Backoff::default();
@@ -254,7 +281,10 @@ impl<'a> Attempt<'a> {
 
     async fn ask(&self, hold: &Hold, count: u32) -> Result<Acquired, StoreError> {
         let timeout = self.request_timeout();
-        self.core.store.acquire(&hold.key, hold.owner, self.request.lease, count, timeout).await
+        self.core
+            .store
+            .acquire(&hold.key, hold.owner, self.request.lease, count, timeout)
+            .await
     }
 
     /// Pauses after a failure, or gives up.

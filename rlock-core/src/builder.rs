@@ -202,8 +202,18 @@ impl LockClientBuilder {
         Ok(self.assemble(store, Arc::default(), driver))
     }
 
-    fn assemble(self, store: Arc<dyn Store>, watchdog: Arc<Watchdog>, driver: Driver) -> LockClient {
-        let core = Arc::new(Core::new(self.options, store, watchdog, driver.runtime.clone()));
+    fn assemble(
+        self,
+        store: Arc<dyn Store>,
+        watchdog: Arc<Watchdog>,
+        driver: Driver,
+    ) -> LockClient {
+        let core = Arc::new(Core::new(
+            self.options,
+            store,
+            watchdog,
+            driver.runtime.clone(),
+        ));
         let stop = driver.drive(Arc::clone(&core));
         LockClient::new(core, stop)
     }

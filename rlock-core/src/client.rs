@@ -14,6 +14,7 @@ use crate::{
     core::Core,
     driver::Stop,
     error::{LockError, LostCause},
+    hold::Hold,
     key::Key,
     lease::Time,
     lock::Lock,
@@ -52,7 +53,9 @@ static INSTALLED: RwLock<Option<LockClient>> = RwLock::new(None);
 
 impl LockClient {
     pub(crate) fn new(core: Arc<Core>, stop: Stop) -> Self {
-        Self { inner: Arc::new(Inner { core, stop }) }
+        Self {
+            inner: Arc::new(Inner { core, stop }),
+        }
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -99,7 +102,10 @@ impl LockClient {
     }
 
     pub(crate) fn installed() -> Option<Self> {
-        INSTALLED.read().unwrap_or_else(PoisonError::into_inner).clone()
+        INSTALLED
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Makes this the client of annotated functions within `future`, rather than the installed one.
@@ -110,7 +116,10 @@ impl LockClient {
     ///
     /// As that of `future`.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        Scope::current().with_client(self.clone()).around(future).await
+        Scope::current()
+            .with_client(self.clone())
+            .around(future)
+            .await
     }
 
     /// A handle to the lock of this key, with the client's default options. Nothing is sent, and
@@ -149,6 +158,11 @@ impl LockClient {
     pub async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, LockError> {
         let key = Key::parse(key)?;
         let core = self.core();
+        if core.is_closed() {
+            return Err(LockError::Closed {
+                action: format!("inspect lock `{key}`"),
+            });
+        }
         let started = Time::now();
         let request = core.store.inspect(&key, core.options.response_timeout);
         let entry = core.in_runtime(request).await.map_err(|error| {
@@ -193,23 +207,34 @@ impl LockClient {
     async fn give_everything_back(&self) -> bool {
         let core = self.core();
         let patience = core.options.response_timeout;
-        let holds = core.watchdog.holds();
-        for hold in &holds {
-            core.watchdog.lose(hold, LostCause::Closed);
-        }
-        let stopped = timeout(patience, core.bodies_gone(&holds)).await.is_ok();
+        let mut holds = self.lose_everything();
+        let quiet = timeout(patience, core.quiet(&holds)).await.is_ok();
+        // What a call that was at work was still granted.
+        holds.extend(self.lose_everything());
+        // A lock whose body has not stopped is still in use.
         for hold in holds.iter().filter(|hold| !hold.has_body()) {
             hold.abandon();
             core.releases.push(Arc::clone(hold));
         }
         let released = timeout(patience, core.releases.idle()).await.is_ok();
-        stopped && released
+        quiet && released
+    }
+
+    fn lose_everything(&self) -> Vec<Arc<Hold>> {
+        let watchdog = &self.core().watchdog;
+        let holds = watchdog.holds();
+        for hold in &holds {
+            watchdog.lose(hold, LostCause::Closed);
+        }
+        holds
     }
 }
 
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockClient").field("id", &self.core().id).finish_non_exhaustive()
+        f.debug_struct("LockClient")
+            .field("id", &self.core().id)
+            .finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -52,8 +52,10 @@ pub(crate) struct Core {
     runtime: Handle,
     sequence: AtomicU64,
     closed: SetOnce<()>,
-    /// Told of every entry that leaves once the client is closed.
-    left: Notify,
+    /// How many calls are at work on locks.
+    calls: AtomicUsize,
+    /// Told of every call and every entry that ends once the client is closed.
+    ended: Notify,
 }
 
 impl Core {
@@ -73,7 +75,8 @@ impl Core {
             runtime,
             sequence: AtomicU64::new(1),
             closed: SetOnce::new(),
-            left: Notify::new(),
+            calls: AtomicUsize::new(0),
+            ended: Notify::new(),
         }
     }
 
@@ -91,22 +94,33 @@ impl Core {
         let _ = self.closed.set(());
     }
 
-    /// An entry left its hold.
-    pub(crate) fn entry_left(&self) {
-        if self.closed.get().is_some() {
-            self.left.notify_waiters();
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
+    }
+
+    /// Counts a call as at work until the answer is dropped.
+    pub(crate) fn call(&self) -> Call<'_> {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        Call(self)
+    }
+
+    /// A call or an entry ended.
+    pub(crate) fn ended(&self) {
+        if self.is_closed() {
+            self.ended.notify_waiters();
         }
     }
 
-    /// Resolves when no body runs inside any of these holds.
-    pub(crate) async fn bodies_gone(&self, holds: &[Arc<Hold>]) {
+    /// Resolves when no call is at work, and no body runs inside any of these holds.
+    pub(crate) async fn quiet(&self, holds: &[Arc<Hold>]) {
         loop {
-            let mut left = pin!(self.left.notified());
-            left.as_mut().enable();
-            if !holds.iter().any(|hold| hold.has_body()) {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            let calls = self.calls.load(Ordering::Acquire);
+            if calls == 0 && !holds.iter().any(|hold| hold.has_body()) {
                 return;
             }
-            left.await;
+            ended.await;
         }
     }
 
@@ -126,5 +140,15 @@ impl Core {
 
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
+    }
+}
+
+/// A call that is at work.
+pub(crate) struct Call<'a>(&'a Core);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+        self.0.ended();
     }
 }

@@ -16,11 +16,11 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// A pause before a background task that panicked starts again.
 const RESTART: Duration = Duration::from_millis(100);
 
-/// Where a client's background runs. Dropping it, and with it `keep`, ends the thread if it is ours.
+/// Where a client's background runs.
 pub(crate) struct Driver {
     pub(crate) runtime: Handle,
-    /// The thread lives until this is dropped; `None` on a runtime of the user's.
-    keep: Option<oneshot::Sender<()>>,
+    /// Our thread lives until the last of these is dropped; `None` on a runtime of the user's.
+    keep: Option<Arc<oneshot::Sender<()>>>,
 }
 
 impl Driver {
@@ -29,28 +29,39 @@ impl Driver {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (keep, dropped) = oneshot::channel::<()>();
-        thread::Builder::new().name("rlock".to_owned()).spawn(move || {
-            // Ends when `keep` is dropped.
-            let _ = runtime.block_on(dropped);
-        })?;
-        Ok(Self { runtime: handle, keep: Some(keep) })
+        thread::Builder::new()
+            .name("rlock".to_owned())
+            .spawn(move || {
+                // Ends when the last `keep` is dropped.
+                let _ = runtime.block_on(dropped);
+            })?;
+        Ok(Self {
+            runtime: handle,
+            keep: Some(Arc::new(keep)),
+        })
     }
 
     /// Runs the background on a runtime of the user's.
     pub(crate) fn on(runtime: Handle) -> Self {
-        Self { runtime, keep: None }
+        Self {
+            runtime,
+            keep: None,
+        }
     }
 
     /// Begins the background work of a client.
     pub(crate) fn drive(self, core: Arc<Core>) -> Stop {
-        let stop = Arc::new(Signals::default());
-        let signals = Arc::clone(&stop);
+        let signals = Arc::new(Signals::default());
+        let stop = Stop {
+            signals: Arc::clone(&signals),
+            _keep: self.keep.clone(),
+        };
         self.runtime.spawn(async move {
             background(core, &signals.stop).await;
             let _ = signals.stopped.set(());
             drop(self.keep);
         });
-        Stop(stop)
+        stop
     }
 }
 
@@ -61,19 +72,23 @@ struct Signals {
 }
 
 /// Ends the background when dropped, after what was dropped has been given back.
-pub(crate) struct Stop(Arc<Signals>);
+pub(crate) struct Stop {
+    signals: Arc<Signals>,
+    // The timers of whoever still has a client live on the thread.
+    _keep: Option<Arc<oneshot::Sender<()>>>,
+}
 
 impl Stop {
     /// Ends the background, and waits for the end.
     pub(crate) async fn stop(&self) {
-        let _ = self.0.stop.set(());
-        self.0.stopped.wait().await;
+        let _ = self.signals.stop.set(());
+        self.signals.stopped.wait().await;
     }
 }
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        let _ = self.0.stop.set(());
+        let _ = self.signals.stop.set(());
     }
 }
 

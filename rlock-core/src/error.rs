@@ -119,7 +119,9 @@ pub enum LostCause {
 impl fmt::Display for LostCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Removed => "the store no longer has it (expired, deleted, evicted or flushed there)",
+            Self::Removed => {
+                "the store no longer has it (expired, deleted, evicted or flushed there)"
+            }
             Self::Expired => "its lease ran out before a renewal was confirmed",
             Self::MaxHold => "it reached its `max_hold`",
             Self::Closed => "its lock client was shut down",

@@ -51,8 +51,16 @@ impl LockGuard {
         entry: EntryId,
         until: Option<Time>,
     ) -> Self {
-        let view = View { client: client.clone(), hold: Arc::clone(hold), until };
-        Self { view, entry, left: false }
+        let view = View {
+            client: client.clone(),
+            hold: Arc::clone(hold),
+            until,
+        };
+        Self {
+            view,
+            entry,
+            left: false,
+        }
     }
 
     /// The key that is locked.
@@ -111,7 +119,10 @@ impl LockGuard {
     ///
     /// Dropping the future drops the inner one; the lock stays held by the guard.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        Scope::current().inside(self.view.clone()).around(future).await
+        Scope::current()
+            .inside(self.view.clone())
+            .around(future)
+            .await
     }
 
     /// Gives the lock back, and waits for the store's answer.
@@ -131,7 +142,8 @@ impl LockGuard {
         self.left = true;
         let View { client, hold, .. } = &self.view;
         let core = client.core();
-        core.in_runtime(release::leave(core, hold, self.entry)).await
+        core.in_runtime(release::leave(core, hold, self.entry))
+            .await
     }
 
     pub(crate) fn view(&self) -> &View {

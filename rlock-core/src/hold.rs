@@ -135,7 +135,8 @@ impl Hold {
     /// Why the hold is not to be relied on any more, if so. Looks at the clock, so it knows before
     /// anybody was told.
     pub(crate) fn broken(&self) -> Option<LostCause> {
-        self.lost().or_else(|| (Time::now() >= self.valid_until()).then_some(LostCause::Expired))
+        self.lost()
+            .or_else(|| (Time::now() >= self.valid_until()).then_some(LostCause::Expired))
     }
 
     pub(crate) async fn until_lost(&self) -> LostCause {
@@ -143,7 +144,10 @@ impl Hold {
     }
 
     pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {
-        LockError::Lost { key: self.key.to_string(), cause }
+        LockError::Lost {
+            key: self.key.to_string(),
+            cause,
+        }
     }
 
     /// Whether a nested acquire may enter this hold, or why not; `None`: it has ended, and the key
@@ -173,7 +177,8 @@ impl Hold {
     /// Enters without asking the store, if that is possible as in [`Hold::enterable`].
     pub(crate) fn enter_locally(&self, terms: Terms) -> Option<Result<EntryId, LockError>> {
         let mut state = self.state();
-        self.enterable_in(state.phase).map(|enterable| enterable.map(|()| state.add(terms)))
+        self.enterable_in(state.phase)
+            .map(|enterable| enterable.map(|()| state.add(terms)))
     }
 
     pub(crate) fn set_token(&self, token: u64) {
@@ -198,7 +203,8 @@ impl Hold {
 
     fn confirm(&self, state: &mut State, sent_at: Time, lease: Duration) {
         state.confirmed_at = state.confirmed_at.max(sent_at);
-        self.valid_until.fetch_max(valid_until(sent_at, lease).nanos(), Ordering::AcqRel);
+        self.valid_until
+            .fetch_max(valid_until(sent_at, lease).nanos(), Ordering::AcqRel);
     }
 
     /// An entry is gone. Renewal stops here if it was the last.
@@ -223,7 +229,9 @@ impl Hold {
     /// The count that the store should have now, and how long the lock stays taken at zero.
     pub(crate) fn wanted(&self) -> (u32, Duration) {
         let state = self.state();
-        let keep = state.keep_until.map_or(Duration::ZERO, |until| until.since(Time::now()));
+        let keep = state
+            .keep_until
+            .map_or(Duration::ZERO, |until| until.since(Time::now()));
         (u32::try_from(state.entries.len()).unwrap_or(u32::MAX), keep)
     }
 

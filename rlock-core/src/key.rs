@@ -17,7 +17,10 @@ pub(crate) struct Key(Arc<str>);
 impl Key {
     pub(crate) fn parse(key: &str) -> Result<Self, LockError> {
         let invalid = |reason: &str| {
-            Err(LockError::InvalidKey { key: shortened(key), reason: reason.to_owned() })
+            Err(LockError::InvalidKey {
+                key: shortened(key),
+                reason: reason.to_owned(),
+            })
         };
         if key.is_empty() {
             return invalid("it is empty; name what is to be locked, for example `order:42`");
@@ -53,16 +56,20 @@ impl Display for Key {
 
 /// Braces mark the part of a key that chooses its Redis Cluster slot, so they must make sense.
 fn hash_tag(key: &str) -> Result<(), &'static str> {
-    let braces: Vec<(usize, char)> =
-        key.char_indices().filter(|(_, c)| matches!(c, '{' | '}')).collect();
+    let braces: Vec<(usize, char)> = key
+        .char_indices()
+        .filter(|(_, c)| matches!(c, '{' | '}'))
+        .collect();
     match braces.as_slice() {
         [] => Ok(()),
         [(open, '{'), (close, '}')] if close - open > 1 => Ok(()),
         [(_, '{'), (_, '}')] => {
             Err("its hash tag `{}` is empty; put the part that chooses the slot between the braces")
         }
-        _ => Err("braces mark one Redis Cluster hash tag, as in `{tenant}:order`; \
-             pass values through `rlock_core::escape`"),
+        _ => Err(
+            "braces mark one Redis Cluster hash tag, as in `{tenant}:order`; \
+             pass values through `rlock_core::escape`",
+        ),
     }
 }
 
@@ -130,7 +137,10 @@ mod tests {
     fn keys_out_of_bounds_are_refused_with_the_way_out() {
         assert!(reason("").contains("it is empty"));
         let long = reason(&"x".repeat(MAX_KEY_BYTES + 1));
-        assert!(long.contains("1025 bytes long") && long.len() < 300, "{long}");
+        assert!(
+            long.contains("1025 bytes long") && long.len() < 300,
+            "{long}"
+        );
         assert!(reason("a{}b").contains("hash tag `{}` is empty"));
         for key in ["{", "a}b", "}{", "{a}{b}", "{{a}}", "{a}}"] {
             assert!(reason(key).contains("braces mark one"), "{key}");
@@ -139,7 +149,13 @@ mod tests {
 
     #[test]
     fn ordinary_keys_and_hash_tags_pass() {
-        for key in ["order:42", "{acme}:order:1", "späti:1", " ", &"x".repeat(MAX_KEY_BYTES)] {
+        for key in [
+            "order:42",
+            "{acme}:order:1",
+            "späti:1",
+            " ",
+            &"x".repeat(MAX_KEY_BYTES),
+        ] {
             assert_eq!(Key::parse(key).expect(key).as_str(), key);
         }
     }

@@ -74,7 +74,9 @@ fn nanos(duration: Duration) -> u64 {
 pub(crate) fn wall_clock_micros() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |elapsed| u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
+        .map_or(0, |elapsed| {
+            u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+        })
 }
 
 /// Until when a lease that was asked for at `sent_at` may be relied on.
@@ -150,7 +152,10 @@ mod tests {
     #[test]
     fn time_saturates_at_its_ends() {
         assert_eq!(Time::NEVER + Duration::from_secs(1), Time::NEVER);
-        assert_eq!(Time::from_nanos(1).since(Time::from_nanos(2)), Duration::ZERO);
+        assert_eq!(
+            Time::from_nanos(1).since(Time::from_nanos(2)),
+            Duration::ZERO
+        );
         assert_eq!(Time::from_nanos(1) + Duration::MAX, Time::NEVER);
     }
 }

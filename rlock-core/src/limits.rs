@@ -9,7 +9,11 @@ use crate::{
 };
 
 fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {
-    LockError::InvalidOption { option, value: format!("{value:?}"), reason: reason.to_owned() }
+    LockError::InvalidOption {
+        option,
+        value: format!("{value:?}"),
+        reason: reason.to_owned(),
+    }
 }
 
 pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockError> {
@@ -25,27 +29,33 @@ pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockErr
 
 pub(crate) fn wait(option: &'static str, wait: Wait) -> Result<(), LockError> {
     match wait {
-        Wait::For(wait) if wait > MAX_WAIT => {
-            Err(invalid(option, wait, "a wait is at most 366 days; `wait_forever` has no bound"))
-        }
+        Wait::For(wait) if wait > MAX_WAIT => Err(invalid(
+            option,
+            wait,
+            "a wait is at most 366 days; `wait_forever` has no bound",
+        )),
         _ => Ok(()),
     }
 }
 
 pub(crate) fn max_hold(max_hold: Option<Duration>) -> Result<(), LockError> {
     match max_hold {
-        Some(Duration::ZERO) => {
-            Err(invalid("max_hold", Duration::ZERO, "a lock that is held takes some time"))
-        }
+        Some(Duration::ZERO) => Err(invalid(
+            "max_hold",
+            Duration::ZERO,
+            "a lock that is held takes some time",
+        )),
         _ => Ok(()),
     }
 }
 
 pub(crate) fn at_least(at_least: Option<Duration>) -> Result<(), LockError> {
     match at_least {
-        Some(at_least) if at_least > MAX_LEASE => {
-            Err(invalid("at_least", at_least, "a lock stays taken for 24h at the most"))
-        }
+        Some(at_least) if at_least > MAX_LEASE => Err(invalid(
+            "at_least",
+            at_least,
+            "a lock stays taken for 24h at the most",
+        )),
         _ => Ok(()),
     }
 }
@@ -65,7 +75,11 @@ pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {
         return Err(invalid("prefix", prefix, reason));
     }
     if prefix.len() > MOST {
-        return Err(invalid("prefix", prefix.len(), "a prefix is at most 256 bytes long"));
+        return Err(invalid(
+            "prefix",
+            prefix.len(),
+            "a prefix is at most 256 bytes long",
+        ));
     }
     Ok(())
 }

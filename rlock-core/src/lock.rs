@@ -137,12 +137,16 @@ impl Lock {
     /// back in the background.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         let request = self.request(self.wait)?;
-        acquire::acquire(&self.client, &request).await.map_err(|refused| match refused {
-            Refused::Taken { waited, remaining } => {
-                LockError::Timeout { key: self.key.clone(), waited, remaining }
-            }
-            Refused::Failed(error) => error,
-        })
+        acquire::acquire(&self.client, &request)
+            .await
+            .map_err(|refused| match refused {
+                Refused::Taken { waited, remaining } => LockError::Timeout {
+                    key: self.key.clone(),
+                    waited,
+                    remaining,
+                },
+                Refused::Failed(error) => error,
+            })
     }
 
     /// Takes the lock if nobody has it; `None` if somebody has, or waits for it in this process.

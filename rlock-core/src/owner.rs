@@ -5,7 +5,7 @@ use std::fmt;
 use uuid::Uuid;
 
 /// The identity of one outermost hold: `<client uuid>:<sequence>`. Never used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
     client: Uuid,
     sequence: u64,
@@ -18,6 +18,12 @@ impl OwnerId {
 
     pub(crate) fn client(&self) -> Uuid {
         self.client
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

@@ -92,8 +92,14 @@ impl Plan {
 
     /// Takes all keys or none, in one order everywhere, so that two calls never wait for each other.
     async fn acquire(&self) -> Result<Vec<LockGuard>, LockError> {
-        let client = self.client.clone().or_else(scope::client).or_else(LockClient::installed);
-        let client = client.ok_or_else(|| LockError::NoClient { key: self.keys.join(", ") })?;
+        let client = self
+            .client
+            .clone()
+            .or_else(scope::client)
+            .or_else(LockClient::installed);
+        let client = client.ok_or_else(|| LockError::NoClient {
+            key: self.keys.join(", "),
+        })?;
         let mut keys: Vec<&String> = self.keys.iter().collect();
         keys.sort_unstable();
         keys.dedup();
@@ -144,7 +150,10 @@ async fn give_back(guards: Vec<LockGuard>) {
 }
 
 /// A piece of a key template.
-#[expect(missing_debug_implementations, reason = "a value need not be printable by Debug")]
+#[expect(
+    missing_debug_implementations,
+    reason = "a value need not be printable by Debug"
+)]
 pub enum Part<'a> {
     Text(&'a str),
     Value(&'a dyn Display),

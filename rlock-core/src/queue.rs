@@ -55,14 +55,20 @@ impl Queues {
         // Tokio's mutex is fair: it serves in the order of asking.
         let (standing, line) = self.stand(key);
         let place = line.lock_owned().await;
-        Turn { _place: place, _standing: standing }
+        Turn {
+            _place: place,
+            _standing: standing,
+        }
     }
 
     /// The turn, if nobody has it and nobody waits for it.
     pub(crate) fn try_turn(&self, key: &Key) -> Option<Turn> {
         let (standing, line) = self.stand(key);
         let place = line.try_lock_owned().ok()?;
-        Some(Turn { _place: place, _standing: standing })
+        Some(Turn {
+            _place: place,
+            _standing: standing,
+        })
     }
 }
 
@@ -71,7 +77,10 @@ impl Drop for Standing {
         let mut lines = self.lines.lock();
         drop(self.line.take());
         // One reference left is the map's own: everybody else holds one for as long as they stand.
-        if lines.get(&self.key).is_some_and(|line| Arc::strong_count(line) == 1) {
+        if lines
+            .get(&self.key)
+            .is_some_and(|line| Arc::strong_count(line) == 1)
+        {
             lines.remove(&self.key);
         }
     }
@@ -88,7 +97,12 @@ mod tests {
         let turn = queues.try_turn(&key).expect("free");
         assert!(queues.try_turn(&key).is_none());
         let mut waiting = Box::pin(queues.turn(&key));
-        assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(
+                waiting.as_mut().poll(cx).is_pending()
+            ))
+            .await
+        );
         drop(turn);
         assert!(queues.try_turn(&key).is_none(), "the waiter comes first");
         drop(waiting);

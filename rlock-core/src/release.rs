@@ -133,7 +133,11 @@ pub(crate) struct Unsettled<'a> {
 
 impl<'a> Unsettled<'a> {
     pub(crate) fn new(core: &'a Core, hold: &Arc<Hold>) -> Self {
-        Self { core, hold: Arc::clone(hold), armed: true }
+        Self {
+            core,
+            hold: Arc::clone(hold),
+            armed: true,
+        }
     }
 
     pub(crate) fn arm(&mut self) {
@@ -165,7 +169,7 @@ fn take_out(core: &Core, hold: &Arc<Hold>, entry: EntryId) -> Left {
         // Renewal ends before the release is sent.
         core.watchdog.forget(hold);
     }
-    core.entry_left();
+    core.ended();
     left
 }
 
@@ -187,6 +191,7 @@ pub(crate) fn leave_in_background(core: &Core, hold: &Arc<Hold>, entry: EntryId)
 
 /// Releases an entry and waits for the store's answer.
 pub(crate) async fn leave(core: &Core, hold: &Arc<Hold>, entry: EntryId) -> Result<(), LockError> {
+    let _call = core.call();
     let left = take_out(core, hold, entry);
     if let Some(cause) = hold.lost() {
         // Removed: there is nothing to give back. Else the store may still have it.
@@ -228,8 +233,14 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
     let mut backoff = Backoff::default();
     let (count, answer) = loop {
         let (count, keep) = hold.wanted();
-        let timeout = give_up.since(Time::now()).min(core.options.response_timeout);
-        match core.store.release(&hold.key, hold.owner, count, keep, timeout).await {
+        let timeout = give_up
+            .since(Time::now())
+            .min(core.options.response_timeout);
+        match core
+            .store
+            .release(&hold.key, hold.owner, count, keep, timeout)
+            .await
+        {
             Ok(answer) => break (count, answer),
             Err(error) => {
                 let pause = backoff.next();

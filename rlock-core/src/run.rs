@@ -100,10 +100,7 @@ async fn until_end<F: Future>(
     .await
 }
 
-fn poll_body<F: Future>(
-    body: Pin<&mut Option<F>>,
-    cx: &mut Context<'_>,
-) -> Poll<End<F::Output>> {
+fn poll_body<F: Future>(body: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<End<F::Output>> {
     let Some(body) = body.as_pin_mut() else {
         return Poll::Pending;
     };
@@ -132,6 +129,7 @@ pub(crate) fn run_blocking<T>(
     release: impl FnOnce(LockGuard) -> Result<(), LockError>,
     body: impl FnOnce() -> T,
 ) -> Result<T, LockError> {
+    guard.runs_body();
     let scope = Scope::current().inside(guard.view().clone());
     let end = catch_unwind(AssertUnwindSafe(|| scope.around_call(body)));
     let released = release(guard);

@@ -5,12 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use uuid::Uuid;
 
 use crate::{
-    client::LockClient,
-    error::LostCause,
-    hold::Hold,
-    key::Key,
-    owner::OwnerId,
-    view::View,
+    client::LockClient, error::LostCause, hold::Hold, key::Key, owner::OwnerId, view::View,
 };
 
 tokio::task_local! {
@@ -37,12 +32,21 @@ impl Scope {
     }
 
     pub(crate) fn with_client(self, client: LockClient) -> Self {
-        Self { client: Some(client), ..self }
+        Self {
+            client: Some(client),
+            ..self
+        }
     }
 
     pub(crate) fn inside(self, view: View) -> Self {
-        let link = Link { view, outer: self.chain };
-        Self { client: self.client, chain: Some(Arc::new(link)) }
+        let link = Link {
+            view,
+            outer: self.chain,
+        };
+        Self {
+            client: self.client,
+            chain: Some(Arc::new(link)),
+        }
     }
 
     /// The future's own polls see this scope; those of others do not.
@@ -139,7 +143,11 @@ impl<F: Future> InCurrentScope for F {
 /// ```
 #[must_use]
 pub fn current() -> Option<CurrentHold> {
-    SCOPE.try_with(|scope| scope.chain.clone()).ok().flatten().map(CurrentHold)
+    SCOPE
+        .try_with(|scope| scope.chain.clone())
+        .ok()
+        .flatten()
+        .map(CurrentHold)
 }
 
 /// The hold that a body runs in, as [`current`] finds it.

@@ -91,20 +91,32 @@ impl StoreError {
     }
 
     fn ambiguous(what: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { transient: true, maybe_executed: true, source: what.into().into() }
+        Self {
+            transient: true,
+            maybe_executed: true,
+            source: what.into().into(),
+        }
     }
 
     /// Never sent: other requests of the same hold were still under way.
     pub(crate) fn busy() -> Self {
         let what: Box<dyn Error + Send + Sync> =
             "other changes of the same hold are still under way".into();
-        Self { transient: true, maybe_executed: false, source: what.into() }
+        Self {
+            transient: true,
+            maybe_executed: false,
+            source: what.into(),
+        }
     }
 
     pub(crate) fn into_lock_error(self, action: String, waited: Duration) -> LockError {
         let source = self.source;
         if self.transient {
-            LockError::Unavailable { action, waited, source }
+            LockError::Unavailable {
+                action,
+                waited,
+                source,
+            }
         } else {
             LockError::Store { action, source }
         }

@@ -28,7 +28,10 @@ impl View {
         if self.broken().is_some() {
             return Duration::ZERO;
         }
-        let end = self.hold.valid_until().min(self.until.unwrap_or(Time::NEVER));
+        let end = self
+            .hold
+            .valid_until()
+            .min(self.until.unwrap_or(Time::NEVER));
         end.since(Time::now())
     }
 

@@ -104,7 +104,10 @@ impl Watchdog {
                 }
             }
         }
-        let wake = table.agenda.first_key_value().is_some_and(|((due, _), _)| *due <= now);
+        let wake = table
+            .agenda
+            .first_key_value()
+            .is_some_and(|((due, _), _)| *due <= now);
         drop(table);
         if wake {
             self.wake.notify_one();
@@ -138,13 +141,19 @@ impl Watchdog {
     }
 
     pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
-        self.table().tracked.values().map(|tracked| Arc::clone(&tracked.hold)).collect()
+        self.table()
+            .tracked
+            .values()
+            .map(|tracked| Arc::clone(&tracked.hold))
+            .collect()
     }
 }
 
 impl Table {
     fn tracks(&self, hold: &Arc<Hold>) -> bool {
-        self.tracked.get(&hold.key).is_some_and(|tracked| Arc::ptr_eq(&tracked.hold, hold))
+        self.tracked
+            .get(&hold.key)
+            .is_some_and(|tracked| Arc::ptr_eq(&tracked.hold, hold))
     }
 
     /// Answers the other hold that stood under the same key, if there was one.
@@ -153,7 +162,15 @@ impl Table {
         let id = self.next_id;
         self.next_id += 1;
         self.agenda.insert((due, id), hold.key.clone());
-        self.tracked.insert(hold.key.clone(), Tracked { hold: Arc::clone(hold), due, id, suspect: false });
+        self.tracked.insert(
+            hold.key.clone(),
+            Tracked {
+                hold: Arc::clone(hold),
+                due,
+                id,
+                suspect: false,
+            },
+        );
         former.filter(|former| !Arc::ptr_eq(former, hold))
     }
 
@@ -194,7 +211,11 @@ impl Table {
             let hold = Arc::clone(&tracked.hold);
             let suspect = std::mem::take(&mut tracked.suspect);
             let next = now + renewal_attempt(hold.lease()).max(Duration::from_micros(100));
-            self.reschedule(&key, next.min(hold.valid_until()).max(now + Duration::from_nanos(1)));
+            self.reschedule(
+                &key,
+                next.min(hold.valid_until())
+                    .max(now + Duration::from_nanos(1)),
+            );
             due.push((hold, suspect));
         }
         due
@@ -259,9 +280,17 @@ fn sort_out(watchdog: &Watchdog) -> Sorted {
 async fn renew(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
     let batch: Vec<Renewal> = holds
         .iter()
-        .map(|hold| Renewal { key: hold.key.clone(), owner: hold.owner, lease: hold.lease() })
+        .map(|hold| Renewal {
+            key: hold.key.clone(),
+            owner: hold.owner,
+            lease: hold.lease(),
+        })
         .collect();
-    let shortest = batch.iter().map(|renewal| renewal.lease).min().unwrap_or_default();
+    let shortest = batch
+        .iter()
+        .map(|renewal| renewal.lease)
+        .min()
+        .unwrap_or_default();
     let timeout = renewal_attempt(shortest).min(core.options.response_timeout);
     match core.store.renew(&batch, timeout).await {
         Ok(answer) => {
@@ -283,7 +312,10 @@ async fn renew(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
 /// Looks whether holds that are not renewed are still there.
 async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
     for hold in holds {
-        let answer = core.store.inspect(&hold.key, core.options.response_timeout).await;
+        let answer = core
+            .store
+            .inspect(&hold.key, core.options.response_timeout)
+            .await;
         let held = |entry: Option<Entry>| entry.is_some_and(|e| e.owner == hold.owner.to_string());
         if answer.is_ok_and(|entry| !held(entry)) {
             core.watchdog.lose(&hold, LostCause::Removed);

@@ -76,7 +76,8 @@ impl State {
     }
 
     fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
-        self.live(key, now).filter(|lock| lock.owner == owner && !lock.kept)
+        self.live(key, now)
+            .filter(|lock| lock.owner == owner && !lock.kept)
     }
 
     fn acquire(&mut self, key: &Key, owner: OwnerId, lease: Duration, count: u32) -> Acquired {
@@ -85,17 +86,31 @@ impl State {
             Some(lock) if lock.owner == owner && !lock.kept => {
                 lock.count = count;
                 lock.expires = lock.expires.max(now + lease);
-                Acquired::Granted { token: lock.token, sent_at: now }
+                Acquired::Granted {
+                    token: lock.token,
+                    sent_at: now,
+                }
             }
-            Some(lock) => Acquired::Held { ttl: Some(lock.expires.since(now)) },
+            Some(lock) => Acquired::Held {
+                ttl: Some(lock.expires.since(now)),
+            },
             None if count > 1 => Acquired::NotHeld,
             None => {
                 self.sweep(now);
                 let token = wall_clock_micros().max(self.last_token + 1);
                 self.last_token = token;
-                let lock = Lock { owner, count, token, expires: now + lease, kept: false };
+                let lock = Lock {
+                    owner,
+                    count,
+                    token,
+                    expires: now + lease,
+                    kept: false,
+                };
                 self.locks.insert(key.clone(), lock);
-                Acquired::Granted { token, sent_at: now }
+                Acquired::Granted {
+                    token,
+                    sent_at: now,
+                }
             }
         }
     }
@@ -168,7 +183,8 @@ impl Store for MemoryStore {
         let mut state = self.state();
         let mut extend = |renewal: &Renewal| {
             let lock = state.held_by(&renewal.key, renewal.owner, now);
-            lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease)).is_some()
+            lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease))
+                .is_some()
         };
         let held = batch.iter().map(&mut extend).collect();
         Box::pin(ready(Ok(Renewed { held, sent_at: now })))
@@ -187,8 +203,16 @@ impl Store for MemoryStore {
 
     fn watch(self: Arc<Self>, key: &Key) -> Box<dyn Watch> {
         let notify = Arc::new(Notify::new());
-        self.state().watches.entry(key.clone()).or_default().push(Arc::clone(&notify));
-        Box::new(MemoryWatch { store: self, key: key.clone(), notify })
+        self.state()
+            .watches
+            .entry(key.clone())
+            .or_default()
+            .push(Arc::clone(&notify));
+        Box::new(MemoryWatch {
+            store: self,
+            key: key.clone(),
+            notify,
+        })
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
@@ -241,10 +265,19 @@ mod tests {
         let key = Key::parse("k").expect("valid");
         let mut state = State::default();
         state.acquire(&key, owner(1), LEASE, 1);
-        assert_eq!(state.release(&key, owner(1), 0, Duration::ZERO), Released::Released);
+        assert_eq!(
+            state.release(&key, owner(1), 0, Duration::ZERO),
+            Released::Released
+        );
         state.acquire(&key, owner(2), LEASE, 1);
-        assert_eq!(state.release(&key, owner(1), 0, Duration::ZERO), Released::Released);
-        assert_eq!(state.release(&key, owner(3), 0, Duration::ZERO), Released::NotHeld);
+        assert_eq!(
+            state.release(&key, owner(1), 0, Duration::ZERO),
+            Released::Released
+        );
+        assert_eq!(
+            state.release(&key, owner(3), 0, Duration::ZERO),
+            Released::NotHeld
+        );
         assert!(state.held_by(&key, owner(2), Time::now()).is_some());
     }
 

@@ -30,6 +30,9 @@ use super::{
 };
 use crate::{error::LockError, key::Key, lease::Time, owner::OwnerId};
 
+/// A server that is merely busy may be silent for this long without being suspected.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
+
 #[derive(Debug, Clone)]
 pub(crate) struct RedisOptions {
     pub(crate) prefix: String,
@@ -53,7 +56,11 @@ impl RedisStore {
         let started = Time::now();
         let address = Address::parse(url)?;
         let action = format!("connect to {address}");
-        let RedisOptions { prefix, connect_timeout, response_timeout } = options;
+        let RedisOptions {
+            prefix,
+            connect_timeout,
+            response_timeout,
+        } = options;
         let link = Link::connect(address, Names::new(prefix), listener, connect_timeout);
         let mut connecting = Connecting(runtime.spawn(link));
         let link = match (&mut connecting.0).await {
@@ -62,19 +69,27 @@ impl RedisStore {
         };
         let link =
             link.map_err(|error| error.into_lock_error(action, Time::now().since(started)))?;
-        Ok(Arc::new(Self { link, response_timeout }))
+        Ok(Arc::new(Self {
+            link,
+            response_timeout,
+        }))
     }
 
-    /// Sends a script and reads its answer; also says when it was sent.
+    /// Sends a script and reads its answer; also says when it was sent. An answer that does not
+    /// come for `silence` puts an end to the connection: the other side may be gone without a word.
     async fn call(
         &self,
         script: &ScriptInvocation<'_>,
         patience: Duration,
+        silence: Duration,
     ) -> Result<(Value, Time), StoreError> {
         let deadline = Instant::now() + patience;
         let connection = timeout_at(deadline, self.link.connection()).await;
-        let Connection { epoch, mut commands, .. } =
-            connection.map_err(|_| self.link.why_down())??;
+        let Connection {
+            epoch,
+            mut commands,
+            ..
+        } = connection.map_err(|_| self.link.why_down())??;
         let sent_at = Time::now();
         match timeout_at(deadline, script.invoke_async::<Value>(&mut commands)).await {
             Ok(Ok(answer)) => Ok((answer, sent_at)),
@@ -85,15 +100,18 @@ impl RedisStore {
                 Err(classify(error))
             }
             Err(_) => {
-                // Silence for so long means that the other side may be gone without a word.
-                if Time::now().since(sent_at) >= patience.min(self.response_timeout) / 2
-                    && patience >= self.response_timeout
-                {
+                if Time::now().since(sent_at) >= silence {
                     self.link.give_up(epoch);
                 }
                 Err(StoreError::no_answer(patience))
             }
         }
+    }
+
+    /// How long an answer may be missing before its connection is given up. Less than the whole
+    /// time-out, a part of which may have gone by before the request was sent.
+    fn silence(&self) -> Duration {
+        self.response_timeout / 2
     }
 
     async fn keep_subscribed(&self) {
@@ -110,21 +128,25 @@ impl RedisStore {
             tokio::time::sleep(self.response_timeout).await;
             return Err(());
         };
-        let work = self.link.subscriptions.work();
+        let epoch = connection.epoch;
+        let subscriptions = &self.link.subscriptions;
+        let work = subscriptions.work();
         if !work.unsubscribe.is_empty() {
             let left = connection.unsubscribe(&work.unsubscribe);
-            within(self.response_timeout, left).await.unwrap_or(Ok(())).ok();
+            if within(self.response_timeout, left).await.is_none() {
+                self.link.give_up(epoch);
+            }
         }
         if work.subscribe.is_empty() {
             return Ok(());
         }
         match within(self.response_timeout, connection.subscribe(&work.subscribe)).await {
-            Some(Ok(())) => self.link.subscriptions.settled(&work.subscribe, true),
+            Some(Ok(())) => subscriptions.settled(epoch, &work.subscribe, true),
             Some(Err(error)) if !wants_reconnect(&error) => {
                 tracing::warn!(%error, "the server refuses subscriptions: waiters go by timers alone");
-                self.link.subscriptions.settled(&work.subscribe, false);
+                subscriptions.settled(epoch, &work.subscribe, false);
             }
-            _ => self.link.give_up(connection.epoch),
+            _ => self.link.give_up(epoch),
         }
         Ok(())
     }
@@ -159,9 +181,13 @@ impl Store for RedisStore {
         Box::pin(async move {
             let lock = self.link.names.lock(key);
             let mut script = self.link.scripts.acquire.key(&lock);
-            script.key(Names::fence(&lock)).arg(owner.to_string()).arg(millis(lease)).arg(count);
+            script
+                .key(Names::fence(&lock))
+                .arg(owner.to_string())
+                .arg(millis(lease))
+                .arg(count);
             script.arg(millis(FENCE_TTL + lease));
-            let (answer, sent_at) = self.call(&script, timeout).await?;
+            let (answer, sent_at) = self.call(&script, timeout, self.silence()).await?;
             Ok(match scripts::read_acquired(answer)? {
                 Grant::Token(token) => Acquired::Granted { token, sent_at },
                 Grant::Refused(acquired) => acquired,
@@ -180,9 +206,15 @@ impl Store for RedisStore {
         Box::pin(async move {
             let lock = self.link.names.lock(key);
             let mut script = self.link.scripts.release.key(&lock);
-            script.key(Names::record(&lock, owner)).arg(owner.to_string()).arg(count);
-            script.arg(millis(keep)).arg(Names::channel(&lock)).arg(millis(RECORD_TTL));
-            let (answer, _) = self.call(&script, timeout).await?;
+            script
+                .key(Names::record(&lock, owner))
+                .arg(owner.to_string())
+                .arg(count);
+            script
+                .arg(millis(keep))
+                .arg(Names::channel(&lock))
+                .arg(millis(RECORD_TTL));
+            let (answer, _) = self.call(&script, timeout, self.silence()).await?;
             scripts::read_released(answer)
         })
     }
@@ -193,10 +225,17 @@ impl Store for RedisStore {
             for renewal in batch {
                 let lock = self.link.names.lock(&renewal.key);
                 script.key(&lock).key(Names::fence(&lock));
-                script.arg(renewal.owner.to_string()).arg(millis(renewal.lease));
+                script
+                    .arg(renewal.owner.to_string())
+                    .arg(millis(renewal.lease));
             }
-            let (answer, sent_at) = self.call(&script, timeout).await?;
-            Ok(Renewed { held: scripts::read_renewed(answer, batch.len())?, sent_at })
+            // A lease cannot wait for the ordinary patience to run out.
+            let silence = (timeout / 2).max(SHORTEST_SILENCE).min(self.silence());
+            let (answer, sent_at) = self.call(&script, timeout, silence).await?;
+            Ok(Renewed {
+                held: scripts::read_renewed(answer, batch.len())?,
+                sent_at,
+            })
         })
     }
 
@@ -205,7 +244,7 @@ impl Store for RedisStore {
             let lock = self.link.names.lock(key);
             let mut script = self.link.scripts.inspect.key(&lock);
             script.key(Names::fence(&lock));
-            let (answer, _) = self.call(&script, timeout).await?;
+            let (answer, _) = self.call(&script, timeout, self.silence()).await?;
             scripts::read_entry(answer)
         })
     }

@@ -31,11 +31,18 @@ impl Address {
                 Some(Client::open(with_settings(&info, ProtocolVersion::RESP3))?)
             };
             let resp2 = Client::open(with_settings(&info, ProtocolVersion::RESP2))?;
-            RedisResult::Ok(Self { shown, resp3, resp2 })
+            RedisResult::Ok(Self {
+                shown,
+                resp3,
+                resp2,
+            })
         });
         parsed.map_err(|error| {
             let text = error.to_string();
-            invalid(url, &format!("{text}; expected `redis://[user:password@]host[:port][/database]`"))
+            invalid(
+                url,
+                &format!("{text}; expected `redis://[user:password@]host[:port][/database]`"),
+            )
         })
     }
 
@@ -59,13 +66,21 @@ impl fmt::Display for Address {
 fn wants_resp2(url: &str) -> bool {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let query = query.split('#').next().unwrap_or("");
-    query.split('&').any(|pair| matches!(pair, "protocol=resp2" | "protocol=2"))
+    query
+        .split('&')
+        .any(|pair| matches!(pair, "protocol=resp2" | "protocol=2"))
 }
 
 fn with_settings(info: &ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
-    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE / 3);
     // A lock is a question with a short answer: what waits for company on the wire waits in vain.
-    let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
+    let tcp = info
+        .tcp_settings()
+        .clone()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
     let redis = info.redis_settings().clone().set_protocol(protocol);
@@ -91,10 +106,17 @@ mod tests {
     fn errors_and_addresses_never_show_a_password() {
         let address = Address::parse("redis://user:s3cret@127.0.0.1:7/2").expect("valid");
         assert_eq!(address.to_string(), "127.0.0.1:7");
-        for url in ["redis://u:s3cret@h:99999999/", "redis://u:s3cret@h/not-a-number", "redis:s3cret"] {
+        for url in [
+            "redis://u:s3cret@h:99999999/",
+            "redis://u:s3cret@h/not-a-number",
+            "redis:s3cret",
+        ] {
             let error = Address::parse(url).err().expect(url);
             let shown = format!("{error} {error:?}");
-            assert!(!shown.contains("s3cret") && shown.contains("`redis:…`"), "{shown}");
+            assert!(
+                !shown.contains("s3cret") && shown.contains("`redis:…`"),
+                "{shown}"
+            );
         }
     }
 

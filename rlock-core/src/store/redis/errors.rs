@@ -28,12 +28,20 @@ pub(super) fn classify(error: RedisError) -> StoreError {
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => (false, false),
         _ => (false, true),
     };
-    StoreError { transient, maybe_executed, source: Arc::new(error) }
+    StoreError {
+        transient,
+        maybe_executed,
+        source: Arc::new(error),
+    }
 }
 
 /// An answer that makes no sense.
 pub(super) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
-    StoreError { transient: false, maybe_executed: true, source: error.into().into() }
+    StoreError {
+        transient: false,
+        maybe_executed: true,
+        source: error.into().into(),
+    }
 }
 
 fn is_passing(error: &RedisError) -> bool {
@@ -44,7 +52,9 @@ fn is_passing(error: &RedisError) -> bool {
 /// latter into the text of a general error.
 fn has_code(error: &RedisError, code: &str) -> bool {
     error.code() == Some(code)
-        || error.detail().is_some_and(|detail| detail.split([' ', ':']).any(|word| word == code))
+        || error
+            .detail()
+            .is_some_and(|detail| detail.split([' ', ':']).any(|word| word == code))
 }
 
 /// Whether the server can no longer serve this client, so that another connection may do better.

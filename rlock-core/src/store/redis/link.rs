@@ -1,6 +1,7 @@
 //! The connection to the server: kept up in the background, replaced when it is found dead.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -15,8 +16,12 @@ use redis::{
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use super::{
-    address::Address, errors::classify, names::Names, scripts::Scripts, server::warn_of_eviction,
-    subscriptions::Subscriptions,
+    address::Address,
+    errors::classify,
+    names::Names,
+    scripts::Scripts,
+    server::warn_of_eviction,
+    subscriptions::{FIRST_EPOCH, Subscriptions},
 };
 use crate::{
     store::{Listener, News, StoreError},
@@ -83,7 +88,7 @@ impl Link {
             connect_timeout,
             state: watch::Sender::new(State::Down(None)),
         });
-        let mut connection = link.open(1).await?;
+        let mut connection = link.open(FIRST_EPOCH).await?;
         warn_of_eviction(&mut connection.commands).await;
         link.state.send_replace(State::Up(connection));
         Ok(link)
@@ -138,9 +143,13 @@ impl Link {
     /// Keeps a connection up; runs for as long as the client lives.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let mut state = self.state.subscribe();
-        let mut epoch = 1;
+        let mut epoch = FIRST_EPOCH;
         loop {
-            if state.wait_for(|state| matches!(state, State::Down(_))).await.is_err() {
+            if state
+                .wait_for(|state| matches!(state, State::Down(_)))
+                .await
+                .is_err()
+            {
                 return;
             }
             let mut backoff = Backoff::default();
@@ -148,7 +157,7 @@ impl Link {
                 epoch += 1;
                 match self.open(epoch).await {
                     Ok(connection) => {
-                        self.subscriptions.begin_anew();
+                        self.subscriptions.begin_anew(epoch);
                         self.state.send_replace(State::Up(connection));
                         // What happened meanwhile was not told.
                         (self.listener)(News::AllChanged);
@@ -176,24 +185,36 @@ impl Link {
         opened.map_err(classify)
     }
 
-    async fn open_in_time(self: &Arc<Self>, client: &Client, epoch: u64) -> RedisResult<Connection> {
+    async fn open_in_time(
+        self: &Arc<Self>,
+        client: &Client,
+        epoch: u64,
+    ) -> RedisResult<Connection> {
         let opening = self.open_with(client, epoch);
-        timeout(self.connect_timeout, opening).await.unwrap_or_else(|_| {
-            let waited = format!("no connection within {:?}", self.connect_timeout);
-            Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
-        })
+        timeout(self.connect_timeout, opening)
+            .await
+            .unwrap_or_else(|_| {
+                let waited = format!("no connection within {:?}", self.connect_timeout);
+                Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
+            })
     }
 
     async fn open_with(self: &Arc<Self>, client: &Client, epoch: u64) -> RedisResult<Connection> {
         // Time-outs are ours: one for the whole of connecting, one for each request.
-        let mut config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
         let pushes = speaks_resp3(client);
         if pushes {
             let link = Arc::downgrade(self);
-            config = config.set_push_sender(move |push| receive(&link, epoch, push));
+            config = config.set_push_sender(move |push| {
+                receive(&link, epoch, push);
+                Ok::<(), Infallible>(())
+            });
         }
-        let mut commands = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut commands = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
         let messages = if pushes {
             track_changes(&mut commands).await?;
             None
@@ -201,7 +222,11 @@ impl Link {
             Some(self.open_messages(client, epoch).await?)
         };
         self.load_scripts(&mut commands).await?;
-        Ok(Connection { epoch, commands, messages })
+        Ok(Connection {
+            epoch,
+            commands,
+            messages,
+        })
     }
 
     async fn open_messages(self: &Arc<Self>, client: &Client, epoch: u64) -> RedisResult<Messages> {
@@ -215,7 +240,10 @@ impl Link {
                 link.give_up(epoch);
             }
         });
-        Ok(Messages { sink, _pump: Arc::new(Pump(pump)) })
+        Ok(Messages {
+            sink,
+            _pump: Arc::new(Pump(pump)),
+        })
     }
 
     /// Loads the scripts ahead, which saves the first calls a round trip; without the permission
@@ -276,9 +304,9 @@ fn server_may_refuse(outcome: RedisResult<()>) -> RedisResult<()> {
 }
 
 /// Takes what the server sends without being asked.
-fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) -> Result<(), std::convert::Infallible> {
+fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
     let Some(link) = link.upgrade() else {
-        return Ok(());
+        return;
     };
     match (push.kind, push.data.as_slice()) {
         (PushKind::Message, [Value::BulkString(channel), ..]) => {
@@ -300,5 +328,4 @@ fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) -> Result<(), std::con
         (PushKind::Disconnection, _) => link.give_up(epoch),
         _ => {}
     }
-    Ok(())
 }

@@ -18,7 +18,11 @@ impl Names {
     /// with its only, or its second, closing brace.
     pub(super) fn lock(&self, key: &Key) -> String {
         let prefix = &self.prefix;
-        if key.has_hash_tag() { format!("{prefix}{key}}}") } else { format!("{prefix}{{{key}}}") }
+        if key.has_hash_tag() {
+            format!("{prefix}{key}}}")
+        } else {
+            format!("{prefix}{{{key}}}")
+        }
     }
 
     /// The last fencing token.
@@ -38,9 +42,17 @@ impl Names {
 
     /// The key whose lock has this name, if it is one of ours.
     pub(super) fn key(&self, lock: &[u8]) -> Option<Key> {
-        let name = std::str::from_utf8(lock).ok()?.strip_prefix(&self.prefix)?.strip_suffix('}')?;
+        let name = std::str::from_utf8(lock)
+            .ok()?
+            .strip_prefix(&self.prefix)?
+            .strip_suffix('}')?;
         let tagged = name.contains('}');
-        Key::parse(if tagged { name } else { name.strip_prefix('{')? }).ok()
+        Key::parse(if tagged {
+            name
+        } else {
+            name.strip_prefix('{')?
+        })
+        .ok()
     }
 }
 
@@ -60,7 +72,15 @@ mod tests {
     #[test]
     fn no_two_keys_share_a_name() {
         let names = Names::new("lock:".to_owned());
-        let keys = ["a", "{a}", "{a}:fence", "a:fence", "{a}:released", "x{a}", "{a}x"];
+        let keys = [
+            "a",
+            "{a}",
+            "{a}:fence",
+            "a:fence",
+            "{a}:released",
+            "x{a}",
+            "{a}x",
+        ];
         let mut all = Vec::new();
         for key in keys {
             let key = Key::parse(key).expect("valid");

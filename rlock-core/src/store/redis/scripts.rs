@@ -62,7 +62,11 @@ pub(super) fn read_acquired(answer: Value) -> Result<Grant, StoreError> {
 
 pub(super) fn read_released(answer: Value) -> Result<Released, StoreError> {
     let released: bool = from_redis_value(answer).map_err(unexpected)?;
-    Ok(if released { Released::Released } else { Released::NotHeld })
+    Ok(if released {
+        Released::Released
+    } else {
+        Released::NotHeld
+    })
 }
 
 pub(super) fn read_renewed(answer: Value, asked: usize) -> Result<Vec<bool>, StoreError> {
@@ -70,7 +74,10 @@ pub(super) fn read_renewed(answer: Value, asked: usize) -> Result<Vec<bool>, Sto
     if held.len() == asked {
         Ok(held)
     } else {
-        Err(unexpected(format!("{} answers to {asked} renewals", held.len())))
+        Err(unexpected(format!(
+            "{} answers to {asked} renewals",
+            held.len()
+        )))
     }
 }
 
@@ -80,5 +87,10 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
     }
     let (owner, count, millis, token): (String, u32, i64, String) =
         from_redis_value(answer).map_err(unexpected)?;
-    Ok(Some(Entry { owner, count, ttl: ttl(millis), token: token.parse().ok() }))
+    Ok(Some(Entry {
+        owner,
+        count,
+        ttl: ttl(millis),
+        token: token.parse().ok(),
+    }))
 }

@@ -8,11 +8,29 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
+/// The number of a link's first connection.
+pub(super) const FIRST_EPOCH: u64 = 1;
+
 #[derive(Default)]
 pub(super) struct Subscriptions {
-    channels: Mutex<HashMap<String, Channel>>,
+    table: Mutex<Table>,
     /// Something is to be done.
     pub(super) work: Notify,
+}
+
+struct Table {
+    /// The connection that the states speak of.
+    epoch: u64,
+    channels: HashMap<String, Channel>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            epoch: FIRST_EPOCH,
+            channels: HashMap::new(),
+        }
+    }
 }
 
 struct Channel {
@@ -24,7 +42,9 @@ struct Channel {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Not asked for on the present connection; whether it was on an earlier one.
-    Wanted { before: bool },
+    Wanted {
+        before: bool,
+    },
     Confirmed,
     /// The server refuses; waiters go by their timers.
     Refused,
@@ -44,68 +64,94 @@ pub(super) struct Work {
 }
 
 impl Subscriptions {
-    fn channels(&self) -> MutexGuard<'_, HashMap<String, Channel>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn want(self: &Arc<Self>, channel: String) -> Subscription {
-        let mut channels = self.channels();
-        let entry = channels.entry(channel.clone()).or_insert_with(|| Channel {
-            feed: Arc::new(Feed { released: Notify::new(), settled: watch::Sender::new(false) }),
-            wanted_by: 0,
-            state: State::Wanted { before: false },
-        });
+        let mut table = self.table();
+        let entry = table
+            .channels
+            .entry(channel.clone())
+            .or_insert_with(|| Channel {
+                feed: Arc::new(Feed {
+                    released: Notify::new(),
+                    settled: watch::Sender::new(false),
+                }),
+                wanted_by: 0,
+                state: State::Wanted { before: false },
+            });
         entry.wanted_by += 1;
         let feed = Arc::clone(&entry.feed);
-        drop(channels);
+        drop(table);
         self.work.notify_one();
-        Subscription { all: Arc::clone(self), channel, feed }
+        Subscription {
+            all: Arc::clone(self),
+            channel,
+            feed,
+        }
     }
 
     /// A message arrived.
     pub(super) fn released(&self, channel: &str) {
-        if let Some(channel) = self.channels().get(channel) {
+        if let Some(channel) = self.table().channels.get(channel) {
             channel.feed.released.notify_one();
         }
     }
 
     /// The connection is a new one, which knows of no subscription.
-    pub(super) fn begin_anew(&self) {
-        for channel in self.channels().values_mut() {
-            channel.state = State::Wanted { before: channel.state == State::Confirmed };
+    pub(super) fn begin_anew(&self, epoch: u64) {
+        let mut table = self.table();
+        table.epoch = epoch;
+        for channel in table.channels.values_mut() {
+            channel.state = State::Wanted {
+                before: channel.state != State::Wanted { before: false },
+            };
             channel.feed.settled.send_replace(false);
         }
+        drop(table);
         self.work.notify_one();
     }
 
     /// Takes what has to be sent.
     pub(super) fn work(&self) -> Work {
         let mut work = Work::default();
-        self.channels().retain(|name, channel| match (channel.wanted_by, channel.state) {
-            (0, State::Confirmed) => {
-                work.unsubscribe.push(name.clone());
-                false
-            }
-            (0, _) => false,
-            (_, State::Wanted { .. }) => {
-                work.subscribe.push(name.clone());
-                true
-            }
-            _ => true,
-        });
+        self.table()
+            .channels
+            .retain(|name, channel| match (channel.wanted_by, channel.state) {
+                (0, State::Confirmed) => {
+                    work.unsubscribe.push(name.clone());
+                    false
+                }
+                (0, _) => false,
+                (_, State::Wanted { .. }) => {
+                    work.subscribe.push(name.clone());
+                    true
+                }
+                _ => true,
+            });
         work
     }
 
-    /// The server confirmed these subscriptions, or refused them.
-    pub(super) fn settled(&self, names: &[String], confirmed: bool) {
-        let mut channels = self.channels();
+    /// The server confirmed these subscriptions of a connection, or refused them.
+    pub(super) fn settled(&self, epoch: u64, names: &[String], confirmed: bool) {
+        let mut table = self.table();
+        if table.epoch != epoch {
+            return;
+        }
         for name in names {
-            let Some(channel) = channels.get_mut(name) else { continue };
+            let Some(channel) = table.channels.get_mut(name) else {
+                continue;
+            };
             if channel.state == (State::Wanted { before: true }) {
                 // A release in between was not told.
                 channel.feed.released.notify_one();
             }
-            channel.state = if confirmed { State::Confirmed } else { State::Refused };
+            channel.state = if confirmed {
+                State::Confirmed
+            } else {
+                State::Refused
+            };
             channel.feed.settled.send_replace(true);
         }
     }
@@ -122,7 +168,12 @@ impl Subscription {
     /// Resolves when the server has confirmed, or refused.
     pub(super) async fn settled(&self) {
         // The sender lives in the feed, so this cannot fail.
-        let _ = self.feed.settled.subscribe().wait_for(|settled| *settled).await;
+        let _ = self
+            .feed
+            .settled
+            .subscribe()
+            .wait_for(|settled| *settled)
+            .await;
     }
 
     pub(super) async fn released(&self) {
@@ -132,7 +183,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(channel) = self.all.channels().get_mut(&self.channel) {
+        if let Some(channel) = self.all.table().channels.get_mut(&self.channel) {
             channel.wanted_by -= 1;
         }
         self.all.work.notify_one();
@@ -153,13 +204,13 @@ mod tests {
         let first = all.want("c".to_owned());
         let second = all.want("c".to_owned());
         assert_eq!(all.work().subscribe, names(&["c"]));
-        all.settled(&names(&["c"]), true);
+        all.settled(FIRST_EPOCH, &names(&["c"]), true);
         assert_eq!(all.work(), Work::default());
         drop(first);
         assert_eq!(all.work(), Work::default());
         drop(second);
         assert_eq!(all.work().unsubscribe, names(&["c"]));
-        assert!(all.channels().is_empty());
+        assert!(all.table().channels.is_empty());
     }
 
     #[test]
@@ -167,8 +218,24 @@ mod tests {
         let all = Arc::new(Subscriptions::default());
         let _kept = all.want("kept".to_owned());
         drop(all.want("gone".to_owned()));
-        all.settled(&all.work().subscribe, true);
-        all.begin_anew();
-        assert_eq!(all.work(), Work { subscribe: names(&["kept"]), unsubscribe: Vec::new() });
+        all.settled(FIRST_EPOCH, &all.work().subscribe, true);
+        all.begin_anew(FIRST_EPOCH + 1);
+        assert_eq!(
+            all.work(),
+            Work {
+                subscribe: names(&["kept"]),
+                unsubscribe: Vec::new()
+            }
+        );
+    }
+
+    #[test]
+    fn what_an_earlier_connection_confirmed_counts_for_nothing() {
+        let all = Arc::new(Subscriptions::default());
+        let _wanted = all.want("c".to_owned());
+        let sent = all.work().subscribe;
+        all.begin_anew(FIRST_EPOCH + 1);
+        all.settled(FIRST_EPOCH, &sent, true);
+        assert_eq!(all.work().subscribe, names(&["c"]));
     }
 }
