@@ -150,6 +150,13 @@ impl LockClientBuilder {
     /// # Ok(())
     /// # }
     /// ```
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            clippy::unused_async,
+            reason = "servers are awaited, the embedded store is not"
+        )
+    )]
     pub async fn connect(self, url: &str) -> Result<LockClient, LockError> {
         self.check()?;
         match url.split_once(':') {

@@ -8,7 +8,8 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 pub enum LockError {
     /// The lock stayed taken for as long as the caller was willing to wait.
     #[error(
-        "lock `{key}` was still taken after waiting {waited:?}{}; try again later, or allow more with `wait`",
+        "lock `{key}` was still taken after waiting {}{}; try again later, or allow more with `wait`",
+        Shown(*.waited),
         Remaining(*.remaining)
     )]
     Timeout {
@@ -33,7 +34,7 @@ pub enum LockError {
 
     /// The store did not answer in time. Whatever the request left behind is cleaned up in the
     /// background, and ends with its lease at the latest.
-    #[error("could not {action} within {waited:?}, the store is unavailable: {source}")]
+    #[error("could not {action} within {}, the store is unavailable: {source}", Shown(*.waited))]
     Unavailable {
         /// What was tried, and on which key.
         action: String,
@@ -129,12 +130,23 @@ impl fmt::Display for LostCause {
     }
 }
 
+/// A duration to the digit that matters to a reader.
+struct Shown(Duration);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digit = if self.0 < Duration::from_millis(10) { 1_000 } else { 1_000_000 };
+        let nanos = self.0.subsec_nanos();
+        write!(f, "{:?}", Duration::new(self.0.as_secs(), nanos - nanos % digit))
+    }
+}
+
 struct Remaining(Option<Duration>);
 
 impl fmt::Display for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(left) => write!(f, " (the holder's lease had {left:?} left)"),
+            Some(left) => write!(f, " (the holder's lease had {} left)", Shown(left)),
             None => Ok(()),
         }
     }
