@@ -135,9 +135,17 @@ struct Shown(Duration);
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digit = if self.0 < Duration::from_millis(10) { 1_000 } else { 1_000_000 };
+        let digit = if self.0 < Duration::from_millis(10) {
+            1_000
+        } else {
+            1_000_000
+        };
         let nanos = self.0.subsec_nanos();
-        write!(f, "{:?}", Duration::new(self.0.as_secs(), nanos - nanos % digit))
+        write!(
+            f,
+            "{:?}",
+            Duration::new(self.0.as_secs(), nanos - nanos % digit)
+        )
     }
 }
 

@@ -200,11 +200,11 @@ where
     F: Future<Output = R>,
     R: FromLockError,
 {
-    run_or_else(plan, body, R::from_lock_error).await
+    run_or_else(plan, R::from_lock_error, body).await
 }
 
 /// Runs the body of an annotated function that makes its own of a lock's error.
-pub async fn run_or_else<F, R, H>(plan: Plan, body: Pin<Box<F>>, or_else: H) -> R
+pub async fn run_or_else<F, R, H>(plan: Plan, or_else: H, body: Pin<Box<F>>) -> R
 where
     F: Future<Output = R>,
     H: FnOnce(LockError) -> R,

@@ -1,0 +1,169 @@
+//! Durations: a string checked at compile time, or any expression of type `Duration`.
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{Expr, ExprLit, Lit, LitStr};
+
+use crate::args::Known;
+
+/// How long an option may last.
+pub(crate) struct Bounds {
+    least: Duration,
+    most: Duration,
+    text: &'static str,
+}
+
+pub(crate) const LEASE: Bounds = Bounds {
+    least: Duration::from_millis(10),
+    most: DAY,
+    text: "a lease lasts from 10ms to 24h",
+};
+pub(crate) const WAIT: Bounds = Bounds {
+    least: Duration::ZERO,
+    most: Duration::from_secs(366 * 24 * 60 * 60),
+    text: "a wait lasts for 366 days at most, or write `wait = \"forever\"`",
+};
+pub(crate) const MAX_HOLD: Bounds = Bounds {
+    least: Duration::from_nanos(1),
+    most: Duration::MAX,
+    text: "it is the longest time that the body may take",
+};
+pub(crate) const AT_LEAST: Bounds = Bounds {
+    least: Duration::from_nanos(1),
+    most: DAY,
+    text: "a lock is kept for some time, 24h at most",
+};
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The value of an option that is a duration.
+pub(crate) enum Time {
+    /// Known now, and where it was written.
+    Literal(Duration, LitStr),
+    /// Known, and checked, when the function is called.
+    Expression(Expr),
+}
+
+impl Time {
+    /// Reads `option = value`.
+    pub(crate) fn read(option: &Known, value: Expr, bounds: &Bounds) -> syn::Result<Self> {
+        match value {
+            Expr::Lit(ExprLit {
+                lit: Lit::Str(text),
+                ..
+            }) => {
+                let time = parse(option, &text.value(), bounds)
+                    .map_err(|message| syn::Error::new(text.span(), message))?;
+                Ok(Self::Literal(time, text))
+            }
+            value => Ok(Self::Expression(value)),
+        }
+    }
+}
+
+impl ToTokens for Time {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        tokens.extend(match self {
+            Self::Literal(time, text) => {
+                let (seconds, nanoseconds) = (time.as_secs(), time.subsec_nanos());
+                let span = Span::mixed_site().located_at(text.span());
+                quote_spanned!(span=> ::core::time::Duration::new(#seconds, #nanoseconds))
+            }
+            Self::Expression(value) => quote!(#value),
+        });
+    }
+}
+
+fn parse(option: &Known, text: &str, bounds: &Bounds) -> Result<Duration, String> {
+    let Known { name, form, .. } = option;
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("`{name} = {text:?}` is no duration, {error}: write `{form}`"))?;
+    let wrong = match time {
+        time if time < bounds.least => "too short",
+        time if time > bounds.most => "too long",
+        time => return Ok(time),
+    };
+    Err(format!("`{name} = {text:?}` is {wrong}: {}", bounds.text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AT_LEAST, Bounds, LEASE, MAX_HOLD, WAIT};
+    use crate::args::OPTIONS;
+    use std::time::Duration;
+
+    fn parse(option: &str, text: &str, bounds: &Bounds) -> Result<Duration, String> {
+        let option = OPTIONS.iter().find(|known| known.name == option).unwrap();
+        super::parse(option, text, bounds)
+    }
+
+    #[test]
+    fn times_are_written_as_people_write_them() {
+        for (text, milliseconds) in [
+            ("10ms", 10),
+            ("30s", 30_000),
+            ("1.5s", 1_500),
+            ("1m30s", 90_000),
+            ("2min 5sec", 125_000),
+            ("24h", 86_400_000),
+            ("1day", 86_400_000),
+        ] {
+            assert_eq!(
+                parse("lease", text, &LEASE),
+                Ok(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lease_out_of_bounds_is_refused_with_the_bounds() {
+        for short in ["0s", "9ms", "9999us"] {
+            assert_eq!(
+                parse("lease", short, &LEASE),
+                Err(format!(
+                    "`lease = {short:?}` is too short: a lease lasts from 10ms to 24h"
+                ))
+            );
+        }
+        assert_eq!(
+            parse("lease", "25h", &LEASE),
+            Err("`lease = \"25h\"` is too long: a lease lasts from 10ms to 24h".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_wait_may_be_zero_or_very_long() {
+        assert_eq!(parse("wait", "0s", &WAIT), Ok(Duration::ZERO));
+        assert!(parse("wait", "30days", &WAIT).is_ok());
+        assert!(parse("wait", "367days", &WAIT).is_err());
+    }
+
+    #[test]
+    fn a_time_to_hold_is_never_zero() {
+        assert!(parse("max_hold", "0s", &MAX_HOLD).is_err());
+        assert!(parse("max_hold", "2days", &MAX_HOLD).is_ok());
+        assert!(parse("at_least", "0s", &AT_LEAST).is_err());
+        assert!(parse("at_least", "25h", &AT_LEAST).is_err());
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused_with_the_right_form() {
+        for text in [
+            "",
+            "30",
+            "abc",
+            "-5s",
+            "30 parsecs",
+            "99999999999999999999s",
+        ] {
+            let error = parse("lease", text, &LEASE).unwrap_err();
+            assert!(
+                error.starts_with(&format!("`lease = {text:?}` is no duration, ")),
+                "{error}"
+            );
+            assert!(error.ends_with(": write `lease = \"30s\"`"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The mistakes found in one attribute, all to be reported in one compile.
+
+use proc_macro2::TokenStream;
+
+#[derive(Default)]
+pub(crate) struct Errors(Option<syn::Error>);
+
+impl Errors {
+    pub(crate) fn push(&mut self, error: syn::Error) {
+        match &mut self.0 {
+            Some(errors) => errors.combine(error),
+            none => *none = Some(error),
+        }
+    }
+
+    /// Keeps the error of a result, and gives its value back.
+    pub(crate) fn collect<T>(&mut self, result: syn::Result<T>) -> Option<T> {
+        result.map_err(|error| self.push(error)).ok()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Writes the mistakes as `compile_error!` items; nothing if there are none.
+    pub(crate) fn into_tokens(self) -> TokenStream {
+        self.0
+            .map(syn::Error::into_compile_error)
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,204 @@
+use expect_test::{Expect, expect};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// Compares with what the attribute makes of an item, formatted.
+#[track_caller]
+fn check(args: TokenStream, item: &TokenStream, expected: &Expect) {
+    let expanded = crate::expand(args, item);
+    let file = syn::parse2(expanded).expect("the expansion is a file of items");
+    expected.assert_eq(&prettyplease::unparse(&file));
+}
+
+/// Puts a method into an `impl`, where it may use `self`.
+#[track_caller]
+fn check_method(args: TokenStream, item: &TokenStream, expected: &Expect) {
+    let expanded = crate::expand(args, item);
+    let file = syn::parse2(quote!(impl S { #expanded })).expect("the expansion is a method");
+    expected.assert_eq(&prettyplease::unparse(&file));
+}
+
+#[test]
+fn the_expansion_of_a_method_fits_on_a_screen() {
+    check_method(
+        quote!(key = "order:<id>", lease = "30s"),
+        &quote! {
+            pub async fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
+                self.charge(id).await
+            }
+        },
+        &expect![[r#"
+            impl S {
+                pub async fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
+                    let plan = ::rlock_core::__private::Plan::new(
+                            ::rlock_core::__private::key(
+                                &[
+                                    ::rlock_core::__private::Part::Text("order:"),
+                                    ::rlock_core::__private::Part::Value(&id),
+                                ],
+                            ),
+                        )
+                        .lease(::core::time::Duration::new(30u64, 0u32));
+                    let body = ::std::boxed::Box::pin(async move {
+                        let _ = &self;
+                        let _ = &id;
+                        if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<
+                            Result<Receipt, OrderError>,
+                        > {
+                            return edge;
+                        }
+                        { self.charge(id).await }
+                    });
+                    ::rlock_core::__private::run(plan, body).await
+                }
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn every_option_becomes_one_call() {
+    check(
+        quote! {
+            key = ["account:<from.id()>", "account:<pair.0>"],
+            client = locks,
+            lease = LEASE,
+            wait = "0s",
+            watchdog = false,
+            max_hold = "1m30s",
+            at_least = "1500ms",
+            on_lost = "continue",
+            or_else = |error| Outcome::Skipped(error),
+            crate = ::facade::rlock,
+        },
+        &quote! {
+            async fn transfer(locks: &LockClient, from: Account, pair: (u64, u64)) -> Outcome {
+                go(from, pair).await
+            }
+        },
+        &expect![[r#"
+            async fn transfer(locks: &LockClient, from: Account, pair: (u64, u64)) -> Outcome {
+                let plan = ::facade::rlock::__private::Plan::new(
+                        ::facade::rlock::__private::key(
+                            &[
+                                ::facade::rlock::__private::Part::Text("account:"),
+                                ::facade::rlock::__private::Part::Value(&from.id()),
+                            ],
+                        ),
+                    )
+                    .and(
+                        ::facade::rlock::__private::key(
+                            &[
+                                ::facade::rlock::__private::Part::Text("account:"),
+                                ::facade::rlock::__private::Part::Value(&pair.0),
+                            ],
+                        ),
+                    )
+                    .client(&locks)
+                    .lease(LEASE)
+                    .wait(::core::time::Duration::new(0u64, 0u32))
+                    .watchdog(false)
+                    .max_hold(::core::time::Duration::new(90u64, 0u32))
+                    .at_least(::core::time::Duration::new(1u64, 500000000u32))
+                    .continue_when_lost();
+                ::facade::rlock::__private::run_or_else(
+                        plan,
+                        |error| Outcome::Skipped(error),
+                        ::std::boxed::Box::pin(async move {
+                            let _ = &locks;
+                            let _ = &from;
+                            let _ = &pair;
+                            if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<
+                                Outcome,
+                            > {
+                                return edge;
+                            }
+                            { go(from, pair).await }
+                        }),
+                    )
+                    .await
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn arguments_that_the_body_uses_are_captured_and_unused_ones_are_not() {
+    check(
+        quote!(key = "night", wait = "forever"),
+        &quote! {
+            async fn run(used: A, unused: B, _held: C, #[cfg(unix)] Pair { left, right: _ }: Pair) -> impl Future<Output = ()> {
+                #![allow(dead_code)]
+                println!("{used} {}", left.unused)
+            }
+        },
+        &expect![[r#"
+            async fn run(
+                used: A,
+                unused: B,
+                _held: C,
+                #[cfg(unix)]
+                Pair { left, right: _ }: Pair,
+            ) -> impl Future<Output = ()> {
+                #![allow(dead_code)]
+                let plan = ::rlock_core::__private::Plan::new(
+                        ::rlock_core::__private::key(&[::rlock_core::__private::Part::Text("night")]),
+                    )
+                    .wait_forever();
+                let body = ::std::boxed::Box::pin(async move {
+                    let _ = &used;
+                    #[allow(clippy::used_underscore_binding)]
+                    let _ = &_held;
+                    #[cfg(unix)]
+                    let _ = &left;
+                    if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<_> {
+                        return edge;
+                    }
+                    { println!("{used} {}", left.unused) }
+                });
+                ::rlock_core::__private::run(plan, body).await
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn impl_trait_is_left_out_of_the_hint_for_the_return_type() {
+    let item = quote! {
+        async fn list() -> Result<(impl Iterator<Item = u8>, Vec<Box<dyn Fn(u8)>>), E> { todo() }
+    };
+    let expanded = crate::expand(quote!(key = "k"), &item)
+        .to_string()
+        .replace(' ', "");
+    assert!(
+        expanded.contains("None::<Result<(_,Vec<Box<dynFn(u8)>>),E>>"),
+        "{expanded}"
+    );
+}
+
+#[test]
+fn a_rejected_attribute_leaves_the_function_as_it_was_beside_the_errors() {
+    for args in [
+        quote!(),
+        quote!(key = "<nobody>"),
+        quote!(key = ),
+        quote!(key = "k", lease = f(1, ) g),
+    ] {
+        let item = quote! {
+            #[other] pub async fn pay(&self, id: u64) -> Result<(), E> { let half = ; }
+        };
+        let expanded = crate::expand(args.clone(), &item).to_string();
+        let rest = expanded
+            .strip_prefix(&item.to_string())
+            .unwrap_or_else(|| panic!("{expanded}"));
+        assert!(rest.contains("compile_error !"), "{args}: {rest}");
+    }
+}
+
+#[test]
+fn several_mistakes_are_reported_at_once() {
+    let args = quote!(key = "<oder>", lease = "0s", wat = 1, watchdog = "no", key = "<id", lease = "1s" wait = "5s");
+    let item = quote! { fn pay(order: u64) -> R {} };
+    let expanded = crate::expand(args, &item).to_string();
+    assert_eq!(expanded.matches("compile_error").count(), 9, "{expanded}");
+}

@@ -1,0 +1,252 @@
+use super::{Part, Placeholder, Step, parse};
+use proc_macro2::{Ident, Span};
+
+fn text(text: &str) -> Part {
+    Part::Text(text.to_owned())
+}
+
+fn value(text: &str, position: usize, root: &str, steps: Vec<Step>) -> Part {
+    Part::Value(Placeholder {
+        text: text.to_owned(),
+        position,
+        root: root.to_owned(),
+        steps,
+    })
+}
+
+fn field(name: &str) -> Step {
+    Step::Field(name.to_owned())
+}
+
+fn call(name: &str) -> Step {
+    Step::Call(name.to_owned())
+}
+
+fn error(template: &str) -> String {
+    parse(template).expect_err(template)
+}
+
+#[test]
+fn text_stands_verbatim_between_placeholders() {
+    assert_eq!(parse("nightly").unwrap(), [text("nightly")]);
+    assert_eq!(
+        parse("order:<id>").unwrap(),
+        [text("order:"), value("id", 7, "id", vec![])]
+    );
+    assert_eq!(
+        parse("<a>:b%c d<e>").unwrap(),
+        [
+            value("a", 1, "a", vec![]),
+            text(":b%c d"),
+            value("e", 10, "e", vec![])
+        ]
+    );
+}
+
+#[test]
+fn a_placeholder_walks_fields_calls_and_indices() {
+    for (inside, root, steps) in [
+        ("order.id", "order", vec![field("id")]),
+        ("self.tenant", "self", vec![field("tenant")]),
+        ("self", "self", vec![]),
+        ("user.id()", "user", vec![call("id")]),
+        ("pair.0", "pair", vec![Step::Index(0)]),
+        ("pair.0.1", "pair", vec![Step::Index(0), Step::Index(1)]),
+        (
+            "a.b().c.0",
+            "a",
+            vec![call("b"), field("c"), Step::Index(0)],
+        ),
+        ("r#type", "r#type", vec![]),
+        ("a.r#type", "a", vec![field("r#type")]),
+        ("größe", "größe", vec![]),
+        ("_id", "_id", vec![]),
+    ] {
+        assert_eq!(
+            parse(&format!("<{inside}>")).expect(inside),
+            [value(inside, 1, root, steps)]
+        );
+    }
+}
+
+#[test]
+fn a_placeholder_becomes_the_expression_that_it_reads_as() {
+    let parts = parse("<a.b().r#type.0>").unwrap();
+    let [Part::Value(placeholder)] = &*parts else {
+        panic!("{parts:?}")
+    };
+    let expression = placeholder.expression(&Ident::new("a", Span::call_site()), Span::call_site());
+    assert_eq!(expression.to_string(), "a . b () . r#type . 0");
+}
+
+#[test]
+fn doubled_brackets_are_literal() {
+    assert_eq!(parse("a<<b>>c").unwrap(), [text("a<b>c")]);
+    assert_eq!(
+        parse("<<<id>").unwrap(),
+        [text("<"), value("id", 3, "id", vec![])]
+    );
+    assert_eq!(
+        parse("<id>>>").unwrap(),
+        [value("id", 1, "id", vec![]), text(">")]
+    );
+    assert_eq!(parse("<<>>").unwrap(), [text("<>")]);
+}
+
+#[test]
+fn a_bracket_without_its_partner_is_refused_with_its_position() {
+    for (template, start) in [
+        ("order:<id", "`<` at character 7 of the key is never closed"),
+        ("order:<", "`<` at character 7 of the key is never closed"),
+        (
+            "größe:<a<b>",
+            "`<` at character 7 of the key is never closed",
+        ),
+        ("a>b", "`>` at character 2 of the key closes no placeholder"),
+        (
+            "<id>>",
+            "`>` at character 5 of the key closes no placeholder",
+        ),
+    ] {
+        assert!(
+            error(template).starts_with(start),
+            "{template}: {}",
+            error(template)
+        );
+    }
+}
+
+#[test]
+fn a_placeholder_that_is_none_is_refused() {
+    for (template, part) in [
+        ("a:<>", "`<>` at character 3 of the key names nothing"),
+        ("a:< >", "`< >` at character 3 of the key names nothing"),
+        ("<type>", "`type` is a keyword, write `r#type`"),
+        ("<a.fn()>", "`fn` is a keyword, write `r#fn`"),
+        ("<id:?>", "a placeholder takes no format"),
+        ("<id()>", "is no placeholder"),
+        ("<0>", "is no placeholder"),
+        ("<a + b>", "is no placeholder"),
+        ("<a.>", "is no placeholder"),
+        ("<a..b>", "is no placeholder"),
+        ("<a.f(1)>", "is no placeholder"),
+        ("<a[0]>", "is no placeholder"),
+        ("<m::C>", "is no placeholder"),
+        ("<a.0x1>", "`0x1` is no index of a tuple"),
+        ("<a.99999999999>", "`99999999999` is no index of a tuple"),
+    ] {
+        assert!(
+            error(template).contains(part),
+            "{template}: {}",
+            error(template)
+        );
+    }
+}
+
+#[test]
+fn placeholders_need_a_separator_that_no_value_contains() {
+    for apart in [
+        "<a>:<b>",
+        "<a>-:-<b>",
+        "{<a>}<b>",
+        "<a>{<b>}",
+        "<a>:<b>:<c>",
+    ] {
+        assert!(parse(apart).is_ok(), "{apart}");
+    }
+    for together in ["<a><b>", "<a>-<b>", "<a>%<b>", "<a>><<<b>", "<a>:<b><c>"] {
+        assert!(parse(together).is_err(), "{together}");
+    }
+    assert_eq!(
+        error("<a>/<b>"),
+        "`<a>` and `<b>` at character 5 of the key run into each other, so that different values would share a key: \
+         put `:` between them, as in `<a>:<b>`"
+    );
+}
+
+#[test]
+fn braces_are_one_closed_pair_around_something() {
+    for tag in ["{order:<id>}:items", "{<id>}", "a{b}c", "{a}"] {
+        assert!(parse(tag).is_ok(), "{tag}");
+    }
+    for (template, start) in [
+        ("{}", "`}` at character 2"),
+        ("a{}b", "`}` at character 3"),
+        ("{a", "`{` at character 1"),
+        ("a}", "`}` at character 2"),
+        ("{a{b}}", "`{` at character 3"),
+        ("{a}{b}", "`{` at character 4"),
+        ("{a}}", "`}` at character 4"),
+    ] {
+        assert!(
+            error(template).starts_with(start),
+            "{template}: {}",
+            error(template)
+        );
+    }
+}
+
+#[test]
+fn a_key_has_a_byte_at_least_and_1024_at_most() {
+    assert!(error("").starts_with("the key is empty"));
+    assert!(parse(&"k".repeat(1024)).is_ok());
+    assert_eq!(
+        error(&"k".repeat(1025)),
+        "the key has 1025 bytes, the longest may have 1024"
+    );
+    assert_eq!(
+        error(&"ö".repeat(513)),
+        "the key has 1026 bytes, the longest may have 1024"
+    );
+}
+
+/// Escapes a value as the core does, for the characters that matter to a split.
+fn rendered(parts: &[Part], values: &[(&str, &str)]) -> String {
+    let escape = |value: &str| {
+        value
+            .replace('%', "%25")
+            .replace(':', "%3A")
+            .replace('{', "%7B")
+            .replace('}', "%7D")
+    };
+    parts
+        .iter()
+        .map(|part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Value(placeholder) => escape(
+                values
+                    .iter()
+                    .find(|(name, _)| *name == placeholder.root)
+                    .unwrap()
+                    .1,
+            ),
+        })
+        .collect()
+}
+
+#[test]
+fn every_accepted_template_renders_different_values_to_different_keys() {
+    let values = [
+        "", "1", "11", "1:", ":1", ":", "%", "%3A", "{", "}", "{1}", "x", "xy", "yx", "x:y", "-",
+    ];
+    for template in [
+        "<a>:<b>",
+        "x<a>x:y<b>y",
+        "{<a>}<b>",
+        "<a>{<b>}",
+        "<a>-:-<b>",
+        "<a>::<b>",
+        "{a:<a>}:<b>",
+    ] {
+        let parts = parse(template).unwrap();
+        let mut keys = std::collections::HashSet::new();
+        for a in values {
+            for b in values {
+                assert!(
+                    keys.insert(rendered(&parts, &[("a", a), ("b", b)])),
+                    "{template} with {a:?} and {b:?}"
+                );
+            }
+        }
+    }
+}

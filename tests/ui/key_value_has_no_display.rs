@@ -1,0 +1,30 @@
+use rlock_core::{LockError, distributed_lock};
+
+#[derive(Clone, Copy)]
+struct OrderId(u64);
+
+struct Order {
+    id: OrderId,
+}
+
+#[distributed_lock(key = "order:<id>")]
+async fn argument(id: OrderId) -> Result<u64, LockError> {
+    Ok(id.0)
+}
+
+#[distributed_lock(key = "order:<order.id>")]
+async fn field(order: Order) -> Result<u64, LockError> {
+    Ok(order.id.0)
+}
+
+#[distributed_lock(key = "order:<order.number>")]
+async fn no_such_field(order: Order) -> Result<u64, LockError> {
+    Ok(order.id.0)
+}
+
+#[distributed_lock(key = "order:<id>")]
+async fn optional(id: Option<u64>) -> Result<u64, LockError> {
+    Ok(id.unwrap_or_default())
+}
+
+fn main() {}

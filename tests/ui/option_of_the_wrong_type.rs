@@ -1,0 +1,23 @@
+use rlock_core::{LockError, distributed_lock};
+
+#[distributed_lock(key = "night", lease = 30u64 * 1000)]
+async fn lease() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", client = String::new())]
+async fn client() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", watchdog = 1 + 1)]
+async fn watchdog() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", or_else = |error: LockError| error.to_string())]
+async fn or_else() -> u32 {
+    42
+}
+
+fn main() {}

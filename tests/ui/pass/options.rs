@@ -1,0 +1,106 @@
+#![deny(warnings)]
+//! Every option, in every form that it has.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError, current, distributed_lock};
+
+mod facade {
+    pub use rlock_core as locks;
+}
+
+type Outcome<T = ()> = Result<T, LockError>;
+
+const LEASE: Duration = Duration::from_secs(20);
+
+#[distributed_lock(key = "a", lease = "1m30s", wait = "0s", watchdog = false, max_hold = "1h")]
+async fn literals() -> Outcome {
+    Ok(())
+}
+
+#[distributed_lock(
+    key = "b:<seconds>",
+    lease = LEASE,
+    wait = Duration::from_secs(seconds),
+    watchdog = seconds > 1,
+    max_hold = LEASE * 2,
+    at_least = Duration::from_millis(1),
+)]
+async fn expressions(seconds: u64) -> Outcome {
+    Ok(())
+}
+
+#[distributed_lock(key = "c", wait = "forever", on_lost = "continue")]
+async fn words() -> Outcome {
+    Ok(())
+}
+
+#[distributed_lock(key = "d", on_lost = "cancel", crate = crate::facade::locks)]
+async fn by_another_path() -> Outcome {
+    Ok(())
+}
+
+#[distributed_lock(key = ["account:<from>", "account:<to>"])]
+async fn two_keys(from: u8, to: u8) -> Outcome<u8> {
+    Ok(from + to)
+}
+
+#[distributed_lock(key = ["account:<from>"])]
+async fn one_key_in_a_list(from: u8) -> Outcome<u8> {
+    Ok(from)
+}
+
+#[distributed_lock(key = "{tenant:<id>}:<<orders>>:100%")]
+async fn braces_and_brackets(id: &str) -> Outcome<String> {
+    let _ = id;
+    Ok(current().map(|hold| hold.key().to_owned()).unwrap_or_default())
+}
+
+#[distributed_lock(key = "client", client = locks.as_ref().unwrap_or(&fallback))]
+async fn client_by_expression(locks: Option<LockClient>, fallback: LockClient) -> Outcome {
+    Ok(())
+}
+
+fn nothing(_: LockError) -> u8 {
+    0
+}
+
+#[distributed_lock(key = "or", or_else = nothing)]
+async fn or_else_by_name() -> u8 {
+    1
+}
+
+#[distributed_lock(key = "or", or_else = |error| format!("{name}: {error}"))]
+async fn or_else_with_an_argument(name: &str) -> String {
+    name.to_owned()
+}
+
+#[distributed_lock(key = "or:<name>", or_else = |error| format!("{name}: {error}"))]
+async fn or_else_that_takes_an_argument(name: String) -> String {
+    String::new()
+}
+
+async fn all() -> Outcome {
+    literals().await?;
+    expressions(1).await?;
+    words().await?;
+    by_another_path().await?;
+    two_keys(1, 2).await?;
+    two_keys(1, 1).await?;
+    one_key_in_a_list(1).await?;
+    assert_eq!(braces_and_brackets("a:b").await?, "{tenant:a%3Ab}:<orders>:100%");
+    let client = LockClient::in_memory();
+    client_by_expression(Some(client.clone()), client.clone()).await?;
+    client_by_expression(None, client).await?;
+    assert_eq!(or_else_by_name().await, 1);
+    assert_eq!(or_else_with_an_argument("name").await, "name");
+    assert_eq!(or_else_that_takes_an_argument("name".to_owned()).await, "");
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() {
+    assert!(literals().await.is_err(), "there is no client yet");
+    assert_eq!(or_else_by_name().await, 0);
+    LockClient::in_memory().scope(all()).await.unwrap();
+}

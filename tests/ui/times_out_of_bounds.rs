@@ -1,0 +1,28 @@
+use rlock_core::{LockError, distributed_lock};
+
+#[distributed_lock(key = "night", wait = "for ever")]
+async fn wait() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", max_hold = "0s")]
+async fn no_hold() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", at_least = "0s")]
+async fn no_least() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", at_least = "2days")]
+async fn too_long() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", max_hold = "5s", at_least = "10s")]
+async fn contradiction() -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}
