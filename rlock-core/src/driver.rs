@@ -110,6 +110,7 @@ async fn background(core: Arc<Core>, stop: &SetOnce<()>) {
         () = tasks => {}
         () = end => {}
     }
+    core.releases.close();
 }
 
 /// Runs a background task, and runs it again should it ever panic: holds must not go unrenewed

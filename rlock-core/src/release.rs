@@ -34,11 +34,13 @@ pub(crate) struct ReleaseQueue {
 struct State {
     waiting: VecDeque<Arc<Hold>>,
     under_way: usize,
+    /// Nobody works the queue any more.
+    closed: bool,
 }
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.under_way == 0 && self.waiting.is_empty()
+        self.closed || self.under_way == 0 && self.waiting.is_empty()
     }
 }
 
@@ -49,10 +51,21 @@ impl ReleaseQueue {
 
     /// Has the store's count for this hold set right in the background. Never blocks.
     pub(crate) fn push(&self, hold: Arc<Hold>) {
-        if !hold.queued.swap(true, Ordering::AcqRel) {
-            self.state().waiting.push_back(hold);
+        if hold.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut state = self.state();
+        if !state.closed {
+            state.waiting.push_back(hold);
             self.wake.notify_one();
         }
+    }
+
+    /// Leaves to its lease what is not released by now, or from now on.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.waiting.clear();
     }
 
     fn take(&self, room: usize) -> Vec<Arc<Hold>> {

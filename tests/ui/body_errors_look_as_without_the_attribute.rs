@@ -1,12 +1,16 @@
 use rlock_core::{LockError, distributed_lock};
 
+struct Order;
+
 #[distributed_lock(key = "order:<id>")]
-async fn wrong_tail(id: u64) -> Result<String, LockError> {
-    Ok(id)
+async fn wrong_value(id: u64) -> Result<String, LockError> {
+    let name: String = id;
+    Ok(name)
 }
 
-async fn wrong_tail_plain(id: u64) -> Result<String, LockError> {
-    Ok(id)
+async fn wrong_value_plain(id: u64) -> Result<String, LockError> {
+    let name: String = id;
+    Ok(name)
 }
 
 #[distributed_lock(key = "order:<id>")]
@@ -18,14 +22,14 @@ async fn stray_semicolon_plain(id: u64) -> Result<u64, LockError> {
     Ok(id);
 }
 
-#[distributed_lock(key = "order:<id>")]
-async fn wrong_argument(id: u64) -> Result<(), LockError> {
-    println!("{}", id.len());
+#[distributed_lock(key = "order")]
+async fn wrong_method(order: Order) -> Result<(), LockError> {
+    order.ship();
     Ok(())
 }
 
-async fn wrong_argument_plain(id: u64) -> Result<(), LockError> {
-    println!("{}", id.len());
+async fn wrong_method_plain(order: Order) -> Result<(), LockError> {
+    order.ship();
     Ok(())
 }
 

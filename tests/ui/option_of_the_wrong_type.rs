@@ -1,11 +1,13 @@
 use rlock_core::{LockError, distributed_lock};
 
+struct NoClient;
+
 #[distributed_lock(key = "night", lease = 30u64 * 1000)]
 async fn lease() -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "night", client = String::new())]
+#[distributed_lock(key = "night", client = NoClient)]
 async fn client() -> Result<(), LockError> {
     Ok(())
 }

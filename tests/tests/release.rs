@@ -1,0 +1,357 @@
+//! Whatever ends a body or a guard, the lock is given back: after the body's values are gone.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_tests::{RedisServer, eventually, within};
+
+const LONG: Duration = Duration::from_secs(20);
+const KEY: &str = "lock:{order:1}";
+
+async fn client(server: &RedisServer) -> LockClient {
+    LockClient::connect(&server.url())
+        .await
+        .expect("the server is up")
+}
+
+async fn assert_soon_free(server: &RedisServer, key: &str) {
+    eventually(LONG, "the lock is given back", async || {
+        !server.exists(key).await
+    })
+    .await;
+}
+
+/// Notes whether the lock was still held when this was dropped.
+struct Witness {
+    server: Arc<RedisServer>,
+    held_at_drop: Arc<Mutex<Option<bool>>>,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let server = Arc::clone(&self.server);
+        let held = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime
+                .expect("a runtime")
+                .block_on(async { server.exists(KEY).await })
+        });
+        *self.held_at_drop.lock().expect("no panic") = Some(held.join().expect("no panic"));
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error("refused by the bank")]
+    Refused,
+}
+
+#[distributed_lock(key = "order:1")]
+async fn ends(how: &str, witness: Option<Witness>) -> Result<u32, Failure> {
+    let _witness = witness;
+    match how {
+        "return" => return Ok(1),
+        "error" => Err(Failure::Refused)?,
+        "panic" => panic!("in the body"),
+        "hang" => std::future::pending().await,
+        _ => {}
+    }
+    Ok(2)
+}
+
+fn witness(server: &Arc<RedisServer>) -> (Witness, Arc<Mutex<Option<bool>>>) {
+    let held_at_drop = Arc::default();
+    (
+        Witness {
+            server: Arc::clone(server),
+            held_at_drop: Arc::clone(&held_at_drop),
+        },
+        held_at_drop,
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_return_releases_after_the_bodys_values_are_dropped() {
+    let server = Arc::new(RedisServer::start());
+    let client = client(&server).await;
+    for how in ["end", "return", "error"] {
+        let (witness, held) = witness(&server);
+        let outcome = client.scope(ends(how, Some(witness))).await;
+        assert_eq!(outcome.is_err(), how == "error", "{how}: {outcome:?}");
+        assert_eq!(*held.lock().expect("no panic"), Some(true), "{how}");
+        assert!(
+            !server.exists(KEY).await,
+            "{how}: released before the function returned"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_releases_before_it_goes_on() {
+    use futures_util::FutureExt;
+
+    let server = Arc::new(RedisServer::start());
+    let client = client(&server).await;
+    let (witness, held) = witness(&server);
+    let call = AssertUnwindSafe(client.scope(ends("panic", Some(witness))));
+    let panic = call.catch_unwind().await.expect_err("the body panics");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"in the body"));
+    assert_eq!(*held.lock().expect("no panic"), Some(true));
+    assert!(!server.exists(KEY).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_call_drops_its_body_first_and_releases_in_the_background() {
+    let server = Arc::new(RedisServer::start());
+    let client = client(&server).await;
+    let (witness, held) = witness(&server);
+    let call = client.scope(ends("hang", Some(witness)));
+    tokio::time::timeout(Duration::from_millis(300), call)
+        .await
+        .expect_err("it hangs");
+    assert_eq!(*held.lock().expect("no panic"), Some(true));
+    assert_soon_free(&server, KEY).await;
+    // The same task can take it again, under a fresh owner.
+    client.scope(ends("end", None)).await.expect("free again");
+}
+
+#[tokio::test]
+async fn a_dropped_guard_releases_in_the_background() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    drop(client.lock("order:1").acquire().await.expect("free"));
+    assert_soon_free(&server, KEY).await;
+}
+
+#[test]
+fn a_guard_dropped_outside_any_runtime_releases() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (client, guard) = runtime.block_on(async {
+        let client = client(&server).await;
+        let guard = client.lock("order:1").acquire().await.expect("free");
+        (client, guard)
+    });
+    // In another thread, after the runtime that took the lock is gone.
+    drop(runtime);
+    assert!(guard.is_valid());
+    std::thread::spawn(move || drop(guard))
+        .join()
+        .expect("no panic");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(assert_soon_free(&server, KEY));
+    runtime.block_on(async {
+        client
+            .lock("order:1")
+            .acquire()
+            .await
+            .expect("the client outlives its first runtime")
+    });
+}
+
+#[test]
+fn a_guard_that_outlives_its_runtime_is_renewed() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let guard = runtime.block_on(async {
+        let lock = client(&server)
+            .await
+            .lock("order:1")
+            .lease(Duration::from_millis(600));
+        lock.acquire().await.expect("free")
+    });
+    drop(runtime);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(guard.is_valid());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    assert!(runtime.block_on(server.exists(KEY)));
+    runtime.block_on(guard.release()).expect("still held");
+}
+
+#[test]
+fn a_guard_dropped_while_unwinding_and_in_a_threads_destructor_releases() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<rlock_core::LockGuard>> =
+            const { std::cell::RefCell::new(None) };
+    }
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let client = runtime.block_on(client(&server));
+    let unwound = client.lock("order:1").acquire_blocking().expect("free");
+    let destroyed = client.lock("order:2").acquire_blocking().expect("free");
+    let thread = std::thread::spawn(move || {
+        let _unwound = unwound;
+        KEPT.with(|kept| *kept.borrow_mut() = Some(destroyed));
+        panic!("unwinding");
+    });
+    thread.join().expect_err("it panics");
+    runtime.block_on(assert_soon_free(&server, KEY));
+    runtime.block_on(assert_soon_free(&server, "lock:{order:2}"));
+}
+
+#[tokio::test]
+async fn five_thousand_guards_dropped_at_once_leave_no_key() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let mut guards = Vec::new();
+    for n in 0..5000 {
+        guards.push(
+            client
+                .lock(format!("many:{n}"))
+                .acquire()
+                .await
+                .expect("free"),
+        );
+    }
+    assert_eq!(server.keys("lock:{many:*}").await.len(), 5000);
+    drop(guards);
+    eventually(LONG, "all are given back", async || {
+        server.keys("lock:{many:*}").await.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_dropped_before_the_last_client_is_still_given_back() {
+    let server = RedisServer::start();
+    let guard = client(&server)
+        .await
+        .lock("order:1")
+        .acquire()
+        .await
+        .expect("free");
+    // The guard was the last to know the client.
+    drop(guard);
+    assert_soon_free(&server, KEY).await;
+    eventually(LONG, "the connection is closed", async || {
+        server.client_count().await <= 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_body_that_panics_while_it_is_dropped_still_gives_the_lock_back() {
+    use futures_util::FutureExt;
+
+    struct PanicsOnDrop;
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("in a destructor");
+            }
+        }
+    }
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("order:1");
+    let body = async {
+        let _value = PanicsOnDrop;
+    };
+    let call = AssertUnwindSafe(lock.run(body)).catch_unwind();
+    within(LONG, "the call ends", call)
+        .await
+        .expect_err("it panics");
+    assert!(!server.exists(KEY).await);
+}
+
+#[tokio::test]
+async fn at_least_keeps_the_lock_taken_and_nobody_waits_for_it() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("order:1").at_least(Duration::from_millis(1500));
+    let started = std::time::Instant::now();
+    lock.run(async {}).await.expect("free");
+    assert!(
+        started.elapsed() < Duration::from_millis(1400),
+        "the caller does not wait"
+    );
+    let ttl = server.pttl(KEY).await;
+    assert!((1..=1500).contains(&ttl), "{ttl}");
+    assert!(lock.try_acquire().await.expect("an answer").is_none());
+    let next = lock.wait(LONG).acquire().await.expect("free in the end");
+    assert!(started.elapsed() >= Duration::from_millis(1500));
+    drop(next);
+}
+
+#[tokio::test]
+async fn shutdown_gives_everything_back_and_stops_bodies() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let guard = client.lock("order:1").acquire().await.expect("free");
+    let running = tokio::spawn({
+        let lock = client.lock("order:2");
+        async move { lock.run(std::future::pending::<()>()).await }
+    });
+    eventually(LONG, "the body runs", async || {
+        server.exists("lock:{order:2}").await
+    })
+    .await;
+    let waiting = tokio::spawn({
+        let lock = client.lock("order:1").wait_forever();
+        async move { lock.acquire().await.map(drop) }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    client.shutdown().await.expect("everything is given back");
+    assert!(server.keys("lock:{order:?}").await.is_empty());
+    assert!(!guard.is_valid());
+    let lost = guard.release().await.expect_err("lost");
+    assert!(
+        matches!(
+            lost,
+            LockError::Lost {
+                cause: rlock_core::LostCause::Closed,
+                ..
+            }
+        ),
+        "{lost:?}"
+    );
+    let stopped = running.await.expect("no panic").expect_err("stopped");
+    assert!(matches!(stopped, LockError::Lost { .. }), "{stopped:?}");
+    let refused = waiting.await.expect("no panic").expect_err("refused");
+    assert!(matches!(refused, LockError::Closed { .. }), "{refused:?}");
+    let refused = client.lock("order:3").acquire().await.expect_err("closed");
+    assert!(refused.to_string().contains("order:3"), "{refused}");
+    client.inspect("order:3").await.expect_err("closed");
+    client
+        .shutdown()
+        .await
+        .expect("a second time is as good as the first");
+}
+
+#[tokio::test]
+async fn shutdown_does_not_give_away_the_lock_of_a_body_that_does_not_stop() {
+    let server = RedisServer::start();
+    let client = LockClient::builder().response_timeout(Duration::from_millis(200));
+    let client = client
+        .connect(&server.url())
+        .await
+        .expect("the server is up");
+    let (inside, entered) = std::sync::mpsc::channel();
+    let stubborn = std::thread::spawn({
+        let lock = client.lock("order:1");
+        move || {
+            lock.run_blocking(|| {
+                inside.send(()).expect("the test waits");
+                std::thread::sleep(Duration::from_secs(2));
+            })
+        }
+    });
+    entered.recv().expect("it runs");
+    client
+        .shutdown()
+        .await
+        .expect_err("one body has not stopped");
+    assert!(server.exists(KEY).await, "its lock is left to its lease");
+    stubborn
+        .join()
+        .expect("no panic")
+        .expect_err("it is told at the end");
+}
