@@ -1,0 +1,295 @@
+//! What annotated functions do when they run.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rlock_core::{LockClient, LockError, current, distributed_lock};
+
+/// The key that the caller is inside of.
+fn inside() -> String {
+    current().expect("inside a lock").key().to_owned()
+}
+
+#[derive(Clone)]
+struct OrderId(u64);
+
+impl fmt::Display for OrderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}", self.0)
+    }
+}
+
+struct Order {
+    id: OrderId,
+    lines: (u8, &'static str),
+}
+
+impl Order {
+    fn tenant(&self) -> String {
+        "acme:eu".to_owned()
+    }
+}
+
+#[tokio::test]
+async fn placeholders_are_arguments_fields_calls_and_indices() {
+    struct Shop {
+        name: &'static str,
+    }
+    impl Shop {
+        #[distributed_lock(key = "<self.name>:<order.id>:<order.tenant()>:<order.lines.1>:<pair.0>")]
+        async fn ship(&self, order: Order, pair: (u8, u8)) -> Result<String, LockError> {
+            drop(order);
+            let _ = pair;
+            Ok(inside())
+        }
+    }
+
+    #[distributed_lock(key = "a<<b>>c:<id>")]
+    async fn brackets(id: &str) -> Result<String, LockError> {
+        let _ = id;
+        Ok(inside())
+    }
+
+    #[distributed_lock(key = "{tenant:<id>}:order")]
+    async fn tagged(id: u8) -> Result<String, LockError> {
+        let _ = id;
+        Ok(inside())
+    }
+
+    LockClient::in_memory()
+        .scope(async {
+            let order = Order { id: OrderId(7), lines: (1, "x{y}") };
+            let shop = Shop { name: "north" };
+            let key = shop.ship(order, (5, 6)).await.expect("free");
+            assert_eq!(key, "north:0007:acme%3Aeu:x%7By%7D:5");
+            assert_eq!(brackets("1:2").await.expect("free"), "a<b>c:1%3A2");
+            assert_eq!(tagged(3).await.expect("free"), "{tenant:3}:order");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn the_key_is_rendered_before_the_body_starts_and_arguments_can_be_moved_into_it() {
+    #[distributed_lock(key = "names:<name>")]
+    async fn consume(mut name: String) -> Result<(String, String), LockError> {
+        name.push('!');
+        let moved = tokio::spawn(async move { name }).await.expect("no panic");
+        Ok((inside(), moved))
+    }
+    let client = LockClient::in_memory();
+    let answer = client.scope(consume("ada".to_owned())).await.expect("free");
+    assert_eq!(answer, ("names:ada".to_owned(), "ada!".to_owned()));
+}
+
+#[tokio::test]
+async fn a_client_is_named_in_every_way_that_borrows_as_one() {
+    struct Service {
+        place: LockClient,
+        shared: Arc<LockClient>,
+    }
+    impl Service {
+        fn locks(&self) -> &LockClient {
+            &self.place
+        }
+        #[distributed_lock(key = "k", client = self.place)]
+        async fn by_place(&self) -> Result<(), LockError> {
+            self.assert_held().await
+        }
+        #[distributed_lock(key = "k", client = self.shared)]
+        async fn by_arc(&self) -> Result<(), LockError> {
+            self.assert_held().await
+        }
+        #[distributed_lock(key = "k", client = self.locks())]
+        async fn by_reference(&self) -> Result<(), LockError> {
+            self.assert_held().await
+        }
+        async fn assert_held(&self) -> Result<(), LockError> {
+            assert!(self.place.inspect("k").await?.is_some());
+            Ok(())
+        }
+    }
+    #[distributed_lock(key = "k", client = client)]
+    async fn by_argument(client: LockClient) -> Result<(), LockError> {
+        assert!(client.inspect("k").await?.is_some());
+        Ok(())
+    }
+    let client = LockClient::in_memory();
+    let service = Service { place: client.clone(), shared: Arc::new(client.clone()) };
+    service.by_place().await.expect("free");
+    service.by_arc().await.expect("free");
+    service.by_reference().await.expect("free");
+    by_argument(client).await.expect("free");
+}
+
+/// Tests that install a client take turns.
+static INSTALLING: Mutex<()> = Mutex::new(());
+
+#[test]
+fn the_scope_s_client_wins_over_the_installed_one() {
+    #[distributed_lock(key = "k")]
+    async fn owner() -> Result<String, LockError> {
+        Ok(current().expect("inside").owner().to_string())
+    }
+    let _turn = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let none = owner().await.expect_err("no client anywhere");
+        assert!(matches!(none, LockError::NoClient { ref key } if key == "k"), "{none:?}");
+        assert!(none.to_string().contains("install()"), "{none}");
+
+        let (installed, scoped) = (LockClient::in_memory(), LockClient::in_memory());
+        installed.install();
+        let client_of = |owner: String| owner.rsplit_once(':').expect("a sequence").0.to_owned();
+        let first = client_of(owner().await.expect("free"));
+        let second = client_of(scoped.scope(owner()).await.expect("free"));
+        let third = client_of(owner().await.expect("free"));
+        assert_ne!(first, second);
+        assert_eq!(first, third);
+        let spawned = scoped.scope(async { tokio::spawn(owner()).await.expect("no panic") });
+        assert_eq!(client_of(spawned.await.expect("free")), first, "a spawned task is elsewhere");
+    });
+}
+
+#[derive(Debug, PartialEq)]
+enum Night {
+    Done,
+    Skipped(String),
+}
+
+#[distributed_lock(key = "night", wait = "0s", or_else = |error| Night::Skipped(error.to_string()))]
+async fn night() -> Night {
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    Night::Done
+}
+
+#[tokio::test]
+async fn or_else_answers_for_a_lock_that_is_not_to_be_had() {
+    let client = LockClient::in_memory();
+    let (first, second) = client.scope(async { tokio::join!(night(), night()) }).await;
+    assert_eq!(first, Night::Done);
+    let Night::Skipped(why) = second else { panic!("{second:?}") };
+    assert!(why.contains("`night`"), "{why}");
+}
+
+#[tokio::test]
+async fn several_keys_are_taken_in_one_order_and_equal_ones_once() {
+    #[distributed_lock(key = ["account:<from>", "account:<to>"], wait = "20s")]
+    async fn transfer(from: u8, to: u8, client: &LockClient) -> Result<u8, LockError> {
+        let both = [format!("account:{from}"), format!("account:{to}")];
+        for key in both {
+            let info = client.inspect(&key).await?.expect("held");
+            assert_eq!(info.count, 1);
+        }
+        tokio::task::yield_now().await;
+        Ok(from)
+    }
+    let client = LockClient::in_memory();
+    client
+        .scope(async {
+            for _ in 0..50 {
+                let there = transfer(1, 2, &client);
+                let back = transfer(2, 1, &client);
+                let same = transfer(2, 2, &client);
+                let (there, back, same) = tokio::join!(there, back, same);
+                assert_eq!((there.ok(), back.ok(), same.ok()), (Some(1), Some(2), Some(2)));
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn several_keys_are_taken_all_or_none() {
+    #[distributed_lock(key = ["account:a", "account:b"], wait = "100ms")]
+    async fn both() -> Result<(), LockError> {
+        Ok(())
+    }
+    let client = LockClient::in_memory();
+    let taken = client.lock("account:b").acquire().await.expect("free");
+    let error = client.scope(both()).await.expect_err("one of them is taken");
+    assert!(matches!(error, LockError::Timeout { ref key, .. } if key == "account:b"), "{error:?}");
+    assert!(client.inspect("account:a").await.expect("an answer").is_none());
+    taken.release().await.expect("held");
+    client.scope(both()).await.expect("free");
+}
+
+#[tokio::test]
+async fn max_hold_stops_a_body_that_hangs() {
+    #[distributed_lock(key = "k", max_hold = "300ms")]
+    async fn hangs() -> Result<(), LockError> {
+        std::future::pending().await
+    }
+    let client = LockClient::in_memory();
+    let error = client.scope(hangs()).await.expect_err("stopped");
+    assert!(error.to_string().contains("`max_hold`"), "{error}");
+    assert!(client.inspect("k").await.expect("an answer").is_none(), "and released");
+}
+
+#[tokio::test]
+async fn options_out_of_bounds_at_run_time_are_errors_of_the_function() {
+    fn lease() -> Duration {
+        Duration::from_millis(1)
+    }
+    #[distributed_lock(key = "order:<id>", lease = lease())]
+    async fn pay(id: &str) -> Result<(), LockError> {
+        unreachable!("{id}")
+    }
+    #[distributed_lock(key = "<id>")]
+    async fn raw(id: &str) -> Result<(), LockError> {
+        unreachable!("{id}")
+    }
+    LockClient::in_memory()
+        .scope(async {
+            let error = pay("1").await.expect_err("too short");
+            assert!(matches!(error, LockError::InvalidOption { option: "lease", .. }), "{error:?}");
+            for id in [String::new(), "x".repeat(2000)] {
+                let error = raw(&id).await.expect_err("no key");
+                assert!(matches!(error, LockError::InvalidKey { .. }), "{error:?}");
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn trait_methods_and_generics_lock_like_others() {
+    trait Ledger {
+        fn book(&self, id: u64) -> impl Future<Output = Result<String, LockError>> + Send;
+    }
+    struct Books;
+    impl Ledger for Books {
+        #[distributed_lock(key = "book:<id>")]
+        async fn book(&self, id: u64) -> Result<String, LockError> {
+            let _ = id;
+            Ok(inside())
+        }
+    }
+    #[distributed_lock(key = "of:<value>")]
+    async fn generic<T, E>(value: T) -> Result<String, E>
+    where
+        T: fmt::Display + Send,
+        E: From<LockError> + From<fmt::Error>,
+    {
+        let _ = value;
+        Ok(inside())
+    }
+    #[derive(Debug)]
+    struct Any;
+    impl From<LockError> for Any {
+        fn from(_: LockError) -> Self {
+            Self
+        }
+    }
+    impl From<fmt::Error> for Any {
+        fn from(_: fmt::Error) -> Self {
+            Self
+        }
+    }
+    LockClient::in_memory()
+        .scope(async {
+            assert_eq!(Books.book(3).await.expect("free"), "book:3");
+            assert_eq!(generic::<_, Any>(OrderId(3)).await.expect("free"), "of:0003");
+        })
+        .await;
+}
