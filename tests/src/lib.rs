@@ -1,1 +1,31 @@
-//! Placeholder.
+//! What the tests of this workspace stand on: real servers, a network that fails on demand, other
+//! processes, and witnesses of mutual exclusion.
+//!
+//! Nothing here knows the library under test. A fixture that cannot do its part panics and says why,
+//! because a test has no better answer; "# Panics" is therefore not repeated on every method.
+
+#![allow(clippy::missing_panics_doc)]
+
+mod child;
+mod eventually;
+mod exclusion;
+mod port;
+mod process;
+mod proxy;
+mod server;
+
+pub use eventually::{eventually, within};
+pub use exclusion::{Exclusion, Inside, Overlap, SharedExclusion, SharedInside};
+pub use process::Worker;
+pub use proxy::{Proxy, Request};
+pub use server::{ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
+
+use std::time::Duration;
+
+/// How long the fixture itself waits for what takes milliseconds on an idle machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The code in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -1,0 +1,133 @@
+//! A child process that never outlives the test, not even a test that was killed.
+
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// A child that is killed in `Drop`, and by a [`Leash`] where `Drop` does not run.
+#[derive(Debug)]
+pub(crate) struct LeashedChild {
+    child: Child,
+    leash: Option<Leash>,
+    paused: bool,
+}
+
+impl LeashedChild {
+    /// Starts `command`. `directory` is removed as well if this process dies first.
+    pub(crate) fn spawn(command: &mut Command, directory: Option<&Path>) -> io::Result<Self> {
+        let mut child = command.spawn()?;
+        match Leash::tie(child.id(), directory) {
+            Ok(leash) => Ok(Self {
+                child,
+                leash: Some(leash),
+                paused: false,
+            }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends SIGSTOP and returns once the process stands still.
+    pub(crate) fn pause(&mut self) {
+        if self.paused || self.exited().is_some() {
+            return;
+        }
+        self.signal(Signal::STOP);
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        while let Ok(None) = waitid(WaitId::Pid(pid_of(&self.child)), stopped) {
+            if self.exited().is_some() {
+                return;
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        self.paused = true;
+    }
+
+    pub(crate) fn resume(&mut self) {
+        if self.exited().is_none() {
+            self.signal(Signal::CONT);
+        }
+        self.paused = false;
+    }
+
+    /// Sends SIGKILL, which a stopped process obeys too, and reaps the process.
+    pub(crate) fn kill(&mut self) -> ExitStatus {
+        // The leash goes first: once the process is reaped, its id may be another's.
+        self.leash = None;
+        let _ = self.child.kill();
+        self.child.wait().expect("a child can be waited for")
+    }
+
+    /// The exit status, if the process has ended by itself.
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+        let status = self.child.try_wait().expect("a child can be waited for");
+        if status.is_some() {
+            self.leash = None;
+        }
+        status
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(pid_of(&self.child), signal).expect("a child can be signalled");
+    }
+}
+
+impl Drop for LeashedChild {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn pid_of(child: &Child) -> Pid {
+    let id = i32::try_from(child.id()).expect("a process id fits");
+    Pid::from_raw(id).expect("a process id is not zero")
+}
+
+/// A shell that waits for its input to end, which happens when this process ends, however it ends,
+/// and then kills the child.
+///
+/// Linux could do this by `PR_SET_PDEATHSIG`, but that follows the *thread* that started the child,
+/// and each test has a thread of its own.
+#[derive(Debug)]
+struct Leash(Child);
+
+impl Leash {
+    fn tie(pid: u32, directory: Option<&Path>) -> io::Result<Self> {
+        // Ctrl-C reaches the whole process group: the shell has to survive it, or a stopped server
+        // would stay.
+        const WATCH: &str = r#"trap "" HUP INT TERM
+            read -r _
+            kill -9 "$1"
+            if [ -n "$2" ]; then rm -rf -- "$2"; fi"#;
+        Command::new("sh")
+            .args(["-c", WATCH, "leash", &pid.to_string()])
+            .arg(directory.unwrap_or(Path::new("")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map(Self)
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,262 @@
+//! One client's connection through the proxy: a pump for each direction.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::Request;
+use super::control::{Control, Flow, Weather};
+use super::pending::{Meaning, Pending};
+use super::resp::{self, Scan};
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As one side wished, or cut where a message was lost.
+    Closed,
+    /// By a reset.
+    Reset,
+}
+
+/// Bytes on their way to the client, and when they arrive there.
+type Delivery = (Instant, Vec<u8>);
+
+/// What one direction sees of the network.
+struct Link {
+    weather: watch::Receiver<Weather>,
+    direction: fn(&Weather) -> Flow,
+    resets: u64,
+    swallowed: bool,
+}
+
+impl Link {
+    fn new(control: &Control, direction: fn(&Weather) -> Flow) -> Self {
+        let weather = control.weather.subscribe();
+        let resets = weather.borrow().resets;
+        Self {
+            weather,
+            direction,
+            resets,
+            swallowed: false,
+        }
+    }
+
+    /// The next bytes that pass, or why there are none.
+    async fn read(&mut self, from: &mut ReadHalf<'_>, bytes: &mut Vec<u8>) -> Result<(), End> {
+        loop {
+            self.settled().await?;
+            let length = bytes.len();
+            let read = tokio::select! {
+                biased;
+                changed = self.weather.changed() => {
+                    changed.map_err(|_| End::Closed)?;
+                    continue;
+                }
+                read = from.read_buf(bytes) => read,
+            };
+            // What was read while the weather changed is subject to the new weather.
+            let passes = self.settled().await? == Flow::Pass;
+            let ended = !matches!(read, Ok(count) if count > 0);
+            match (ended, passes) {
+                (false, true) => return Ok(()),
+                (false, false) => bytes.truncate(length),
+                (true, true) => return Err(End::Closed),
+                // Nor does the news that the other side has gone get through.
+                (true, false) => self.weather.changed().await.map_err(|_| End::Closed)?,
+            }
+            self.swallowed = true;
+        }
+    }
+
+    /// Waits while bytes are held.
+    async fn settled(&mut self) -> Result<Flow, End> {
+        loop {
+            let (flow, resets) = {
+                let weather = self.weather.borrow_and_update();
+                ((self.direction)(&weather), weather.resets)
+            };
+            if resets != self.resets {
+                return Err(End::Reset);
+            }
+            match flow {
+                // A stream that lacks bytes in the middle cannot go on.
+                Flow::Pass if self.swallowed => return Err(End::Reset),
+                Flow::Pass | Flow::Swallow => return Ok(flow),
+                Flow::Hold => self.weather.changed().await.map_err(|_| End::Closed)?,
+            }
+        }
+    }
+}
+
+pub(super) async fn serve(mut client: TcpStream, target: Arc<str>, control: Arc<Control>) {
+    let mut requests = Link::new(&control, |weather| weather.requests);
+    let replies = Link::new(&control, |weather| weather.replies);
+    let Ok(mut server) = TcpStream::connect(&*target).await else {
+        // Behind a black hole nobody hears that the server is gone.
+        while requests.settled().await == Ok(Flow::Swallow)
+            && requests.weather.changed().await.is_ok()
+        {}
+        return;
+    };
+    let _ = client.set_nodelay(true);
+    let _ = server.set_nodelay(true);
+
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let pending = Mutex::new(Pending::default());
+    let (deliver, deliveries) = mpsc::unbounded_channel();
+
+    let towards_server = pump_requests(requests, from_client, to_server, &control, &pending);
+    let towards_client = async {
+        let reading = pump_replies(replies, from_server, deliver, &control, &pending);
+        let writing = write_deliveries(deliveries, to_client, &control);
+        let (end, mut to_client) = tokio::join!(reading, writing);
+        if end == End::Closed {
+            let _ = to_client.shutdown().await;
+        }
+        end
+    };
+    // Whichever direction ends takes the other one along.
+    let end = tokio::select! {
+        end = towards_server => end,
+        end = towards_client => end,
+    };
+    if end == End::Reset {
+        let _ = client.set_zero_linger();
+    }
+}
+
+/// Moves the next whole message from `bytes` to the answer. What is no Redis protocol moves as it is
+/// and is nobody's message: `foreign` then stays set.
+fn next_message(
+    bytes: &mut Vec<u8>,
+    foreign: &mut bool,
+    scan: fn(&[u8]) -> Scan,
+) -> Option<Vec<u8>> {
+    let end = match scan(bytes) {
+        _ if *foreign => bytes.len(),
+        Scan::Partial => return None,
+        Scan::Whole(end) => end,
+        Scan::Foreign => {
+            *foreign = true;
+            bytes.len()
+        }
+    };
+    (end > 0).then(|| bytes.drain(..end).collect())
+}
+
+async fn pump_requests(
+    mut link: Link,
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    control: &Control,
+    pending: &Mutex<Pending>,
+) -> End {
+    let mut bytes = Vec::new();
+    let mut foreign = false;
+    loop {
+        if let Err(end) = link.read(&mut from, &mut bytes).await {
+            return end;
+        }
+        let mut passing = Vec::new();
+        let mut lost = false;
+        while !lost
+            && let Some(message) = next_message(&mut bytes, &mut foreign, resp::scan_request)
+        {
+            if !foreign {
+                let request = Request {
+                    words: resp::words(&message),
+                };
+                lost = control.request_is_lost(&request);
+                pending
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .sent(request);
+            }
+            if !lost {
+                passing.extend(message);
+            }
+        }
+        if to.write_all(&passing).await.is_err() || lost {
+            return End::Closed;
+        }
+    }
+}
+
+async fn pump_replies(
+    mut link: Link,
+    mut from: ReadHalf<'_>,
+    deliver: mpsc::UnboundedSender<Delivery>,
+    control: &Control,
+    pending: &Mutex<Pending>,
+) -> End {
+    let mut bytes = Vec::new();
+    let mut foreign = false;
+    loop {
+        if let Err(end) = link.read(&mut from, &mut bytes).await {
+            return end;
+        }
+        let arrival = Instant::now() + link.weather.borrow().delay;
+        let mut passing = Vec::new();
+        let mut lost = false;
+        while !lost && let Some(message) = next_message(&mut bytes, &mut foreign, resp::scan_reply)
+        {
+            if !foreign {
+                let meaning = pending
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .received(&message);
+                lost =
+                    matches!(meaning, Meaning::Answer(request) if control.reply_is_lost(&request));
+            }
+            if !lost {
+                passing.extend(message);
+            }
+        }
+        let (count, cut) = control.passes(passing.len());
+        passing.truncate(count);
+        if deliver.send((arrival, passing)).is_err() || lost || cut {
+            return End::Closed;
+        }
+    }
+}
+
+/// Hands over what is due, in order, to the last byte that passed before a cut.
+async fn write_deliveries<'a>(
+    mut deliveries: mpsc::UnboundedReceiver<Delivery>,
+    mut to: WriteHalf<'a>,
+    control: &Control,
+) -> WriteHalf<'a> {
+    let mut weather = control.weather.subscribe();
+    let before = weather.borrow().half_closes;
+    let mut open = true;
+    loop {
+        let half_closed = async {
+            weather
+                .wait_for(|weather| weather.half_closes != before)
+                .await
+                .is_ok()
+        };
+        let delivery = tokio::select! {
+            biased;
+            _ = half_closed, if open => {
+                let _ = to.shutdown().await;
+                open = false;
+                continue;
+            }
+            delivery = deliveries.recv() => delivery,
+        };
+        let Some((arrival, bytes)) = delivery else {
+            break;
+        };
+        tokio::time::sleep_until(arrival).await;
+        if open && to.write_all(&bytes).await.is_err() {
+            break;
+        }
+    }
+    to
+}

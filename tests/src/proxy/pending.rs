@@ -1,0 +1,155 @@
+//! Which request a message from the server answers.
+
+use std::collections::VecDeque;
+
+use super::{Request, resp};
+
+/// The requests of one connection that have no answer yet, in order.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    waiting: VecDeque<Waiting>,
+    /// In RESP2 a subscriber's messages look like replies.
+    subscribed: bool,
+    resp3: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
+    /// How many confirmations a subscription still gets: one a channel.
+    confirmations: usize,
+}
+
+/// What a message is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// The answer to this request, or the last part of it.
+    Answer(Request),
+    /// A part of an answer, or a message that nobody asked for.
+    Other,
+}
+
+impl Pending {
+    pub(super) fn sent(&mut self, request: Request) {
+        let mut confirmations = 0;
+        if request.is("HELLO") {
+            self.resp3 |= request.words.get(1).is_some_and(|version| version == b"3");
+        } else if is_subscription(request.name().as_bytes()) {
+            self.subscribed = true;
+            confirmations = request.words.len().saturating_sub(1).max(1);
+        }
+        self.waiting.push_back(Waiting {
+            request,
+            confirmations,
+        });
+    }
+
+    /// Takes the next message from the server into account.
+    pub(super) fn received(&mut self, message: &[u8]) -> Meaning {
+        let push = message.first() == Some(&b'>');
+        let head = resp::head(message).unwrap_or_default();
+        let Some(front) = self.waiting.front_mut() else {
+            return Meaning::Other;
+        };
+
+        // Confirmations answer subscriptions, although RESP3 sends them as pushes.
+        if is_subscription(&head) && front.request.name().as_bytes().eq_ignore_ascii_case(&head) {
+            front.confirmations = front.confirmations.saturating_sub(1);
+            if front.confirmations > 0 {
+                return Meaning::Other;
+            }
+        } else if push || (self.subscribed && !self.resp3 && is_message(&head)) {
+            return Meaning::Other;
+        }
+        self.waiting
+            .pop_front()
+            .map_or(Meaning::Other, |waiting| Meaning::Answer(waiting.request))
+    }
+}
+
+fn is_subscription(word: &[u8]) -> bool {
+    const NAMES: [&[u8]; 6] = [
+        b"SUBSCRIBE",
+        b"UNSUBSCRIBE",
+        b"PSUBSCRIBE",
+        b"PUNSUBSCRIBE",
+        b"SSUBSCRIBE",
+        b"SUNSUBSCRIBE",
+    ];
+    NAMES.iter().any(|name| name.eq_ignore_ascii_case(word))
+}
+
+fn is_message(word: &[u8]) -> bool {
+    [b"message".as_slice(), b"pmessage", b"smessage"].contains(&word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(pending: &mut Pending, line: &str) {
+        pending.sent(Request {
+            words: resp::words(line.as_bytes()),
+        });
+    }
+
+    fn answered(pending: &mut Pending, message: &str) -> Option<String> {
+        match pending.received(message.as_bytes()) {
+            Meaning::Answer(request) => Some(request.name()),
+            Meaning::Other => None,
+        }
+    }
+
+    #[test]
+    fn answers_match_requests_in_order_and_pushes_match_none() {
+        let mut pending = Pending::default();
+        sent(&mut pending, "HELLO 3");
+        sent(&mut pending, "subscribe a b");
+        sent(&mut pending, "GET k");
+        assert_eq!(answered(&mut pending, "%0\r\n").as_deref(), Some("HELLO"));
+        assert_eq!(
+            answered(&mut pending, ">2\r\n$10\r\ninvalidate\r\n_\r\n"),
+            None
+        );
+        assert_eq!(
+            answered(&mut pending, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"),
+            None
+        );
+        assert_eq!(
+            answered(
+                &mut pending,
+                ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n"
+            ),
+            None
+        );
+        let last = ">3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n";
+        assert_eq!(answered(&mut pending, last).as_deref(), Some("SUBSCRIBE"));
+        assert_eq!(
+            answered(&mut pending, "$1\r\nv\r\n").as_deref(),
+            Some("GET")
+        );
+        assert_eq!(answered(&mut pending, "+unasked\r\n"), None);
+    }
+
+    #[test]
+    fn in_resp2_a_message_is_no_answer_and_a_refusal_is_one() {
+        let mut pending = Pending::default();
+        sent(&mut pending, "SUBSCRIBE a");
+        assert_eq!(
+            answered(&mut pending, "-NOPERM no\r\n").as_deref(),
+            Some("SUBSCRIBE")
+        );
+        sent(&mut pending, "PING");
+        assert_eq!(
+            answered(
+                &mut pending,
+                "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n"
+            ),
+            None
+        );
+        assert_eq!(
+            answered(&mut pending, "*2\r\n$4\r\npong\r\n$0\r\n\r\n").as_deref(),
+            Some("PING")
+        );
+    }
+}

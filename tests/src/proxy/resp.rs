@@ -1,0 +1,177 @@
+//! Just enough of the Redis protocol to see where a message ends.
+
+/// What the first bytes of a stream are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Scan {
+    /// A whole message of this many bytes.
+    Whole(usize),
+    /// The beginning of a message.
+    Partial,
+    /// No Redis protocol, e.g. TLS.
+    Foreign,
+}
+
+/// Finds the end of the first message that a server sent, RESP2 or RESP3.
+pub(super) fn scan_reply(bytes: &[u8]) -> Scan {
+    match reply_end(bytes, 0) {
+        Ok(end) => Scan::Whole(end),
+        Err(stop) => stop,
+    }
+}
+
+/// Finds the end of the first request that a client sent: an array, or a line ("inline command").
+pub(super) fn scan_request(bytes: &[u8]) -> Scan {
+    match bytes.first() {
+        None => Scan::Partial,
+        Some(b'*') => scan_reply(bytes),
+        Some(first) if first.is_ascii_alphabetic() => {
+            match bytes.iter().position(|&byte| byte == b'\n') {
+                Some(end) => Scan::Whole(end + 1),
+                None => Scan::Partial,
+            }
+        }
+        Some(_) => Scan::Foreign,
+    }
+}
+
+/// The words of a whole request.
+pub(super) fn words(request: &[u8]) -> Vec<Vec<u8>> {
+    if request.first() == Some(&b'*') {
+        strings(request)
+    } else {
+        request
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
+    }
+}
+
+/// The first string of an aggregate: says what a push is about.
+pub(super) fn head(message: &[u8]) -> Option<Vec<u8>> {
+    matches!(message.first(), Some(b'*' | b'>'))
+        .then(|| strings(message).into_iter().next())
+        .flatten()
+}
+
+/// The bulk strings that lead an aggregate.
+fn strings(message: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let Ok((_, mut at)) = line(message, 0) else {
+        return found;
+    };
+    while message.get(at) == Some(&b'$') {
+        let Ok((Some(length), start)) = line(message, at) else {
+            break;
+        };
+        let Some(text) = message.get(start..start + length) else {
+            break;
+        };
+        found.push(text.to_vec());
+        at = start + length + 2;
+    }
+    found
+}
+
+fn reply_end(bytes: &[u8], at: usize) -> Result<usize, Scan> {
+    let kind = *bytes.get(at).ok_or(Scan::Partial)?;
+    if !b"+-:_,#($!=*~>%|".contains(&kind) {
+        return Err(Scan::Foreign);
+    }
+    let (length, after) = line(bytes, at)?;
+    match kind {
+        b'$' | b'!' | b'=' => {
+            let end = length.map_or(after, |length| after + length + 2);
+            if end <= bytes.len() {
+                Ok(end)
+            } else {
+                Err(Scan::Partial)
+            }
+        }
+        b'*' | b'~' | b'>' => elements(bytes, after, length.unwrap_or(0)),
+        b'%' => elements(bytes, after, 2 * length.unwrap_or(0)),
+        // Attributes precede the message that they describe.
+        b'|' => reply_end(bytes, elements(bytes, after, 2 * length.unwrap_or(0))?),
+        _ => Ok(after),
+    }
+}
+
+fn elements(bytes: &[u8], mut at: usize, count: usize) -> Result<usize, Scan> {
+    for _ in 0..count {
+        at = reply_end(bytes, at)?;
+    }
+    Ok(at)
+}
+
+/// Reads the line at `at`: its number, if it is one and not negative, and where the next line starts.
+fn line(bytes: &[u8], at: usize) -> Result<(Option<usize>, usize), Scan> {
+    let rest = &bytes[at..];
+    let end = rest
+        .windows(2)
+        .position(|pair| pair == b"\r\n")
+        .ok_or(Scan::Partial)?;
+    let number = std::str::from_utf8(&rest[1..end])
+        .ok()
+        .and_then(|text| text.parse().ok());
+    Ok((number, at + end + 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_message_ends_where_it_ends_and_no_earlier() {
+        let messages: [&[u8]; 16] = [
+            b"+OK\r\n",
+            b"-ERR no\r\n",
+            b":12\r\n",
+            b"_\r\n",
+            b",1.5\r\n",
+            b"#t\r\n",
+            b"(123\r\n",
+            b"$4\r\na\r\nb\r\n",
+            b"$-1\r\n",
+            b"*-1\r\n",
+            b"*2\r\n$1\r\na\r\n*1\r\n:1\r\n",
+            b"%1\r\n+k\r\n*0\r\n",
+            b"~1\r\n:1\r\n",
+            b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n",
+            b"=6\r\ntxt:ab\r\n",
+            b"|1\r\n+a\r\n:1\r\n+OK\r\n",
+        ];
+        for message in messages {
+            for end in 0..message.len() {
+                assert_eq!(
+                    scan_reply(&message[..end]),
+                    Scan::Partial,
+                    "{message:?} up to {end}"
+                );
+            }
+            assert_eq!(
+                scan_reply(&[message, b"+next\r\n"].concat()),
+                Scan::Whole(message.len())
+            );
+        }
+    }
+
+    #[test]
+    fn requests_are_arrays_or_lines() {
+        let array = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+        assert_eq!(scan_request(array), Scan::Whole(array.len()));
+        assert_eq!(words(array), [b"GET".to_vec(), b"k".to_vec()]);
+        assert_eq!(scan_request(b"PING\r\nX"), Scan::Whole(6));
+        assert_eq!(words(b"GET k\r\n"), [b"GET".to_vec(), b"k".to_vec()]);
+        assert_eq!(scan_request(&[0x16, 3, 1]), Scan::Foreign);
+    }
+
+    #[test]
+    fn the_head_of_a_push_is_its_first_string() {
+        assert_eq!(
+            head(b">2\r\n$7\r\nmessage\r\n$1\r\nk\r\n"),
+            Some(b"message".to_vec())
+        );
+        assert_eq!(head(b"*2\r\n:1\r\n$1\r\nk\r\n"), None);
+        assert_eq!(head(b"+OK\r\n"), None);
+    }
+}

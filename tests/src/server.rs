@@ -1,0 +1,184 @@
+//! A real redis-server for one test.
+
+mod builder;
+mod look;
+mod monitor;
+mod tls;
+
+pub use builder::RedisServerBuilder;
+pub(crate) use look::patient;
+pub use monitor::{ClientCommand, CommandWatch};
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::child::LeashedChild;
+use tls::Certificates;
+
+/// A redis-server of its own, on a free loopback port, without persistence.
+///
+/// It stops when this is dropped, and when the test process dies without dropping anything.
+#[derive(Debug)]
+pub struct RedisServer {
+    settings: RedisServerBuilder,
+    directory: PathBuf,
+    port: u16,
+    tls: Option<Tls>,
+    /// `None` between [`RedisServer::kill`] and [`RedisServer::restart`].
+    process: Mutex<Option<LeashedChild>>,
+    /// Started by the first [`RedisServer::client_commands`].
+    watch: tokio::sync::Mutex<Option<CommandWatch>>,
+}
+
+#[derive(Debug)]
+struct Tls {
+    port: u16,
+    certificates: Certificates,
+}
+
+impl RedisServer {
+    /// Starts a server with nothing special about it.
+    #[must_use = "the server stops when it is dropped"]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Starts to describe a server.
+    #[must_use]
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// Where a client connects by TCP: `redis://127.0.0.1:<port>/`, with the password if there is one.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://{}{}/", self.userinfo(), self.address())
+    }
+
+    /// As [`url`](Self::url), for one of the users of [`RedisServerBuilder::acl_user`].
+    #[must_use]
+    pub fn url_as(&self, user: &str, password: &str) -> String {
+        format!("redis://{user}:{password}@{}/", self.address())
+    }
+
+    /// Where a client connects by the Unix socket: `unix://<path>`.
+    #[must_use]
+    pub fn unix_url(&self) -> String {
+        let query = match &self.settings.password {
+            Some(password) => format!("?pass={password}"),
+            None => String::new(),
+        };
+        format!("unix://{}{query}", self.socket().display())
+    }
+
+    /// Where a client connects by TLS: `rediss://127.0.0.1:<port>/`. Only after
+    /// [`RedisServerBuilder::tls`].
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        format!("rediss://{}127.0.0.1:{}/", self.userinfo(), self.tls_port())
+    }
+
+    /// The address of the TCP port, `127.0.0.1:<port>`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The TCP port. It stays the same through [`restart`](Self::restart).
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The TLS port.
+    #[must_use]
+    pub fn tls_port(&self) -> u16 {
+        self.tls().port
+    }
+
+    /// The authority that signed the server's certificate, as PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.tls().certificates.ca_pem
+    }
+
+    /// The file that holds [`ca_pem`](Self::ca_pem), e.g. for `SSL_CERT_FILE`.
+    #[must_use]
+    pub fn ca_path(&self) -> &Path {
+        &self.tls().certificates.ca_path
+    }
+
+    /// The process id of the running server.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running(|process| process.pid())
+    }
+
+    /// The directory that holds the server's socket, configuration and log. It goes with the fixture.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Stops the server (SIGSTOP): connections stay open and nothing is answered. Returns once the
+    /// process stands still.
+    pub fn pause(&self) {
+        self.running(LeashedChild::pause);
+    }
+
+    /// Lets a paused server go on (SIGCONT). It executes what was sent meanwhile.
+    pub fn resume(&self) {
+        self.running(LeashedChild::resume);
+    }
+
+    /// Kills the server (SIGKILL). Returns once it is gone.
+    pub fn kill(&self) {
+        *self.process() = None;
+        if let Ok(mut watch) = self.watch.try_lock() {
+            *watch = None;
+        }
+    }
+
+    /// Starts the server anew on the same port, empty. Kills it first if it still runs.
+    pub fn restart(&self) {
+        self.kill();
+        let process = self.settings.launch_on(&self.directory, self.port);
+        *self.process() = Some(process);
+    }
+
+    fn tls(&self) -> &Tls {
+        self.tls
+            .as_ref()
+            .expect("the server was built with `.tls()`")
+    }
+
+    fn userinfo(&self) -> String {
+        match &self.settings.password {
+            Some(password) => format!(":{password}@"),
+            None => String::new(),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        builder::socket_in(&self.directory)
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<LeashedChild>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running<T>(&self, act: impl FnOnce(&mut LeashedChild) -> T) -> T {
+        act(self
+            .process()
+            .as_mut()
+            .expect("the server runs; it was killed and not restarted"))
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        *self.process() = None;
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}

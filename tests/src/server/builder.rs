@@ -1,0 +1,246 @@
+//! How a server is described and launched.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, process, thread};
+
+use super::tls::Certificates;
+use super::{RedisServer, Tls};
+use crate::child::LeashedChild;
+use crate::{PATIENCE, port};
+
+/// The user that the fixture itself logs in as, so that no test can lock it out.
+pub(super) const FIXTURE_USER: &str = "fixture";
+
+/// Describes a [`RedisServer`] before it starts.
+#[derive(Clone, Debug, Default)]
+pub struct RedisServerBuilder {
+    port: Option<u16>,
+    tls_port: Option<u16>,
+    tls: bool,
+    pub(super) password: Option<String>,
+    lines: Vec<String>,
+}
+
+/// Why a launch did not end with a server that answers.
+enum Failure {
+    NotInstalled,
+    PortTaken,
+    Other(String),
+}
+
+impl RedisServerBuilder {
+    /// Adds a line of redis.conf, e.g. `("maxmemory", "4mb")`.
+    #[must_use]
+    pub fn config(mut self, name: &str, value: &str) -> Self {
+        self.lines.push(format!("{name} {value}"));
+        self
+    }
+
+    /// Asks for a password (`requirepass`). It becomes part of the URLs, so choose one that needs no
+    /// escaping there.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self.config("requirepass", password)
+    }
+
+    /// Adds a user, e.g. `("alice", "on >secret ~lock:* &lock:* +evalsha")`. The name `default`
+    /// restricts clients that do not log in.
+    #[must_use]
+    pub fn acl_user(self, name: &str, rules: &str) -> Self {
+        self.config("user", &format!("{name} {rules}"))
+    }
+
+    /// Listens for TLS too, with a fresh certificate for `localhost` and `127.0.0.1`.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Listens on this port instead of any free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Starts the server and returns once it answers.
+    #[must_use = "the server stops when it is dropped"]
+    pub fn start(mut self) -> RedisServer {
+        let directory = fresh_directory();
+        let tls = self.tls.then(|| Certificates::write_to(&directory));
+        let chosen = self.port;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // Another process may take a port between the look and the launch: then look again.
+            let port = chosen.unwrap_or_else(free_port);
+            self.tls_port = self.tls.then(free_port);
+            match self.launch(&directory, port) {
+                Ok(process) => {
+                    let tls = tls
+                        .zip(self.tls_port)
+                        .map(|(certificates, port)| Tls { port, certificates });
+                    return RedisServer {
+                        settings: self,
+                        directory,
+                        port,
+                        tls,
+                        process: Mutex::new(Some(process)),
+                        watch: tokio::sync::Mutex::new(None),
+                    };
+                }
+                Err(Failure::PortTaken) if Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                Err(failure) => {
+                    let _ = fs::remove_dir_all(&directory);
+                    give_up(failure, port)
+                }
+            }
+        }
+    }
+
+    /// Launches on this port and no other; waits while it is taken.
+    pub(super) fn launch_on(&self, directory: &Path, port: u16) -> LeashedChild {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.launch(directory, port) {
+                Ok(process) => return process,
+                Err(Failure::PortTaken) if Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                Err(failure) => give_up(failure, port),
+            }
+        }
+    }
+
+    fn launch(&self, directory: &Path, port: u16) -> Result<LeashedChild, Failure> {
+        let log = directory.join("server.log");
+        let configuration = directory.join("redis.conf");
+        fs::write(&configuration, self.configuration(directory, port))
+            .map_err(|error| Failure::because(&error))?;
+        let _ = fs::remove_file(socket_in(directory));
+
+        let output = File::create(&log).map_err(|error| Failure::because(&error))?;
+        let mut command = Command::new("redis-server");
+        command
+            .arg(&configuration)
+            .stdin(Stdio::null())
+            .stdout(
+                output
+                    .try_clone()
+                    .map_err(|error| Failure::because(&error))?,
+            )
+            .stderr(output);
+        let mut process = LeashedChild::spawn(&mut command, Some(directory)).map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                Failure::NotInstalled
+            } else {
+                Failure::because(&error)
+            }
+        })?;
+
+        let deadline = Instant::now() + PATIENCE;
+        // The socket lies in a directory of its own: what answers there is this server and not
+        // another that took the port. It is opened after the ports are.
+        while !answers(&socket_in(directory)) {
+            if let Some(status) = process.exited() {
+                let log = fs::read_to_string(&log).unwrap_or_default();
+                return Err(if log.contains("Address already in use") {
+                    Failure::PortTaken
+                } else {
+                    Failure::Other(format!("it ended with {status}; its log:\n{log}"))
+                });
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::Other(format!("no answer within {PATIENCE:?}")));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(process)
+    }
+
+    fn configuration(&self, directory: &Path, port: u16) -> String {
+        let here = directory.display();
+        let mut text = format!(
+            "bind 127.0.0.1\nport {port}\nunixsocket \"{}\"\ndir \"{here}\"\n\
+             daemonize no\nsave \"\"\nappendonly no\nloglevel warning\n\
+             user {FIXTURE_USER} on >{FIXTURE_USER} ~* &* +@all\n",
+            socket_in(directory).display(),
+        );
+        if let Some(port) = self.tls_port {
+            let _ = write!(
+                text,
+                "tls-port {port}\ntls-cert-file \"{here}/server.pem\"\ntls-key-file \"{here}/server.key\"\n\
+                 tls-ca-cert-file \"{here}/ca.pem\"\ntls-auth-clients no\n",
+            );
+        }
+        for line in &self.lines {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+}
+
+impl Failure {
+    fn because(error: &io::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}
+
+fn give_up(failure: Failure, port: u16) -> ! {
+    match failure {
+        Failure::NotInstalled => panic!(
+            "redis-server is not installed, and these tests need a real one: \
+             `apt-get install redis-server`, `dnf install redis` or `brew install redis`"
+        ),
+        Failure::PortTaken => {
+            panic!("redis-server cannot listen on port {port}: another process does")
+        }
+        Failure::Other(why) => panic!("redis-server did not start on port {port}: {why}"),
+    }
+}
+
+/// The path of a Unix socket may not exceed about 100 bytes: the names are short.
+pub(super) fn socket_in(directory: &Path) -> PathBuf {
+    directory.join("redis.sock")
+}
+
+fn free_port() -> u16 {
+    port::number(&port::listen())
+}
+
+fn fresh_directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!(
+        "rlock-{}-{number}-{:06x}",
+        process::id(),
+        fastrand::u32(..0x100_0000)
+    );
+    let directory = env::temp_dir().join(name);
+    fs::create_dir(&directory).expect("the directory for temporary files is writable");
+    directory
+}
+
+/// Asks over the socket. A server that wants a password first is up as well.
+fn answers(socket: &Path) -> bool {
+    let ask = || -> io::Result<bool> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 64];
+        let length = stream.read(&mut answer)?;
+        Ok(answer[..length].starts_with(b"+PONG") || answer[..length].starts_with(b"-NOAUTH"))
+    };
+    ask().unwrap_or(false)
+}
