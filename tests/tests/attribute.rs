@@ -39,7 +39,9 @@ async fn placeholders_are_arguments_fields_calls_and_indices() {
         name: &'static str,
     }
     impl Shop {
-        #[distributed_lock(key = "<self.name>:<order.id>:<order.tenant()>:<order.lines.1>:<pair.0>")]
+        #[distributed_lock(
+            key = "<self.name>:<order.id>:<order.tenant()>:<order.lines.1>:<pair.0>"
+        )]
         async fn ship(&self, order: Order, pair: (u8, u8)) -> Result<String, LockError> {
             drop(order);
             let _ = pair;
@@ -61,7 +63,10 @@ async fn placeholders_are_arguments_fields_calls_and_indices() {
 
     LockClient::in_memory()
         .scope(async {
-            let order = Order { id: OrderId(7), lines: (1, "x{y}") };
+            let order = Order {
+                id: OrderId(7),
+                lines: (1, "x{y}"),
+            };
             let shop = Shop { name: "north" };
             let key = shop.ship(order, (5, 6)).await.expect("free");
             assert_eq!(key, "north:0007:acme%3Aeu:x%7By%7D:5");
@@ -117,7 +122,10 @@ async fn a_client_is_named_in_every_way_that_borrows_as_one() {
         Ok(())
     }
     let client = LockClient::in_memory();
-    let service = Service { place: client.clone(), shared: Arc::new(client.clone()) };
+    let service = Service {
+        place: client.clone(),
+        shared: Arc::new(client.clone()),
+    };
     service.by_place().await.expect("free");
     service.by_arc().await.expect("free");
     service.by_reference().await.expect("free");
@@ -137,7 +145,10 @@ fn the_scope_s_client_wins_over_the_installed_one() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let none = owner().await.expect_err("no client anywhere");
-        assert!(matches!(none, LockError::NoClient { ref key } if key == "k"), "{none:?}");
+        assert!(
+            matches!(none, LockError::NoClient { ref key } if key == "k"),
+            "{none:?}"
+        );
         assert!(none.to_string().contains("install()"), "{none}");
 
         let (installed, scoped) = (LockClient::in_memory(), LockClient::in_memory());
@@ -149,7 +160,11 @@ fn the_scope_s_client_wins_over_the_installed_one() {
         assert_ne!(first, second);
         assert_eq!(first, third);
         let spawned = scoped.scope(async { tokio::spawn(owner()).await.expect("no panic") });
-        assert_eq!(client_of(spawned.await.expect("free")), first, "a spawned task is elsewhere");
+        assert_eq!(
+            client_of(spawned.await.expect("free")),
+            first,
+            "a spawned task is elsewhere"
+        );
     });
 }
 
@@ -170,7 +185,9 @@ async fn or_else_answers_for_a_lock_that_is_not_to_be_had() {
     let client = LockClient::in_memory();
     let (first, second) = client.scope(async { tokio::join!(night(), night()) }).await;
     assert_eq!(first, Night::Done);
-    let Night::Skipped(why) = second else { panic!("{second:?}") };
+    let Night::Skipped(why) = second else {
+        panic!("{second:?}")
+    };
     assert!(why.contains("`night`"), "{why}");
 }
 
@@ -194,7 +211,10 @@ async fn several_keys_are_taken_in_one_order_and_equal_ones_once() {
                 let back = transfer(2, 1, &client);
                 let same = transfer(2, 2, &client);
                 let (there, back, same) = tokio::join!(there, back, same);
-                assert_eq!((there.ok(), back.ok(), same.ok()), (Some(1), Some(2), Some(2)));
+                assert_eq!(
+                    (there.ok(), back.ok(), same.ok()),
+                    (Some(1), Some(2), Some(2))
+                );
             }
         })
         .await;
@@ -208,9 +228,21 @@ async fn several_keys_are_taken_all_or_none() {
     }
     let client = LockClient::in_memory();
     let taken = client.lock("account:b").acquire().await.expect("free");
-    let error = client.scope(both()).await.expect_err("one of them is taken");
-    assert!(matches!(error, LockError::Timeout { ref key, .. } if key == "account:b"), "{error:?}");
-    assert!(client.inspect("account:a").await.expect("an answer").is_none());
+    let error = client
+        .scope(both())
+        .await
+        .expect_err("one of them is taken");
+    assert!(
+        matches!(error, LockError::Timeout { ref key, .. } if key == "account:b"),
+        "{error:?}"
+    );
+    assert!(
+        client
+            .inspect("account:a")
+            .await
+            .expect("an answer")
+            .is_none()
+    );
     taken.release().await.expect("held");
     client.scope(both()).await.expect("free");
 }
@@ -224,7 +256,10 @@ async fn max_hold_stops_a_body_that_hangs() {
     let client = LockClient::in_memory();
     let error = client.scope(hangs()).await.expect_err("stopped");
     assert!(error.to_string().contains("`max_hold`"), "{error}");
-    assert!(client.inspect("k").await.expect("an answer").is_none(), "and released");
+    assert!(
+        client.inspect("k").await.expect("an answer").is_none(),
+        "and released"
+    );
 }
 
 #[tokio::test]
@@ -243,7 +278,16 @@ async fn options_out_of_bounds_at_run_time_are_errors_of_the_function() {
     LockClient::in_memory()
         .scope(async {
             let error = pay("1").await.expect_err("too short");
-            assert!(matches!(error, LockError::InvalidOption { option: "lease", .. }), "{error:?}");
+            assert!(
+                matches!(
+                    error,
+                    LockError::InvalidOption {
+                        option: "lease",
+                        ..
+                    }
+                ),
+                "{error:?}"
+            );
             for id in [String::new(), "x".repeat(2000)] {
                 let error = raw(&id).await.expect_err("no key");
                 assert!(matches!(error, LockError::InvalidKey { .. }), "{error:?}");
@@ -289,7 +333,10 @@ async fn trait_methods_and_generics_lock_like_others() {
     LockClient::in_memory()
         .scope(async {
             assert_eq!(Books.book(3).await.expect("free"), "book:3");
-            assert_eq!(generic::<_, Any>(OrderId(3)).await.expect("free"), "of:0003");
+            assert_eq!(
+                generic::<_, Any>(OrderId(3)).await.expect("free"),
+                "of:0003"
+            );
         })
         .await;
 }
