@@ -79,7 +79,7 @@ impl Orders {
     /// If the lock was not to be had, or was lost.
     #[distributed_lock(key = "order:<id>", lease = "300ms")]
     pub async fn archive(&self, id: u64) -> Result<u64, OrderError> {
-        tokio::time::sleep(Duration::from_millis(1000)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(self.paid(id).unwrap_or(0))
     }
 

@@ -9,15 +9,12 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let client = match std::env::var("REDIS_URL") {
-        Ok(url) => {
-            println!("Locks live on the Redis server of REDIS_URL.");
-            LockClient::connect(&url).await?
-        }
-        Err(_) => {
-            println!("Locks live in this process; set REDIS_URL to use a Redis server.");
-            LockClient::in_memory()
-        }
+    let client = if let Ok(url) = std::env::var("REDIS_URL") {
+        println!("Locks live on the Redis server of REDIS_URL.");
+        LockClient::connect(&url).await?
+    } else {
+        println!("Locks live in this process; set REDIS_URL to use a Redis server.");
+        LockClient::in_memory()
     };
     client.install();
     let orders = Arc::new(Orders::default());
