@@ -216,9 +216,9 @@ async fn a_spawned_task_is_inside_on_purpose_for_as_long_as_it_runs() {
         let child = tokio::spawn(child.in_current_scope());
         entered.notified().await;
         assert_eq!(count(&server, "order:1").await, 2);
-        child
+        (child,)
     };
-    let child = client.lock("order:1").run(body).await.expect("free");
+    let (child,) = client.lock("order:1").run(body).await.expect("free");
     assert_eq!(
         count(&server, "order:1").await,
         1,
