@@ -15,7 +15,7 @@ use crate::{
     hold::Hold,
     key::Key,
     lease::{Time, renewal_attempt},
-    store::{Entry, Renewal},
+    store::Renewal,
 };
 
 /// How many holds are renewed by one request: large enough to amortise the round trip, small enough
@@ -316,8 +316,9 @@ async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
             .store
             .inspect(&hold.key, core.options.response_timeout)
             .await;
-        let held = |entry: Option<Entry>| entry.is_some_and(|e| e.owner == hold.owner.to_string());
-        if answer.is_ok_and(|entry| !held(entry)) {
+        // Without an answer the lease tells; the next connection has all holds looked at again.
+        let Ok(entry) = answer else { return };
+        if entry.is_none_or(|entry| entry.owner != hold.owner.to_string()) {
             core.watchdog.lose(&hold, LostCause::Removed);
         }
     }
