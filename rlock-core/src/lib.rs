@@ -97,5 +97,7 @@ pub use rlock_macros::distributed_lock;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __private {
-    pub use crate::private::{FromLockError, Part, Plan, key, run, run_or_else};
+    pub use crate::private::{
+        FromLockError, Part, Plan, key, run, run_blocking, run_blocking_or_else, run_or_else,
+    };
 }

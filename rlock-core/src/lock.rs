@@ -248,11 +248,7 @@ impl Lock {
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
         let guard = self.acquire_blocking()?;
-        let release = |guard: LockGuard| {
-            let action = || format!("release lock `{}`", self.key);
-            block_on(self.client.core(), action, guard.release())?
-        };
-        run::run_blocking(guard, release, body)
+        run::run_blocking(self.client.core(), vec![guard], OnLost::Cancel, body)
     }
 
     fn action(&self) -> String {

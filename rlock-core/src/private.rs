@@ -6,6 +6,7 @@ use std::{borrow::Borrow, fmt::Display, future::Future, pin::Pin, time::Duration
 
 use crate::{
     acquire::Wait,
+    blocking::block_on,
     client::LockClient,
     error::LockError,
     guard::LockGuard,
@@ -90,27 +91,33 @@ impl Plan {
         self
     }
 
+    fn find_client(&self) -> Result<LockClient, LockError> {
+        let named = self.client.clone();
+        let client = named.or_else(scope::client).or_else(LockClient::installed);
+        client.ok_or_else(|| LockError::NoClient {
+            key: self.named_keys(),
+        })
+    }
+
+    fn named_keys(&self) -> String {
+        self.keys.join("`, `")
+    }
+
     /// Takes all keys or none, in one order everywhere, so that two calls never wait for each other.
-    async fn acquire(&self) -> Result<Vec<LockGuard>, LockError> {
-        let client = self
-            .client
-            .clone()
-            .or_else(scope::client)
-            .or_else(LockClient::installed);
-        let client = client.ok_or_else(|| LockError::NoClient {
-            key: self.keys.join(", "),
-        })?;
+    async fn acquire(&self, client: &LockClient) -> Result<Vec<LockGuard>, LockError> {
         let mut keys: Vec<&String> = self.keys.iter().collect();
         keys.sort_unstable();
         keys.dedup();
         let started = Time::now();
         let mut guards = Vec::with_capacity(keys.len());
         for key in keys {
-            let lock = self.lock(&client, key, Time::now().since(started));
+            let lock = self.lock(client, key, Time::now().since(started));
             match lock.acquire().await {
                 Ok(guard) => guards.push(guard),
                 Err(error) => {
-                    give_back(guards).await;
+                    if let Err(error) = run::give_back(guards).await {
+                        tracing::warn!(%error, "could not give back a lock whose companion was not granted");
+                    }
                     return Err(error);
                 }
             }
@@ -138,14 +145,6 @@ impl Plan {
             lock = lock.at_least(at_least);
         }
         lock
-    }
-}
-
-async fn give_back(guards: Vec<LockGuard>) {
-    for guard in guards.into_iter().rev() {
-        if let Err(error) = guard.release().await {
-            tracing::warn!(%error, "could not give back a lock whose companion was not granted");
-        }
     }
 }
 
@@ -209,12 +208,33 @@ where
     F: Future<Output = R>,
     H: FnOnce(LockError) -> R,
 {
-    let outcome = match plan.acquire().await {
-        Ok(guards) => run::run(guards, plan.on_lost, body).await,
-        Err(error) => {
-            drop(body);
-            Err(error)
-        }
+    let outcome = async {
+        let guards = plan.acquire(&plan.find_client()?).await?;
+        run::run(guards, plan.on_lost, body).await
     };
-    outcome.unwrap_or_else(or_else)
+    outcome.await.unwrap_or_else(or_else)
+}
+
+/// Runs the body of an annotated synchronous function.
+pub fn run_blocking<F, R>(plan: Plan, body: F) -> R
+where
+    F: FnOnce() -> R,
+    R: FromLockError,
+{
+    run_blocking_or_else(plan, R::from_lock_error, body)
+}
+
+/// Runs the body of an annotated synchronous function that makes its own of a lock's error.
+pub fn run_blocking_or_else<F, R, H>(plan: Plan, or_else: H, body: F) -> R
+where
+    F: FnOnce() -> R,
+    H: FnOnce(LockError) -> R,
+{
+    let run = move || {
+        let client = plan.find_client()?;
+        let action = || format!("acquire lock `{}`", plan.named_keys());
+        let guards = block_on(client.core(), action, plan.acquire(&client)).flatten()?;
+        run::run_blocking(client.core(), guards, plan.on_lost, body)
+    };
+    run().unwrap_or_else(or_else)
 }

@@ -9,6 +9,8 @@ use std::{
 };
 
 use crate::{
+    blocking::block_on,
+    core::Core,
     error::{LockError, LostCause},
     guard::LockGuard,
     scope::Scope,
@@ -40,11 +42,7 @@ pub(crate) async fn run<F: Future>(
     on_lost: OnLost,
     body: F,
 ) -> Result<F::Output, LockError> {
-    let mut scope = Scope::current();
-    for guard in &guards {
-        guard.runs_body();
-        scope = scope.inside(guard.view().clone());
-    }
+    let scope = scope_of(&guards);
     let end = {
         // Declared after the guards, so that a cancelled call drops the body first.
         let mut body = pin!(Some(scope.around(body)));
@@ -54,10 +52,50 @@ pub(crate) async fn run<F: Future>(
             Err(panic) => End::Panicked(panic),
         }
     };
+    let released = give_back(guards).await;
+    finish(end, released, on_lost)
+}
+
+/// Runs a closure inside the locks of `guards`. A loss cannot stop it, but is told at its end.
+pub(crate) fn run_blocking<T>(
+    core: &Core,
+    guards: Vec<LockGuard>,
+    on_lost: OnLost,
+    body: impl FnOnce() -> T,
+) -> Result<T, LockError> {
+    let scope = scope_of(&guards);
+    let end = match catch_unwind(AssertUnwindSafe(|| scope.around_call(body))) {
+        Ok(value) => End::Returned(value),
+        Err(panic) => End::Panicked(panic),
+    };
+    let action = || "give a lock back".to_owned();
+    let released = block_on(core, action, give_back(guards)).flatten();
+    finish(end, released, on_lost)
+}
+
+/// The scope of a body inside these locks, innermost last.
+fn scope_of(guards: &[LockGuard]) -> Scope {
+    guards.iter().fold(Scope::current(), |scope, guard| {
+        guard.runs_body();
+        scope.inside(guard.view().clone())
+    })
+}
+
+/// Gives locks back, the innermost first; the first error is the answer.
+pub(crate) async fn give_back(guards: Vec<LockGuard>) -> Result<(), LockError> {
     let mut released = Ok(());
     for guard in guards.into_iter().rev() {
         released = released.and(guard.release().await);
     }
+    released
+}
+
+/// What the caller is told, once the locks are given back.
+fn finish<T>(
+    end: End<T>,
+    released: Result<(), LockError>,
+    on_lost: OnLost,
+) -> Result<T, LockError> {
     match end {
         End::Panicked(panic) => resume_unwind(panic),
         End::Lost(key, cause) => Err(LockError::Lost { key, cause }),
@@ -121,20 +159,4 @@ async fn first_lost(guards: &[LockGuard]) -> (String, LostCause) {
         Poll::Pending
     })
     .await
-}
-
-/// Runs a closure inside a lock; a loss cannot stop it.
-pub(crate) fn run_blocking<T>(
-    guard: LockGuard,
-    release: impl FnOnce(LockGuard) -> Result<(), LockError>,
-    body: impl FnOnce() -> T,
-) -> Result<T, LockError> {
-    guard.runs_body();
-    let scope = Scope::current().inside(guard.view().clone());
-    let end = catch_unwind(AssertUnwindSafe(|| scope.around_call(body)));
-    let released = release(guard);
-    match end {
-        Err(panic) => resume_unwind(panic),
-        Ok(value) => released.map(|()| value),
-    }
 }
