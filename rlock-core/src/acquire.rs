@@ -1,22 +1,13 @@
-//! Taking a lock: re-entry through the chain, else the local queue, then the store, then waiting.
+//! Taking locks: re-entry through the chain, else the local queues, then the store, then waiting.
 
-use std::{sync::Arc, time::Duration};
+mod enter;
+mod fresh;
 
-use tokio::time::timeout;
+use std::time::Duration;
 
 use crate::{
-    client::LockClient,
-    core::Core,
-    error::{LockError, LostCause},
-    guard::LockGuard,
-    hold::{Hold, Terms},
-    key::Key,
-    lease::{Time, valid_until},
-    queue::Turn,
-    release::Unsettled,
-    scope,
-    store::{Acquired, StoreError, Watch},
-    wait::{Backoff, fallback},
+    client::LockClient, core::Core, error::LockError, few::Few, guard::LockGuard, hold::Terms,
+    key::Key, lease::Time, scope, store::StoreError, wait::Backoff,
 };
 
 /// How long an acquire may take.
@@ -31,7 +22,9 @@ pub(crate) enum Wait {
 /// What is asked for, all options checked.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) key: Key,
+    /// In ascending order, each once: so that calls which want the same keys never wait for each
+    /// other.
+    pub(crate) keys: Few<Key>,
     pub(crate) lease: Duration,
     pub(crate) wait: Wait,
     pub(crate) watchdog: bool,
@@ -41,8 +34,9 @@ pub(crate) struct Request {
 
 /// Why there is no guard.
 pub(crate) enum Refused {
-    /// Another has the lock, as far as is known for this long unless renewed.
+    /// Another has the lock of this key, as far as is known for this long unless renewed.
     Taken {
+        key: Key,
         waited: Duration,
         remaining: Option<Duration>,
     },
@@ -55,8 +49,11 @@ impl From<LockError> for Refused {
     }
 }
 
-/// Takes the lock for the current call chain.
-pub(crate) async fn acquire(client: &LockClient, request: &Request) -> Result<LockGuard, Refused> {
+/// Takes the locks of all keys for the current call chain, or none of them.
+pub(crate) async fn acquire(
+    client: &LockClient,
+    request: &Request,
+) -> Result<Few<LockGuard>, Refused> {
     let core = client.core();
     let _call = core.call();
     let attempt = Attempt::new(client, request);
@@ -70,7 +67,7 @@ pub(crate) async fn acquire(client: &LockClient, request: &Request) -> Result<Lo
     .await
 }
 
-/// One call's way to a lock.
+/// One call's way to its locks.
 struct Attempt<'a> {
     client: &'a LockClient,
     core: &'a Core,
@@ -96,14 +93,23 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn run(&self) -> Result<LockGuard, Refused> {
-        if let Some(hold) = scope::hold_of(self.core.id, &self.request.key)
-            && let Some(guard) = self.enter(&hold).await?
-        {
-            return Ok(guard);
+    async fn run(&self) -> Result<Few<LockGuard>, Refused> {
+        let mut guards = Few::new();
+        let mut fresh = Few::new();
+        for key in &self.request.keys {
+            let guard = match scope::hold_of(self.core.id, key) {
+                Some(hold) => self.enter(&hold).await?,
+                None => None,
+            };
+            match guard {
+                Some(guard) => guards.push(guard),
+                None => fresh.push(key),
+            }
         }
-        let turn = self.turn().await?;
-        self.first(turn).await
+        if !fresh.is_empty() {
+            guards.extend(self.take(fresh).await?);
+        }
+        Ok(guards)
     }
 
     /// Whether the call asks once and does not wait.
@@ -130,11 +136,13 @@ impl<'a> Attempt<'a> {
     }
 
     fn action(&self) -> String {
-        format!("acquire lock `{}`", self.request.key)
+        let keys: Vec<&str> = self.request.keys.iter().map(Key::as_str).collect();
+        format!("acquire lock `{}`", keys.join("`, `"))
     }
 
-    fn taken(&self, remaining: Option<Duration>) -> Refused {
+    fn taken(&self, key: &Key, remaining: Option<Duration>) -> Refused {
         Refused::Taken {
+            key: key.clone(),
             waited: self.waited(),
             remaining,
         }
@@ -154,139 +162,6 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Enters a hold of the call chain once more; `None` when it has ended.
-    async fn enter(&self, hold: &Arc<Hold>) -> Result<Option<LockGuard>, Refused> {
-        if !self.core.counts_entries() {
-            return match hold.enter_locally(self.terms()) {
-                Some(Ok(entry)) => {
-                    self.core.watchdog.track(hold);
-                    Ok(Some(LockGuard::new(
-                        self.client,
-                        hold,
-                        entry,
-                        self.terms().until,
-                    )))
-                }
-                Some(Err(lost)) => Err(lost.into()),
-                None => Ok(None),
-            };
-        }
-        let Ok(_changing) = timeout(self.request_timeout(), hold.changing.lock()).await else {
-            return Err(self.failed(StoreError::busy()));
-        };
-        match hold.enterable() {
-            None => return Ok(None),
-            Some(Err(lost)) => return Err(lost.into()),
-            Some(Ok(())) => {}
-        }
-        let unsettled = Unsettled::new(self.core, hold);
-        let count = hold.count() + 1;
-        let mut backoff = Backoff::default();
-        loop {
-            let answer = self.ask(hold, count).await;
-            match answer {
-                Ok(Acquired::Granted { sent_at, .. }) => {
-                    let terms = self.terms();
-                    let entry = hold.enter(terms, sent_at);
-                    self.core.watchdog.track(hold);
-                    unsettled.disarm();
-                    return Ok(Some(LockGuard::new(self.client, hold, entry, terms.until)));
-                }
-                Ok(Acquired::Held { .. } | Acquired::NotHeld) => {
-                    self.core.watchdog.lose(hold, LostCause::Removed);
-                    return Err(hold.lost_error(LostCause::Removed).into());
-                }
-                Err(error) => self.pause(&mut backoff, error).await?,
-            }
-            if let Some(cause) = hold.broken() {
-                return Err(hold.lost_error(cause).into());
-            }
-        }
-    }
-
-    /// This process's turn to ask the store.
-    async fn turn(&self) -> Result<Turn, Refused> {
-        let key = &self.request.key;
-        if let Some(turn) = self.core.queues.try_turn(key) {
-            return Ok(turn);
-        }
-        if self.asks_once() {
-            return Err(self.taken(None));
-        }
-        let turn = timeout(self.left(), self.core.queues.turn(key)).await;
-        turn.map_err(|_| self.taken(None))
-    }
-
-    /// Takes the lock for a fresh owner.
-    async fn first(&self, turn: Turn) -> Result<LockGuard, Refused> {
-        let Request { key, lease, .. } = self.request;
-        let hold = Arc::new(Hold::new(
-            key.clone(),
-            self.core.fresh_owner(),
-            *lease,
-            turn,
-        ));
-        let mut unsettled = Unsettled::new(self.core, &hold);
-        let mut ambiguous = false;
-        let mut backoff = Backoff::default();
-        let mut watch: Option<Box<dyn Watch>> = None;
-        let mut last_held = None;
-        loop {
-            unsettled.arm();
-            let cut_short = self.left() < self.core.options.response_timeout;
-            match self.ask(&hold, 1).await {
-                Ok(Acquired::Granted { token, sent_at })
-                    if valid_until(sent_at, *lease) > Time::now() =>
-                {
-                    let terms = self.terms();
-                    hold.set_token(token);
-                    let entry = hold.enter(terms, sent_at);
-                    self.core.watchdog.track(&hold);
-                    unsettled.disarm();
-                    return Ok(LockGuard::new(self.client, &hold, entry, terms.until));
-                }
-                // Granted, but the lease may have ended before the answer arrived: ask again.
-                Ok(Acquired::Granted { .. } | Acquired::NotHeld) => {
-                    ambiguous = true;
-                    self.pause(&mut backoff, StoreError::late()).await?;
-                }
-                Ok(Acquired::Held { ttl }) => {
-                    if !ambiguous {
-                        unsettled.relax();
-                    }
-                    if self.asks_once() || self.left().is_zero() {
-                        return Err(self.taken(ttl));
-                    }
-                    last_held = Some(ttl);
-                    self.wait(&mut watch, ttl).await;
-                    if self.left().is_zero() {
-                        return Err(self.taken(ttl));
-                    }
-                }
-                Err(error) => {
-                    if error.maybe_executed {
-                        ambiguous = true;
-                    } else if !ambiguous {
-                        unsettled.relax();
-                    }
-                    // The wait ended during the last request: what is known is that it was taken.
-                    if let (true, true, Some(ttl)) = (cut_short, error.maybe_executed, last_held) {
-                        return Err(self.taken(ttl));
-                    }
-                    self.pause(&mut backoff, error).await?;
-                }
-            }
-        }
-    }
-
-    async fn ask(&self, hold: &Hold, count: u32) -> Result<Acquired, StoreError> {
-        let timeout = self.request_timeout();
-        self.core
-            .store
-            .acquire(&hold.key, hold.owner, self.request.lease, count, timeout)
-            .await
-    }
-
     /// Pauses after a failure, or gives up.
     async fn pause(&self, backoff: &mut Backoff, error: StoreError) -> Result<(), Refused> {
         let pause = backoff.next();
@@ -295,19 +170,5 @@ impl<'a> Attempt<'a> {
         }
         tokio::time::sleep(pause).await;
         Ok(())
-    }
-
-    /// Waits until it may be worth asking again.
-    async fn wait(&self, watch: &mut Option<Box<dyn Watch>>, ttl: Option<Duration>) {
-        match watch {
-            None => {
-                // The lock may have been released before the watch began, so ask again at once.
-                let watch = watch.insert(Arc::clone(&self.core.store).watch(&self.request.key));
-                let _ = timeout(self.request_timeout(), watch.ready()).await;
-            }
-            Some(watch) => {
-                let _ = timeout(fallback(ttl).min(self.left()), watch.woken()).await;
-            }
-        }
     }
 }

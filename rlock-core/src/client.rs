@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use smallvec::smallvec;
 use tokio::time::timeout;
 
 use crate::{
@@ -128,7 +129,7 @@ impl LockClient {
     /// The key is taken verbatim: put values into it through [`escape`](crate::escape), as the
     /// attribute does.
     pub fn lock(&self, key: impl Into<String>) -> Lock {
-        Lock::new(self.clone(), key.into())
+        Lock::new(self.clone(), smallvec![key.into()])
     }
 
     /// Who holds the lock of this key now, if anybody.

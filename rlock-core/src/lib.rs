@@ -63,6 +63,7 @@ mod client;
 mod core;
 mod driver;
 mod error;
+mod few;
 mod guard;
 mod hold;
 mod key;

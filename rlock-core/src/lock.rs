@@ -2,11 +2,14 @@
 
 use std::{future::Future, time::Duration};
 
+use smallvec::smallvec;
+
 use crate::{
     acquire::{self, Refused, Request, Wait},
     blocking::block_on,
     client::LockClient,
     error::LockError,
+    few::Few,
     guard::LockGuard,
     key::Key,
     limits,
@@ -37,7 +40,7 @@ use crate::{
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     client: LockClient,
-    key: String,
+    keys: Few<String>,
     lease: Duration,
     wait: Wait,
     watchdog: bool,
@@ -46,10 +49,10 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(client: LockClient, key: String) -> Self {
+    pub(crate) fn new(client: LockClient, keys: Few<String>) -> Self {
         let options = &client.core().options;
         Self {
-            key,
+            keys,
             lease: options.lease,
             wait: options.wait,
             watchdog: options.watchdog,
@@ -62,7 +65,7 @@ impl Lock {
     /// The key, as it was given.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.key
+        self.keys.first().map_or("", String::as_str)
     }
 
     /// How long the server keeps the lock without renewal: after a crash, how long the others wait.
@@ -111,13 +114,35 @@ impl Lock {
         limits::wait("wait", wait)?;
         limits::max_hold(self.max_hold)?;
         limits::at_least(self.at_least)?;
+        let parsed: Result<Few<Key>, _> = self.keys.iter().map(|key| Key::parse(key)).collect();
+        let mut keys = parsed?;
+        keys.sort_unstable();
+        keys.dedup();
         Ok(Request {
-            key: Key::parse(&self.key)?,
+            keys,
             lease: self.lease,
             wait,
             watchdog: self.watchdog,
             max_hold: self.max_hold,
             at_least: self.at_least,
+        })
+    }
+
+    /// Takes the locks of all keys, or none.
+    pub(crate) async fn acquire_all(&self) -> Result<Few<LockGuard>, LockError> {
+        let request = self.request(self.wait)?;
+        let outcome = acquire::acquire(&self.client, &request).await;
+        outcome.map_err(|refused| match refused {
+            Refused::Taken {
+                key,
+                waited,
+                remaining,
+            } => LockError::Timeout {
+                key: key.to_string(),
+                waited,
+                remaining,
+            },
+            Refused::Failed(error) => error,
         })
     }
 
@@ -136,17 +161,7 @@ impl Lock {
     /// Dropping the future loses the place in the line. A lock that was granted meanwhile is given
     /// back in the background.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
-        let request = self.request(self.wait)?;
-        acquire::acquire(&self.client, &request)
-            .await
-            .map_err(|refused| match refused {
-                Refused::Taken { waited, remaining } => LockError::Timeout {
-                    key: self.key.clone(),
-                    waited,
-                    remaining,
-                },
-                Refused::Failed(error) => error,
-            })
+        self.acquire_all().await.map(only)
     }
 
     /// Takes the lock if nobody has it; `None` if somebody has, or waits for it in this process.
@@ -163,7 +178,7 @@ impl Lock {
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         let request = self.request(Wait::Never)?;
         match acquire::acquire(&self.client, &request).await {
-            Ok(guard) => Ok(Some(guard)),
+            Ok(guards) => Ok(Some(only(guards))),
             Err(Refused::Taken { .. }) => Ok(None),
             Err(Refused::Failed(error)) => Err(error),
         }
@@ -203,8 +218,8 @@ impl Lock {
     /// # }
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
-        let guard = self.acquire().await?;
-        run::run(vec![guard], OnLost::Cancel, future).await
+        let guards = self.acquire_all().await?;
+        run::run(guards, OnLost::Cancel, future).await
     }
 
     /// [`acquire`](Self::acquire) for synchronous code: blocks the calling thread.
@@ -248,10 +263,15 @@ impl Lock {
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
         let guard = self.acquire_blocking()?;
-        run::run_blocking(self.client.core(), vec![guard], OnLost::Cancel, body)
+        run::run_blocking(self.client.core(), smallvec![guard], OnLost::Cancel, body)
     }
 
     fn action(&self) -> String {
-        format!("acquire lock `{}`", self.key)
+        format!("acquire lock `{}`", self.keys.join("`, `"))
     }
+}
+
+/// The guard of a lock of one key.
+fn only(mut guards: Few<LockGuard>) -> LockGuard {
+    guards.swap_remove(0)
 }

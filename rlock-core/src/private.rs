@@ -4,14 +4,15 @@
 
 use std::{borrow::Borrow, fmt::Display, future::Future, pin::Pin, time::Duration};
 
+use smallvec::smallvec;
+
 use crate::{
     acquire::Wait,
     blocking::block_on,
     client::LockClient,
     error::LockError,
-    guard::LockGuard,
+    few::Few,
     key::escape,
-    lease::Time,
     lock::Lock,
     run::{self, OnLost},
     scope,
@@ -21,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 #[must_use]
 pub struct Plan {
-    keys: Vec<String>,
+    keys: Few<String>,
     client: Option<LockClient>,
     lease: Option<Duration>,
     wait: Option<Wait>,
@@ -34,7 +35,7 @@ pub struct Plan {
 impl Plan {
     pub fn new(key: String) -> Self {
         Self {
-            keys: vec![key],
+            keys: smallvec![key],
             client: None,
             lease: None,
             wait: None,
@@ -103,37 +104,15 @@ impl Plan {
         self.keys.join("`, `")
     }
 
-    /// Takes all keys or none, in one order everywhere, so that two calls never wait for each other.
-    async fn acquire(&self, client: &LockClient) -> Result<Vec<LockGuard>, LockError> {
-        let mut keys: Vec<&String> = self.keys.iter().collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let started = Time::now();
-        let mut guards = Vec::with_capacity(keys.len());
-        for key in keys {
-            let lock = self.lock(client, key, Time::now().since(started));
-            match lock.acquire().await {
-                Ok(guard) => guards.push(guard),
-                Err(error) => {
-                    if let Err(error) = run::give_back(guards).await {
-                        tracing::warn!(%error, "could not give back a lock whose companion was not granted");
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(guards)
-    }
-
-    fn lock(&self, client: &LockClient, key: &str, waited: Duration) -> Lock {
-        let mut lock = client.lock(key);
+    fn lock(&self, client: &LockClient) -> Lock {
+        let mut lock = Lock::new(client.clone(), self.keys.clone());
         if let Some(lease) = self.lease {
             lock = lock.lease(lease);
         }
-        match self.wait.unwrap_or(client.core().options.wait) {
-            Wait::For(wait) => lock = lock.wait(wait.saturating_sub(waited)),
-            Wait::Forever => lock = lock.wait_forever(),
-            Wait::Never => {}
+        match self.wait {
+            Some(Wait::For(wait)) => lock = lock.wait(wait),
+            Some(Wait::Forever) => lock = lock.wait_forever(),
+            Some(Wait::Never) | None => {}
         }
         if let Some(renew) = self.watchdog {
             lock = lock.watchdog(renew);
@@ -209,7 +188,7 @@ where
     H: FnOnce(LockError) -> R,
 {
     let outcome = async {
-        let guards = plan.acquire(&plan.find_client()?).await?;
+        let guards = plan.lock(&plan.find_client()?).acquire_all().await?;
         run::run(guards, plan.on_lost, body).await
     };
     outcome.await.unwrap_or_else(or_else)
@@ -233,7 +212,7 @@ where
     let run = move || {
         let client = plan.find_client()?;
         let action = || format!("acquire lock `{}`", plan.named_keys());
-        let guards = block_on(client.core(), action, plan.acquire(&client)).flatten()?;
+        let guards = block_on(client.core(), action, plan.lock(&client).acquire_all()).flatten()?;
         run::run_blocking(client.core(), guards, plan.on_lost, body)
     };
     run().unwrap_or_else(or_else)

@@ -12,6 +12,7 @@ use crate::{
     blocking::block_on,
     core::Core,
     error::{LockError, LostCause},
+    few::Few,
     guard::LockGuard,
     scope::Scope,
 };
@@ -38,7 +39,7 @@ enum End<T> {
 /// Runs `body` inside the locks of `guards`, innermost last. Its values are dropped before the
 /// locks are given back, and the locks are given back before this returns or a panic goes on.
 pub(crate) async fn run<F: Future>(
-    guards: Vec<LockGuard>,
+    guards: Few<LockGuard>,
     on_lost: OnLost,
     body: F,
 ) -> Result<F::Output, LockError> {
@@ -59,7 +60,7 @@ pub(crate) async fn run<F: Future>(
 /// Runs a closure inside the locks of `guards`. A loss cannot stop it, but is told at its end.
 pub(crate) fn run_blocking<T>(
     core: &Core,
-    guards: Vec<LockGuard>,
+    guards: Few<LockGuard>,
     on_lost: OnLost,
     body: impl FnOnce() -> T,
 ) -> Result<T, LockError> {
@@ -82,7 +83,7 @@ fn scope_of(guards: &[LockGuard]) -> Scope {
 }
 
 /// Gives locks back, the innermost first; the first error is the answer.
-pub(crate) async fn give_back(guards: Vec<LockGuard>) -> Result<(), LockError> {
+pub(crate) async fn give_back(guards: Few<LockGuard>) -> Result<(), LockError> {
     let mut released = Ok(());
     for guard in guards.into_iter().rev() {
         released = released.and(guard.release().await);

@@ -6,18 +6,26 @@ pub(crate) mod redis;
 
 use std::{error::Error, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{error::LockError, key::Key, lease::Time, owner::OwnerId};
+use crate::{error::LockError, few::Few, key::Key, lease::Time, owner::OwnerId};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
+/// One of the locks that an acquire asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) key: Key,
+    pub(crate) owner: OwnerId,
+}
+
 /// What an acquire was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// The owner holds the lock with the count that it asked for.
-    Granted { token: u64, sent_at: Time },
-    /// Another owner holds it, for this long unless renewed; `None`: without an end.
-    Held { ttl: Option<Duration> },
+    /// Every owner holds its lock with the count that was asked for. A token for each claim.
+    Granted { tokens: Few<u64>, sent_at: Time },
+    /// Nothing was taken, because another owner holds the lock of this claim, for this long unless
+    /// renewed; `None`: without an end.
+    Held { claim: usize, ttl: Option<Duration> },
     /// A further entry was asked for by an owner that holds nothing.
     NotHeld,
 }
@@ -126,12 +134,11 @@ impl StoreError {
 /// One place where locks live. Every operation is atomic, and idempotent: sent again it changes
 /// nothing more and answers the same.
 pub(crate) trait Store: Send + Sync + 'static {
-    /// Makes `owner` hold `key` with exactly `count` entries: 1 takes a free lock, more enter a
-    /// lock that the owner holds. The remaining TTL only grows.
+    /// Makes every owner hold its key with exactly `count` entries, or none of them: 1 takes free
+    /// locks, more enter a lock that the owner holds. The remaining TTL only grows.
     fn acquire<'a>(
         &'a self,
-        key: &'a Key,
-        owner: OwnerId,
+        claims: &'a [Claim],
         lease: Duration,
         count: u32,
         timeout: Duration,

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Acquired, Answer, BoxFuture, Entry, Released, Renewal, Renewed, Store, Watch};
+use super::{Acquired, Answer, BoxFuture, Claim, Entry, Released, Renewal, Renewed, Store, Watch};
 use crate::{
     key::Key,
     lease::{Time, wall_clock_micros},
@@ -80,39 +80,48 @@ impl State {
             .filter(|lock| lock.owner == owner && !lock.kept)
     }
 
-    fn acquire(&mut self, key: &Key, owner: OwnerId, lease: Duration, count: u32) -> Acquired {
+    fn acquire(&mut self, claims: &[Claim], lease: Duration, count: u32) -> Acquired {
         let now = Time::now();
-        match self.live(key, now) {
-            Some(lock) if lock.owner == owner && !lock.kept => {
-                lock.count = count;
-                lock.expires = lock.expires.max(now + lease);
-                Acquired::Granted {
-                    token: lock.token,
-                    sent_at: now,
+        for (claim, Claim { key, owner }) in claims.iter().enumerate() {
+            match self.live(key, now) {
+                Some(lock) if lock.owner == *owner && !lock.kept => {}
+                Some(lock) => {
+                    let ttl = Some(lock.expires.since(now));
+                    return Acquired::Held { claim, ttl };
                 }
-            }
-            Some(lock) => Acquired::Held {
-                ttl: Some(lock.expires.since(now)),
-            },
-            None if count > 1 => Acquired::NotHeld,
-            None => {
-                self.sweep(now);
-                let token = wall_clock_micros().max(self.last_token + 1);
-                self.last_token = token;
-                let lock = Lock {
-                    owner,
-                    count,
-                    token,
-                    expires: now + lease,
-                    kept: false,
-                };
-                self.locks.insert(key.clone(), lock);
-                Acquired::Granted {
-                    token,
-                    sent_at: now,
-                }
+                None if count > 1 => return Acquired::NotHeld,
+                None => {}
             }
         }
+        let tokens = claims
+            .iter()
+            .map(|claim| self.grant(claim, now + lease, count, now))
+            .collect();
+        Acquired::Granted {
+            tokens,
+            sent_at: now,
+        }
+    }
+
+    /// Gives a lock that is free, or the owner's own.
+    fn grant(&mut self, claim: &Claim, expires: Time, count: u32, now: Time) -> u64 {
+        if let Some(lock) = self.live(&claim.key, now) {
+            lock.count = count;
+            lock.expires = lock.expires.max(expires);
+            return lock.token;
+        }
+        self.sweep(now);
+        let token = wall_clock_micros().max(self.last_token + 1);
+        self.last_token = token;
+        let lock = Lock {
+            owner: claim.owner,
+            count,
+            token,
+            expires,
+            kept: false,
+        };
+        self.locks.insert(claim.key.clone(), lock);
+        token
     }
 
     fn release(&mut self, key: &Key, owner: OwnerId, count: u32, keep: Duration) -> Released {
@@ -156,13 +165,12 @@ impl State {
 impl Store for MemoryStore {
     fn acquire<'a>(
         &'a self,
-        key: &'a Key,
-        owner: OwnerId,
+        claims: &'a [Claim],
         lease: Duration,
         count: u32,
         _timeout: Duration,
     ) -> Answer<'a, Acquired> {
-        let answer = self.state().acquire(key, owner, lease, count);
+        let answer = self.state().acquire(claims, lease, count);
         Box::pin(ready(Ok(answer)))
     }
 
@@ -260,16 +268,23 @@ mod tests {
         OwnerId::new(Uuid::nil(), sequence)
     }
 
+    fn claim(key: &str, sequence: u64) -> [Claim; 1] {
+        [Claim {
+            key: Key::parse(key).expect("valid"),
+            owner: owner(sequence),
+        }]
+    }
+
     #[test]
     fn a_repeated_release_answers_what_the_first_one_answered() {
         let key = Key::parse("k").expect("valid");
         let mut state = State::default();
-        state.acquire(&key, owner(1), LEASE, 1);
+        state.acquire(&claim("k", 1), LEASE, 1);
         assert_eq!(
             state.release(&key, owner(1), 0, Duration::ZERO),
             Released::Released
         );
-        state.acquire(&key, owner(2), LEASE, 1);
+        state.acquire(&claim("k", 2), LEASE, 1);
         assert_eq!(
             state.release(&key, owner(1), 0, Duration::ZERO),
             Released::Released
@@ -285,8 +300,7 @@ mod tests {
     fn expired_locks_do_not_pile_up() {
         let mut state = State::default();
         for n in 0..10_000 {
-            let key = Key::parse(&format!("k:{n}")).expect("valid");
-            state.acquire(&key, owner(n), Duration::ZERO, 1);
+            state.acquire(&claim(&format!("k:{n}"), n), Duration::ZERO, 1);
         }
         assert!(state.locks.len() <= 2 * SWEEP_FROM, "{}", state.locks.len());
     }

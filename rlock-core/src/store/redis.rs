@@ -21,12 +21,12 @@ use self::{
     errors::{classify, unexpected, wants_reconnect},
     link::{Connection, Link},
     names::Names,
-    scripts::{FENCE_TTL, Grant, RECORD_TTL, millis},
+    scripts::{FENCE_TTL, RECORD_TTL, millis},
     subscriptions::Subscription,
 };
 use super::{
-    Acquired, Answer, BoxFuture, Entry, Listener, Released, Renewal, Renewed, Store, StoreError,
-    Watch,
+    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Released, Renewal, Renewed, Store,
+    StoreError, Watch,
 };
 use crate::{error::LockError, key::Key, lease::Time, owner::OwnerId};
 
@@ -172,26 +172,23 @@ impl<T> Drop for Connecting<T> {
 impl Store for RedisStore {
     fn acquire<'a>(
         &'a self,
-        key: &'a Key,
-        owner: OwnerId,
+        claims: &'a [Claim],
         lease: Duration,
         count: u32,
         timeout: Duration,
     ) -> Answer<'a, Acquired> {
         Box::pin(async move {
-            let lock = self.link.names.lock(key);
-            let mut script = self.link.scripts.acquire.key(&lock);
-            script
-                .key(Names::fence(&lock))
-                .arg(owner.to_string())
-                .arg(millis(lease))
-                .arg(count);
-            script.arg(millis(FENCE_TTL + lease));
+            let mut script = self.link.scripts.acquire.arg(millis(lease));
+            script.arg(count).arg(millis(FENCE_TTL + lease));
+            for claim in claims {
+                let lock = self.link.names.lock(&claim.key);
+                script
+                    .key(&lock)
+                    .key(Names::fence(&lock))
+                    .arg(claim.owner.to_string());
+            }
             let (answer, sent_at) = self.call(&script, timeout, self.silence()).await?;
-            Ok(match scripts::read_acquired(answer)? {
-                Grant::Token(token) => Acquired::Granted { token, sent_at },
-                Grant::Refused(acquired) => acquired,
-            })
+            scripts::read_acquired(answer, claims.len(), sent_at)
         })
     }
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 use redis::{Script, Value, from_redis_value};
 
 use super::errors::unexpected;
-use crate::store::{Acquired, Entry, Released, StoreError};
+use crate::{
+    lease::Time,
+    store::{Acquired, Entry, Released, StoreError},
+};
 
 /// How long the server keeps a fencing token beyond the lease: long enough that a clock which was
 /// set back does not repeat it, short enough that keys without number do not fill the server.
@@ -45,18 +48,29 @@ fn ttl(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
-/// What an acquire was answered, but for when it was sent.
-pub(super) enum Grant {
-    Token(u64),
-    Refused(Acquired),
-}
-
-pub(super) fn read_acquired(answer: Value) -> Result<Grant, StoreError> {
-    let (state, detail): (i64, i64) = from_redis_value(answer).map_err(unexpected)?;
-    match state {
-        1 => u64::try_from(detail).map(Grant::Token).map_err(unexpected),
-        0 => Ok(Grant::Refused(Acquired::Held { ttl: ttl(detail) })),
-        _ => Ok(Grant::Refused(Acquired::NotHeld)),
+pub(super) fn read_acquired(
+    answer: Value,
+    claims: usize,
+    sent_at: Time,
+) -> Result<Acquired, StoreError> {
+    let answer: Vec<i64> = from_redis_value(answer).map_err(unexpected)?;
+    match answer.as_slice() {
+        [1, tokens @ ..] if tokens.len() == claims => {
+            let tokens: Result<_, _> = tokens.iter().map(|token| u64::try_from(*token)).collect();
+            Ok(Acquired::Granted {
+                tokens: tokens.map_err(unexpected)?,
+                sent_at,
+            })
+        }
+        [0, claim, millis] => match usize::try_from(*claim) {
+            Ok(claim) if claim < claims => Ok(Acquired::Held {
+                claim,
+                ttl: ttl(*millis),
+            }),
+            _ => Err(unexpected(format!("claim {claim} of {claims} is taken"))),
+        },
+        [-1] => Ok(Acquired::NotHeld),
+        _ => Err(unexpected(format!("{answer:?} for {claims} locks"))),
     }
 }
 
