@@ -8,6 +8,8 @@ use std::{
     task::{Context, Poll},
 };
 
+use futures_util::future::join_all;
+
 use crate::{
     blocking::block_on,
     core::Core,
@@ -82,13 +84,13 @@ fn scope_of(guards: &[LockGuard]) -> Scope {
     })
 }
 
-/// Gives locks back, the innermost first; the first error is the answer.
-pub(crate) async fn give_back(guards: Few<LockGuard>) -> Result<(), LockError> {
-    let mut released = Ok(());
-    for guard in guards.into_iter().rev() {
-        released = released.and(guard.release().await);
+/// Gives locks back, all at once; the first error is the answer.
+async fn give_back(mut guards: Few<LockGuard>) -> Result<(), LockError> {
+    if guards.len() == 1 {
+        return guards.remove(0).release().await;
     }
-    released
+    let released = join_all(guards.into_iter().map(LockGuard::release)).await;
+    released.into_iter().collect()
 }
 
 /// What the caller is told, once the locks are given back.

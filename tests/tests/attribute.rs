@@ -7,6 +7,7 @@ use std::{
 };
 
 use rlock_core::{LockClient, LockError, current, distributed_lock};
+use rlock_tests::RedisServer;
 
 /// The key that the caller is inside of.
 fn inside() -> String {
@@ -245,6 +246,62 @@ async fn several_keys_are_taken_all_or_none() {
     );
     taken.release().await.expect("held");
     client.scope(both()).await.expect("free");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_keys_on_a_server_are_taken_by_one_script_and_opposite_transfers_get_through() {
+    #[distributed_lock(key = ["account:<from>", "account:<to>"], wait = "60s", client = client)]
+    async fn transfer(client: &LockClient, from: u8, to: u8) -> Result<(), LockError> {
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+    let server = RedisServer::start();
+    let client = LockClient::connect(&server.url())
+        .await
+        .expect("the server is up");
+    let other = LockClient::connect(&server.url())
+        .await
+        .expect("the server is up");
+    let mut commands = server.watch_commands().await;
+    transfer(&client, 1, 2).await.expect("free");
+    let seen = commands.seen().await;
+    assert_eq!(seen.len(), 3, "one acquire and two releases: {seen:?}");
+    drop(commands);
+
+    let there = async {
+        for _ in 0..50 {
+            transfer(&client, 1, 2).await.expect("granted");
+        }
+    };
+    let back = async {
+        for _ in 0..50 {
+            transfer(&other, 2, 1).await.expect("granted");
+        }
+    };
+    tokio::join!(there, back);
+    assert!(server.keys("lock:{account:?}").await.is_empty());
+}
+
+#[tokio::test]
+async fn several_keys_enter_what_the_call_chain_holds_and_take_the_rest() {
+    #[distributed_lock(key = ["account:a", "account:b"], wait = "100ms", client = client)]
+    async fn both(client: &LockClient) -> Result<(u32, u32), LockError> {
+        let count = async |key| {
+            client
+                .inspect(key)
+                .await
+                .map(|info| info.map_or(0, |i| i.count))
+        };
+        Ok((count("account:a").await?, count("account:b").await?))
+    }
+    let client = LockClient::in_memory();
+    let inside = client
+        .lock("account:b")
+        .run(both(&client))
+        .await
+        .expect("free");
+    assert_eq!(inside.expect("enters one, takes the other"), (1, 2));
+    assert_eq!(both(&client).await.expect("free"), (1, 1));
 }
 
 #[tokio::test]
