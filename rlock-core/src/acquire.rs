@@ -109,6 +109,12 @@ impl<'a> Attempt<'a> {
         if !fresh.is_empty() {
             guards.extend(self.take(fresh).await?);
         }
+        if let Some(least) = self.request.at_least {
+            let until = Time::now() + least;
+            guards
+                .iter()
+                .for_each(|guard| guard.view().hold.keep_until(until));
+        }
         Ok(guards)
     }
 
@@ -158,7 +164,6 @@ impl<'a> Attempt<'a> {
             lease: self.request.lease,
             watchdog: self.request.watchdog,
             until: self.request.max_hold.map(|most| now + most),
-            keep_until: self.request.at_least.map(|least| now + least),
         }
     }
 

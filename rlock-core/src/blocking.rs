@@ -2,12 +2,15 @@
 
 use std::{
     future::Future,
-    task::{Context, Poll, Waker},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
 };
 
 use tokio::{runtime::Handle, task::coop};
 
-use crate::{core::Core, error::LockError};
+use crate::error::LockError;
 
 /// Blocks the calling thread until the future is done.
 ///
@@ -15,14 +18,32 @@ use crate::{core::Core, error::LockError};
 /// refused. A thread of `spawn_blocking`, a section of `block_in_place` and threads outside any
 /// runtime are all right.
 pub(crate) fn block_on<F: Future>(
-    core: &Core,
     action: impl FnOnce() -> String,
     future: F,
 ) -> Result<F::Output, LockError> {
     if polls_a_task() {
         return Err(LockError::WouldBlock { action: action() });
     }
-    Ok(core.runtime().block_on(future))
+    Ok(park_until_ready(future))
+}
+
+/// The least that an executor can be. Our futures bring their timers along.
+fn park_until_ready<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
 }
 
 /// Whether this thread is inside the poll of an async task.

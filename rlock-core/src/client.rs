@@ -15,7 +15,6 @@ use crate::{
     core::Core,
     driver::Stop,
     error::{LockError, LostCause},
-    hold::Hold,
     key::Key,
     lease::Time,
     lock::Lock,
@@ -208,26 +207,19 @@ impl LockClient {
     async fn give_everything_back(&self) -> bool {
         let core = self.core();
         let patience = core.options.response_timeout;
-        let mut holds = self.lose_everything();
+        let holds = core.watchdog.lose_all(LostCause::Closed);
         let quiet = timeout(patience, core.quiet(&holds)).await.is_ok();
-        // What a call that was at work was still granted.
-        holds.extend(self.lose_everything());
-        // A lock whose body has not stopped is still in use.
-        for hold in holds.iter().filter(|hold| !hold.has_body()) {
-            hold.abandon();
-            core.releases.push(Arc::clone(hold));
+        // Once more, because a call that was at work may still have been granted a lock.
+        for hold in core.watchdog.lose_all(LostCause::Closed) {
+            // A lock whose body has not stopped is still in use.
+            if !hold.has_body() {
+                hold.abandon();
+                core.watchdog.forget(&hold);
+                core.releases.push(hold);
+            }
         }
         let released = timeout(patience, core.releases.idle()).await.is_ok();
         quiet && released
-    }
-
-    fn lose_everything(&self) -> Vec<Arc<Hold>> {
-        let watchdog = &self.core().watchdog;
-        let holds = watchdog.holds();
-        for hold in &holds {
-            watchdog.lose(hold, LostCause::Closed);
-        }
-        holds
     }
 }
 

@@ -137,10 +137,6 @@ impl Core {
         })
         .await
     }
-
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
-    }
 }
 
 /// A call that is at work.

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{core::Core, release, watchdog};
+use crate::{core::Core, error::LostCause, release, watchdog};
 
 /// How long a client whose last handle is gone goes on giving back what was dropped.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -56,12 +56,32 @@ impl Driver {
             signals: Arc::clone(&signals),
             _keep: self.keep.clone(),
         };
+        // Made here: a runtime that is gone drops the task without ever polling it.
+        let end = End {
+            core,
+            signals,
+            _keep: self.keep,
+        };
         self.runtime.spawn(async move {
-            background(core, &signals.stop).await;
-            let _ = signals.stopped.set(());
-            drop(self.keep);
+            background(&end.core, &end.signals.stop).await;
         });
         stop
+    }
+}
+
+/// Says that the background has ended, however it did.
+struct End {
+    core: Arc<Core>,
+    signals: Arc<Signals>,
+    _keep: Option<Arc<oneshot::Sender<()>>>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.core.close();
+        self.core.watchdog.lose_all(LostCause::Closed);
+        self.core.releases.close();
+        let _ = self.signals.stopped.set(());
     }
 }
 
@@ -92,17 +112,18 @@ impl Drop for Stop {
     }
 }
 
-async fn background(core: Arc<Core>, stop: &SetOnce<()>) {
+async fn background(core: &Arc<Core>, stop: &SetOnce<()>) {
     let tasks = async {
         tokio::join!(
-            supervised("watchdog", || watchdog::run(Arc::clone(&core))),
-            supervised("release queue", || release::run(Arc::clone(&core))),
+            supervised("watchdog", || watchdog::run(Arc::clone(core))),
+            supervised("release queue", || release::run(Arc::clone(core))),
             supervised("store", || Arc::clone(&core.store).background()),
         );
     };
     let end = async {
         stop.wait().await;
-        if timeout(DRAIN, core.releases.idle()).await.is_err() {
+        // A client that was shut down has waited already.
+        if !core.is_closed() && timeout(DRAIN, core.releases.idle()).await.is_err() {
             tracing::warn!("locks that could not be given back in time are left to their lease");
         }
     };
@@ -110,7 +131,6 @@ async fn background(core: Arc<Core>, stop: &SetOnce<()>) {
         () = tasks => {}
         () = end => {}
     }
-    core.releases.close();
 }
 
 /// Runs a background task, and runs it again should it ever panic: holds must not go unrenewed

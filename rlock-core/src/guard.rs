@@ -130,7 +130,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`LockError::Lost`] if the lock was lost before: what was done meanwhile may have run beside
-    /// another holder. [`LockError::Unavailable`] or [`LockError::Store`] if the store did not
+    /// another holder. A lock that was held beyond its `max_hold` counts as lost, and is given back. [`LockError::Unavailable`] or [`LockError::Store`] if the store did not
     /// confirm; the background goes on trying, and the lease ends the hold at the latest.
     ///
     /// # Cancel safety
@@ -142,8 +142,13 @@ impl LockGuard {
         self.left = true;
         let View { client, hold, .. } = &self.view;
         let core = client.core();
+        let over = self.view.broken() == Some(LostCause::MaxHold);
         core.in_runtime(release::leave(core, hold, self.entry))
-            .await
+            .await?;
+        if over {
+            return Err(hold.lost_error(LostCause::MaxHold));
+        }
+        Ok(())
     }
 
     pub(crate) fn view(&self) -> &View {

@@ -39,7 +39,9 @@ struct State {
     next_entry: u32,
     /// The longest lease that an entry asked for: the TTL only grows.
     lease: Duration,
-    /// When the last request that was confirmed to have set the lease was sent.
+    /// The last lease that was confirmed to be the TTL, and when its request was sent. A shorter
+    /// one leaves the TTL alone, so it does not put the renewal off.
+    confirmed_lease: Duration,
     confirmed_at: Time,
     /// Until when the lock stays taken after the last entry left.
     keep_until: Option<Time>,
@@ -51,6 +53,8 @@ enum Phase {
     /// Being asked for; nothing to renew.
     Asked,
     Held,
+    /// Its entries are still there, but it is not renewed any more.
+    Lost,
     /// The last entry left, or never came; from here on the wanted count is zero.
     Ended,
 }
@@ -74,8 +78,6 @@ pub(crate) struct Terms {
     pub(crate) watchdog: bool,
     /// When the entry has been held for its `max_hold`.
     pub(crate) until: Option<Time>,
-    /// The lock stays taken until then, even if the entry leaves before.
-    pub(crate) keep_until: Option<Time>,
 }
 
 /// What is left to do when an entry has left.
@@ -99,6 +101,7 @@ impl Hold {
                 entries: Vec::new(),
                 next_entry: 0,
                 lease,
+                confirmed_lease: lease,
                 confirmed_at: Time::from_nanos(0),
                 keep_until: None,
                 turn: Some(turn),
@@ -159,7 +162,7 @@ impl Hold {
     fn enterable_in(&self, phase: Phase) -> Option<Result<(), LockError>> {
         match phase {
             Phase::Ended | Phase::Asked => None,
-            Phase::Held => Some(match self.broken() {
+            Phase::Held | Phase::Lost => Some(match self.broken() {
                 Some(cause) => Err(self.lost_error(cause)),
                 None => Ok(()),
             }),
@@ -167,11 +170,17 @@ impl Hold {
     }
 
     /// The store granted the lock, or a further entry, to a request sent at `sent_at`.
-    pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> EntryId {
+    ///
+    /// A hold that was lost meanwhile stays lost; one that ended meanwhile goes on with this entry.
+    pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> Result<EntryId, LockError> {
         let mut state = self.state();
+        if state.phase == Phase::Lost {
+            let cause = self.lost().unwrap_or(LostCause::Removed);
+            return Err(self.lost_error(cause));
+        }
         state.phase = Phase::Held;
         self.confirm(&mut state, sent_at, terms.lease);
-        state.add(terms)
+        Ok(state.add(terms))
     }
 
     /// Enters without asking the store, if that is possible as in [`Hold::enterable`].
@@ -179,6 +188,12 @@ impl Hold {
         let mut state = self.state();
         self.enterable_in(state.phase)
             .map(|enterable| enterable.map(|()| state.add(terms)))
+    }
+
+    /// Keeps the lock taken until then, even if the last entry leaves before.
+    pub(crate) fn keep_until(&self, until: Time) {
+        let mut state = self.state();
+        state.keep_until = state.keep_until.max(Some(until));
     }
 
     pub(crate) fn set_token(&self, token: u64) {
@@ -202,9 +217,12 @@ impl Hold {
     }
 
     fn confirm(&self, state: &mut State, sent_at: Time, lease: Duration) {
-        state.confirmed_at = state.confirmed_at.max(sent_at);
-        self.valid_until
-            .fetch_max(valid_until(sent_at, lease).nanos(), Ordering::AcqRel);
+        if lease >= state.lease {
+            state.confirmed_lease = lease;
+            state.confirmed_at = state.confirmed_at.max(sent_at);
+        }
+        let until = valid_until(sent_at, lease).nanos();
+        self.valid_until.fetch_max(until, Ordering::AcqRel);
     }
 
     /// An entry is gone. Renewal stops here if it was the last.
@@ -235,6 +253,10 @@ impl Hold {
         (u32::try_from(state.entries.len()).unwrap_or(u32::MAX), keep)
     }
 
+    pub(crate) fn is_held(&self) -> bool {
+        self.state().phase == Phase::Held
+    }
+
     /// The hold is lost; the next waiter of this process may ask the store. Says whether that was
     /// news: a hold that has ended cannot be lost.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
@@ -243,20 +265,50 @@ impl Hold {
             if state.phase != Phase::Held {
                 return false;
             }
+            state.phase = Phase::Lost;
             state.turn.take()
         };
+        let news = self.lost.set(cause).is_ok();
         drop(turn);
-        self.lost.set(cause).is_ok()
+        news
     }
 
     /// Nothing of the hold is left at the store: the next waiter of this process may ask.
     pub(crate) fn finish(&self) {
+        self.end_if(|_| true);
+    }
+
+    /// The same, but only for a hold without entries.
+    pub(crate) fn finish_if_empty(&self) {
+        self.end_if(|state| state.entries.is_empty());
+    }
+
+    /// Nobody waits any more for the lock that was asked for.
+    pub(crate) fn stop_asking(&self) {
+        self.end_if(|state| state.phase == Phase::Asked);
+    }
+
+    fn end_if(&self, ends: impl FnOnce(&State) -> bool) {
         let turn = {
             let mut state = self.state();
+            if !ends(&state) {
+                return;
+            }
             state.phase = Phase::Ended;
             state.turn.take()
         };
         drop(turn);
+    }
+
+    /// Lets the next waiter of this process ask the store, whatever becomes of this hold.
+    pub(crate) fn pass_turn(&self) {
+        let turn = self.state().turn.take();
+        drop(turn);
+    }
+
+    /// How long the lease is that the renewals count by.
+    pub(crate) fn confirmed_lease(&self) -> Duration {
+        self.state().confirmed_lease
     }
 
     /// When the watchdog is to look at this hold next, if all goes well.
@@ -264,7 +316,7 @@ impl Hold {
         let state = self.state();
         let end = self.valid_until();
         if state.wants_renewal() {
-            renewal_due(state.confirmed_at, state.lease).min(end)
+            renewal_due(state.confirmed_at, state.confirmed_lease).min(end)
         } else {
             end
         }
@@ -278,7 +330,6 @@ impl Hold {
 impl State {
     fn add(&mut self, terms: Terms) -> EntryId {
         self.lease = self.lease.max(terms.lease);
-        self.keep_until = self.keep_until.max(terms.keep_until);
         let id = EntryId(self.next_entry);
         self.next_entry = self.next_entry.wrapping_add(1);
         self.entries.push(Entry {

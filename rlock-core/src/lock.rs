@@ -228,7 +228,7 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
     pub fn acquire_blocking(&self) -> Result<LockGuard, LockError> {
-        block_on(self.client.core(), || self.action(), self.acquire())?
+        block_on(|| self.action(), self.acquire())?
     }
 
     /// [`try_acquire`](Self::try_acquire) for synchronous code.
@@ -237,7 +237,7 @@ impl Lock {
     ///
     /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] inside an async task.
     pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>, LockError> {
-        block_on(self.client.core(), || self.action(), self.try_acquire())?
+        block_on(|| self.action(), self.try_acquire())?
     }
 
     /// [`run`](Self::run) for synchronous code. Nested calls on the same thread re-enter. A closure
@@ -263,7 +263,7 @@ impl Lock {
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
         let guard = self.acquire_blocking()?;
-        run::run_blocking(self.client.core(), smallvec![guard], OnLost::Cancel, body)
+        run::run_blocking(smallvec![guard], OnLost::Cancel, body)
     }
 
     fn action(&self) -> String {

@@ -212,8 +212,8 @@ where
     let run = move || {
         let client = plan.find_client()?;
         let action = || format!("acquire lock `{}`", plan.named_keys());
-        let guards = block_on(client.core(), action, plan.lock(&client).acquire_all()).flatten()?;
-        run::run_blocking(client.core(), guards, plan.on_lost, body)
+        let guards = block_on(action, plan.lock(&client).acquire_all()).flatten()?;
+        run::run_blocking(guards, plan.on_lost, body)
     };
     run().unwrap_or_else(or_else)
 }

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::{sync::Notify, task::JoinSet, time::timeout};
 
 use crate::{
     core::Core,
@@ -54,18 +54,25 @@ impl ReleaseQueue {
         if hold.queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut state = self.state();
-        if !state.closed {
+        {
+            let mut state = self.state();
+            if state.closed {
+                return;
+            }
             state.waiting.push_back(hold);
-            self.wake.notify_one();
         }
+        self.wake.notify_one();
     }
 
     /// Leaves to its lease what is not released by now, or from now on.
     pub(crate) fn close(&self) {
-        let mut state = self.state();
-        state.closed = true;
-        state.waiting.clear();
+        let left = {
+            let mut state = self.state();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(left);
+        self.idle.notify_waiters();
     }
 
     fn take(&self, room: usize) -> Vec<Arc<Hold>> {
@@ -81,9 +88,12 @@ impl ReleaseQueue {
     }
 
     fn done(&self) {
-        let mut state = self.state();
-        state.under_way -= 1;
-        if state.is_idle() {
+        let idle = {
+            let mut state = self.state();
+            state.under_way -= 1;
+            state.is_idle()
+        };
+        if idle {
             self.idle.notify_waiters();
         }
     }
@@ -123,9 +133,7 @@ pub(crate) async fn run(core: Arc<Core>) {
                 if let Err(error) = settle(&core, &hold, give_up).await {
                     tracing::warn!(key = %hold.key, owner = %hold.owner, %error,
                         "could not release in the background, the lease will end it");
-                    if hold.count() == 0 {
-                        hold.finish();
-                    }
+                    hold.finish_if_empty();
                 }
             });
         }
@@ -170,6 +178,7 @@ impl<'a> Unsettled<'a> {
 impl Drop for Unsettled<'_> {
     fn drop(&mut self) {
         if self.armed {
+            self.hold.stop_asking();
             self.core.releases.push(Arc::clone(&self.hold));
         }
     }
@@ -242,22 +251,27 @@ pub(crate) async fn leave(core: &Core, hold: &Arc<Hold>, entry: EntryId) -> Resu
 
 /// Brings the store's count to the one that is wanted now, trying until `give_up`.
 async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released, StoreError> {
-    let _changing = hold.changing.lock().await;
+    let left = || give_up.since(Time::now());
+    // A change that is not polled to its end must not hold this up for ever.
+    let changing = timeout(left(), hold.changing.lock()).await;
+    let _changing = changing.map_err(|_| StoreError::busy())?;
     let mut backoff = Backoff::default();
     let (count, answer) = loop {
         let (count, keep) = hold.wanted();
-        let timeout = give_up
-            .since(Time::now())
-            .min(core.options.response_timeout);
+        let patience = left().min(core.options.response_timeout);
         match core
             .store
-            .release(&hold.key, hold.owner, count, keep, timeout)
+            .release(&hold.key, hold.owner, count, keep, patience)
             .await
         {
             Ok(answer) => break (count, answer),
             Err(error) => {
+                if count == 0 {
+                    // Others may find out for themselves how the store is.
+                    hold.pass_turn();
+                }
                 let pause = backoff.next();
-                if !error.transient || Time::now() + pause >= give_up {
+                if !error.transient || left() <= pause {
                     return Err(error);
                 }
                 tokio::time::sleep(pause).await;

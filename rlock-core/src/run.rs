@@ -12,7 +12,6 @@ use futures_util::future::join_all;
 
 use crate::{
     blocking::block_on,
-    core::Core,
     error::{LockError, LostCause},
     few::Few,
     guard::LockGuard,
@@ -61,7 +60,6 @@ pub(crate) async fn run<F: Future>(
 
 /// Runs a closure inside the locks of `guards`. A loss cannot stop it, but is told at its end.
 pub(crate) fn run_blocking<T>(
-    core: &Core,
     guards: Few<LockGuard>,
     on_lost: OnLost,
     body: impl FnOnce() -> T,
@@ -72,7 +70,7 @@ pub(crate) fn run_blocking<T>(
         Err(panic) => End::Panicked(panic),
     };
     let action = || "give a lock back".to_owned();
-    let released = block_on(core, action, give_back(guards)).flatten();
+    let released = block_on(action, give_back(guards)).flatten();
     finish(end, released, on_lost)
 }
 

@@ -52,6 +52,9 @@ pub(crate) struct Renewed {
     pub(crate) sent_at: Time,
 }
 
+/// The owner of a lock that stays taken for its `at_least` after its holder left.
+pub(crate) const KEPT: &str = "kept";
+
 /// A lock as its store sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -83,6 +86,8 @@ pub(crate) struct StoreError {
     pub(crate) transient: bool,
     /// Whether the request may have been executed all the same.
     pub(crate) maybe_executed: bool,
+    /// Whether something else than a lock stands under the lock's name.
+    pub(crate) foreign: bool,
     pub(crate) source: Arc<dyn Error + Send + Sync>,
 }
 
@@ -102,6 +107,7 @@ impl StoreError {
         Self {
             transient: true,
             maybe_executed: true,
+            foreign: false,
             source: what.into().into(),
         }
     }
@@ -113,6 +119,7 @@ impl StoreError {
         Self {
             transient: true,
             maybe_executed: false,
+            foreign: false,
             source: what.into(),
         }
     }
@@ -156,7 +163,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     ) -> Answer<'a, Released>;
 
     /// Extends every lease in the batch whose owner still holds its lock. Never creates one.
-    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Answer<'a, Renewed>;
+    /// Nothing heard for as long as `silence` means that another connection may do better.
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        silence: Duration,
+    ) -> Answer<'a, Renewed>;
 
     /// Who holds the lock.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>>;

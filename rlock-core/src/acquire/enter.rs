@@ -33,7 +33,12 @@ impl Attempt<'_> {
     }
 
     async fn enter_counted(&self, hold: &Arc<Hold>) -> Result<Option<LockGuard>, Refused> {
-        let Ok(_changing) = timeout(self.request_timeout(), hold.changing.lock()).await else {
+        let patience = if self.asks_once() {
+            self.request_timeout()
+        } else {
+            self.left()
+        };
+        let Ok(_changing) = timeout(patience, hold.changing.lock()).await else {
             return Err(self.failed(StoreError::busy()));
         };
         match hold.enterable() {
@@ -52,7 +57,7 @@ impl Attempt<'_> {
             match self.ask(&claim, count).await {
                 Ok(Acquired::Granted { sent_at, .. }) => {
                     let terms = self.terms();
-                    let entry = hold.enter(terms, sent_at);
+                    let entry = hold.enter(terms, sent_at)?;
                     unsettled.disarm();
                     return Ok(Some(self.guard(hold, entry, terms)));
                 }

@@ -78,8 +78,9 @@ impl Attempt<'_> {
                 Ok(Acquired::Granted { tokens, sent_at })
                     if valid_until(sent_at, self.request.lease) > Time::now() =>
                 {
+                    let guards = self.granted(holds, &tokens, sent_at)?;
                     unsettled.into_iter().for_each(Unsettled::disarm);
-                    return Ok(self.granted(holds, &tokens, sent_at));
+                    return Ok(guards);
                 }
                 // Granted, but the lease may have ended before the answer arrived: ask again.
                 Ok(Acquired::Granted { .. } | Acquired::NotHeld) => {
@@ -125,12 +126,17 @@ impl Attempt<'_> {
             .await
     }
 
-    fn granted(&self, holds: &[Arc<Hold>], tokens: &[u64], sent_at: Time) -> Few<LockGuard> {
+    fn granted(
+        &self,
+        holds: &[Arc<Hold>],
+        tokens: &[u64],
+        sent_at: Time,
+    ) -> Result<Few<LockGuard>, Refused> {
         let terms = self.terms();
         let guard = |(hold, token): (&Arc<Hold>, &u64)| {
             hold.set_token(*token);
-            let entry = hold.enter(terms, sent_at);
-            self.guard(hold, entry, terms)
+            let entry = hold.enter(terms, sent_at)?;
+            Ok(self.guard(hold, entry, terms))
         };
         holds.iter().zip(tokens).map(guard).collect()
     }

@@ -9,7 +9,9 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Acquired, Answer, BoxFuture, Claim, Entry, Released, Renewal, Renewed, Store, Watch};
+use super::{
+    Acquired, Answer, BoxFuture, Claim, Entry, KEPT, Released, Renewal, Renewed, Store, Watch,
+};
 use crate::{
     key::Key,
     lease::{Time, wall_clock_micros},
@@ -139,9 +141,6 @@ impl State {
         }
         if keep.is_zero() {
             self.locks.remove(key);
-            for watch in self.watches.get(key).into_iter().flatten() {
-                watch.notify_one();
-            }
         } else {
             lock.kept = true;
             lock.expires = now + keep;
@@ -182,11 +181,25 @@ impl Store for MemoryStore {
         keep: Duration,
         _timeout: Duration,
     ) -> Answer<'a, Released> {
-        let answer = self.state().release(key, owner, count, keep);
+        let (answer, watches) = {
+            let mut state = self.state();
+            let answer = state.release(key, owner, count, keep);
+            let free = !state.locks.contains_key(key);
+            (answer, state.watches.get(key).filter(|_| free).cloned())
+        };
+        // Whoever is woken may run at once, so not under the mutex.
+        for watch in watches.into_iter().flatten() {
+            watch.notify_one();
+        }
         Box::pin(ready(Ok(answer)))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], _timeout: Duration) -> Answer<'a, Renewed> {
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        _timeout: Duration,
+        _silence: Duration,
+    ) -> Answer<'a, Renewed> {
         let now = Time::now();
         let mut state = self.state();
         let mut extend = |renewal: &Renewal| {
@@ -201,7 +214,11 @@ impl Store for MemoryStore {
     fn inspect<'a>(&'a self, key: &'a Key, _timeout: Duration) -> Answer<'a, Option<Entry>> {
         let now = Time::now();
         let entry = self.state().live(key, now).map(|lock| Entry {
-            owner: lock.owner.to_string(),
+            owner: if lock.kept {
+                KEPT.to_owned()
+            } else {
+                lock.owner.to_string()
+            },
             count: lock.count,
             ttl: Some(lock.expires.since(now)),
             token: Some(lock.token),

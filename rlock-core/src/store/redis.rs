@@ -8,7 +8,7 @@ mod scripts;
 mod server;
 mod subscriptions;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use redis::{RedisResult, ScriptInvocation, Value};
 use tokio::{
@@ -75,8 +75,10 @@ impl RedisStore {
         }))
     }
 
-    /// Sends a script and reads its answer; also says when it was sent. An answer that does not
-    /// come for `silence` puts an end to the connection: the other side may be gone without a word.
+    /// Sends a script and reads its answer; also says when it was sent.
+    ///
+    /// When nothing comes for `silence`, the connection is given up, because the other side may be
+    /// gone without a word; the answer is still taken if it comes after all.
     async fn call(
         &self,
         script: &ScriptInvocation<'_>,
@@ -91,7 +93,14 @@ impl RedisStore {
             ..
         } = connection.map_err(|_| self.link.why_down())??;
         let sent_at = Time::now();
-        match timeout_at(deadline, script.invoke_async::<Value>(&mut commands)).await {
+        let mut answer = pin!(script.invoke_async::<Value>(&mut commands));
+        let suspicious = Instant::now() + silence;
+        let mut outcome = timeout_at(deadline.min(suspicious), answer.as_mut()).await;
+        if outcome.is_err() && suspicious < deadline {
+            self.link.give_up(epoch);
+            outcome = timeout_at(deadline, answer).await;
+        }
+        match outcome {
             Ok(Ok(answer)) => Ok((answer, sent_at)),
             Ok(Err(error)) => {
                 if wants_reconnect(&error) {
@@ -99,19 +108,19 @@ impl RedisStore {
                 }
                 Err(classify(error))
             }
-            Err(_) => {
-                if Time::now().since(sent_at) >= silence {
-                    self.link.give_up(epoch);
-                }
-                Err(StoreError::no_answer(patience))
-            }
+            Err(_) => Err(StoreError::no_answer(patience)),
         }
     }
 
-    /// How long an answer may be missing before its connection is given up. Less than the whole
-    /// time-out, a part of which may have gone by before the request was sent.
+    /// How long an answer may be missing before its connection is given up. Less than the
+    /// time-out, so that the next try finds another.
     fn silence(&self) -> Duration {
         self.response_timeout / 2
+    }
+
+    /// A release is sent again for at most two response time-outs.
+    fn record_ttl(&self) -> Duration {
+        RECORD_TTL.max(self.response_timeout * 2 + RECORD_TTL / 2)
     }
 
     async fn keep_subscribed(&self) {
@@ -210,13 +219,18 @@ impl Store for RedisStore {
             script
                 .arg(millis(keep))
                 .arg(Names::channel(&lock))
-                .arg(millis(RECORD_TTL));
+                .arg(millis(self.record_ttl()));
             let (answer, _) = self.call(&script, timeout, self.silence()).await?;
             scripts::read_released(answer)
         })
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], timeout: Duration) -> Answer<'a, Renewed> {
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        silence: Duration,
+    ) -> Answer<'a, Renewed> {
         Box::pin(async move {
             let mut script = self.link.scripts.renew.arg(millis(FENCE_TTL));
             for renewal in batch {
@@ -227,7 +241,7 @@ impl Store for RedisStore {
                     .arg(millis(renewal.lease));
             }
             // A lease cannot wait for the ordinary patience to run out.
-            let silence = (timeout / 2).max(SHORTEST_SILENCE).min(self.silence());
+            let silence = silence.max(SHORTEST_SILENCE).min(self.silence());
             let (answer, sent_at) = self.call(&script, timeout, silence).await?;
             Ok(Renewed {
                 held: scripts::read_renewed(answer, batch.len())?,

@@ -31,6 +31,7 @@ pub(super) fn classify(error: RedisError) -> StoreError {
     StoreError {
         transient,
         maybe_executed,
+        foreign: has_code(&error, "WRONGTYPE"),
         source: Arc::new(error),
     }
 }
@@ -40,6 +41,7 @@ pub(super) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> Stor
     StoreError {
         transient: false,
         maybe_executed: true,
+        foreign: false,
         source: error.into().into(),
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -28,6 +31,9 @@ use crate::{
     wait::Backoff,
 };
 
+/// How long the first attempt to connect again may take.
+const FIRST_PATIENCE: Duration = Duration::from_millis(250);
+
 /// What connections are made from, and what they report to.
 pub(super) struct Link {
     pub(super) names: Names,
@@ -37,6 +43,8 @@ pub(super) struct Link {
     listener: Listener,
     connect_timeout: Duration,
     state: watch::Sender<State>,
+    /// How many connections were tried so far.
+    epochs: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -87,9 +95,11 @@ impl Link {
             listener,
             connect_timeout,
             state: watch::Sender::new(State::Down(None)),
+            epochs: AtomicU64::new(FIRST_EPOCH),
         });
-        let mut connection = link.open(FIRST_EPOCH).await?;
-        warn_of_eviction(&mut connection.commands).await;
+        let mut connection = link.open(FIRST_EPOCH, connect_timeout).await?;
+        // Nobody has to wait for a warning.
+        let _ = timeout(connect_timeout, warn_of_eviction(&mut connection.commands)).await;
         link.state.send_replace(State::Up(connection));
         Ok(link)
     }
@@ -123,9 +133,11 @@ impl Link {
     }
 
     fn not_connected() -> StoreError {
-        let mut error = classify(RedisError::from((ErrorKind::Io, "not connected")));
-        error.maybe_executed = false;
-        error
+        let error = classify(RedisError::from((ErrorKind::Io, "not connected")));
+        StoreError {
+            maybe_executed: false,
+            ..error
+        }
     }
 
     /// Gives up a connection that failed, unless it was replaced already.
@@ -143,7 +155,6 @@ impl Link {
     /// Keeps a connection up; runs for as long as the client lives.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let mut state = self.state.subscribe();
-        let mut epoch = FIRST_EPOCH;
         loop {
             if state
                 .wait_for(|state| matches!(state, State::Down(_)))
@@ -153,9 +164,11 @@ impl Link {
                 return;
             }
             let mut backoff = Backoff::default();
+            // What an outage swallowed is not waited for: a short patience finds its end sooner.
+            let mut patience = FIRST_PATIENCE.min(self.connect_timeout);
             loop {
-                epoch += 1;
-                match self.open(epoch).await {
+                let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
+                match self.open(epoch, patience).await {
                     Ok(connection) => {
                         self.subscriptions.begin_anew(epoch);
                         self.state.send_replace(State::Up(connection));
@@ -168,35 +181,37 @@ impl Link {
                         tracing::debug!(address = %self.address, %error, "connecting failed");
                         self.state.send_replace(State::Down(Some(error)));
                         tokio::time::sleep(backoff.next()).await;
+                        patience = (patience * 2).min(self.connect_timeout);
                     }
                 }
             }
         }
     }
 
-    async fn open(self: &Arc<Self>, epoch: u64) -> Result<Connection, StoreError> {
-        let mut opened = self.open_in_time(self.address.preferred(), epoch).await;
-        if let Some(older) = self.address.fallback()
-            && matches!(&opened, Err(error) if refuses_protocol(error))
-        {
-            tracing::debug!(address = %self.address, "the server does not speak RESP3");
-            opened = self.open_in_time(older, epoch).await;
-        }
-        opened.map_err(classify)
-    }
-
-    async fn open_in_time(
+    async fn open(
         self: &Arc<Self>,
-        client: &Client,
         epoch: u64,
-    ) -> RedisResult<Connection> {
-        let opening = self.open_with(client, epoch);
-        timeout(self.connect_timeout, opening)
-            .await
-            .unwrap_or_else(|_| {
-                let waited = format!("no connection within {:?}", self.connect_timeout);
-                Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
-            })
+        patience: Duration,
+    ) -> Result<Connection, StoreError> {
+        let opening = async {
+            let opened = self.open_with(self.address.preferred(), epoch).await;
+            match (opened, self.address.fallback()) {
+                (Err(error), Some(older)) if refuses_protocol(&error) => {
+                    tracing::debug!(address = %self.address, "the server does not speak RESP3");
+                    self.open_with(older, epoch).await
+                }
+                (opened, _) => opened,
+            }
+        };
+        let opened = timeout(patience, opening).await.unwrap_or_else(|_| {
+            let waited = format!("no connection within {patience:?}");
+            Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
+        });
+        // A request that waits for a connection has not been sent.
+        opened.map_err(|error| StoreError {
+            maybe_executed: false,
+            ..classify(error)
+        })
     }
 
     async fn open_with(self: &Arc<Self>, client: &Client, epoch: u64) -> RedisResult<Connection> {

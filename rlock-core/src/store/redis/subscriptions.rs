@@ -94,8 +94,14 @@ impl Subscriptions {
 
     /// A message arrived.
     pub(super) fn released(&self, channel: &str) {
-        if let Some(channel) = self.table().channels.get(channel) {
-            channel.feed.released.notify_one();
+        // Whoever is woken may run at once, so not under the mutex.
+        let feed = self
+            .table()
+            .channels
+            .get(channel)
+            .map(|channel| Arc::clone(&channel.feed));
+        if let Some(feed) = feed {
+            feed.released.notify_one();
         }
     }
 

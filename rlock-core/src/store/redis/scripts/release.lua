@@ -3,8 +3,9 @@
 -- ARGV  owner, count wanted, keep (ms), channel, TTL of the record (ms)
 -- Answers  1  done, now or by an earlier copy of this request
 --          0  the owner does not hold the lock
--- The count is absolute, so a repeated request changes nothing. What a full server or an ACL may
--- refuse is tried with pcall: it must not keep a lock from being given back.
+-- The count is absolute, so a repeated request changes nothing. A full server refuses commands that
+-- may take memory only as long as a script has written nothing: a write that takes none goes first.
+-- What an ACL may refuse after that is tried with pcall.
 local lock, record = KEYS[1], KEYS[2]
 local owner, count, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held = redis.call('HGET', lock, owner)
@@ -14,17 +15,22 @@ end
 
 if count ~= '0' then
   if held ~= count then
-    redis.pcall('HSET', lock, owner, count)
+    local ttl = redis.call('PTTL', lock)
+    if ttl > 0 then
+      redis.call('PEXPIRE', lock, ttl)
+    end
+    redis.call('HSET', lock, owner, count)
   end
   redis.call('EXISTS', lock)
   return 1
 end
 
 if keep > 0 then
-  if redis.call('EXISTS', record) == 0 then
-    redis.call('PEXPIRE', lock, keep)
-    redis.pcall('SET', record, '1', 'PX', ARGV[5] + keep)
-  end
+  -- Nobody holds it any more: neither a late renewal nor a late release finds its owner.
+  redis.call('PEXPIRE', lock, keep)
+  redis.call('HSET', lock, 'kept', '1')
+  redis.call('HDEL', lock, owner)
+  redis.pcall('SET', record, '1', 'PX', ARGV[5] + keep)
   return 1
 end
 
