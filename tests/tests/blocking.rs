@@ -130,3 +130,14 @@ fn a_task_keeps_its_cooperation_budget_after_a_refusal() {
         assert!(tokio::task::coop::has_budget_remaining());
     });
 }
+
+#[test]
+fn where_tokio_cannot_tell_the_call_blocks_and_does_not_panic() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let client = LockClient::in_memory();
+    let call = async { client.lock("ledger").acquire_blocking() };
+    let guard = runtime.block_on(tokio::task::unconstrained(call));
+    drop(guard.expect("free"));
+}

@@ -296,3 +296,123 @@ async fn one_uncontended_acquire_and_release_costs_two_commands() {
     assert_eq!(seen.len(), 20, "{seen:?}");
     assert!(seen.iter().all(|command| command.is("EVALSHA")), "{seen:?}");
 }
+
+#[tokio::test]
+async fn nested_calls_with_a_shorter_lease_do_not_put_the_renewal_off() {
+    let server = RedisServer::start();
+    for client in [LockClient::in_memory(), client(&server).await] {
+        let lock = client.lock("order:1").lease(Duration::from_millis(1200));
+        let brief = client.lock("order:1").lease(Duration::from_millis(50));
+        let body = async {
+            for _ in 0..20 {
+                brief.run(async {}).await.expect("enters");
+                tokio::time::sleep(Duration::from_millis(150)).await;
+            }
+        };
+        lock.run(body).await.expect("renewed all along");
+    }
+}
+
+#[tokio::test]
+async fn a_longer_nested_lease_without_a_round_trip_is_renewed_in_time() {
+    let server = RedisServer::start();
+    let local = || LockClient::builder().reentry(Reentry::Local);
+    let on_server = local()
+        .connect(&server.url())
+        .await
+        .expect("the server is up");
+    for client in [local().in_memory().expect("a thread"), on_server] {
+        let lock = client.lock("order:1").lease(Duration::from_millis(600));
+        let longer = client.lock("order:1").lease(Duration::from_secs(10));
+        let nested = async { tokio::time::sleep(Duration::from_millis(1500)).await };
+        let outcome = lock.run(async { longer.run(nested).await }).await;
+        outcome.expect("kept").expect("kept");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entering_while_the_outer_entry_leaves_neither_loses_nor_leaks_the_hold() {
+    let client = LockClient::in_memory();
+    for round in 0..2000 {
+        let lock = client.lock("order:1").lease(Duration::from_secs(2));
+        let outer = lock.acquire().await.expect("free");
+        let inner = outer.scope(async { lock.clone().acquire_in_scope() }).await;
+        let inner = tokio::spawn(inner);
+        outer.release().await.expect("held");
+        let inner = inner
+            .await
+            .expect("no panic")
+            .expect("entered or taken afresh");
+        assert!(inner.is_valid(), "round {round}");
+        inner.release().await.expect("held");
+    }
+    // A hold that the watchdog lost sight of would not be told of its end.
+    let brief = client
+        .lock("order:1")
+        .lease(Duration::from_millis(100))
+        .watchdog(false);
+    let guard = brief.acquire().await.expect("free");
+    rlock_tests::within(Duration::from_secs(20), "it is told", guard.lost()).await;
+}
+
+/// An acquire that another task can carry on inside the present scope.
+trait AcquireInScope {
+    fn acquire_in_scope(self) -> Pin<Box<dyn Future<Output = Acquired> + Send>>;
+}
+
+type Acquired = Result<rlock_core::LockGuard, LockError>;
+
+impl AcquireInScope for rlock_core::Lock {
+    fn acquire_in_scope(self) -> Pin<Box<dyn Future<Output = Acquired> + Send>> {
+        Box::pin(async move { self.acquire().await }.in_current_scope())
+    }
+}
+
+#[tokio::test]
+async fn many_nested_entries_at_once_wait_for_each_other() {
+    let server = RedisServer::start();
+    let builder = LockClient::builder().response_timeout(Duration::from_millis(500));
+    let proxy = rlock_tests::Proxy::in_front_of(&server);
+    let client = builder
+        .connect(&proxy.url())
+        .await
+        .expect("the server is up");
+    let lock = client.lock("order:1");
+    proxy.delay_replies(Duration::from_millis(10));
+    let body = async {
+        let entries = (0..60).map(|_| lock.acquire());
+        let entries = futures_util::future::join_all(entries).await;
+        entries.into_iter().filter(Result::is_err).count()
+    };
+    assert_eq!(lock.run(body).await.expect("free"), 0);
+}
+
+#[tokio::test]
+async fn a_nested_acquire_that_nobody_polls_does_not_hold_up_a_release() {
+    let server = RedisServer::start();
+    let builder = LockClient::builder().response_timeout(Duration::from_millis(300));
+    let client = builder
+        .connect(&server.url())
+        .await
+        .expect("the server is up");
+    let lock = client.lock("order:1");
+    let guard = lock.acquire().await.expect("free");
+    let inside = guard.scope(async { lock.clone().acquire_in_scope() });
+    let mut nested = inside.await;
+    // It is under way once it was polled; from here on nobody cares for it.
+    let polled =
+        std::future::poll_fn(|cx| std::task::Poll::Ready(nested.as_mut().poll(cx).is_pending()));
+    assert!(polled.await);
+    let release = guard.release();
+    let released = rlock_tests::within(Duration::from_secs(20), "it ends", release).await;
+    let error = released.expect_err("the other change is still under way");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    drop(nested);
+    let gone = async || count(&server, "order:1").await == 0;
+    rlock_tests::eventually(
+        Duration::from_secs(20),
+        "the background gives it back",
+        gone,
+    )
+    .await;
+}

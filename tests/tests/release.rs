@@ -349,3 +349,127 @@ async fn shutdown_does_not_give_away_the_lock_of_a_body_that_does_not_stop() {
         .expect("no panic")
         .expect_err("it is told at the end");
 }
+
+#[tokio::test]
+async fn two_shutdowns_at_once_and_one_after_a_cancelled_one_wait_for_the_same_locks() {
+    for cancelled in [false, true] {
+        let server = RedisServer::start();
+        let client = client(&server).await;
+        let guard = client.lock("order:1").acquire().await.expect("free");
+        let running = tokio::spawn({
+            let lock = client.lock("order:2");
+            async move { lock.run(std::future::pending::<()>()).await }
+        });
+        eventually(LONG, "the body runs", async || {
+            server.exists("lock:{order:2}").await
+        })
+        .await;
+        if cancelled {
+            let mut first = Box::pin(client.shutdown());
+            let poll = |cx: &mut std::task::Context<'_>| first.as_mut().poll(cx).is_pending();
+            let mut poll = poll;
+            std::future::poll_fn(|cx| std::task::Poll::Ready(poll(cx))).await;
+            drop(first);
+            client.shutdown().await.expect("everything is given back");
+        } else {
+            let (one, other) = tokio::join!(client.shutdown(), client.shutdown());
+            one.expect("everything is given back");
+            other.expect("everything is given back");
+        }
+        assert!(server.keys("lock:{order:?}").await.is_empty());
+        running.await.expect("no panic").expect_err("stopped");
+        drop(guard);
+    }
+}
+
+#[tokio::test]
+async fn a_release_after_max_hold_gives_the_lock_back_and_says_so() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("order:1").max_hold(Duration::from_millis(100));
+    let guard = lock.acquire().await.expect("free");
+    assert_eq!(guard.lost().await, rlock_core::LostCause::MaxHold);
+    let error = guard.release().await.expect_err("held too long");
+    assert!(
+        matches!(
+            error,
+            LockError::Lost {
+                cause: rlock_core::LostCause::MaxHold,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(!server.exists(KEY).await);
+}
+
+#[tokio::test]
+async fn a_kept_lock_is_held_by_nobody() {
+    let server = RedisServer::start();
+    for client in [LockClient::in_memory(), client(&server).await] {
+        let lock = client.lock("order:1").at_least(Duration::from_secs(20));
+        lock.run(async {}).await.expect("free");
+        let info = client
+            .inspect("order:1")
+            .await
+            .expect("an answer")
+            .expect("still taken");
+        assert_eq!(info.owner, "kept");
+    }
+    assert_eq!(
+        server.hgetall(KEY).await.keys().collect::<Vec<_>>(),
+        ["kept"]
+    );
+}
+
+#[tokio::test]
+async fn a_full_server_takes_nested_and_outer_entries_back() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("order:1");
+    let outer = lock.acquire().await.expect("free");
+    let inner = outer.scope(lock.acquire()).await.expect("enters");
+    server.config_set("maxmemory-policy", "noeviction").await;
+    server.config_set("maxmemory", "1").await;
+    let refused = client
+        .lock("order:2")
+        .wait(Duration::from_millis(200))
+        .acquire()
+        .await;
+    let refused = refused.expect_err("no room");
+    assert!(
+        matches!(refused, LockError::Unavailable { .. }),
+        "{refused:?}"
+    );
+    inner.release().await.expect("held");
+    assert_eq!(
+        server.hgetall(KEY).await.values().collect::<Vec<_>>(),
+        ["1"]
+    );
+    outer.release().await.expect("held");
+    assert!(!server.exists(KEY).await);
+}
+
+#[test]
+fn a_client_whose_runtime_is_gone_is_closed() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let builder = LockClient::builder().runtime(runtime.handle().clone());
+    let client = runtime
+        .block_on(builder.connect(&server.url()))
+        .expect("the server is up");
+    let guard = runtime
+        .block_on(client.lock("order:1").acquire())
+        .expect("free");
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    let another = tokio::runtime::Runtime::new().expect("a runtime");
+    another.block_on(async {
+        let refused = client.lock("order:2").acquire().await.expect_err("closed");
+        assert!(matches!(refused, LockError::Closed { .. }), "{refused:?}");
+        assert!(!guard.is_valid());
+        let lost = guard.release().await.expect_err("lost");
+        assert!(matches!(lost, LockError::Lost { .. }), "{lost:?}");
+        let shutdown = client.shutdown();
+        let _ = within(LONG, "shutdown ends", shutdown).await;
+    });
+}
