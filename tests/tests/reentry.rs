@@ -336,7 +336,9 @@ async fn entering_while_the_outer_entry_leaves_neither_loses_nor_leaks_the_hold(
     for round in 0..2000 {
         let lock = client.lock("order:1").lease(Duration::from_secs(2));
         let outer = lock.acquire().await.expect("free");
-        let inner = outer.scope(async { lock.clone().acquire_in_scope() }).await;
+        let (inner,) = outer
+            .scope(async { (lock.clone().acquire_in_scope(),) })
+            .await;
         let inner = tokio::spawn(inner);
         outer.release().await.expect("held");
         let inner = inner
@@ -397,8 +399,8 @@ async fn a_nested_acquire_that_nobody_polls_does_not_hold_up_a_release() {
         .expect("the server is up");
     let lock = client.lock("order:1");
     let guard = lock.acquire().await.expect("free");
-    let inside = guard.scope(async { lock.clone().acquire_in_scope() });
-    let mut nested = inside.await;
+    let inside = guard.scope(async { (lock.clone().acquire_in_scope(),) });
+    let (mut nested,) = inside.await;
     // It is under way once it was polled; from here on nobody cares for it.
     let polled =
         std::future::poll_fn(|cx| std::task::Poll::Ready(nested.as_mut().poll(cx).is_pending()));
