@@ -142,13 +142,9 @@ impl LockGuard {
         self.left = true;
         let View { client, hold, .. } = &self.view;
         let core = client.core();
-        let over = self.view.broken() == Some(LostCause::MaxHold);
-        core.in_runtime(release::leave(core, hold, self.entry))
-            .await?;
-        if over {
-            return Err(hold.lost_error(LostCause::MaxHold));
-        }
-        Ok(())
+        let broken = self.view.broken();
+        core.in_runtime(release::leave(core, hold, self.entry, broken))
+            .await
     }
 
     pub(crate) fn view(&self) -> &View {

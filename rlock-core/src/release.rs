@@ -211,23 +211,27 @@ pub(crate) fn leave_in_background(core: &Core, hold: &Arc<Hold>, entry: EntryId)
     }
 }
 
-/// Releases an entry and waits for the store's answer.
-pub(crate) async fn leave(core: &Core, hold: &Arc<Hold>, entry: EntryId) -> Result<(), LockError> {
+/// Releases an entry that may be `broken` already, and waits for the store's answer.
+pub(crate) async fn leave(
+    core: &Core,
+    hold: &Arc<Hold>,
+    entry: EntryId,
+    broken: Option<LostCause>,
+) -> Result<(), LockError> {
     let _call = core.call();
+    let gone = hold.broken();
     let left = take_out(core, hold, entry);
-    if let Some(cause) = hold.lost() {
+    if let Some(cause) = gone {
         // Removed: there is nothing to give back. Else the store may still have it.
-        if cause == LostCause::Removed {
-            if matches!(left, Left::GiveBack) {
-                hold.finish();
-            }
-        } else if concerns_store(core, &left) {
+        if cause != LostCause::Removed && concerns_store(core, &left) {
             core.releases.push(Arc::clone(hold));
+        } else {
+            hold.finish_if_empty();
         }
-        return Err(hold.lost_error(cause));
+        return Err(hold.lost_error(broken.unwrap_or(cause)));
     }
     if !concerns_store(core, &left) {
-        return Ok(());
+        return broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause)));
     }
     let unsettled = Unsettled::new(core, hold);
     let started = Time::now();
@@ -235,7 +239,7 @@ pub(crate) async fn leave(core: &Core, hold: &Arc<Hold>, entry: EntryId) -> Resu
     match settle(core, hold, started + patience).await {
         Ok(Released::Released) => {
             unsettled.disarm();
-            Ok(())
+            broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause)))
         }
         Ok(Released::NotHeld) => {
             unsettled.disarm();

@@ -20,8 +20,15 @@ pub(crate) struct View {
 impl View {
     /// Why the entry is not to be relied on any more, if so.
     pub(crate) fn broken(&self) -> Option<LostCause> {
-        let over = self.until.is_some_and(|until| Time::now() >= until);
-        self.hold.broken().or(over.then_some(LostCause::MaxHold))
+        let over = self.until.filter(|until| Time::now() >= *until);
+        match (self.hold.broken(), over) {
+            // What came first is what counts.
+            (Some(LostCause::Expired), Some(until)) if until <= self.hold.valid_until() => {
+                Some(LostCause::MaxHold)
+            }
+            (None, Some(_)) => Some(LostCause::MaxHold),
+            (broken, _) => broken,
+        }
     }
 
     pub(crate) fn valid_for(&self) -> Duration {

@@ -21,8 +21,8 @@ const PASSING: [&str; 9] = [
 
 pub(super) fn classify(error: RedisError) -> StoreError {
     let (transient, maybe_executed) = match error.kind() {
-        // Never sent and reply lost look alike.
-        ErrorKind::Io => (true, true),
+        // Never sent and reply lost look alike; a reply that was cut short does not parse.
+        ErrorKind::Io | ErrorKind::Parse => (true, true),
         // The server refused; the scripts write nothing before they may fail.
         ErrorKind::Server(_) | ErrorKind::Extension => (is_passing(&error), false),
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => (false, false),
@@ -46,6 +46,11 @@ pub(super) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> Stor
     }
 }
 
+/// Whether the server wants to know first who asks.
+pub(super) fn wants_password(error: &RedisError) -> bool {
+    has_code(error, "NOAUTH")
+}
+
 fn is_passing(error: &RedisError) -> bool {
     PASSING.iter().any(|code| has_code(error, code))
 }
@@ -61,5 +66,8 @@ fn has_code(error: &RedisError, code: &str) -> bool {
 
 /// Whether the server can no longer serve this client, so that another connection may do better.
 pub(super) fn wants_reconnect(error: &RedisError) -> bool {
-    error.is_unrecoverable_error() || error.is_connection_dropped() || has_code(error, "READONLY")
+    error.is_unrecoverable_error()
+        || error.is_connection_dropped()
+        || error.kind() == ErrorKind::Parse
+        || has_code(error, "READONLY")
 }

@@ -14,13 +14,13 @@ use redis::{
     AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
     RedisResult, Value,
     aio::{MultiplexedConnection, PubSubSink},
-    cmd, pipe,
+    cmd,
 };
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use super::{
     address::Address,
-    errors::classify,
+    errors::{classify, wants_password, wants_reconnect},
     names::Names,
     scripts::Scripts,
     server::warn_of_eviction,
@@ -264,11 +264,10 @@ impl Link {
     /// Loads the scripts ahead, which saves the first calls a round trip; without the permission
     /// they are loaded when they are missed.
     async fn load_scripts(&self, commands: &mut MultiplexedConnection) -> RedisResult<()> {
-        let mut load = pipe();
         for script in self.scripts.all() {
-            load.load_script(script).ignore();
+            server_may_refuse(script.load_async(commands).await.map(|_| ()))?;
         }
-        server_may_refuse(load.query_async::<Value>(commands).await.map(|_| ()))
+        Ok(())
     }
 }
 
@@ -293,10 +292,11 @@ fn speaks_resp3(client: &Client) -> bool {
 }
 
 fn refuses_protocol(error: &RedisError) -> bool {
-    matches!(
+    let refused = matches!(
         error.kind(),
         ErrorKind::RESP3NotSupported | ErrorKind::Server(_) | ErrorKind::Extension
-    )
+    );
+    refused && !wants_password(error)
 }
 
 /// Asks to be told when somebody else changes a lock that was read on this connection.
@@ -313,7 +313,8 @@ async fn track_changes(commands: &mut MultiplexedConnection) -> RedisResult<()> 
 /// Lets an answer pass that refuses, but not a connection that failed.
 fn server_may_refuse(outcome: RedisResult<()>) -> RedisResult<()> {
     match outcome {
-        Err(error) if error.is_unrecoverable_error() || error.is_io_error() => Err(error),
+        Err(error) if wants_reconnect(&error) || error.is_io_error() => Err(error),
+        Err(error) if wants_password(&error) => Err(error),
         _ => Ok(()),
     }
 }

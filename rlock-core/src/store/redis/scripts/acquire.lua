@@ -29,22 +29,39 @@ for i = 1, #KEYS, 2 do
   locks[n] = {ttl = ttl, held = held, last = last}
 end
 
+-- A write that is refused after another took effect (an ACL may do that) undoes what was taken.
+local function write(n, ...)
+  local outcome = redis.pcall(...)
+  if type(outcome) ~= 'table' or not outcome.err then
+    return nil
+  end
+  for i = 1, n do
+    if not locks[i].held then
+      redis.pcall('HDEL', KEYS[2 * i - 1], ARGV[i + 3])
+    end
+  end
+  return outcome
+end
+
 for n, state in ipairs(locks) do
   local lock, fence, owner = KEYS[2 * n - 1], KEYS[2 * n], ARGV[n + 3]
-  local token = state.last
+  local token, refused = state.last, nil
   if not (state.held and token) then
     local time = redis.call('TIME')
     local now = time[1] * 1000000 + time[2]
     token = string.format('%.0f', math.max((tonumber(token) or 0) + 1, now))
-    redis.call('SET', fence, token, 'PX', fence_ttl)
+    refused = write(n, 'SET', fence, token, 'PX', fence_ttl)
   end
-  if state.held ~= count then
-    redis.call('HSET', lock, owner, count)
+  if not refused and state.held ~= count then
+    refused = write(n, 'HSET', lock, owner, count)
   end
-  if state.ttl < lease then
-    redis.call('PEXPIRE', lock, lease)
+  if not refused and state.ttl < lease then
+    refused = write(n, 'PEXPIRE', lock, lease)
   end
-  redis.call('EXISTS', lock)
+  if refused then
+    return refused
+  end
+  redis.pcall('EXISTS', lock)
   answer[n + 1] = token
 end
 return answer

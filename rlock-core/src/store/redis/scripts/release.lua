@@ -10,7 +10,7 @@ local lock, record = KEYS[1], KEYS[2]
 local owner, count, keep = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held = redis.call('HGET', lock, owner)
 if not held then
-  return redis.call('EXISTS', record)
+  return redis.pcall('EXISTS', record) == 1 and 1 or 0
 end
 
 if count ~= '0' then
@@ -21,7 +21,7 @@ if count ~= '0' then
     end
     redis.call('HSET', lock, owner, count)
   end
-  redis.call('EXISTS', lock)
+  redis.pcall('EXISTS', lock)
   return 1
 end
 

@@ -13,7 +13,7 @@ for i = 1, #KEYS, 2 do
       redis.call('PEXPIRE', lock, lease)
     end
     redis.call('PEXPIRE', KEYS[i + 1], ARGV[1] + lease)
-    redis.call('EXISTS', lock)
+    redis.pcall('EXISTS', lock)
     answers[#answers + 1] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
     answers[#answers + 1] = 0
