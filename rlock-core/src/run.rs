@@ -150,6 +150,9 @@ fn poll_body<F: Future>(body: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll
 }
 
 async fn first_lost(guards: &[LockGuard]) -> (String, LostCause) {
+    if let [guard] = guards {
+        return (guard.key().to_owned(), guard.lost().await);
+    }
     let mut losses: Vec<_> = guards.iter().map(|guard| Box::pin(guard.lost())).collect();
     poll_fn(|cx| {
         for (guard, loss) in guards.iter().zip(&mut losses) {

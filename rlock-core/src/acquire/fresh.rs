@@ -85,6 +85,7 @@ impl Attempt<'_> {
                 // Granted, but the lease may have ended before the answer arrived: ask again.
                 Ok(Acquired::Granted { .. } | Acquired::NotHeld) => {
                     ambiguous = true;
+                    taken = None;
                     self.pause(&mut backoff, StoreError::late()).await?;
                 }
                 Ok(Acquired::Held { claim, ttl }) => {

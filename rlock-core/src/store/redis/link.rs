@@ -142,7 +142,7 @@ impl Link {
 
     /// Gives up a connection that failed, unless it was replaced already.
     pub(super) fn give_up(&self, epoch: u64) {
-        self.state.send_if_modified(|state| match state {
+        let given_up = self.state.send_if_modified(|state| match state {
             State::Up(connection) if connection.epoch == epoch => {
                 tracing::debug!(address = %self.address, epoch, "connection given up");
                 *state = State::Down(None);
@@ -150,6 +150,9 @@ impl Link {
             }
             _ => false,
         });
+        if given_up {
+            self.subscriptions.interrupted();
+        }
     }
 
     /// Keeps a connection up; runs for as long as the client lives.

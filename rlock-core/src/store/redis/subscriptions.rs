@@ -105,6 +105,19 @@ impl Subscriptions {
         }
     }
 
+    /// The connection is gone: whoever waits for its messages is to ask instead.
+    pub(super) fn interrupted(&self) {
+        let feeds: Vec<_> = self
+            .table()
+            .channels
+            .values()
+            .map(|channel| Arc::clone(&channel.feed))
+            .collect();
+        for feed in feeds {
+            feed.released.notify_one();
+        }
+    }
+
     /// The connection is a new one, which knows of no subscription.
     pub(super) fn begin_anew(&self, epoch: u64) {
         let mut table = self.table();

@@ -1,0 +1,146 @@
+//! A process of its own that takes locks, for the tests in `tests/`. The first argument says what it
+//! does.
+
+use std::{
+    env,
+    io::{BufRead as _, stdin},
+    time::Duration,
+};
+
+use redis::AsyncCommands as _;
+use rlock_core::{CurrentHold, LockClient, LockError, current};
+use rlock_tests::SharedExclusion;
+use tokio::sync::mpsc;
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["hold", url, key, lease] => hold(url, key, milliseconds(lease)).await,
+        ["contend", url, witness, key, tasks, entries] => {
+            contend(url, witness, key, number(tasks), number(entries)).await;
+        }
+        ["die-inside", url, witness, key, lease] => {
+            die_inside(url, witness, key, milliseconds(lease)).await;
+        }
+        ["leave", how, url, key, lease] => leave(how, url, key, milliseconds(lease)).await,
+        _ => panic!("unknown task {words:?}"),
+    }
+}
+
+fn number(word: &str) -> u64 {
+    word.parse().expect("a number")
+}
+
+fn milliseconds(word: &str) -> Duration {
+    Duration::from_millis(number(word))
+}
+
+async fn connect(url: &str) -> LockClient {
+    LockClient::connect(url).await.expect("the server is up")
+}
+
+/// Holds a lock, and does what it reads: `valid?` is answered on the spot, `step` by the body.
+async fn hold(url: &str, key: &str, lease: Duration) {
+    let client = connect(url).await;
+    let (told, hold) = std::sync::mpsc::channel::<CurrentHold>();
+    let (sender, mut steps) = mpsc::unbounded_channel();
+    // A thread, which goes on while the body waits, and after the body.
+    let reader = std::thread::spawn(move || {
+        let Ok(hold) = hold.recv() else { return };
+        for line in stdin().lock().lines().map_while(Result::ok) {
+            match line.as_str() {
+                "valid?" => println!("valid {}", hold.is_valid()),
+                // Nobody receives once the body is gone.
+                _ => drop(sender.send(())),
+            }
+        }
+    });
+    let body = async {
+        let hold = current().expect("inside the lock");
+        told.send(hold).expect("the reader waits");
+        println!("holding");
+        while steps.recv().await.is_some() {
+            // A process that is stopped between two awaits goes on to the second.
+            tokio::task::yield_now().await;
+            println!("step");
+        }
+    };
+    match client.lock(key).lease(lease).run(body).await {
+        Ok(()) => println!("released"),
+        Err(LockError::Lost { cause, .. }) => println!("lost {cause:?}"),
+        Err(error) => println!("{error}"),
+    }
+    drop(told);
+    reader.join().expect("no panic");
+}
+
+/// Enters many times from many tasks; notes each entry, and its token in the order of entry.
+async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) {
+    let client = connect(url).await;
+    let exclusion = SharedExclusion::connect(witness, key).await;
+    let tokens = redis::Client::open(witness)
+        .expect("a valid address")
+        .get_multiplexed_async_connection()
+        .await
+        .expect("the witness's server is up");
+    println!("ready");
+    let mut start = String::new();
+    stdin().read_line(&mut start).expect("the test says when");
+
+    let mut at_work = Vec::new();
+    for task in 0..tasks {
+        let lock = client.lock(key).wait(Duration::from_secs(60));
+        let (exclusion, mut tokens) = (exclusion.clone(), tokens.clone());
+        let list = format!("tokens:{key}");
+        at_work.push(tokio::spawn(async move {
+            for _ in 0..entries {
+                let body = async {
+                    let inside = exclusion.enter(&format!("task {task}")).await;
+                    let token = current().expect("inside the lock").fencing_token();
+                    let () = tokens.rpush(&list, token).await.expect("noted");
+                    inside.leave().await;
+                };
+                lock.run(body).await.expect("entered and left");
+            }
+        }));
+    }
+    for task in at_work {
+        task.await.expect("no panic");
+    }
+    println!("done");
+}
+
+/// Enters and stays, until it is killed.
+async fn die_inside(url: &str, witness: &str, key: &str, lease: Duration) {
+    let client = connect(url).await;
+    let exclusion = SharedExclusion::connect(witness, key).await;
+    let body = async {
+        let _inside = exclusion.enter("the one that is killed").await;
+        println!("inside");
+        std::future::pending::<()>().await;
+    };
+    let outcome = client.lock(key).lease(lease).run(body).await;
+    println!("{outcome:?}");
+}
+
+/// Drops a guard and ends, with or without waiting for the release.
+async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
+    let client = connect(url).await;
+    let guard = client.lock(key).lease(lease).acquire().await.expect("free");
+    match how {
+        "at-once" => drop(guard),
+        "after-shutdown" => {
+            drop(guard);
+            client.shutdown().await.expect("everything is given back");
+        }
+        "holding-at-shutdown" => {
+            client.shutdown().await.expect("everything is given back");
+            println!("valid {}", guard.is_valid());
+            std::process::exit(0);
+        }
+        "by-exit" => std::process::exit(0),
+        _ => panic!("unknown way to leave {how:?}"),
+    }
+}

@@ -1,0 +1,149 @@
+//! What several of the test files need.
+
+#![allow(dead_code, reason = "each test file takes what it needs")]
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    process::Command,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use rlock_core::{LockClient, LockError, LockGuard, LostCause};
+use rlock_tests::{RedisServer, Worker, eventually, within};
+
+/// A bound for what takes milliseconds on an idle machine.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// A lease so long that, within a test, nothing that depends on it happens by itself.
+pub(crate) const LASTING: Duration = Duration::from_secs(30);
+
+pub(crate) fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Connects with the default options.
+pub(crate) async fn connect(url: &str) -> LockClient {
+    LockClient::connect(url).await.expect("the server is up")
+}
+
+pub(crate) async fn client(server: &RedisServer) -> LockClient {
+    connect(&server.url()).await
+}
+
+/// As [`client`], by the older protocol: without news of changes, and with a second connection for
+/// messages.
+pub(crate) async fn resp2_client(server: &RedisServer) -> LockClient {
+    connect(&resp2(&server.url())).await
+}
+
+pub(crate) fn resp2(url: &str) -> String {
+    format!("{url}?protocol=resp2")
+}
+
+/// What the lock of a key without braces is called on the server.
+pub(crate) fn name(key: &str) -> String {
+    format!("lock:{{{key}}}")
+}
+
+/// How often the owner of this guard has entered, as the server counts.
+pub(crate) async fn count(server: &RedisServer, guard: &LockGuard) -> Option<u32> {
+    let entries = server.hgetall(&name(guard.key())).await;
+    let count = entries.get(&guard.owner().to_string())?;
+    Some(count.parse().expect("a number"))
+}
+
+pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
+    eventually(LONG, "the lock is given back", async || {
+        !server.exists(&name(key)).await
+    })
+    .await;
+}
+
+pub(crate) async fn assert_soon_subscribed(server: &RedisServer, key: &str, subscribers: u64) {
+    let channel = format!("{}:released", name(key));
+    eventually(LONG, "the channel has its subscribers", async || {
+        server.subscribers(&channel).await == subscribers
+    })
+    .await;
+}
+
+/// Waits until the guard is told that its lock is lost.
+pub(crate) async fn assert_lost(guard: &LockGuard, bound: Duration, cause: LostCause) {
+    let told = within(bound, "the guard is told of the loss", guard.lost()).await;
+    assert_eq!(told, cause);
+    assert!(!guard.is_valid(), "a lost guard is not valid");
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+}
+
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "the outcome of a call is at hand, not a reference to it"
+)]
+pub(crate) fn cause_of<T>(outcome: Result<T, LockError>) -> Option<LostCause> {
+    match outcome {
+        Err(LockError::Lost { cause, .. }) => Some(cause),
+        _ => None,
+    }
+}
+
+/// Drops the future right after this many polls, unless it is done before.
+pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            poll => poll.map(Some),
+        }
+    })
+    .await
+}
+
+/// Drops the future when it is woken after this many polls, unless it is done before.
+pub(crate) async fn dropped_when_woken_after<F: Future>(times: usize, future: F) {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        future.as_mut().poll(context).map(drop)
+    })
+    .await;
+}
+
+/// Polls once, so that the future takes its place wherever it stands in line.
+pub(crate) async fn begin<F: Future + Unpin>(future: &mut F) {
+    poll_fn(|context| {
+        let poll = std::pin::Pin::new(&mut *future).poll(context);
+        assert!(poll.is_pending(), "it has to wait");
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Starts `tests/src/bin/worker.rs`.
+pub(crate) fn worker(words: &[&str]) -> Worker {
+    Worker::start(Command::new(env!("CARGO_BIN_EXE_worker")).args(words))
+}
+
+/// Starts a worker that takes a lock and reads what to do; answers it once it holds the lock.
+pub(crate) async fn holder(server: &RedisServer, key: &str, lease: Duration) -> Worker {
+    let mut worker = worker(&["hold", &server.url(), key, &lease.as_millis().to_string()]);
+    worker.expect_line(LONG, "holding").await;
+    worker
+}
+
+/// The output, and how long it took.
+pub(crate) async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
+    let started = Instant::now();
+    let output = future.await;
+    (output, started.elapsed())
+}
