@@ -1,6 +1,7 @@
 //! One Redis or Valkey server. Nothing above this module knows of it.
 
 mod address;
+mod connection;
 mod errors;
 mod link;
 mod names;
@@ -18,8 +19,9 @@ use tokio::{
 
 use self::{
     address::Address,
+    connection::Connection,
     errors::{classify, unexpected, wants_reconnect},
-    link::{Connection, Link},
+    link::Link,
     names::Names,
     scripts::{FENCE_TTL, RECORD_TTL, millis},
     subscriptions::Subscription,

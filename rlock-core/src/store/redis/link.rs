@@ -1,26 +1,20 @@
 //! The connection to the server: kept up in the background, replaced when it is found dead.
 
 use std::{
-    convert::Infallible,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use futures_util::StreamExt;
-use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
-    RedisResult, Value,
-    aio::{MultiplexedConnection, PubSubSink},
-    cmd,
-};
-use tokio::{sync::watch, task::JoinHandle, time::timeout};
+use redis::{ErrorKind, RedisError};
+use tokio::{sync::watch, time::timeout};
 
 use super::{
     address::Address,
-    errors::{classify, wants_password, wants_reconnect},
+    connection::Connection,
+    errors::{classify, wants_password},
     names::Names,
     scripts::Scripts,
     server::warn_of_eviction,
@@ -39,8 +33,8 @@ pub(super) struct Link {
     pub(super) names: Names,
     pub(super) scripts: Scripts,
     pub(super) subscriptions: Arc<Subscriptions>,
+    pub(super) listener: Listener,
     address: Address,
-    listener: Listener,
     connect_timeout: Duration,
     state: watch::Sender<State>,
     /// How many connections were tried so far.
@@ -52,31 +46,6 @@ enum State {
     Up(Connection),
     /// With the error of the last attempt to connect, if there was one.
     Down(Option<StoreError>),
-}
-
-/// A connection that was up when it was handed out.
-#[derive(Clone)]
-pub(super) struct Connection {
-    /// Counts the connections of a link.
-    pub(super) epoch: u64,
-    pub(super) commands: MultiplexedConnection,
-    /// A connection of its own for messages, where the protocol cannot mix them with answers.
-    messages: Option<Messages>,
-}
-
-#[derive(Clone)]
-struct Messages {
-    sink: PubSubSink,
-    _pump: Arc<Pump>,
-}
-
-/// The task that passes messages on; ends with its connection.
-struct Pump(JoinHandle<()>);
-
-impl Drop for Pump {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Link {
@@ -197,11 +166,11 @@ impl Link {
         patience: Duration,
     ) -> Result<Connection, StoreError> {
         let opening = async {
-            let opened = self.open_with(self.address.preferred(), epoch).await;
+            let opened = Connection::open(self, self.address.preferred(), epoch).await;
             match (opened, self.address.fallback()) {
                 (Err(error), Some(older)) if refuses_protocol(&error) => {
                     tracing::debug!(address = %self.address, "the server does not speak RESP3");
-                    self.open_with(older, epoch).await
+                    Connection::open(self, older, epoch).await
                 }
                 (opened, _) => opened,
             }
@@ -216,82 +185,6 @@ impl Link {
             ..classify(error)
         })
     }
-
-    async fn open_with(self: &Arc<Self>, client: &Client, epoch: u64) -> RedisResult<Connection> {
-        // Time-outs are ours: one for the whole of connecting, one for each request.
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let pushes = speaks_resp3(client);
-        if pushes {
-            let link = Arc::downgrade(self);
-            config = config.set_push_sender(move |push| {
-                receive(&link, epoch, push);
-                Ok::<(), Infallible>(())
-            });
-        }
-        let mut commands = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        let messages = if pushes {
-            track_changes(&mut commands).await?;
-            None
-        } else {
-            Some(self.open_messages(client, epoch).await?)
-        };
-        self.load_scripts(&mut commands).await?;
-        Ok(Connection {
-            epoch,
-            commands,
-            messages,
-        })
-    }
-
-    async fn open_messages(self: &Arc<Self>, client: &Client, epoch: u64) -> RedisResult<Messages> {
-        let (sink, mut stream) = client.get_async_pubsub().await?.split();
-        let link = Arc::downgrade(self);
-        let pump = tokio::spawn(async move {
-            while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
-                link.subscriptions.released(message.get_channel_name());
-            }
-            if let Some(link) = link.upgrade() {
-                link.give_up(epoch);
-            }
-        });
-        Ok(Messages {
-            sink,
-            _pump: Arc::new(Pump(pump)),
-        })
-    }
-
-    /// Loads the scripts ahead, which saves the first calls a round trip; without the permission
-    /// they are loaded when they are missed.
-    async fn load_scripts(&self, commands: &mut MultiplexedConnection) -> RedisResult<()> {
-        for script in self.scripts.all() {
-            server_may_refuse(script.load_async(commands).await.map(|_| ()))?;
-        }
-        Ok(())
-    }
-}
-
-impl Connection {
-    pub(super) async fn subscribe(&mut self, channels: &[String]) -> RedisResult<()> {
-        match &mut self.messages {
-            Some(messages) => messages.sink.subscribe(channels).await,
-            None => self.commands.subscribe(channels).await,
-        }
-    }
-
-    pub(super) async fn unsubscribe(&mut self, channels: &[String]) -> RedisResult<()> {
-        match &mut self.messages {
-            Some(messages) => messages.sink.unsubscribe(channels).await,
-            None => self.commands.unsubscribe(channels).await,
-        }
-    }
-}
-
-fn speaks_resp3(client: &Client) -> bool {
-    client.get_connection_info().redis_settings().protocol() != ProtocolVersion::RESP2
 }
 
 fn refuses_protocol(error: &RedisError) -> bool {
@@ -300,51 +193,4 @@ fn refuses_protocol(error: &RedisError) -> bool {
         ErrorKind::RESP3NotSupported | ErrorKind::Server(_) | ErrorKind::Extension
     );
     refused && !wants_password(error)
-}
-
-/// Asks to be told when somebody else changes a lock that was read on this connection.
-async fn track_changes(commands: &mut MultiplexedConnection) -> RedisResult<()> {
-    let mut track = cmd("CLIENT");
-    track.arg("TRACKING").arg("ON").arg("NOLOOP");
-    let tracking = track.query_async::<Value>(commands).await.map(|_| ());
-    if let Err(error) = &tracking {
-        tracing::debug!(%error, "no tracking: the watchdog's renewals find losses");
-    }
-    server_may_refuse(tracking)
-}
-
-/// Lets an answer pass that refuses, but not a connection that failed.
-fn server_may_refuse(outcome: RedisResult<()>) -> RedisResult<()> {
-    match outcome {
-        Err(error) if wants_reconnect(&error) || error.is_io_error() => Err(error),
-        Err(error) if wants_password(&error) => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Takes what the server sends without being asked.
-fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
-    let Some(link) = link.upgrade() else {
-        return;
-    };
-    match (push.kind, push.data.as_slice()) {
-        (PushKind::Message, [Value::BulkString(channel), ..]) => {
-            if let Ok(channel) = std::str::from_utf8(channel) {
-                link.subscriptions.released(channel);
-            }
-        }
-        (PushKind::Invalidate, [Value::Array(names)]) => {
-            for name in names {
-                if let Value::BulkString(name) = name
-                    && let Some(key) = link.names.key(name)
-                {
-                    (link.listener)(News::Changed(key));
-                }
-            }
-        }
-        // Without names: everything was flushed.
-        (PushKind::Invalidate, _) => (link.listener)(News::AllChanged),
-        (PushKind::Disconnection, _) => link.give_up(epoch),
-        _ => {}
-    }
 }
