@@ -2,17 +2,18 @@
 
 use std::fmt::Write;
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span};
 use syn::parse::ParseStream;
-use syn::spanned::Spanned;
-use syn::{Expr, LitStr, Signature, Type};
+use syn::{Expr, LitStr};
 
 use crate::args::{Args, Known, OPTIONS};
 use crate::duration::Time;
 use crate::errors::Errors;
 use crate::nearest::nearest;
-use crate::signature::Function;
-use crate::template::{Placeholder, Template};
+
+mod function;
+
+pub(crate) use function::{function, no_body, no_function};
 
 fn error<T>(at: Span, message: impl std::fmt::Display) -> syn::Result<T> {
     Err(syn::Error::new(at, message))
@@ -46,103 +47,6 @@ fn hold_times(args: &Args) -> syn::Result<()> {
         "`max_hold = {written:?}` is shorter than `at_least = {other:?}`: give the longer time to `max_hold`"
     );
     error(most.span(), message)
-}
-
-/// Checks that the function is one that can be locked, and that the options fit it.
-pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
-    let signature = &function.signature;
-    errors.collect(asyncness(signature));
-    errors.collect(return_type(function, args.named.contains(&"or_else")));
-    for template in &args.keys {
-        for placeholder in template.placeholders() {
-            errors.collect(root(template, placeholder, function));
-        }
-    }
-}
-
-fn asyncness(signature: &Signature) -> syn::Result<()> {
-    if let Some(constness) = &signature.constness {
-        return error(
-            constness.span,
-            "a `const fn` cannot lock: what runs at compile time has no server to ask",
-        );
-    }
-    if signature.asyncness.is_none() {
-        return error(
-            signature.fn_token.span,
-            format_args!(
-                "`#[distributed_lock]` needs an `async fn`: write `async fn {}`; for synchronous code use `lock.run_blocking(…)`",
-                signature.ident
-            ),
-        );
-    }
-    Ok(())
-}
-
-/// Refuses the return types that certainly cannot carry an error. Others, aliases among them, are
-/// for the compiler to judge.
-fn return_type(function: &Function, or_else: bool) -> syn::Result<()> {
-    let way_out = "return `Result<_, E>` with `E: From<LockError>`";
-    let name = &function.signature.ident;
-    match function.return_type() {
-        Some(Type::Never(never)) => error(
-            never.span(),
-            format_args!(
-                "`!` has no value for a lock that failed: {way_out}, as in `Result<Infallible, E>`"
-            ),
-        ),
-        Some(Type::Tuple(unit)) if unit.elems.is_empty() && !or_else => error(
-            unit.span(),
-            format_args!(
-                "`()` has no value for a lock that failed: {way_out}, or give `or_else = |error| …`"
-            ),
-        ),
-        None if !or_else => error(
-            name.span(),
-            format_args!(
-                "`{name}` returns nothing, so a failed lock would go unseen: {way_out}, or give `or_else = |error| …`"
-            ),
-        ),
-        _ => Ok(()),
-    }
-}
-
-fn root(template: &Template, placeholder: &Placeholder, function: &Function) -> syn::Result<()> {
-    if function.binding(&placeholder.root).is_some() {
-        return Ok(());
-    }
-    let Placeholder {
-        text,
-        position,
-        root,
-        ..
-    } = placeholder;
-    let name = &function.signature.ident;
-    let mut message = format!("`<{text}>` at character {position} of the key: ");
-    let _ = match &**root {
-        "self" => write!(message, "`{name}` has no `self`"),
-        _ => write!(message, "`{root}` is no parameter of `{name}`"),
-    };
-    let parameters = function
-        .bindings
-        .iter()
-        .map(|binding| binding.name.to_string());
-    let parameters: Vec<String> = parameters.collect();
-    let parameters = || parameters.iter().map(String::as_str);
-    let _ = match list(parameters()) {
-        none if none.is_empty() => write!(message, ", it has no parameters"),
-        list => write!(message, ", it has {list}"),
-    };
-    if let Some(meant) = nearest(root, parameters()) {
-        let _ = write!(
-            message,
-            ": did you mean `<{meant}{}>`?",
-            &text.trim()[root.len()..]
-        );
-    } else if parameters().any(|parameter| parameter == "self") {
-        let _ = write!(message, "; for a field write `<self.{}>`", text.trim());
-    }
-    error(template.literal.span(), message)
 }
 
 /// Finds the option of a name.
@@ -218,59 +122,6 @@ pub(crate) fn no_option(input: ParseStream<'_>) -> syn::Error {
 
 pub(crate) fn no_comma(input: ParseStream<'_>) -> syn::Error {
     input.error("expected `,` between two options")
-}
-
-/// Says that an item without a body cannot be locked.
-pub(crate) fn no_body(signature: &Signature) -> syn::Error {
-    let name = &signature.ident;
-    syn::Error::new(
-        name.span(),
-        format_args!(
-            "`{name}` has no body to run under a lock: put `#[distributed_lock(…)]` on its implementation"
-        ),
-    )
-}
-
-/// Says what stands where a function should.
-pub(crate) fn no_function(item: TokenStream) -> syn::Error {
-    let mut span = Span::call_site();
-    let mut what = "something else";
-    let mut after_const = false;
-    for token in item {
-        let TokenTree::Ident(word) = token else {
-            continue;
-        };
-        let text = word.to_string();
-        span = word.span();
-        what = match &*text {
-            "pub" | "unsafe" | "async" | "default" | "extern" | "auto" => continue,
-            "const" => {
-                after_const = true;
-                continue;
-            }
-            "fn" => "a function in a form that is not known",
-            "struct" => "a struct",
-            "enum" => "an enum",
-            "union" => "a union",
-            "trait" => "a trait",
-            "impl" => "an `impl` block",
-            "mod" => "a module",
-            "static" => "a static",
-            "type" => "a type alias",
-            "use" => "an import",
-            _ if after_const => "a constant",
-            _ => "something else",
-        };
-        break;
-    }
-    let way_out = match what {
-        "an `impl` block" | "a trait" => "put it on each method that is to be locked",
-        _ => "put it on an `async fn`",
-    };
-    syn::Error::new(
-        span,
-        format_args!("`#[distributed_lock]` locks a function, and this is {what}: {way_out}"),
-    )
 }
 
 /// Lists names as `a`, `b` and `c`.

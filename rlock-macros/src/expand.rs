@@ -4,115 +4,89 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Expr, ExprReference, Token, Type, parse_quote, parse_quote_spanned};
+use syn::{Expr, Type, parse_quote, parse_quote_spanned};
 
-use crate::args::{Args, Wait};
-use crate::duration::Time;
+use crate::args::Args;
+use crate::bindings::Binding;
+use crate::future;
 use crate::mention::mentions;
-use crate::signature::{Binding, Function};
-use crate::template::{Part, Template};
+use crate::signature::{Function, Kind};
+use crate::template::Template;
+
+mod plan;
 
 /// Writes the function anew, with its body under the lock.
 pub(crate) fn expand(function: &Function, args: &Args) -> TokenStream {
     let (inner_attributes, statements) = function.split_body();
-    let output = output(function);
-    let plan = plan(function, args);
-    let body = body(function, &statements, &output, args);
-    let run = run(&body, &output, args);
-
+    let inside = match &function.kind {
+        Kind::Async | Kind::Sync => locked(function, &function.body, &statements, args),
+        Kind::Future {
+            block,
+            parameters,
+            rest,
+        } => {
+            let locked = locked(function, block, rest, args);
+            let block = Group::new(Delimiter::Brace, quote!(#parameters #locked));
+            future::with_block(statements, &block)
+        }
+    };
     let head = &function.head;
-    let mut braces = Group::new(Delimiter::Brace, quote!(#inner_attributes #plan #run));
+    let mut braces = Group::new(Delimiter::Brace, quote!(#inner_attributes #inside));
     // With other braces than the user's own, `dead_code` would fall silent.
     braces.set_span(function.body.span());
     quote!(#head #braces)
 }
 
-/// `let plan = Plan::new(key(…)).client(…).lease(…);`
-fn plan(function: &Function, args: &Args) -> TokenStream {
-    let site = Span::mixed_site();
-    let core = core(args, site);
-    let mut keys = args
-        .keys
-        .iter()
-        .map(|template| key(function, template, args));
-    let first = keys.next();
-    let and = keys.map(|key| quote_spanned!(site=> .and(#key)));
-    let client = args.client.clone().map(|client| {
-        let client = borrowed(client);
-        quote_spanned!(site=> .client(#client))
-    });
-    let lease = time("lease", args.lease.as_ref());
-    let wait = args.wait.as_ref().map(|wait| match wait {
-        Wait::For(time) => quote_spanned!(site=> .wait(#time)),
-        Wait::Forever => quote_spanned!(site=> .wait_forever()),
-    });
-    let watchdog = args
-        .watchdog
-        .as_ref()
-        .map(|on| quote_spanned!(site=> .watchdog(#on)));
-    let max_hold = time("max_hold", args.max_hold.as_ref());
-    let at_least = time("at_least", args.at_least.as_ref());
-    let on_lost = args
-        .continue_when_lost
-        .then(|| quote_spanned!(site=> .continue_when_lost()));
-    quote_spanned! {site=>
-        let plan = #core::Plan::new(#first)
-            #(#and)* #client #lease #wait #watchdog #max_hold #at_least #on_lost;
-    }
+/// Runs statements under the lock. They come from the braces `block`.
+fn locked(
+    function: &Function,
+    block: &Group,
+    statements: &TokenStream,
+    args: &Args,
+) -> TokenStream {
+    let output = output(function);
+    let plan = plan::plan(function, args);
+    let body = body(function, block, statements, &output, args);
+    let run = run(function, &body, &output, args);
+    quote!(#plan #run)
 }
 
-/// `key(&[Part::Text("order:"), Part::Value(&id)])`
-fn key(function: &Function, template: &Template, args: &Args) -> TokenStream {
-    let literal = template.literal.span();
-    let site = Span::mixed_site().located_at(literal);
-    let core = core(args, site);
-    let parts = template.parts.iter().map(|part| match part {
-        Part::Text(text) => quote_spanned!(site=> #core::Part::Text(#text)),
-        Part::Value(placeholder) => {
-            let root = function.binding(&placeholder.root);
-            let value = root.map(|root| placeholder.expression(root, literal));
-            quote_spanned!(site=> #core::Part::Value(&#value))
-        }
-    });
-    quote_spanned!(site=> #core::key(&[#(#parts),*]))
-}
-
-/// `.lease(time)`
-fn time(method: &str, time: Option<&Time>) -> Option<TokenStream> {
-    let site = Span::mixed_site();
-    let method = Ident::new(method, site);
-    time.map(|time| quote_spanned!(site=> .#method(#time)))
-}
-
-/// `&value`, in parentheses where it needs them.
-fn borrowed(value: Expr) -> Expr {
-    Expr::Reference(ExprReference {
-        attrs: Vec::new(),
-        and_token: Token![&](Span::mixed_site().located_at(value.span())),
-        mutability: None,
-        expr: Box::new(value),
-    })
-}
-
-/// `Box::pin(async move { …; { the user's statements } })`
-fn body(function: &Function, statements: &TokenStream, output: &Type, args: &Args) -> TokenStream {
+/// `Box::pin(async move { …; { the user's statements } })`, or a closure of the same.
+fn body(
+    function: &Function,
+    block: &Group,
+    statements: &TokenStream,
+    output: &Type,
+    args: &Args,
+) -> TokenStream {
     let site = Span::mixed_site();
     let captures = function
         .bindings
         .iter()
         .filter(|binding| is_captured(binding, statements, args))
         .map(capture);
-    let mut block = Group::new(Delimiter::Brace, statements.clone());
+    let mut body = Group::new(Delimiter::Brace, statements.clone());
     // With the user's own braces, rustc would call them unnecessary.
-    block.set_span(site.located_at(function.body.span()));
-    // The `if let` never runs. It tells the compiler what the body returns, as the signature would.
+    body.set_span(site.located_at(block.span()));
+    if let Kind::Sync = function.kind {
+        return quote_spanned! {site=>
+            move || -> #output {
+                #(#captures)*
+                #body
+            }
+        };
+    }
+    // It never runs. It tells the compiler what the body returns, as the signature would.
+    let edge = quote_spanned! {site.located_at(output.span())=>
+        if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<#output> {
+            return edge;
+        }
+    };
     quote_spanned! {site=>
         ::std::boxed::Box::pin(async move {
             #(#captures)*
-            if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<#output> {
-                return edge;
-            }
-            #block
+            #edge
+            #body
         })
     }
 }
@@ -137,7 +111,7 @@ fn is_captured(binding: &Binding, statements: &TokenStream, args: &Args) -> bool
 }
 
 /// `let _ = &name;`: a mere mention of a part, `name.id`, would capture that part alone.
-fn capture(Binding { name, cfg }: &Binding) -> TokenStream {
+fn capture(Binding { name, cfg, .. }: &Binding) -> TokenStream {
     let site = Span::mixed_site();
     let underscore = name.to_string().starts_with('_');
     let allow =
@@ -149,21 +123,30 @@ fn capture(Binding { name, cfg }: &Binding) -> TokenStream {
 ///
 /// The type is left to inference: named, it would be reported twice. `or_else` comes before the
 /// body, which takes the arguments over.
-fn run(body: &TokenStream, output: &Type, args: &Args) -> TokenStream {
+fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> TokenStream {
     let site = Span::mixed_site();
+    let sync = matches!(function.kind, Kind::Sync);
     if let Some(or_else) = &args.or_else {
         let site = site.located_at(or_else.span());
         let core = core(args, site);
-        quote_spanned!(site=> #core::run_or_else(plan, #or_else, #body).await)
+        if sync {
+            quote_spanned!(site=> #core::run_blocking_or_else(plan, #or_else, #body))
+        } else {
+            quote_spanned!(site=> #core::run_or_else(plan, #or_else, #body).await)
+        }
     } else {
-        let site = site.located_at(match output {
+        let at_type = site.located_at(match output {
             Type::Path(output) => output.path.segments.last().span(),
             output => output.span(),
         });
-        let core = core(args, site);
-        let local = Ident::new("body", Span::mixed_site());
-        let bind = quote_spanned!(Span::mixed_site()=> let #local = #body;);
-        quote_spanned!(site=> #bind #core::run(plan, #local).await)
+        let core = core(args, at_type);
+        if sync {
+            // Bound to a variable, the closure could not give away what it captures.
+            return quote_spanned!(at_type=> #core::run_blocking(plan, #body));
+        }
+        let local = Ident::new("body", site);
+        let bind = quote_spanned!(site=> let #local = #body;);
+        quote_spanned!(at_type=> #bind #core::run(plan, #local).await)
     }
 }
 

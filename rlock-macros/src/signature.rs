@@ -1,12 +1,11 @@
 //! The annotated function: what stays as it is, and what the expansion needs to know of it.
 
-use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
-use syn::ext::IdentExt;
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser};
-use syn::visit::{self, Visit};
-use syn::{Attribute, FieldPat, FnArg, PatIdent, ReturnType, Signature, Token, Visibility};
+use syn::{Attribute, ReturnType, Signature, Token, Type, Visibility};
 
-use crate::check;
+use crate::bindings::{self, Binding};
+use crate::{check, future};
 
 /// A function, taken apart only as far as needed: head and body stay the tokens that they were.
 pub(crate) struct Function {
@@ -16,20 +15,23 @@ pub(crate) struct Function {
     pub(crate) body: Group,
     pub(crate) signature: Signature,
     pub(crate) bindings: Vec<Binding>,
+    pub(crate) kind: Kind,
 }
 
-/// A variable that the parameters bring into scope, `self` among them.
-pub(crate) struct Binding {
-    pub(crate) name: Ident,
-    /// The `#[cfg]`s under which it exists.
-    pub(crate) cfg: Vec<Attribute>,
-}
-
-impl Binding {
-    /// Tells whether this is the variable `name`, be it written raw or not.
-    pub(crate) fn is(&self, name: &str) -> bool {
-        self.name.unraw() == name.strip_prefix("r#").unwrap_or(name)
-    }
+/// How a function runs, and so which part of it is to run under the lock.
+pub(crate) enum Kind {
+    /// An `async fn`: its body.
+    Async,
+    /// A plain `fn`: its body, on a thread that waits for the lock.
+    Sync,
+    /// A plain `fn` that is nothing but an async block: what is inside of that block.
+    Future {
+        block: Group,
+        /// Statements of the block that bind the parameters, to run ahead.
+        parameters: TokenStream,
+        /// The rest of the block.
+        rest: TokenStream,
+    },
 }
 
 impl Function {
@@ -43,19 +45,38 @@ impl Function {
         let Some(body) = last.and_then(braces) else {
             return Err(check::no_body(&signature));
         };
-        let bindings = Bindings::of(&signature);
-        Ok(Self {
+        let mut function = Self {
             head,
             body,
+            bindings: bindings::of_parameters(&signature),
+            kind: match signature.asyncness {
+                Some(_) => Kind::Async,
+                None => Kind::Sync,
+            },
             signature,
-            bindings,
-        })
+        };
+        if function.returns_a_future()
+            && let Some(block) = future::async_block(&function.split_body().1)
+        {
+            let (parameters, rest) =
+                future::take_parameters(block.stream(), &mut function.bindings);
+            function.kind = Kind::Future {
+                block,
+                parameters,
+                rest,
+            };
+        }
+        Ok(function)
+    }
+
+    /// Tells whether this is no `async fn` and yet returns a future, by the looks of its return type.
+    pub(crate) fn returns_a_future(&self) -> bool {
+        self.signature.asyncness.is_none() && self.written_type().and_then(future::output).is_some()
     }
 
     /// Finds the variable that a placeholder starts from.
-    pub(crate) fn binding(&self, name: &str) -> Option<&Ident> {
-        let binding = self.bindings.iter().find(|binding| binding.is(name));
-        binding.map(|binding| &binding.name)
+    pub(crate) fn binding(&self, name: &str) -> Option<&Binding> {
+        self.bindings.iter().find(|binding| binding.is(name))
     }
 
     /// Splits the body into its inner attributes, which have to stay in front, and the rest.
@@ -81,7 +102,16 @@ impl Function {
         )
     }
 
-    pub(crate) fn return_type(&self) -> Option<&syn::Type> {
+    /// The type that the body returns: of a future, what it resolves to.
+    pub(crate) fn return_type(&self) -> Option<&Type> {
+        let written = self.written_type()?;
+        match self.kind {
+            Kind::Future { .. } => future::output(written),
+            Kind::Async | Kind::Sync => Some(written),
+        }
+    }
+
+    pub(crate) fn written_type(&self) -> Option<&Type> {
         match &self.signature.output {
             ReturnType::Default => None,
             ReturnType::Type(_, output) => Some(output),
@@ -114,165 +144,6 @@ fn braces(token: TokenTree) -> Option<Group> {
     }
 }
 
-#[derive(Default)]
-struct Bindings {
-    found: Vec<Binding>,
-    cfg: Vec<Attribute>,
-}
-
-impl Bindings {
-    fn of(signature: &Signature) -> Vec<Binding> {
-        let mut bindings = Self::default();
-        for input in &signature.inputs {
-            match input {
-                FnArg::Receiver(receiver) => {
-                    bindings.add(Ident::new("self", receiver.self_token.span));
-                }
-                FnArg::Typed(typed) => {
-                    bindings.under(&typed.attrs, |bindings| bindings.visit_pat(&typed.pat));
-                }
-            }
-        }
-        bindings.found
-    }
-
-    /// Runs `visit` within the `#[cfg]`s of `attributes`.
-    fn under(&mut self, attributes: &[Attribute], visit: impl FnOnce(&mut Self)) {
-        let outside = self.cfg.len();
-        self.cfg.extend(
-            attributes
-                .iter()
-                .filter(|attribute| attribute.path().is_ident("cfg"))
-                .cloned(),
-        );
-        visit(self);
-        self.cfg.truncate(outside);
-    }
-
-    fn add(&mut self, name: Ident) {
-        // The alternatives of a pattern bind the same names again.
-        if self.found.iter().all(|binding| binding.name != name) {
-            self.found.push(Binding {
-                name,
-                cfg: self.cfg.clone(),
-            });
-        }
-    }
-}
-
-impl<'ast> Visit<'ast> for Bindings {
-    fn visit_pat_ident(&mut self, pattern: &'ast PatIdent) {
-        self.add(pattern.ident.clone());
-        visit::visit_pat_ident(self, pattern);
-    }
-
-    fn visit_field_pat(&mut self, field: &'ast FieldPat) {
-        self.under(&field.attrs, |bindings| bindings.visit_pat(&field.pat));
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::Function;
-    use quote::quote;
-
-    fn names(item: proc_macro2::TokenStream) -> Vec<String> {
-        let function = Function::parse(item).unwrap();
-        function
-            .bindings
-            .iter()
-            .map(|binding| binding.name.to_string())
-            .collect()
-    }
-
-    #[test]
-    fn every_variable_of_the_parameters_is_found_in_patterns_too() {
-        assert_eq!(
-            names(quote! {
-                async fn f(
-                    mut self: Arc<Self>,
-                    a: u8,
-                    mut b: u8,
-                    _: u8,
-                    (c, [d, e @ ..]): (u8, [u8; 3]),
-                    Order { id, total: Money(cents), .. }: Order,
-                    &r#type: &u8,
-                    (Ok(same) | Err(same)): Result<u8, u8>,
-                ) -> R {}
-            }),
-            [
-                "self", "a", "b", "c", "d", "e", "id", "cents", "r#type", "same"
-            ]
-        );
-        assert!(
-            names(quote!(
-                fn f() {}
-            ))
-            .is_empty()
-        );
-    }
-
-    #[test]
-    fn a_conditional_parameter_keeps_its_condition() {
-        let function = Function::parse(quote!(
-            async fn f(
-                #[cfg(unix)]
-                #[allow(unused)]
-                a: u8,
-                S {
-                    #[cfg(test)]
-                    b,
-                }: S,
-            ) {
-            }
-        ))
-        .unwrap();
-        let conditions: Vec<_> = function
-            .bindings
-            .iter()
-            .map(|binding| binding.cfg.len())
-            .collect();
-        assert_eq!(conditions, [1, 1]);
-    }
-
-    #[test]
-    fn inner_attributes_are_set_apart_from_the_statements() {
-        let function = Function::parse(quote!(
-            pub async fn f() {
-                #![allow(unused)]
-                #[allow(dead_code)]
-                let x = 1;
-            }
-        ))
-        .unwrap();
-        let (inner, rest) = function.split_body();
-        assert_eq!(inner.to_string(), quote!(#![allow(unused)]).to_string());
-        assert_eq!(
-            rest.to_string(),
-            quote!(#[allow(dead_code)] let x = 1;).to_string()
-        );
-    }
-
-    #[test]
-    fn methods_of_all_kinds_are_functions() {
-        for method in [
-            quote!(
-                pub(crate) async unsafe fn f<'a, T: Tr<'a>>(&'a self) -> &'a T
-                where
-                    T: Sized,
-                {
-                }
-            ),
-            quote!(default async fn f() {}),
-            quote!(
-                #[doc = "x"]
-                async fn f(self: Pin<&mut Self>) -> impl Tr {}
-            ),
-            quote!(
-                const fn f() {}
-            ),
-        ] {
-            assert!(Function::parse(method).is_ok());
-        }
-    }
-}
+#[path = "signature/tests.rs"]
+mod tests;

@@ -1,8 +1,11 @@
 //! Key templates: literal text, and placeholders in angle brackets.
 
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote_spanned;
-use syn::{Index, LitStr};
+use syn::LitStr;
+
+mod format;
+mod placeholder;
+
+pub(crate) use placeholder::Placeholder;
 
 /// The longest key that a lock can have, in bytes.
 const LONGEST: usize = 1024;
@@ -17,24 +20,6 @@ pub(crate) struct Template {
 pub(crate) enum Part {
     Text(String),
     Value(Placeholder),
-}
-
-/// `<order.id>`: a parameter, and the way from it to the value.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Placeholder {
-    /// As written between the brackets.
-    pub(crate) text: String,
-    /// The character of the template at which `<` stands, counted from 1.
-    pub(crate) position: usize,
-    pub(crate) root: String,
-    pub(crate) steps: Vec<Step>,
-}
-
-#[derive(Debug, PartialEq)]
-pub(crate) enum Step {
-    Field(String),
-    Call(String),
-    Index(u32),
 }
 
 impl Template {
@@ -53,98 +38,6 @@ impl Template {
             Part::Value(placeholder) => Some(placeholder),
             Part::Text(_) => None,
         })
-    }
-}
-
-impl Placeholder {
-    /// Builds the expression that the placeholder stands for: `root.step.step()`.
-    ///
-    /// The steps resolve where the template was written, the root wherever the parameter does.
-    pub(crate) fn expression(&self, root: &Ident, template: Span) -> TokenStream {
-        let located = Span::mixed_site().located_at(template);
-        let mut root = root.clone();
-        root.set_span(root.span().located_at(template));
-        let steps = self.steps.iter().map(|step| match step {
-            Step::Field(name) => {
-                let name = identifier(name, template);
-                quote_spanned!(located=> .#name)
-            }
-            Step::Call(name) => {
-                let name = identifier(name, template);
-                quote_spanned!(located=> .#name())
-            }
-            Step::Index(index) => {
-                let index = Index {
-                    index: *index,
-                    span: located,
-                };
-                quote_spanned!(located=> .#index)
-            }
-        });
-        quote_spanned!(located=> #root #(#steps)*)
-    }
-
-    fn parse(text: &str, position: usize) -> Result<Self, String> {
-        let place = format!("`<{text}>` at character {position} of the key");
-        if text.trim().is_empty() {
-            return Err(format!(
-                "{place} names nothing: write the name of a parameter, as in `<id>`, or `<<>>` for literal brackets"
-            ));
-        }
-        if text.contains(':') && !text.contains("::") {
-            return Err(format!(
-                "{place}: a placeholder takes no format, its value is rendered by `Display`"
-            ));
-        }
-        let mut words = text.split('.').map(str::trim);
-        let root = words.next().unwrap_or_default();
-        if root != "self" {
-            check_name(root, &place)?;
-        }
-        let steps = words
-            .map(|word| step(word, &place))
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
-            text: text.to_owned(),
-            position,
-            root: root.to_owned(),
-            steps,
-        })
-    }
-}
-
-fn step(word: &str, place: &str) -> Result<Step, String> {
-    if let Some(name) = word.strip_suffix("()") {
-        let name = name.trim_end();
-        check_name(name, place)?;
-        Ok(Step::Call(name.to_owned()))
-    } else if word.starts_with(|first: char| first.is_ascii_digit()) {
-        word.parse()
-            .map(Step::Index)
-            .map_err(|_| format!("{place}: `{word}` is no index of a tuple"))
-    } else {
-        check_name(word, place)?;
-        Ok(Step::Field(word.to_owned()))
-    }
-}
-
-fn check_name(word: &str, place: &str) -> Result<(), String> {
-    if syn::parse_str::<Ident>(word).is_ok() {
-        Ok(())
-    } else if syn::parse_str::<Ident>(&format!("r#{word}")).is_ok() {
-        Err(format!("{place}: `{word}` is a keyword, write `r#{word}`"))
-    } else {
-        Err(format!(
-            "{place} is no placeholder: write a parameter, a field, a call without arguments or an index, \
-             as in `<id>`, `<order.id>`, `<user.id()>`, `<pair.0>`"
-        ))
-    }
-}
-
-fn identifier(name: &str, span: Span) -> Ident {
-    match name.strip_prefix("r#") {
-        Some(raw) => Ident::new_raw(raw, span),
-        None => Ident::new(name, span),
     }
 }
 
@@ -167,19 +60,12 @@ fn parse(template: &str) -> Result<Vec<Part>, String> {
                 scan.literal(character, position)?;
             }
             '<' => {
-                let mut text = String::new();
-                loop {
-                    match characters.next() {
-                        Some((_, '>')) => break,
-                        Some((_, inside)) if inside != '<' => text.push(inside),
-                        _ => {
-                            return Err(format!(
-                                "`<` at character {position} of the key is never closed: \
-                                 close the placeholder with `>`, or write `<<` for a literal `<`"
-                            ));
-                        }
-                    }
-                }
+                let Some(text) = placeholder::inside(&mut characters) else {
+                    return Err(format!(
+                        "`<` at character {position} of the key is never closed: \
+                         close the placeholder with `>`, or write `<<` for a literal `<`"
+                    ));
+                };
                 scan.placeholder(Placeholder::parse(&text, position)?)?;
             }
             '>' => {

@@ -15,8 +15,8 @@ async fn without_its_name() -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = [])]
-async fn empty_list() -> Result<(), LockError> {
+#[distributed_lock(lease = "30s")]
+fn synchronous() -> Result<(), LockError> {
     Ok(())
 }
 

@@ -17,14 +17,14 @@ async fn field(order: Order) -> Result<u64, LockError> {
     Ok(order.id.0)
 }
 
+#[distributed_lock(key = "order:<id>")]
+fn synchronous(id: OrderId) -> Result<u64, LockError> {
+    Ok(id.0)
+}
+
 #[distributed_lock(key = "order:<order.number>")]
 async fn no_such_field(order: Order) -> Result<u64, LockError> {
     Ok(order.id.0)
-}
-
-#[distributed_lock(key = "order:<id>")]
-async fn optional(id: Option<u64>) -> Result<u64, LockError> {
-    Ok(id.unwrap_or_default())
 }
 
 fn main() {}

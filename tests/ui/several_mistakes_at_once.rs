@@ -1,7 +1,7 @@
 use rlock_core::{LockError, distributed_lock};
 
 #[distributed_lock(key = "order:<oder>", lease = "5ms", waitt = "5s", watchdog = 1)]
-fn pay(order: u64) -> Result<u64, LockError> {
+const fn pay(order: u64) -> Result<u64, LockError> {
     Ok(order)
 }
 

@@ -57,6 +57,112 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
 }
 
 #[test]
+fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
+    check_method(
+        quote!(key = "order:<id:08>", wait = "0s"),
+        &quote! {
+            pub fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
+                self.charge(id)
+            }
+        },
+        &expect![[r#"
+            impl S {
+                pub fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
+                    let plan = ::rlock_core::__private::Plan::new(
+                            ::rlock_core::__private::key(
+                                &[
+                                    ::rlock_core::__private::Part::Text("order:"),
+                                    ::rlock_core::__private::Part::Value(
+                                        &::core::format_args!("{:08}", & id),
+                                    ),
+                                ],
+                            ),
+                        )
+                        .wait(::core::time::Duration::new(0u64, 0u32));
+                    ::rlock_core::__private::run_blocking(
+                        plan,
+                        move || -> Result<Receipt, OrderError> {
+                            let _ = &self;
+                            let _ = &id;
+                            { self.charge(id) }
+                        },
+                    )
+                }
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
+    check_method(
+        quote!(key = "<self.name>:<id>"),
+        &quote! {
+            fn pay<'life0, 'async_trait>(&'life0 self, __arg1: Order)
+                -> ::core::pin::Pin<Box<dyn ::core::future::Future<Output = Result<R, E>> + ::core::marker::Send + 'async_trait>>
+            where
+                'life0: 'async_trait,
+            {
+                Box::pin(async move {
+                    let __self = self;
+                    let Order { id } = { let __arg1 = __arg1; __arg1 };
+                    let __ret: Result<R, E> = { __self.charge(id).await };
+                    __ret
+                })
+            }
+        },
+        &expect![[r#"
+            impl S {
+                fn pay<'life0, 'async_trait>(
+                    &'life0 self,
+                    __arg1: Order,
+                ) -> ::core::pin::Pin<
+                    Box<
+                        dyn ::core::future::Future<
+                            Output = Result<R, E>,
+                        > + ::core::marker::Send + 'async_trait,
+                    >,
+                >
+                where
+                    'life0: 'async_trait,
+                {
+                    Box::pin(async move {
+                        let Order { id } = {
+                            let __arg1 = __arg1;
+                            __arg1
+                        };
+                        let plan = ::rlock_core::__private::Plan::new(
+                            ::rlock_core::__private::key(
+                                &[
+                                    ::rlock_core::__private::Part::Value(&self.name),
+                                    ::rlock_core::__private::Part::Text(":"),
+                                    ::rlock_core::__private::Part::Value(&id),
+                                ],
+                            ),
+                        );
+                        let body = ::std::boxed::Box::pin(async move {
+                            let _ = &self;
+                            let _ = &id;
+                            if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<
+                                Result<R, E>,
+                            > {
+                                return edge;
+                            }
+                            {
+                                let __self = self;
+                                let __ret: Result<R, E> = { __self.charge(id).await };
+                                __ret
+                            }
+                        });
+                        ::rlock_core::__private::run(plan, body).await
+                    })
+                }
+            }
+        "#]],
+    );
+}
+
+#[test]
 fn every_option_becomes_one_call() {
     check(
         quote! {
@@ -174,31 +280,4 @@ fn impl_trait_is_left_out_of_the_hint_for_the_return_type() {
         expanded.contains("None::<Result<(_,Vec<Box<dynFn(u8)>>),E>>"),
         "{expanded}"
     );
-}
-
-#[test]
-fn a_rejected_attribute_leaves_the_function_as_it_was_beside_the_errors() {
-    for args in [
-        quote!(),
-        quote!(key = "<nobody>"),
-        quote!(key = ),
-        quote!(key = "k", lease = f(1, ) g),
-    ] {
-        let item = quote! {
-            #[other] pub async fn pay(&self, id: u64) -> Result<(), E> { let half = ; }
-        };
-        let expanded = crate::expand(args.clone(), &item).to_string();
-        let rest = expanded
-            .strip_prefix(&item.to_string())
-            .unwrap_or_else(|| panic!("{expanded}"));
-        assert!(rest.contains("compile_error !"), "{args}: {rest}");
-    }
-}
-
-#[test]
-fn several_mistakes_are_reported_at_once() {
-    let args = quote!(key = "<oder>", lease = "0s", wat = 1, watchdog = "no", key = "<id", lease = "1s" wait = "5s");
-    let item = quote! { fn pay(order: u64) -> R {} };
-    let expanded = crate::expand(args, &item).to_string();
-    assert_eq!(expanded.matches("compile_error").count(), 9, "{expanded}");
 }

@@ -1,4 +1,5 @@
-use super::{Part, Placeholder, Step, parse};
+use super::placeholder::Step;
+use super::{Part, Placeholder, parse};
 use proc_macro2::{Ident, Span};
 
 fn text(text: &str) -> Part {
@@ -11,6 +12,7 @@ fn value(text: &str, position: usize, root: &str, steps: Vec<Step>) -> Part {
         position,
         root: root.to_owned(),
         steps,
+        format: None,
     })
 }
 
@@ -123,7 +125,6 @@ fn a_placeholder_that_is_none_is_refused() {
         ("a:< >", "`< >` at character 3 of the key names nothing"),
         ("<type>", "`type` is a keyword, write `r#type`"),
         ("<a.fn()>", "`fn` is a keyword, write `r#fn`"),
-        ("<id:?>", "a placeholder takes no format"),
         ("<id()>", "is no placeholder"),
         ("<0>", "is no placeholder"),
         ("<a + b>", "is no placeholder"),

@@ -35,6 +35,20 @@ async fn moves_a_part(pair: Pair) -> Outcome {
     Ok(())
 }
 
+#[distributed_lock(key = "drops-here")]
+fn drops_here(used: Probe, _unused: Probe, pair: Pair, (first, _second): (Probe, Probe)) -> Outcome {
+    let _local = Probe;
+    let _mentioned = (&used, &pair.left, &first);
+    Ok(())
+}
+
+#[distributed_lock(key = "moves-here")]
+fn moves_a_part_here(pair: Pair) -> Outcome {
+    drop(pair.left);
+    let _ = &pair.right;
+    Ok(())
+}
+
 #[distributed_lock(key = "labels")]
 async fn labels(number: u8) -> Outcome<u8> {
     let found = 'search: {
@@ -134,6 +148,10 @@ hygienic!(hygienic);
 async fn all() -> Outcome {
     drops(Probe, Probe, Pair { left: Probe, right: Probe }, (Probe, Probe)).await?;
     moves_a_part(Pair { left: Probe, right: Probe }).await?;
+    tokio::task::block_in_place(|| {
+        drops_here(Probe, Probe, Pair { left: Probe, right: Probe }, (Probe, Probe))?;
+        moves_a_part_here(Pair { left: Probe, right: Probe })
+    })?;
     labels(1).await?;
     items(1).await?;
     inner_attributes().await?;

@@ -1,0 +1,83 @@
+//! The plan: the keys rendered, and one call for each option.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote_spanned;
+use syn::spanned::Spanned;
+use syn::{Expr, ExprReference, LitStr, Token};
+
+use super::core;
+use crate::args::{Args, Wait};
+use crate::duration::Time;
+use crate::signature::Function;
+use crate::template::{Part, Template};
+
+/// `let plan = Plan::new(key(…)).client(…).lease(…);`
+pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
+    let site = Span::mixed_site();
+    let core = core(args, site);
+    let mut keys = args
+        .keys
+        .iter()
+        .map(|template| key(function, template, args));
+    let first = keys.next();
+    let and = keys.map(|key| quote_spanned!(site=> .and(#key)));
+    let client = args.client.clone().map(|client| {
+        let client = borrowed(client);
+        quote_spanned!(site=> .client(#client))
+    });
+    let lease = time("lease", args.lease.as_ref());
+    let wait = args.wait.as_ref().map(|wait| match wait {
+        Wait::For(time) => quote_spanned!(site=> .wait(#time)),
+        Wait::Forever => quote_spanned!(site=> .wait_forever()),
+    });
+    let watchdog = args
+        .watchdog
+        .as_ref()
+        .map(|on| quote_spanned!(site=> .watchdog(#on)));
+    let max_hold = time("max_hold", args.max_hold.as_ref());
+    let at_least = time("at_least", args.at_least.as_ref());
+    let on_lost = args
+        .continue_when_lost
+        .then(|| quote_spanned!(site=> .continue_when_lost()));
+    quote_spanned! {site=>
+        let plan = #core::Plan::new(#first)
+            #(#and)* #client #lease #wait #watchdog #max_hold #at_least #on_lost;
+    }
+}
+
+/// `key(&[Part::Text("order:"), Part::Value(&id)])`
+fn key(function: &Function, template: &Template, args: &Args) -> TokenStream {
+    let literal = template.literal.span();
+    let site = Span::mixed_site().located_at(literal);
+    let core = core(args, site);
+    let parts = template.parts.iter().map(|part| match part {
+        Part::Text(text) => quote_spanned!(site=> #core::Part::Text(#text)),
+        Part::Value(placeholder) => {
+            let root = function.binding(&placeholder.root);
+            let mut value = root.map(|root| placeholder.expression(&root.name, literal));
+            if let Some(format) = &placeholder.format {
+                let format = LitStr::new(&format!("{{:{format}}}"), site);
+                value = Some(quote_spanned!(site=> ::core::format_args!(#format, &#value)));
+            }
+            quote_spanned!(site=> #core::Part::Value(&#value))
+        }
+    });
+    quote_spanned!(site=> #core::key(&[#(#parts),*]))
+}
+
+/// `.lease(time)`
+fn time(method: &str, time: Option<&Time>) -> Option<TokenStream> {
+    let site = Span::mixed_site();
+    let method = Ident::new(method, site);
+    time.map(|time| quote_spanned!(site=> .#method(#time)))
+}
+
+/// `&value`, in parentheses where it needs them.
+fn borrowed(value: Expr) -> Expr {
+    Expr::Reference(ExprReference {
+        attrs: Vec::new(),
+        and_token: Token![&](Span::mixed_site().located_at(value.span())),
+        mutability: None,
+        expr: Box::new(value),
+    })
+}

@@ -1,0 +1,195 @@
+//! Functions that are not `async` and return a future: what async-trait makes of a method, and what
+//! is written by hand.
+
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::{
+    AngleBracketedGenericArguments, Block, Expr, GenericArgument, Local, Pat, PathArguments, Stmt,
+    Token, Type, TypeParamBound, TypePath,
+};
+
+use crate::bindings::{self, Binding};
+
+/// Finds the type that the future resolves to, if `ty` is a future by its looks: an
+/// `impl Future<Output = R>`, a `Pin<Box<dyn Future<Output = R>>>` or a `BoxFuture<'_, R>`.
+pub(crate) fn output(ty: &Type) -> Option<&Type> {
+    match ty {
+        Type::ImplTrait(future) => output_of_bounds(&future.bounds),
+        Type::TraitObject(future) => output_of_bounds(&future.bounds),
+        Type::Paren(inner) => output(&inner.elem),
+        Type::Group(inner) => output(&inner.elem),
+        Type::Path(TypePath {
+            qself: None, path, ..
+        }) => {
+            let last = path.segments.last()?;
+            let inner = first_type(arguments(&last.arguments)?)?;
+            if last.ident == "Pin" || last.ident == "Box" {
+                output(inner)
+            } else if last.ident == "BoxFuture" || last.ident == "LocalBoxFuture" {
+                Some(inner)
+            } else {
+                None
+            }
+        }
+        _ => None,
+    }
+}
+
+fn output_of_bounds(bounds: &Punctuated<TypeParamBound, Token![+]>) -> Option<&Type> {
+    bounds.iter().find_map(|bound| {
+        let TypeParamBound::Trait(bound) = bound else {
+            return None;
+        };
+        let last = bound.path.segments.last()?;
+        if last.ident != "Future" {
+            return None;
+        }
+        arguments(&last.arguments)?
+            .args
+            .iter()
+            .find_map(|argument| match argument {
+                GenericArgument::AssocType(output) if output.ident == "Output" => Some(&output.ty),
+                _ => None,
+            })
+    })
+}
+
+fn arguments(arguments: &PathArguments) -> Option<&AngleBracketedGenericArguments> {
+    match arguments {
+        PathArguments::AngleBracketed(arguments) => Some(arguments),
+        _ => None,
+    }
+}
+
+fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
+}
+
+/// Finds the braces of a body that is nothing but `async move { … }` or `Box::pin(async move { … })`.
+pub(crate) fn async_block(body: &TokenStream) -> Option<Group> {
+    let tokens: Vec<TokenTree> = body.clone().into_iter().collect();
+    match &*tokens {
+        [
+            TokenTree::Ident(asyncness),
+            TokenTree::Ident(moving),
+            TokenTree::Group(block),
+        ] if asyncness == "async" && moving == "move" && block.delimiter() == Delimiter::Brace => {
+            Some(block.clone())
+        }
+        [path @ .., TokenTree::Group(arguments)]
+            if arguments.delimiter() == Delimiter::Parenthesis && is_box_pin(path) =>
+        {
+            async_block(&arguments.stream())
+        }
+        _ => None,
+    }
+}
+
+fn is_box_pin(path: &[TokenTree]) -> bool {
+    let path: String = path.iter().map(ToString::to_string).collect();
+    path == "Box::pin" || path.ends_with("::boxed::Box::pin")
+}
+
+/// Puts other braces in the place of those that [`async_block`] finds.
+pub(crate) fn with_block(body: TokenStream, block: &Group) -> TokenStream {
+    let mut tokens: Vec<TokenTree> = body.into_iter().collect();
+    if let Some(TokenTree::Group(last)) = tokens.pop() {
+        let mut group = match last.delimiter() {
+            Delimiter::Brace => block.clone(),
+            other => Group::new(other, with_block(last.stream(), block)),
+        };
+        group.set_span(last.span());
+        tokens.push(group.into());
+    }
+    tokens.into_iter().collect()
+}
+
+/// Takes the statements out of an async block by which async-trait binds the parameters anew, so
+/// that a key can name the parts of one, and counts as a use.
+///
+/// Of `async fn pay(&self, id: Id, (total, tax): (Money, Money))` async-trait makes
+/// `fn pay<'life0>(&'life0 self, id: Id, __arg2: (Money, Money))` with, ahead of the user's body,
+/// the fake edge, `let __self = self;`, `let id = id;` and
+/// `let (total, tax) = { let __arg2 = __arg2; __arg2 };`.
+///
+/// The variables of a pattern then stand in the place of the parameter. Answers the statements taken
+/// out, and the rest.
+pub(crate) fn take_parameters(
+    statements: TokenStream,
+    parameters: &mut Vec<Binding>,
+) -> (TokenStream, TokenStream) {
+    let Ok(parsed) = Block::parse_within.parse2(statements.clone()) else {
+        return (TokenStream::new(), statements);
+    };
+    let mut taken = TokenStream::new();
+    let mut rest = TokenStream::new();
+    let mut ahead = true;
+    for (index, statement) in parsed.into_iter().enumerate() {
+        let anew = match &statement {
+            Stmt::Local(local) if ahead => parameter_of(local, parameters),
+            _ => None,
+        };
+        let is_edge = index == 0 && matches!(statement, Stmt::Expr(Expr::If(_), None));
+        ahead &= anew.is_some() || is_edge;
+        match (&statement, anew) {
+            (Stmt::Local(local), Some(parameter)) if take(local, parameter, parameters) => {
+                statement.to_tokens(&mut taken);
+            }
+            _ => statement.to_tokens(&mut rest),
+        }
+    }
+    if taken.is_empty() {
+        (taken, statements)
+    } else {
+        (taken, rest)
+    }
+}
+
+/// Finds the parameter that a `let` binds anew, if it does no more than that.
+fn parameter_of(local: &Local, parameters: &[Binding]) -> Option<usize> {
+    let name = variable(&local.init.as_ref()?.expr)?;
+    parameters
+        .iter()
+        .position(|parameter| parameter.name == *name)
+}
+
+/// The variable that an expression is: `id`, or `{ let id = id; id }`.
+fn variable(expression: &Expr) -> Option<&Ident> {
+    match expression {
+        Expr::Path(path) => path.path.get_ident(),
+        Expr::Block(block) => match &*block.block.stmts {
+            [
+                Stmt::Local(Local {
+                    init: Some(init), ..
+                }),
+                Stmt::Expr(last, None),
+            ] => variable(last).filter(|last| variable(&init.expr) == Some(last)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Puts the variables of a pattern in the place of the parameter, which async-trait named. Tells
+/// whether the names that the user wrote are in scope now: `let __self = self;` has no such name.
+fn take(local: &Local, parameter: usize, parameters: &mut Vec<Binding>) -> bool {
+    let name = &parameters[parameter].name;
+    if let Pat::Ident(anew) = &local.pat {
+        return anew.ident == *name;
+    }
+    if !name.to_string().starts_with("__arg") {
+        return false;
+    }
+    let parts = bindings::of_pattern(&local.attrs, &local.pat);
+    parameters.splice(parameter..=parameter, parts);
+    true
+}
+
+#[cfg(test)]
+#[path = "future/tests.rs"]
+mod tests;
