@@ -120,15 +120,19 @@ impl Subscriptions {
 
     /// The connection is a new one, which knows of no subscription.
     pub(super) fn begin_anew(&self, epoch: u64) {
-        let mut table = self.table();
-        table.epoch = epoch;
-        for channel in table.channels.values_mut() {
-            channel.state = State::Wanted {
-                before: channel.state != State::Wanted { before: false },
+        let feeds: Vec<_> = {
+            let mut table = self.table();
+            table.epoch = epoch;
+            let anew = |channel: &mut Channel| {
+                let before = channel.state != State::Wanted { before: false };
+                channel.state = State::Wanted { before };
+                Arc::clone(&channel.feed)
             };
-            channel.feed.settled.send_replace(false);
+            table.channels.values_mut().map(anew).collect()
+        };
+        for feed in feeds {
+            feed.settled.send_replace(false);
         }
-        drop(table);
         self.work.notify_one();
     }
 
@@ -154,24 +158,31 @@ impl Subscriptions {
 
     /// The server confirmed these subscriptions of a connection, or refused them.
     pub(super) fn settled(&self, epoch: u64, names: &[String], confirmed: bool) {
-        let mut table = self.table();
-        if table.epoch != epoch {
-            return;
-        }
-        for name in names {
-            let Some(channel) = table.channels.get_mut(name) else {
-                continue;
-            };
-            if channel.state == (State::Wanted { before: true }) {
-                // A release in between was not told.
-                channel.feed.released.notify_one();
+        let mut told = Vec::new();
+        {
+            let mut table = self.table();
+            if table.epoch != epoch {
+                return;
             }
-            channel.state = if confirmed {
-                State::Confirmed
-            } else {
-                State::Refused
-            };
-            channel.feed.settled.send_replace(true);
+            for name in names {
+                let Some(channel) = table.channels.get_mut(name) else {
+                    continue;
+                };
+                // On an earlier connection it was subscribed: a release in between was not told.
+                let missed = channel.state == State::Wanted { before: true };
+                channel.state = if confirmed {
+                    State::Confirmed
+                } else {
+                    State::Refused
+                };
+                told.push((Arc::clone(&channel.feed), missed));
+            }
+        }
+        for (feed, missed) in told {
+            if missed {
+                feed.released.notify_one();
+            }
+            feed.settled.send_replace(true);
         }
     }
 }
