@@ -192,8 +192,17 @@ impl LockClient {
         let core = self.core();
         core.close();
         let started = Time::now();
-        let released = core.in_runtime(self.give_everything_back()).await;
-        self.inner.stop.stop().await;
+        // Without a background nothing can be waited for, and nothing is given back any more.
+        let released = core.in_runtime(async {
+            tokio::select! {
+                biased;
+                () = core.background_ended() => core.watchdog.lose_all(LostCause::Closed).is_empty(),
+                released = self.give_everything_back() => released,
+            }
+        });
+        let released = released.await;
+        self.inner.stop.stop();
+        core.background_ended().await;
         if released {
             return Ok(());
         }

@@ -52,6 +52,7 @@ pub(crate) struct Core {
     runtime: Handle,
     sequence: AtomicU64,
     closed: SetOnce<()>,
+    background_ended: SetOnce<()>,
     /// How many calls are at work on locks.
     calls: AtomicUsize,
     /// Told of every call and every entry that ends once the client is closed.
@@ -75,6 +76,7 @@ impl Core {
             runtime,
             sequence: AtomicU64::new(1),
             closed: SetOnce::new(),
+            background_ended: SetOnce::new(),
             calls: AtomicUsize::new(0),
             ended: Notify::new(),
         }
@@ -122,6 +124,16 @@ impl Core {
             }
             ended.await;
         }
+    }
+
+    /// Nobody renews or releases in the background any more. On a runtime of the user's that may
+    /// mean that there are no timers either.
+    pub(crate) fn end_background(&self) {
+        let _ = self.background_ended.set(());
+    }
+
+    pub(crate) async fn background_ended(&self) {
+        self.background_ended.wait().await;
     }
 
     pub(crate) async fn closed(&self) {

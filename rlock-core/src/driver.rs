@@ -51,19 +51,19 @@ impl Driver {
 
     /// Begins the background work of a client.
     pub(crate) fn drive(self, core: Arc<Core>) -> Stop {
-        let signals = Arc::new(Signals::default());
+        let wish = Arc::new(SetOnce::new());
         let stop = Stop {
-            signals: Arc::clone(&signals),
+            wish: Arc::clone(&wish),
             _keep: self.keep.clone(),
         };
         // Made here: a runtime that is gone drops the task without ever polling it.
         let end = End {
             core,
-            signals,
             _keep: self.keep,
         };
         self.runtime.spawn(async move {
-            background(&end.core, &end.signals.stop).await;
+            let end = end;
+            background(&end.core, &wish).await;
         });
         stop
     }
@@ -72,7 +72,6 @@ impl Driver {
 /// Says that the background has ended, however it did.
 struct End {
     core: Arc<Core>,
-    signals: Arc<Signals>,
     _keep: Option<Arc<oneshot::Sender<()>>>,
 }
 
@@ -81,34 +80,27 @@ impl Drop for End {
         self.core.close();
         self.core.watchdog.lose_all(LostCause::Closed);
         self.core.releases.close();
-        let _ = self.signals.stopped.set(());
+        self.core.end_background();
     }
-}
-
-#[derive(Default)]
-struct Signals {
-    stop: SetOnce<()>,
-    stopped: SetOnce<()>,
 }
 
 /// Ends the background when dropped, after what was dropped has been given back.
 pub(crate) struct Stop {
-    signals: Arc<Signals>,
+    wish: Arc<SetOnce<()>>,
     // The timers of whoever still has a client live on the thread.
     _keep: Option<Arc<oneshot::Sender<()>>>,
 }
 
 impl Stop {
-    /// Ends the background, and waits for the end.
-    pub(crate) async fn stop(&self) {
-        let _ = self.signals.stop.set(());
-        self.signals.stopped.wait().await;
+    /// Ends the background.
+    pub(crate) fn stop(&self) {
+        let _ = self.wish.set(());
     }
 }
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        let _ = self.signals.stop.set(());
+        self.stop();
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Hold {
 
 struct State {
     phase: Phase,
+    /// Kept beyond the phase: a hold that was lost never comes back.
+    lost: Option<LostCause>,
     entries: Vec<Entry>,
     next_entry: u32,
     /// The longest lease that an entry asked for: the TTL only grows.
@@ -98,6 +100,7 @@ impl Hold {
             lost: SetOnce::new(),
             state: Mutex::new(State {
                 phase: Phase::Asked,
+                lost: None,
                 entries: Vec::new(),
                 next_entry: 0,
                 lease,
@@ -174,8 +177,7 @@ impl Hold {
     /// A hold that was lost meanwhile stays lost; one that ended meanwhile goes on with this entry.
     pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> Result<EntryId, LockError> {
         let mut state = self.state();
-        if state.phase == Phase::Lost {
-            let cause = self.lost().unwrap_or(LostCause::Removed);
+        if let Some(cause) = state.lost {
             return Err(self.lost_error(cause));
         }
         state.phase = Phase::Held;
@@ -266,6 +268,7 @@ impl Hold {
                 return false;
             }
             state.phase = Phase::Lost;
+            state.lost = Some(cause);
             state.turn.take()
         };
         let news = self.lost.set(cause).is_ok();
@@ -298,6 +301,12 @@ impl Hold {
             state.turn.take()
         };
         drop(turn);
+    }
+
+    /// Takes the turn to ask the store about this lock again.
+    pub(crate) fn take_turn(&self, turn: Turn) {
+        let former = self.state().turn.replace(turn);
+        drop(former);
     }
 
     /// Lets the next waiter of this process ask the store, whatever becomes of this hold.

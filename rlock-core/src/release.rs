@@ -235,8 +235,13 @@ pub(crate) async fn leave(
     }
     let unsettled = Unsettled::new(core, hold);
     let started = Time::now();
-    let patience = core.options.response_timeout * 2;
-    match settle(core, hold, started + patience).await {
+    let give_up = started + core.options.response_timeout * 2;
+    let answer = tokio::select! {
+        biased;
+        () = core.background_ended() => return Err(hold.lost_error(LostCause::Closed)),
+        answer = settle(core, hold, give_up) => answer,
+    };
+    match answer {
         Ok(Released::Released) => {
             unsettled.disarm();
             broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause)))

@@ -49,6 +49,7 @@ impl View {
         let core = self.client.core();
         core.in_runtime(async {
             tokio::select! {
+                biased;
                 cause = self.hold.until_lost() => cause,
                 () = sleep_until(until) => LostCause::MaxHold,
             }

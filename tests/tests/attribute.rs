@@ -305,6 +305,36 @@ async fn several_keys_enter_what_the_call_chain_holds_and_take_the_rest() {
 }
 
 #[tokio::test]
+async fn several_keys_that_wait_for_one_keep_nobody_from_the_others() {
+    #[distributed_lock(key = ["account:a", "account:b"], wait = "forever", client = client)]
+    async fn both(client: &LockClient) -> Result<(), LockError> {
+        Ok(())
+    }
+    let server = RedisServer::start();
+    let client = LockClient::connect(&server.url())
+        .await
+        .expect("the server is up");
+    let elsewhere = LockClient::connect(&server.url())
+        .await
+        .expect("the server is up");
+    // Once while this process has the lock that is waited for, once while another has it.
+    for holder in [&client, &elsewhere] {
+        let held = holder.lock("account:b").acquire().await.expect("free");
+        let waiting = tokio::spawn({
+            let client = client.clone();
+            async move { both(&client).await }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let lock = client.lock("account:a").wait(Duration::from_secs(2));
+        for _ in 0..5 {
+            lock.run(async {}).await.expect("nobody has it");
+        }
+        held.release().await.expect("held");
+        waiting.await.expect("no panic").expect("granted");
+    }
+}
+
+#[tokio::test]
 async fn max_hold_stops_a_body_that_hangs() {
     #[distributed_lock(key = "k", max_hold = "300ms")]
     async fn hangs() -> Result<(), LockError> {

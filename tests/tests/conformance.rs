@@ -371,3 +371,17 @@ async fn a_client_is_refused_options_that_make_no_sense() {
         builder.connect("memory:").await.expect_err("out of bounds");
     }
 }
+
+#[tokio::test]
+async fn who_waits_for_a_kept_lock_is_served_when_at_least_is_over() {
+    for place in Place::all() {
+        let (one, other) = (place.client().await, place.client().await);
+        let lock = one.lock("order:42").at_least(Duration::from_secs(1));
+        let guard = lock.acquire().await.expect("free");
+        let lock = other.lock("order:42").wait(Duration::from_secs(4));
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        guard.release().await.expect("held");
+        drop(waiter.await.expect("no panic").expect("granted in time"));
+    }
+}

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rlock_core::{LockClient, LockError};
-use rlock_tests::{Proxy, RedisServer, within};
+use rlock_core::{InCurrentScope, LockClient, LockError, distributed_lock};
+use rlock_tests::{Proxy, RedisServer, eventually, within};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -107,4 +107,81 @@ async fn many_leases_of_different_length_are_all_renewed() {
     for guard in guards {
         guard.release().await.expect("held");
     }
+}
+
+#[tokio::test]
+async fn a_slow_but_steady_network_keeps_short_leases() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let client = connect(&proxy.url()).await;
+    let lock = client.lock("order:1").lease(Duration::from_millis(1200));
+    proxy.delay_replies(Duration::from_millis(450));
+    lock.run(tokio::time::sleep(Duration::from_secs(4)))
+        .await
+        .expect("kept");
+    within(LONG, "the next is served", lock.acquire())
+        .await
+        .expect("free")
+        .release()
+        .await
+        .expect("held");
+}
+
+#[tokio::test]
+async fn a_nested_grant_that_comes_after_the_loss_does_not_bring_the_hold_back() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let client = connect(&proxy.url()).await;
+    let lock = client.lock("order:1").lease(Duration::from_secs(1));
+    let outer = lock.acquire().await.expect("free");
+    proxy.hold_replies();
+    let nested = {
+        let lock = lock.clone().wait(LONG);
+        outer.scope(async { tokio::spawn(async move { lock.acquire().await }.in_current_scope()) })
+    };
+    let nested = nested.await;
+    within(LONG, "the lease ends", outer.lost()).await;
+    outer.release().await.expect_err("lost");
+    proxy.pass();
+    let nested = within(LONG, "the nested call is answered", nested)
+        .await
+        .expect("no panic");
+    assert!(matches!(nested, Err(LockError::Lost { .. })), "{nested:?}");
+    let again = within(
+        LONG,
+        "nobody keeps it",
+        client.lock("order:1").wait(LONG).acquire(),
+    )
+    .await;
+    again.expect("free").release().await.expect("held");
+}
+
+#[tokio::test]
+async fn of_several_keys_none_is_kept_when_one_is_lost_before_the_answer() {
+    #[distributed_lock(key = ["account:a", "account:b"], wait = "20s", lease = "20s", client = client)]
+    async fn both(client: &LockClient) -> Result<(), LockError> {
+        Ok(())
+    }
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let (client, other) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    proxy.black_hole_replies();
+    let waiting = tokio::spawn(async move { both(&client).await });
+    let granted = async || server.exists("lock:{account:b}").await;
+    eventually(LONG, "the first copy is executed", granted).await;
+    assert!(server.del("lock:{account:a}").await);
+    let taken = other.lock("account:a").acquire().await.expect("free");
+    proxy.pass();
+    let given_back = async || !server.exists("lock:{account:b}").await;
+    eventually(
+        Duration::from_secs(10),
+        "the other is given back",
+        given_back,
+    )
+    .await;
+    taken.release().await.expect("held");
+    within(LONG, "both are granted", waiting)
+        .await
+        .expect("no panic")
+        .expect("granted");
 }

@@ -34,19 +34,49 @@ impl Attempt<'_> {
     /// Takes all of these locks at once.
     pub(super) async fn take(&self, keys: Few<&Key>) -> Result<Few<LockGuard>, Refused> {
         let mut taken = None;
-        let mut holds = Few::new();
-        for (claim, key) in keys.iter().enumerate() {
-            let turn = if let Some(turn) = self.core.queues.try_turn(key) {
-                turn
-            } else {
-                taken = Some(Taken { claim, ttl: None });
-                self.turn(key).await?
-            };
+        let turns = self.turns(&keys, &mut taken).await?;
+        let hold = |(key, turn): (&&Key, Turn)| {
             let owner = self.core.fresh_owner();
-            let hold = Hold::new((*key).clone(), owner, self.request.lease, turn);
-            holds.push(Arc::new(hold));
+            Arc::new(Hold::new((*key).clone(), owner, self.request.lease, turn))
+        };
+        let holds: Few<_> = keys.iter().zip(turns).map(hold).collect();
+        self.ask_until_granted(&keys, &holds, taken).await
+    }
+
+    /// This process's turns to ask the store about all of these keys.
+    ///
+    /// No turn is kept while another is waited for: it would keep others from a lock that is free.
+    async fn turns(&self, keys: &[&Key], taken: &mut Option<Taken>) -> Result<Few<Turn>, Refused> {
+        let mut waited_for = None;
+        loop {
+            match self.try_turns(keys, waited_for) {
+                Ok(turns) => return Ok(turns),
+                Err(busy) => {
+                    *taken = Some(Taken {
+                        claim: busy,
+                        ttl: None,
+                    });
+                    waited_for = Some((busy, self.turn(keys[busy]).await?));
+                }
+            }
         }
-        self.ask_until_granted(&holds, taken).await
+    }
+
+    /// All turns, or which of them is somebody else's.
+    fn try_turns(
+        &self,
+        keys: &[&Key],
+        mut have: Option<(usize, Turn)>,
+    ) -> Result<Few<Turn>, usize> {
+        let mut turns = Few::new();
+        for (claim, key) in keys.iter().enumerate() {
+            let turn = match have.take_if(|(had, _)| *had == claim) {
+                Some((_, turn)) => Some(turn),
+                None => self.core.queues.try_turn(key),
+            };
+            turns.push(turn.ok_or(claim)?);
+        }
+        Ok(turns)
     }
 
     /// This process's turn to ask the store.
@@ -60,6 +90,7 @@ impl Attempt<'_> {
 
     async fn ask_until_granted(
         &self,
+        keys: &[&Key],
         holds: &[Arc<Hold>],
         mut taken: Option<Taken>,
     ) -> Result<Few<LockGuard>, Refused> {
@@ -94,7 +125,8 @@ impl Attempt<'_> {
                     }
                     let key = &claims[claim].key;
                     if !self.asks_once() {
-                        self.wait(&mut watched, claim, key, ttl).await;
+                        self.wait_with_others(keys, holds, &mut watched, claim, ttl)
+                            .await?;
                     }
                     if self.left().is_zero() {
                         return Err(self.taken(key, ttl));
@@ -140,6 +172,34 @@ impl Attempt<'_> {
             Ok(self.guard(hold, entry, terms))
         };
         holds.iter().zip(tokens).map(guard).collect()
+    }
+
+    /// Waits until it may be worth asking again. The turns of several keys are passed on meanwhile:
+    /// the others may be free.
+    async fn wait_with_others(
+        &self,
+        keys: &[&Key],
+        holds: &[Arc<Hold>],
+        watched: &mut Option<Watched>,
+        claim: usize,
+        ttl: Option<Duration>,
+    ) -> Result<(), Refused> {
+        if holds.len() == 1 {
+            self.wait(watched, claim, keys[claim], ttl).await;
+            return Ok(());
+        }
+        for hold in holds {
+            hold.pass_turn();
+        }
+        self.wait(watched, claim, keys[claim], ttl).await;
+        if self.left().is_zero() {
+            return Ok(());
+        }
+        let turns = self.turns(keys, &mut None).await?;
+        for (hold, turn) in holds.iter().zip(turns) {
+            hold.take_turn(turn);
+        }
+        Ok(())
     }
 
     /// Waits until it may be worth asking again.

@@ -184,8 +184,11 @@ impl Store for MemoryStore {
         let (answer, watches) = {
             let mut state = self.state();
             let answer = state.release(key, owner, count, keep);
-            let free = !state.locks.contains_key(key);
-            (answer, state.watches.get(key).filter(|_| free).cloned())
+            let given_back = count == 0 && answer == Released::Released;
+            (
+                answer,
+                state.watches.get(key).filter(|_| given_back).cloned(),
+            )
         };
         // Whoever is woken may run at once, so not under the mutex.
         for watch in watches.into_iter().flatten() {

@@ -79,8 +79,8 @@ impl RedisStore {
 
     /// Sends a script and reads its answer; also says when it was sent.
     ///
-    /// When nothing comes for `silence`, the connection is given up, because the other side may be
-    /// gone without a word; the answer is still taken if it comes after all.
+    /// When nothing comes for `silence`, another connection is looked for, because the other side may
+    /// be gone without a word; the answer is still taken if it comes after all.
     async fn call(
         &self,
         script: &ScriptInvocation<'_>,
@@ -99,7 +99,7 @@ impl RedisStore {
         let suspicious = Instant::now() + silence;
         let mut outcome = timeout_at(deadline.min(suspicious), answer.as_mut()).await;
         if outcome.is_err() && suspicious < deadline {
-            self.link.give_up(epoch);
+            self.link.doubt(epoch);
             outcome = timeout_at(deadline, answer).await;
         }
         match outcome {

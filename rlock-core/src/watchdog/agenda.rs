@@ -56,15 +56,22 @@ impl Agenda {
     /// Answers the other hold that stood under the same key, if there was one, and whether the
     /// timer sleeps too long for this one.
     pub(super) fn insert(&mut self, hold: &Arc<Hold>) -> (Option<Arc<Hold>>, bool) {
+        if !hold.is_held() {
+            return (None, false);
+        }
+        // What was heard of this hold and not yet looked at is still to be looked at.
+        let suspect =
+            self.tracks(hold) && self.tracked.get(&hold.key).is_some_and(|held| held.suspect);
+        let due = if suspect { Time::now() } else { hold.due() };
         let former = self.remove(&hold.key);
-        let (id, due) = (self.next_id, hold.due());
+        let id = self.next_id;
         self.next_id += 1;
         self.by_time.insert((due, id), hold.key.clone());
         let tracked = Tracked {
             hold: Arc::clone(hold),
             due,
             id,
-            suspect: false,
+            suspect,
         };
         self.tracked.insert(hold.key.clone(), tracked);
         (

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::join_all};
 use redis::{
     AsyncConnectionConfig, Client, ProtocolVersion, PushInfo, PushKind, RedisResult, Value,
     aio::{MultiplexedConnection, PubSubSink},
@@ -59,16 +59,20 @@ impl Connection {
                 Ok::<(), Infallible>(())
             });
         }
-        let mut commands = client
+        let commands = client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
         let messages = if pushes {
-            track_changes(&mut commands).await?;
+            // Sent together, because each round trip is one that holders wait for after an outage.
+            tokio::try_join!(
+                track_changes(commands.clone()),
+                load_scripts(link, &commands)
+            )?;
             None
         } else {
+            load_scripts(link, &commands).await?;
             Some(Messages::open(link, client, epoch).await?)
         };
-        load_scripts(link, &mut commands).await?;
         Ok(Self {
             epoch,
             commands,
@@ -112,11 +116,12 @@ impl Messages {
 
 /// Loads the scripts ahead, which saves the first calls a round trip; without the permission
 /// they are loaded when they are missed.
-async fn load_scripts(link: &Link, commands: &mut MultiplexedConnection) -> RedisResult<()> {
-    for script in link.scripts.all() {
-        server_may_refuse(script.load_async(commands).await.map(|_| ()))?;
-    }
-    Ok(())
+async fn load_scripts(link: &Link, commands: &MultiplexedConnection) -> RedisResult<()> {
+    let loads = link.scripts.all().map(|script| {
+        let mut commands = commands.clone();
+        async move { server_may_refuse(script.load_async(&mut commands).await.map(|_| ())) }
+    });
+    join_all(loads).await.into_iter().collect()
 }
 
 fn speaks_resp3(client: &Client) -> bool {
@@ -124,10 +129,10 @@ fn speaks_resp3(client: &Client) -> bool {
 }
 
 /// Asks to be told when somebody else changes a lock that was read on this connection.
-async fn track_changes(commands: &mut MultiplexedConnection) -> RedisResult<()> {
+async fn track_changes(mut commands: MultiplexedConnection) -> RedisResult<()> {
     let mut track = cmd("CLIENT");
     track.arg("TRACKING").arg("ON").arg("NOLOOP");
-    let tracking = track.query_async::<Value>(commands).await.map(|_| ());
+    let tracking = track.query_async::<Value>(&mut commands).await.map(|_| ());
     if let Err(error) = &tracking {
         tracing::debug!(%error, "no tracking: the watchdog's renewals find losses");
     }

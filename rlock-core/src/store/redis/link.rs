@@ -44,6 +44,8 @@ pub(super) struct Link {
 #[derive(Clone)]
 enum State {
     Up(Connection),
+    /// Silent for a while. It is used until it fails, or until another is there.
+    Doubtful(Connection),
     /// With the error of the last attempt to connect, if there was one.
     Down(Option<StoreError>),
 }
@@ -77,17 +79,17 @@ impl Link {
     ///
     /// Fails at once when the server refuses this client; while it cannot be reached, waits.
     pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
-        if let State::Up(connection) = &*self.state.borrow() {
+        if let State::Up(connection) | State::Doubtful(connection) = &*self.state.borrow() {
             return Ok(connection.clone());
         }
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| match state {
-            State::Up(_) => true,
+            State::Up(_) | State::Doubtful(_) => true,
             State::Down(error) => error.as_ref().is_some_and(|error| !error.transient),
         });
         // The sender lives in `self`, so this cannot fail.
         match settled.await.map(|state| state.clone()) {
-            Ok(State::Up(connection)) => Ok(connection),
+            Ok(State::Up(connection) | State::Doubtful(connection)) => Ok(connection),
             Ok(State::Down(error)) => Err(error.unwrap_or_else(Self::not_connected)),
             Err(_) => Err(Self::not_connected()),
         }
@@ -112,7 +114,7 @@ impl Link {
     /// Gives up a connection that failed, unless it was replaced already.
     pub(super) fn give_up(&self, epoch: u64) {
         let given_up = self.state.send_if_modified(|state| match state {
-            State::Up(connection) if connection.epoch == epoch => {
+            State::Up(connection) | State::Doubtful(connection) if connection.epoch == epoch => {
                 tracing::debug!(address = %self.address, epoch, "connection given up");
                 *state = State::Down(None);
                 true
@@ -124,12 +126,23 @@ impl Link {
         }
     }
 
+    /// Looks for another connection beside one that is silent.
+    pub(super) fn doubt(&self, epoch: u64) {
+        self.state.send_if_modified(|state| match state {
+            State::Up(connection) if connection.epoch == epoch => {
+                *state = State::Doubtful(connection.clone());
+                true
+            }
+            _ => false,
+        });
+    }
+
     /// Keeps a connection up; runs for as long as the client lives.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let mut state = self.state.subscribe();
         loop {
             if state
-                .wait_for(|state| matches!(state, State::Down(_)))
+                .wait_for(|state| !matches!(state, State::Up(_)))
                 .await
                 .is_err()
             {
@@ -151,7 +164,14 @@ impl Link {
                     }
                     Err(error) => {
                         tracing::debug!(address = %self.address, %error, "connecting failed");
-                        self.state.send_replace(State::Down(Some(error)));
+                        self.state.send_if_modified(|state| match state {
+                            State::Down(last) => {
+                                *last = Some(error);
+                                true
+                            }
+                            // It may still answer.
+                            State::Up(_) | State::Doubtful(_) => false,
+                        });
                         tokio::time::sleep(backoff.next()).await;
                         patience = (patience * 2).min(self.connect_timeout);
                     }

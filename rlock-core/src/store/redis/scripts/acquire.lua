@@ -10,6 +10,17 @@
 local lease, count, fence_ttl = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local answer, locks = {1}, {}
 
+-- An earlier copy of this request may have been granted, and lost one of several locks since.
+local function give_back()
+  for i = 1, #KEYS > 2 and count == '1' and #KEYS or 0, 2 do
+    local lock, owner = KEYS[i], ARGV[(i + 1) / 2 + 3]
+    if redis.pcall('HEXISTS', lock, owner) == 1 then
+      redis.call('HDEL', lock, owner)
+      redis.pcall('PUBLISH', lock .. ':released', '')
+    end
+  end
+end
+
 for i = 1, #KEYS, 2 do
   local n = (i + 1) / 2
   local lock, fence = KEYS[i], KEYS[i + 1]
@@ -17,6 +28,7 @@ for i = 1, #KEYS, 2 do
   if ttl ~= -2 then
     held = redis.call('HGET', lock, ARGV[n + 3])
     if not held then
+      give_back()
       return {0, n - 1, ttl}
     end
   elseif count ~= '1' then

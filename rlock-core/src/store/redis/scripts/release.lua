@@ -31,6 +31,8 @@ if keep > 0 then
   redis.call('HSET', lock, 'kept', '1')
   redis.call('HDEL', lock, owner)
   redis.pcall('SET', record, '1', 'PX', ARGV[5] + keep)
+  -- Waiters learn how short the rest is.
+  redis.pcall('PUBLISH', ARGV[4], '')
   return 1
 end
 

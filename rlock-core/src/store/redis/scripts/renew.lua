@@ -12,7 +12,7 @@ for i = 1, #KEYS, 2 do
     if redis.call('PTTL', lock) < lease then
       redis.call('PEXPIRE', lock, lease)
     end
-    redis.call('PEXPIRE', KEYS[i + 1], ARGV[1] + lease)
+    redis.pcall('PEXPIRE', KEYS[i + 1], ARGV[1] + lease)
     redis.pcall('EXISTS', lock)
     answers[#answers + 1] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
