@@ -7,17 +7,8 @@ use std::time::Duration;
 
 use crate::{
     client::LockClient, core::Core, error::LockError, few::Few, guard::LockGuard, hold::Terms,
-    key::Key, lease::Time, scope, store::StoreError, wait::Backoff,
+    key::Key, lease::Time, options::Wait, scope, store::StoreError, wait::Backoff,
 };
-
-/// How long an acquire may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// One request, and no waiting.
-    Never,
-    For(Duration),
-    Forever,
-}
 
 /// What is asked for, all options checked.
 #[derive(Debug)]

@@ -5,12 +5,13 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use crate::{
-    acquire::Wait,
     client::LockClient,
-    core::{Core, Options, Reentry},
+    core::Core,
     driver::Driver,
     error::LockError,
     limits,
+    options::Wait,
+    options::{Options, Reentry},
     store::{Store, memory::MemoryStore},
     watchdog::Watchdog,
 };

@@ -7,7 +7,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use tokio::{
@@ -17,30 +16,14 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
-    acquire::Wait, hold::Hold, owner::OwnerId, queue::Queues, release::ReleaseQueue, store::Store,
+    hold::Hold,
+    options::{Options, Reentry},
+    owner::OwnerId,
+    queue::Queues,
+    release::ReleaseQueue,
+    store::Store,
     watchdog::Watchdog,
 };
-
-/// Whether nested entries are counted at the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Reentry {
-    /// Every nested entry shows in the store's count, at the price of a round trip each.
-    #[default]
-    Counted,
-    /// Nested entries are counted in this process alone and cost no round trip; the store shows 1.
-    Local,
-}
-
-/// What a client does where a lock does not say otherwise.
-#[derive(Debug, Clone)]
-pub(crate) struct Options {
-    pub(crate) lease: Duration,
-    pub(crate) wait: Wait,
-    pub(crate) watchdog: bool,
-    pub(crate) reentry: Reentry,
-    pub(crate) response_timeout: Duration,
-}
 
 pub(crate) struct Core {
     pub(crate) id: Uuid,

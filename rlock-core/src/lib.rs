@@ -70,6 +70,7 @@ mod key;
 mod lease;
 mod limits;
 mod lock;
+mod options;
 mod owner;
 mod private;
 mod queue;
@@ -84,11 +85,11 @@ mod watchdog;
 pub use crate::{
     builder::LockClientBuilder,
     client::{LockClient, LockInfo},
-    core::Reentry,
     error::{LockError, LostCause},
     guard::LockGuard,
     key::escape,
     lock::Lock,
+    options::Reentry,
     owner::OwnerId,
     scope::{CurrentHold, InCurrentScope, current},
 };

@@ -3,9 +3,9 @@
 use std::{fmt::Debug, time::Duration};
 
 use crate::{
-    acquire::Wait,
     error::LockError,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
+    options::Wait,
 };
 
 fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {

@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use smallvec::smallvec;
 
 use crate::{
-    acquire::{self, Refused, Request, Wait},
+    acquire::{self, Refused, Request},
     blocking::block_on,
     client::LockClient,
     error::LockError,
@@ -13,6 +13,7 @@ use crate::{
     guard::LockGuard,
     key::Key,
     limits,
+    options::Wait,
     run::{self, OnLost},
 };
 

@@ -7,13 +7,13 @@ use std::{borrow::Borrow, fmt::Display, future::Future, pin::Pin, time::Duration
 use smallvec::smallvec;
 
 use crate::{
-    acquire::Wait,
     blocking::block_on,
     client::LockClient,
     error::LockError,
     few::Few,
     key::escape,
     lock::Lock,
+    options::Wait,
     run::{self, OnLost},
     scope,
 };

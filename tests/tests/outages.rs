@@ -135,11 +135,13 @@ async fn a_nested_grant_that_comes_after_the_loss_does_not_bring_the_hold_back()
     let lock = client.lock("order:1").lease(Duration::from_secs(1));
     let outer = lock.acquire().await.expect("free");
     proxy.hold_replies();
-    let nested = {
+    let child = {
         let lock = lock.clone().wait(LONG);
-        outer.scope(async { tokio::spawn(async move { lock.acquire().await }.in_current_scope()) })
+        async move { lock.acquire().await }
     };
-    let nested = nested.await;
+    let (nested,) = outer
+        .scope(async { (tokio::spawn(child.in_current_scope()),) })
+        .await;
     within(LONG, "the lease ends", outer.lost()).await;
     outer.release().await.expect_err("lost");
     proxy.pass();
