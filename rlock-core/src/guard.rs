@@ -143,8 +143,9 @@ impl LockGuard {
         let View { client, hold, .. } = &self.view;
         let core = client.core();
         let broken = self.view.broken();
-        core.in_runtime(release::leave(core, hold, self.entry, broken))
-            .await
+        // Boxed, so that the futures of callers stay small.
+        let leaving = Box::pin(release::leave(core, hold, self.entry, broken));
+        core.in_runtime(leaving).await
     }
 
     pub(crate) fn view(&self) -> &View {

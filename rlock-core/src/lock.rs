@@ -132,7 +132,8 @@ impl Lock {
     /// Takes the locks of all keys, or none.
     pub(crate) async fn acquire_all(&self) -> Result<Few<LockGuard>, LockError> {
         let request = self.request(self.wait)?;
-        let outcome = acquire::acquire(&self.client, &request).await;
+        // Boxed, because it is large and every caller's future would be as large for its whole life.
+        let outcome = Box::pin(acquire::acquire(&self.client, &request)).await;
         outcome.map_err(|refused| match refused {
             Refused::Taken {
                 key,
@@ -178,7 +179,7 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         let request = self.request(Wait::Never)?;
-        match acquire::acquire(&self.client, &request).await {
+        match Box::pin(acquire::acquire(&self.client, &request)).await {
             Ok(guards) => Ok(Some(only(guards))),
             Err(Refused::Taken { .. }) => Ok(None),
             Err(Refused::Failed(error)) => Err(error),
