@@ -2,8 +2,6 @@
 
 use std::{future::Future, time::Duration};
 
-use smallvec::smallvec;
-
 use crate::{
     acquire::{self, Refused, Request},
     blocking::block_on,
@@ -224,13 +222,18 @@ impl Lock {
         run::run(guards, OnLost::Cancel, future).await
     }
 
+    /// [`acquire_all`](Self::acquire_all) for synchronous code.
+    pub(crate) fn acquire_all_blocking(&self) -> Result<Few<LockGuard>, LockError> {
+        block_on(|| self.action(), self.acquire_all())?
+    }
+
     /// [`acquire`](Self::acquire) for synchronous code: blocks the calling thread.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
     pub fn acquire_blocking(&self) -> Result<LockGuard, LockError> {
-        block_on(|| self.action(), self.acquire())?
+        self.acquire_all_blocking().map(only)
     }
 
     /// [`try_acquire`](Self::try_acquire) for synchronous code.
@@ -264,8 +267,8 @@ impl Lock {
     /// # }
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
-        let guard = self.acquire_blocking()?;
-        run::run_blocking(smallvec![guard], OnLost::Cancel, body)
+        let guards = self.acquire_all_blocking()?;
+        run::run_blocking(guards, OnLost::Cancel, body)
     }
 
     fn action(&self) -> String {

@@ -7,7 +7,6 @@ use std::{borrow::Borrow, fmt::Display, future::Future, pin::Pin, time::Duration
 use smallvec::smallvec;
 
 use crate::{
-    blocking::block_on,
     client::LockClient,
     error::LockError,
     few::Few,
@@ -96,16 +95,12 @@ impl Plan {
         let named = self.client.clone();
         let client = named.or_else(scope::client).or_else(LockClient::installed);
         client.ok_or_else(|| LockError::NoClient {
-            key: self.named_keys(),
+            key: self.keys.join("`, `"),
         })
     }
 
-    fn named_keys(&self) -> String {
-        self.keys.join("`, `")
-    }
-
-    fn lock(&self, client: &LockClient) -> Lock {
-        let mut lock = Lock::new(client.clone(), self.keys.clone());
+    fn into_lock(self) -> Result<Lock, LockError> {
+        let mut lock = Lock::new(self.find_client()?, self.keys);
         if let Some(lease) = self.lease {
             lock = lock.lease(lease);
         }
@@ -123,7 +118,7 @@ impl Plan {
         if let Some(at_least) = self.at_least {
             lock = lock.at_least(at_least);
         }
-        lock
+        Ok(lock)
     }
 }
 
@@ -188,8 +183,9 @@ where
     H: FnOnce(LockError) -> R,
 {
     let outcome = async {
-        let guards = plan.lock(&plan.find_client()?).acquire_all().await?;
-        run::run(guards, plan.on_lost, body).await
+        let on_lost = plan.on_lost;
+        let guards = plan.into_lock()?.acquire_all().await?;
+        run::run(guards, on_lost, body).await
     };
     outcome.await.unwrap_or_else(or_else)
 }
@@ -210,10 +206,9 @@ where
     H: FnOnce(LockError) -> R,
 {
     let run = move || {
-        let client = plan.find_client()?;
-        let action = || format!("acquire lock `{}`", plan.named_keys());
-        let guards = block_on(action, plan.lock(&client).acquire_all()).flatten()?;
-        run::run_blocking(guards, plan.on_lost, body)
+        let on_lost = plan.on_lost;
+        let guards = plan.into_lock()?.acquire_all_blocking()?;
+        run::run_blocking(guards, on_lost, body)
     };
     run().unwrap_or_else(or_else)
 }
