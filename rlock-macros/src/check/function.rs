@@ -12,7 +12,7 @@ use crate::bindings::Binding;
 use crate::errors::Errors;
 use crate::nearest::nearest;
 use crate::signature::{Function, Kind};
-use crate::template::{Placeholder, Template};
+use crate::template::{Part, Placeholder, Template};
 
 /// Checks that the function is one that can be locked, and that the options fit it.
 pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
@@ -20,10 +20,34 @@ pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
     errors.collect(locked_in_full(function));
     errors.collect(return_type(function, args.named.contains(&"or_else")));
     for template in &args.keys {
+        errors.collect(braced_parameter(template, function));
         for placeholder in template.placeholders() {
             errors.collect(placeholder_of(template, placeholder, function));
         }
     }
+}
+
+/// Refuses `{id}` where `id` is a parameter: whoever is used to `format!` means its value, and every
+/// call would lock the same key.
+fn braced_parameter(template: &Template, function: &Function) -> syn::Result<()> {
+    for part in &template.parts {
+        let Part::Text(text) = part else { continue };
+        let braced = text
+            .split_once('{')
+            .and_then(|(_, rest)| rest.split_once('}'));
+        let Some((tag, _)) = braced else { continue };
+        let root = tag.split(['.', ':', '(']).next().unwrap_or_default().trim();
+        if function.binding(root).is_some() {
+            return error(
+                template.literal.span(),
+                format_args!(
+                    "`{{{tag}}}` in the key is fixed text, a Redis Cluster hash tag, and `{root}` is a parameter: write \
+                     `<{tag}>` for its value, or `{{<{tag}>}}` for a hash tag of it"
+                ),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn qualifiers(signature: &Signature) -> syn::Result<()> {
