@@ -3,17 +3,17 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
+use uuid::Uuid;
 
 use crate::{
     client::LockClient,
-    core::Core,
+    core::{Core, Hearing},
     driver::Driver,
     error::LockError,
     limits,
     options::Wait,
     options::{Options, Reentry},
-    store::{Store, memory::MemoryStore},
-    watchdog::Watchdog,
+    store::memory::{MemoryStore, Place},
 };
 
 /// Sets up a [`LockClient`].
@@ -161,8 +161,8 @@ impl LockClientBuilder {
     pub async fn connect(self, url: &str) -> Result<LockClient, LockError> {
         self.check()?;
         match url.split_once(':') {
-            Some(("memory", "")) => self.build(Arc::new(MemoryStore::default())),
-            Some(("memory", name)) => self.build(MemoryStore::named(name)),
+            Some(("memory", "")) => self.join(Arc::default()),
+            Some(("memory", name)) => self.join(Place::named(name)),
             #[cfg(feature = "redis")]
             Some(("redis" | "rediss" | "unix" | "redis+unix" | "valkey" | "valkeys", _)) => {
                 self.connect_redis(url).await
@@ -183,7 +183,7 @@ impl LockClientBuilder {
     /// system grants no thread.
     pub fn in_memory(self) -> Result<LockClient, LockError> {
         self.check()?;
-        self.build(Arc::new(MemoryStore::default()))
+        self.join(Arc::default())
     }
 
     fn check(&self) -> Result<(), LockError> {
@@ -205,48 +205,44 @@ impl LockClientBuilder {
         }
     }
 
-    fn build(self, store: Arc<dyn Store>) -> Result<LockClient, LockError> {
+    fn join(self, place: Arc<Place>) -> Result<LockClient, LockError> {
         let driver = self.driver()?;
-        Ok(self.assemble(store, Arc::default(), driver))
-    }
-
-    fn assemble(
-        self,
-        store: Arc<dyn Store>,
-        watchdog: Arc<Watchdog>,
-        driver: Driver,
-    ) -> LockClient {
-        let core = Arc::new(Core::new(
-            self.options,
-            store,
-            watchdog,
+        let (id, hearing) = (Uuid::new_v4(), Hearing::default());
+        let store = MemoryStore::join(place, id, hearing.listener());
+        let options = self.options;
+        let core = Core::new(
+            id,
+            options,
+            Arc::new(store),
+            hearing,
             driver.runtime.clone(),
-        ));
-        let stop = driver.drive(Arc::clone(&core));
-        LockClient::new(core, stop)
+        );
+        Ok(drive(core, driver))
     }
 
     #[cfg(feature = "redis")]
     async fn connect_redis(self, url: &str) -> Result<LockClient, LockError> {
-        use crate::store::{
-            Listener,
-            redis::{RedisOptions, RedisStore},
-        };
+        use crate::store::redis::{RedisOptions, RedisStore};
 
-        let watchdog = Arc::new(Watchdog::default());
-        let listener: Listener = {
-            let watchdog = Arc::clone(&watchdog);
-            Arc::new(move |news| watchdog.hear(&news))
-        };
+        let (id, hearing) = (Uuid::new_v4(), Hearing::default());
         let options = RedisOptions {
+            client: id,
             prefix: self.prefix.clone(),
             connect_timeout: self.connect_timeout,
             response_timeout: self.options.response_timeout,
         };
         let driver = self.driver()?;
+        let listener = hearing.listener();
         let store = RedisStore::connect(url, options, listener, &driver.runtime).await?;
-        Ok(self.assemble(store, watchdog, driver))
+        let core = Core::new(id, self.options, store, hearing, driver.runtime.clone());
+        Ok(drive(core, driver))
     }
+}
+
+fn drive(core: Core, driver: Driver) -> LockClient {
+    let core = Arc::new(core);
+    let stop = driver.drive(Arc::clone(&core));
+    LockClient::new(core, stop)
 }
 
 #[cfg(feature = "redis")]

@@ -224,10 +224,10 @@ impl LockClient {
             if !hold.has_body() {
                 hold.abandon();
                 core.watchdog.forget(&hold);
-                core.releases.push(hold);
+                core.releases().push(hold);
             }
         }
-        let released = timeout(patience, core.releases.idle()).await.is_ok();
+        let released = timeout(patience, core.releases().idle()).await.is_ok();
         quiet && released
     }
 }

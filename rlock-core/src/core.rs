@@ -21,7 +21,7 @@ use crate::{
     owner::OwnerId,
     queue::Queues,
     release::ReleaseQueue,
-    store::Store,
+    store::{Listener, News, Store},
     watchdog::Watchdog,
 };
 
@@ -30,8 +30,7 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watchdog: Arc<Watchdog>,
-    pub(crate) queues: Queues,
-    pub(crate) releases: ReleaseQueue,
+    pub(crate) queues: Arc<Queues>,
     runtime: Handle,
     sequence: AtomicU64,
     closed: SetOnce<()>,
@@ -42,20 +41,57 @@ pub(crate) struct Core {
     ended: Notify,
 }
 
+/// Who is to know what the store tells without being asked.
+#[derive(Clone, Default)]
+pub(crate) struct Hearing {
+    watchdog: Arc<Watchdog>,
+    queues: Arc<Queues>,
+}
+
+impl Hearing {
+    pub(crate) fn listener(&self) -> Listener {
+        let hearing = self.clone();
+        Arc::new(move |news| hearing.hear(news))
+    }
+
+    fn hear(&self, news: News) {
+        let Self { queues, .. } = self;
+        match news {
+            News::Granted {
+                key,
+                owner,
+                token,
+                ttl,
+            } => queues.granted(&key, owner, token, ttl),
+            News::AskAgain { key, owner, after } => queues.ask_again(&key, owner, after),
+            #[cfg(feature = "redis")]
+            News::Changed(key) => self.watchdog.suspect(&key),
+            #[cfg(feature = "redis")]
+            News::AllChanged => {
+                self.watchdog.suspect_all();
+                queues.ask_all_again();
+            }
+            #[cfg(feature = "redis")]
+            News::Disconnected => queues.ask_all_again(),
+        }
+    }
+}
+
 impl Core {
     pub(crate) fn new(
+        id: Uuid,
         options: Options,
         store: Arc<dyn Store>,
-        watchdog: Arc<Watchdog>,
+        hearing: Hearing,
         runtime: Handle,
     ) -> Self {
+        let Hearing { watchdog, queues } = hearing;
         Self {
-            id: Uuid::new_v4(),
+            id,
             options,
             store,
             watchdog,
-            queues: Queues::default(),
-            releases: ReleaseQueue::default(),
+            queues,
             runtime,
             sequence: AtomicU64::new(1),
             closed: SetOnce::new(),
@@ -67,6 +103,10 @@ impl Core {
 
     pub(crate) fn fresh_owner(&self) -> OwnerId {
         OwnerId::new(self.id, self.sequence.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn releases(&self) -> &ReleaseQueue {
+        &self.queues.releases
     }
 
     /// Whether the store is told of nested entries.

@@ -79,7 +79,7 @@ impl Drop for End {
     fn drop(&mut self) {
         self.core.close();
         self.core.watchdog.lose_all(LostCause::Closed);
-        self.core.releases.close();
+        self.core.releases().close();
         self.core.end_background();
     }
 }
@@ -115,7 +115,7 @@ async fn background(core: &Arc<Core>, stop: &SetOnce<()>) {
     let end = async {
         stop.wait().await;
         // A client that was shut down has waited already.
-        if !core.is_closed() && timeout(DRAIN, core.releases.idle()).await.is_err() {
+        if !core.is_closed() && timeout(DRAIN, core.releases().idle()).await.is_err() {
             tracing::warn!("locks that could not be given back in time are left to their lease");
         }
     };

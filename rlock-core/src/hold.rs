@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,11 +12,13 @@ use std::{
 use tokio::sync::SetOnce;
 
 use crate::{
+    asking::Asking,
     error::{LockError, LostCause},
     key::Key,
     lease::{Time, renewal_due, valid_until},
     owner::OwnerId,
     queue::Turn,
+    store::{Grant, Next, Onward},
 };
 
 pub(crate) struct Hold {
@@ -25,6 +27,8 @@ pub(crate) struct Hold {
     token: AtomicU64,
     valid_until: AtomicU64,
     lost: SetOnce<LostCause>,
+    /// How far the store was asked for it, before it is held.
+    pub(crate) asking: Asking,
     state: Mutex<State>,
     /// Changes of the count go to the store one at a time, each with the absolute count wanted
     /// then, so that whatever an earlier one left behind is set right by the next.
@@ -52,7 +56,7 @@ struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Being asked for; nothing to renew.
+    /// Being asked for, see `asking`; nothing to renew.
     Asked,
     Held,
     /// Its entries are still there, but it is not renewed any more.
@@ -91,13 +95,14 @@ pub(crate) enum Left {
 }
 
 impl Hold {
-    pub(crate) fn new(key: Key, owner: OwnerId, lease: Duration, turn: Turn) -> Self {
+    pub(crate) fn new(key: Key, owner: OwnerId, lease: Duration) -> Self {
         Self {
             key,
             owner,
             token: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             lost: SetOnce::new(),
+            asking: Asking::default(),
             state: Mutex::new(State {
                 phase: Phase::Asked,
                 lost: None,
@@ -107,7 +112,7 @@ impl Hold {
                 confirmed_lease: lease,
                 confirmed_at: Time::from_nanos(0),
                 keep_until: None,
-                turn: Some(turn),
+                turn: None,
             }),
             changing: tokio::sync::Mutex::new(()),
             queued: AtomicBool::new(false),
@@ -172,7 +177,22 @@ impl Hold {
         }
     }
 
-    /// The store granted the lock, or a further entry, to a request sent at `sent_at`.
+    /// The store granted the lock to whoever has the turn.
+    pub(crate) fn begin(&self, terms: Terms, grant: Grant, turn: Turn) -> EntryId {
+        let mut state = self.state();
+        self.set_token(grant.token);
+        state.phase = Phase::Held;
+        // It may have been asked for on behalf of another.
+        state.lease = terms.lease;
+        state.confirmed_lease = grant.ttl.min(terms.lease);
+        state.confirmed_at = grant.since;
+        let until = valid_until(grant.since, state.confirmed_lease).nanos();
+        self.valid_until.store(until, Ordering::Release);
+        state.turn = Some(turn);
+        state.add(terms)
+    }
+
+    /// The store counted a further entry, as a request sent at `sent_at` asked.
     ///
     /// A hold that was lost meanwhile stays lost; one that ended meanwhile goes on with this entry.
     pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> Result<EntryId, LockError> {
@@ -198,7 +218,7 @@ impl Hold {
         state.keep_until = state.keep_until.max(Some(until));
     }
 
-    pub(crate) fn set_token(&self, token: u64) {
+    fn set_token(&self, token: u64) {
         self.token.store(token, Ordering::Release);
     }
 
@@ -286,11 +306,6 @@ impl Hold {
         self.end_if(|state| state.entries.is_empty());
     }
 
-    /// Nobody waits any more for the lock that was asked for.
-    pub(crate) fn stop_asking(&self) {
-        self.end_if(|state| state.phase == Phase::Asked);
-    }
-
     fn end_if(&self, ends: impl FnOnce(&State) -> bool) {
         let turn = {
             let mut state = self.state();
@@ -303,10 +318,18 @@ impl Hold {
         drop(turn);
     }
 
-    /// Takes the turn to ask the store about this lock again.
-    pub(crate) fn take_turn(&self, turn: Turn) {
-        let former = self.state().turn.replace(turn);
-        drop(former);
+    /// Who waits for the lock in this process, and is to have it when this hold is given back.
+    pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId) -> Option<Next> {
+        let state = self.state();
+        let fresh = |lease| Arc::new(Self::new(self.key.clone(), owner(), lease));
+        state.turn.as_ref()?.next(fresh)
+    }
+
+    /// What became of that one.
+    pub(crate) fn went_on(&self, onward: Onward) {
+        if let Some(turn) = &self.state().turn {
+            turn.went_on(onward);
+        }
     }
 
     /// Lets the next waiter of this process ask the store, whatever becomes of this hold.

@@ -57,6 +57,7 @@
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
 
 mod acquire;
+mod asking;
 mod blocking;
 mod builder;
 mod client;

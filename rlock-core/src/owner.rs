@@ -16,6 +16,16 @@ impl OwnerId {
         Self { client, sequence }
     }
 
+    /// Reads what `Display` writes.
+    #[cfg(feature = "redis")]
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (client, sequence) = text.rsplit_once(':')?;
+        Some(Self {
+            client: client.parse().ok()?,
+            sequence: sequence.parse().ok()?,
+        })
+    }
+
     pub(crate) fn client(&self) -> Uuid {
         self.client
     }

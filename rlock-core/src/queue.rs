@@ -1,112 +1,355 @@
-//! The local queues: per client and key one caller at a time deals with the store, the others stand
-//! in line, first come, first served.
+//! The local lines: per client and key one caller at a time deals with the store, the others stand
+//! in line, first come, first served. To the store a line is one waiter, whoever stands at its head.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::oneshot;
 
-use crate::key::Key;
+use crate::{
+    hold::Hold,
+    key::Key,
+    owner::OwnerId,
+    release::ReleaseQueue,
+    store::{Next, Onward},
+};
+
+/// How many callers of one process a lock serves in a row, at the most, while other processes wait
+/// for it: those who stood in line when it came to the process, and no more than these.
+const IN_A_ROW: usize = 16;
 
 /// A line per key that somebody holds or waits for; lines without anybody are forgotten.
 #[derive(Default)]
 pub(crate) struct Queues {
-    lines: Arc<Lines>,
+    lines: Mutex<HashMap<Key, Arc<Line>>>,
+    pub(crate) releases: ReleaseQueue,
 }
 
 #[derive(Default)]
-struct Lines(Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>);
+struct Line(Mutex<State>);
 
-impl Lines {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<tokio::sync::Mutex<()>>>> {
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    /// What the store is asked for, on behalf of whoever has the turn.
+    asked: Option<Arc<Hold>>,
+    /// How many are served before other processes' waiters are.
+    in_a_row: usize,
+    places: u64,
+}
+
+struct Waiting {
+    place: u64,
+    lease: Duration,
+    turn: oneshot::Sender<Turn>,
+}
+
+/// The right to deal with the store about a key. Dropping it passes it to the next in line, together
+/// with what the store was asked for.
+pub(crate) struct Turn(Option<Standing>);
+
+/// Somebody who has the turn, or waits for it.
+struct Standing {
+    queues: Arc<Queues>,
+    key: Key,
+    line: Arc<Line>,
+}
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The right to deal with the store about a key. Dropping it passes it to the next in line.
-pub(crate) struct Turn {
-    // Declared first: the place is given up before the line is looked at.
-    _place: OwnedMutexGuard<()>,
-    _standing: Standing,
-}
-
-/// Somebody who holds or waits in a line; the last to go removes the line.
-struct Standing {
-    lines: Arc<Lines>,
-    key: Key,
-    line: Option<Arc<tokio::sync::Mutex<()>>>,
+impl State {
+    /// The lock came to this process.
+    fn arrived(&mut self) {
+        self.in_a_row = self.waiting.len().min(IN_A_ROW);
+    }
 }
 
 impl Queues {
-    fn stand(&self, key: &Key) -> (Standing, Arc<tokio::sync::Mutex<()>>) {
-        let line = Arc::clone(self.lines.lock().entry(key.clone()).or_default());
-        let standing = Standing {
-            lines: Arc::clone(&self.lines),
-            key: key.clone(),
-            line: Some(Arc::clone(&line)),
-        };
-        (standing, line)
+    fn lines(&self) -> MutexGuard<'_, HashMap<Key, Arc<Line>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits in line. Dropping the future leaves the line.
-    pub(crate) async fn turn(&self, key: &Key) -> Turn {
-        // Tokio's mutex is fair: it serves in the order of asking.
-        let (standing, line) = self.stand(key);
-        let place = line.lock_owned().await;
-        Turn {
-            _place: place,
-            _standing: standing,
+    fn line(&self, key: &Key) -> Option<Arc<Line>> {
+        self.lines().get(key).cloned()
+    }
+
+    fn standing(self: &Arc<Self>, key: &Key, line: &Arc<Line>) -> Standing {
+        Standing {
+            queues: Arc::clone(self),
+            key: key.clone(),
+            line: Arc::clone(line),
         }
     }
 
-    /// The turn, if nobody has it and nobody waits for it.
-    pub(crate) fn try_turn(&self, key: &Key) -> Option<Turn> {
-        let (standing, line) = self.stand(key);
-        let place = line.try_lock_owned().ok()?;
-        Some(Turn {
-            _place: place,
-            _standing: standing,
+    /// The turn, if nobody has it.
+    pub(crate) fn try_turn(self: &Arc<Self>, key: &Key) -> Option<Turn> {
+        let mut lines = self.lines();
+        if lines.contains_key(key) {
+            return None;
+        }
+        Some(self.open(&mut lines, key))
+    }
+
+    fn open(self: &Arc<Self>, lines: &mut HashMap<Key, Arc<Line>>, key: &Key) -> Turn {
+        let line = Arc::default();
+        let standing = self.standing(key, &line);
+        lines.insert(key.clone(), line);
+        Turn(Some(standing))
+    }
+
+    /// Waits in line. Dropping the future leaves the line.
+    pub(crate) async fn turn(self: &Arc<Self>, key: &Key, lease: Duration) -> Turn {
+        match self.stand(key, lease) {
+            Ok(turn) => turn,
+            Err(waiter) => waiter.turn().await,
+        }
+    }
+
+    fn stand(self: &Arc<Self>, key: &Key, lease: Duration) -> Result<Turn, Waiter> {
+        let mut lines = self.lines();
+        let Some(line) = lines.get(key) else {
+            return Ok(self.open(&mut lines, key));
+        };
+        let (sender, turn) = oneshot::channel();
+        let mut state = line.state();
+        let place = state.places;
+        state.places += 1;
+        state.waiting.push_back(Waiting {
+            place,
+            lease,
+            turn: sender,
+        });
+        Err(Waiter {
+            standing: self.standing(key, line),
+            place,
+            turn,
         })
+    }
+
+    /// The store gave an owner that waited its lock.
+    pub(crate) fn granted(&self, key: &Key, owner: OwnerId, token: u64, ttl: Duration) {
+        let Some(line) = self.line(key) else {
+            return;
+        };
+        let mut state = line.state();
+        let Some(hold) = state.asked.clone().filter(|hold| hold.owner == owner) else {
+            return;
+        };
+        state.arrived();
+        drop(state);
+        hold.asking.granted(token, ttl);
+    }
+
+    /// The store says that an owner does well to ask again after this long.
+    pub(crate) fn ask_again(&self, key: &Key, owner: OwnerId, after: Duration) {
+        let asked = self.line(key).and_then(|line| line.state().asked.clone());
+        if let Some(hold) = asked.filter(|hold| hold.owner == owner) {
+            hold.asking.look_after(after);
+        }
+    }
+
+    /// Whoever waits for the store may have missed its answer.
+    #[cfg(feature = "redis")]
+    pub(crate) fn ask_all_again(&self) {
+        let lines: Vec<_> = self.lines().values().cloned().collect();
+        for line in lines {
+            let asked = line.state().asked.clone();
+            if let Some(hold) = asked {
+                hold.asking.look_after(Duration::ZERO);
+            }
+        }
     }
 }
 
-impl Drop for Standing {
+impl Turn {
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        self.0.as_ref().map(|standing| standing.line.state())
+    }
+
+    /// What the store is asked for: what whoever had the turn before left off, else this.
+    pub(crate) fn ask_for(&self, fresh: impl FnOnce() -> Arc<Hold>) -> Arc<Hold> {
+        match self.state() {
+            Some(mut state) => Arc::clone(state.asked.get_or_insert_with(fresh)),
+            None => fresh(),
+        }
+    }
+
+    /// The store gave what it was asked for; whether it came from elsewhere, or from the holder
+    /// before in the same line.
+    pub(crate) fn served(&self, arrived: bool) {
+        if let Some(mut state) = self.state() {
+            state.asked = None;
+            if arrived {
+                state.arrived();
+            }
+        }
+    }
+
+    /// Who is next in line, and what a release is to give it.
+    pub(crate) fn next(&self, fresh: impl FnOnce(Duration) -> Arc<Hold>) -> Option<Next> {
+        let mut state = self.state()?;
+        let lease = state.waiting.front()?.lease;
+        let hold = state.asked.get_or_insert_with(|| fresh(lease));
+        hold.asking.begin();
+        Some(Next {
+            owner: hold.owner,
+            lease,
+            first: state.in_a_row > 0,
+        })
+    }
+
+    /// What a release gave the next in line.
+    pub(crate) fn went_on(&self, onward: Onward) {
+        let Some(mut state) = self.state() else {
+            return;
+        };
+        match onward {
+            Onward::Granted(_) if state.in_a_row > 0 => state.in_a_row -= 1,
+            // Nobody waits elsewhere.
+            Onward::Granted(_) => state.arrived(),
+            Onward::InLine { .. } | Onward::Unknown => {}
+        }
+        let asked = state.asked.clone();
+        drop(state);
+        let Some(hold) = asked else {
+            return;
+        };
+        match onward {
+            Onward::Granted(grant) => hold.asking.given(grant),
+            Onward::InLine { since } => hold.asking.in_line(since, None),
+            Onward::Unknown => {}
+        }
+    }
+}
+
+impl Drop for Turn {
     fn drop(&mut self) {
-        let mut lines = self.lines.lock();
-        drop(self.line.take());
-        // One reference left is the map's own: everybody else holds one for as long as they stand.
-        if lines
-            .get(&self.key)
-            .is_some_and(|line| Arc::strong_count(line) == 1)
-        {
+        if let Some(standing) = self.0.take() {
+            standing.pass_on();
+        }
+    }
+}
+
+impl Standing {
+    /// Passes the turn to the next who still waits; what nobody waits for any more goes back to the
+    /// store.
+    fn pass_on(mut self) {
+        loop {
+            let next = self.line.state().waiting.pop_front();
+            let Some(next) = next else {
+                match self.close() {
+                    Ok(()) => return,
+                    Err(standing) => self = standing,
+                }
+                continue;
+            };
+            match next.turn.send(Turn(Some(self))) {
+                Ok(()) => return,
+                // It has just given up.
+                Err(mut turn) => match turn.0.take() {
+                    Some(standing) => self = standing,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Forgets the line, unless somebody came.
+    fn close(self) -> Result<(), Self> {
+        let asked = {
+            let mut lines = self.queues.lines();
+            let mut state = self.line.state();
+            if !state.waiting.is_empty() {
+                drop(state);
+                drop(lines);
+                return Err(self);
+            }
             lines.remove(&self.key);
+            state.asked.take()
+        };
+        if let Some(hold) = asked
+            && hold.asking.concerns_store()
+        {
+            hold.finish();
+            self.queues.releases.push(hold);
+        }
+        Ok(())
+    }
+}
+
+/// Somebody in line. Dropping it leaves the line.
+struct Waiter {
+    standing: Standing,
+    place: u64,
+    turn: oneshot::Receiver<Turn>,
+}
+
+impl Waiter {
+    async fn turn(mut self) -> Turn {
+        match (&mut self.turn).await {
+            Ok(turn) => turn,
+            // Whoever takes a place out of the line sends it the turn.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        // Places are in ascending order.
+        let mut state = self.standing.line.state();
+        if let Ok(at) = state
+            .waiting
+            .binary_search_by_key(&self.place, |waiting| waiting.place)
+        {
+            state.waiting.remove(at);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{future::poll_fn, pin::Pin, task::Poll};
+
     use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    async fn stands<F: Future>(mut waiting: Pin<&mut F>) -> bool {
+        poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await
+    }
 
     #[tokio::test]
     async fn nothing_is_left_of_a_line_when_everybody_is_gone() {
-        let queues = Queues::default();
+        let queues = Arc::new(Queues::default());
         let key = Key::parse("k").expect("valid");
         let turn = queues.try_turn(&key).expect("free");
         assert!(queues.try_turn(&key).is_none());
-        let mut waiting = Box::pin(queues.turn(&key));
-        assert!(
-            std::future::poll_fn(|cx| std::task::Poll::Ready(
-                waiting.as_mut().poll(cx).is_pending()
-            ))
-            .await
-        );
+        let mut waiting = Box::pin(queues.turn(&key, LEASE));
+        assert!(stands(waiting.as_mut()).await);
         drop(turn);
         assert!(queues.try_turn(&key).is_none(), "the waiter comes first");
         drop(waiting);
         drop(queues.try_turn(&key).expect("free again"));
-        assert!(queues.lines.lock().is_empty());
+        assert!(queues.lines().is_empty());
+    }
+
+    #[tokio::test]
+    async fn whoever_gives_up_leaves_no_place_behind() {
+        let queues = Arc::new(Queues::default());
+        let key = Key::parse("k").expect("valid");
+        let turn = queues.try_turn(&key).expect("free");
+        for _ in 0..10 {
+            let mut waiting = Box::pin(queues.turn(&key, LEASE));
+            assert!(stands(waiting.as_mut()).await);
+        }
+        assert!(turn.state().expect("held").waiting.is_empty());
     }
 }

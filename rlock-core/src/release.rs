@@ -14,7 +14,7 @@ use crate::{
     error::{LockError, LostCause},
     hold::{EntryId, Hold, Left},
     lease::Time,
-    store::{Released, StoreError},
+    store::{Release, Released, StoreError},
     wait::Backoff,
 };
 
@@ -124,10 +124,10 @@ impl Drop for Done<'_> {
 pub(crate) async fn run(core: Arc<Core>) {
     let mut tasks = JoinSet::new();
     loop {
-        for hold in core.releases.take(AT_ONCE - tasks.len()) {
+        for hold in core.releases().take(AT_ONCE - tasks.len()) {
             let core = Arc::clone(&core);
             tasks.spawn(async move {
-                let _done = Done(&core.releases);
+                let _done = Done(core.releases());
                 // It is tried for as long as the lease may keep the lock taken.
                 let give_up = Time::now() + hold.lease();
                 if let Err(error) = settle(&core, &hold, give_up).await {
@@ -138,7 +138,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             });
         }
         tokio::select! {
-            () = core.releases.wake.notified(), if tasks.len() < AT_ONCE => {}
+            () = core.releases().wake.notified(), if tasks.len() < AT_ONCE => {}
             Some(_) = tasks.join_next() => {}
         }
     }
@@ -161,25 +161,16 @@ impl<'a> Unsettled<'a> {
         }
     }
 
-    pub(crate) fn arm(&mut self) {
-        self.armed = true;
-    }
-
     /// The store is known to hold nothing that is not wanted.
-    pub(crate) fn relax(&mut self) {
-        self.armed = false;
-    }
-
     pub(crate) fn disarm(mut self) {
-        self.relax();
+        self.armed = false;
     }
 }
 
 impl Drop for Unsettled<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.hold.stop_asking();
-            self.core.releases.push(Arc::clone(&self.hold));
+            self.core.releases().push(Arc::clone(&self.hold));
         }
     }
 }
@@ -207,7 +198,7 @@ fn concerns_store(core: &Core, left: &Left) -> bool {
 pub(crate) fn leave_in_background(core: &Core, hold: &Arc<Hold>, entry: EntryId) {
     let left = take_out(core, hold, entry);
     if concerns_store(core, &left) {
-        core.releases.push(Arc::clone(hold));
+        core.releases().push(Arc::clone(hold));
     }
 }
 
@@ -224,7 +215,7 @@ pub(crate) async fn leave(
     if let Some(cause) = gone {
         // Removed: there is nothing to give back. Else the store may still have it.
         if cause != LostCause::Removed && concerns_store(core, &left) {
-            core.releases.push(Arc::clone(hold));
+            core.releases().push(Arc::clone(hold));
         } else {
             hold.finish_if_empty();
         }
@@ -242,7 +233,7 @@ pub(crate) async fn leave(
         answer = settle(core, hold, give_up) => answer,
     };
     match answer {
-        Ok(Released::Released) => {
+        Ok(Released::Released(_)) => {
             unsettled.disarm();
             broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause)))
         }
@@ -267,12 +258,18 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
     let mut backoff = Backoff::default();
     let (count, answer) = loop {
         let (count, keep) = hold.wanted();
+        let gives_back = count == 0 && keep.is_zero();
+        let release = Release {
+            key: &hold.key,
+            owner: hold.owner,
+            count,
+            keep,
+            next: gives_back
+                .then(|| hold.next(|| core.fresh_owner()))
+                .flatten(),
+        };
         let patience = left().min(core.options.response_timeout);
-        match core
-            .store
-            .release(&hold.key, hold.owner, count, keep, patience)
-            .await
-        {
+        match core.store.release(release, patience).await {
             Ok(answer) => break (count, answer),
             Err(error) => {
                 if count == 0 {
@@ -287,6 +284,9 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
             }
         }
     };
+    if let Released::Released(onward) = answer {
+        hold.went_on(onward);
+    }
     if count == 0 {
         hold.finish();
     } else if answer == Released::NotHeld {

@@ -24,17 +24,72 @@ pub(crate) enum Acquired {
     /// Every owner holds its lock with the count that was asked for. A token for each claim.
     Granted { tokens: Few<u64>, sent_at: Time },
     /// Nothing was taken, because another owner holds the lock of this claim, for this long unless
-    /// renewed; `None`: without an end.
-    Held { claim: usize, ttl: Option<Duration> },
+    /// renewed; `None`: without an end. The owner that wanted it stands in line, if it was to.
+    Held {
+        claim: usize,
+        ttl: Option<Duration>,
+        in_line: bool,
+        sent_at: Time,
+    },
     /// A further entry was asked for by an owner that holds nothing.
     NotHeld,
+}
+
+/// What an owner is to have less of.
+#[derive(Debug, Clone)]
+pub(crate) struct Release<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) owner: OwnerId,
+    /// Zero gives the lock back.
+    pub(crate) count: u32,
+    /// How long a lock that is given back stays taken, by nobody.
+    pub(crate) keep: Duration,
+    /// Who waits for the lock in the same process.
+    pub(crate) next: Option<Next>,
+}
+
+/// A waiter of the process that gives a lock back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Next {
+    pub(crate) owner: OwnerId,
+    pub(crate) lease: Duration,
+    /// Whether it comes before those in line.
+    pub(crate) first: bool,
 }
 
 /// What a release was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
-    Released,
+    Released(Onward),
     NotHeld,
+}
+
+/// What became of the waiter that a release named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Onward {
+    /// It has the lock.
+    Granted(Grant),
+    /// It did not have it at this time, and stands in line.
+    InLine { since: Time },
+    /// There is none, or it is to ask for itself.
+    Unknown,
+}
+
+/// A lock that an owner was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    /// It was given at this time or later,
+    pub(crate) since: Time,
+    /// and then for this long.
+    pub(crate) ttl: Duration,
+}
+
+impl Grant {
+    /// Whether so much of it is left that there is time to renew it.
+    pub(crate) fn is_fresh(&self) -> bool {
+        Time::now() < self.since + self.ttl / 3
+    }
 }
 
 /// One hold in a batch of renewals.
@@ -64,18 +119,37 @@ pub(crate) struct Entry {
     pub(crate) token: Option<u64>,
 }
 
+/// For how long a lock is given to a waiter that has not said yet that it is there.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+
 /// What a store tells without being asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg(feature = "redis")]
 pub(crate) enum News {
+    /// An owner that stood in line was given its lock, for this long.
+    Granted {
+        key: Key,
+        owner: OwnerId,
+        token: u64,
+        ttl: Duration,
+    },
+    /// An owner that stands in line does well to ask again after this long.
+    AskAgain {
+        key: Key,
+        owner: OwnerId,
+        after: Duration,
+    },
     /// Somebody else changed this lock.
+    #[cfg(feature = "redis")]
     Changed(Key),
     /// Any lock may have changed: everything was flushed, or news were missed.
+    #[cfg(feature = "redis")]
     AllChanged,
+    /// From here on news are missed.
+    #[cfg(feature = "redis")]
+    Disconnected,
 }
 
 /// Takes news; must not block.
-#[cfg(feature = "redis")]
 pub(crate) type Listener = Arc<dyn Fn(News) + Send + Sync>;
 
 /// A request that failed.
@@ -143,24 +217,22 @@ impl StoreError {
 pub(crate) trait Store: Send + Sync + 'static {
     /// Makes every owner hold its key with exactly `count` entries, or none of them: 1 takes free
     /// locks, more enter a lock that the owner holds. The remaining TTL only grows.
+    ///
+    /// With `waits`, the owner of a lock that is taken stands in line: the release that comes to it
+    /// gives it the lock, and its client is told, if it was ever told at all. Those in line come
+    /// before others.
     fn acquire<'a>(
         &'a self,
         claims: &'a [Claim],
         lease: Duration,
         count: u32,
+        waits: bool,
         timeout: Duration,
     ) -> Answer<'a, Acquired>;
 
-    /// Lowers the owner's entries to exactly `count`. Zero gives the lock back and wakes waiters;
-    /// with `keep` above zero it stays taken, by nobody, for that long.
-    fn release<'a>(
-        &'a self,
-        key: &'a Key,
-        owner: OwnerId,
-        count: u32,
-        keep: Duration,
-        timeout: Duration,
-    ) -> Answer<'a, Released>;
+    /// Lowers the owner's entries. At zero the lock goes to the next waiter of the same process, or
+    /// to the first in line; an owner that only stood in line leaves it.
+    fn release<'a>(&'a self, release: Release<'a>, timeout: Duration) -> Answer<'a, Released>;
 
     /// Extends every lease in the batch whose owner still holds its lock. Never creates one.
     /// Nothing heard for as long as `silence` means that another connection may do better.
@@ -174,18 +246,6 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Who holds the lock.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>>;
 
-    /// Watches for releases of the lock, until the watch is dropped.
-    fn watch(self: Arc<Self>, key: &Key) -> Box<dyn Watch>;
-
     /// What the store does in the background; runs for as long as its client lives.
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()>;
-}
-
-/// A wish to be told of the releases of one lock.
-pub(crate) trait Watch: Send {
-    /// Resolves when releases from now on will be told, or when that cannot be had.
-    fn ready(&mut self) -> BoxFuture<'_, ()>;
-
-    /// Resolves when the lock was released, or may have been, since the last call.
-    fn woken(&mut self) -> BoxFuture<'_, ()>;
 }

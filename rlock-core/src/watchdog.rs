@@ -11,6 +11,8 @@ use std::{
 use tokio::{sync::Notify, task::JoinSet};
 
 use self::agenda::Agenda;
+#[cfg(feature = "redis")]
+use crate::key::Key;
 use crate::{core::Core, error::LostCause, hold::Hold, lease::Time, store::Renewal};
 
 /// How many holds are renewed by one request: large enough to amortise the round trip, small enough
@@ -49,18 +51,24 @@ impl Watchdog {
         self.agenda().remove_unless_held(hold);
     }
 
-    /// Looks at a hold, or at all of them, at once.
+    /// Looks at the hold of this key at once, if there is one.
     #[cfg(feature = "redis")]
-    pub(crate) fn hear(&self, news: &crate::store::News) {
-        use crate::store::News;
+    pub(crate) fn suspect(&self, key: &Key) {
+        self.look(|agenda, now| agenda.suspect(key, now));
+    }
 
+    /// Looks at all holds at once.
+    #[cfg(feature = "redis")]
+    pub(crate) fn suspect_all(&self) {
+        self.look(Agenda::suspect_all);
+    }
+
+    #[cfg(feature = "redis")]
+    fn look(&self, put_down: impl FnOnce(&mut Agenda, Time)) {
         let now = Time::now();
         let wake = {
             let mut agenda = self.agenda();
-            match news {
-                News::Changed(key) => agenda.suspect(key, now),
-                News::AllChanged => agenda.suspect_all(now),
-            }
+            put_down(&mut agenda, now);
             agenda.first_due().is_some_and(|due| due <= now)
         };
         if wake {

@@ -8,7 +8,7 @@ use rlock_core::{Lock, LockClient, LockError, LostCause};
 use rlock_tests::{Proxy, RedisServer, Request, eventually, within};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_subscribed, client, connect, count,
+    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, connect, count,
     dropped_when_woken_after, ms, name, polled, resp2, timed,
 };
 
@@ -56,7 +56,7 @@ impl Place {
 
     async fn assert_nothing_left(&self) {
         assert_soon_free(&self.server, "k").await;
-        assert_soon_subscribed(&self.server, "k", 0).await;
+        assert_soon_in_line(&self.server, "k", 0).await;
     }
 
     /// The other client gets the lock long before its lease, or the pause of a deaf waiter, ends.
@@ -164,7 +164,7 @@ async fn a_repeated_release_does_not_free_the_lock_of_the_next_owner() {
     let guard = place.lock().acquire().await.expect("free");
     let next = place.other.lock("k").lease(LASTING).wait(LONG);
     let next = tokio::spawn(async move { next.acquire().await.expect("its turn") });
-    assert_soon_subscribed(&place.server, "k", 1).await;
+    assert_soon_in_line(&place.server, "k", 1).await;
 
     // The release is executed, and cannot be repeated before the next owner is in.
     place.lose_the_next_answer();
@@ -233,7 +233,7 @@ async fn a_waiting_acquire_that_is_cancelled_anywhere_leaves_nothing_behind() {
     .await;
     let owners = place.server.hgetall(&name("k")).await;
     assert_eq!(owners.len(), 1, "{owners:?}");
-    assert_soon_subscribed(&place.server, "k", 0).await;
+    assert_soon_in_line(&place.server, "k", 0).await;
     taken.release().await.expect("held");
     place.assert_soon_taken_by_another("all have gone").await;
     place.assert_nothing_left().await;

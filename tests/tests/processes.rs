@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use rlock_core::{LockError, current};
 use rlock_tests::{RedisServer, SharedExclusion, Worker, within};
 
-use common::{LASTING, LONG, assert_soon_subscribed, client, count, ms, name, timed, worker};
+use common::{LASTING, LONG, assert_soon_in_line, client, count, ms, name, timed, worker};
 
 #[tokio::test]
 async fn processes_enter_one_at_a_time_and_tokens_grow_in_the_order_of_entry() {
@@ -69,7 +69,7 @@ async fn the_lock_of_a_process_that_is_killed_inside_passes_on_when_its_lease_en
             lock.run(body).await
         }
     });
-    assert_soon_subscribed(&server, "k", 1).await;
+    assert_soon_in_line(&server, "k", 1).await;
     let token: u64 = server
         .command(&["GET", &format!("{}:fence", name("k"))])
         .await;

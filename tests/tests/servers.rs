@@ -9,8 +9,8 @@ use rlock_core::{LockClient, LockError, LostCause, escape};
 use rlock_tests::{Proxy, RedisServer, eventually, within};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_subscribed, cause_of, client,
-    connect, count, ms, name, resp2, resp2_client, timed,
+    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client, connect,
+    count, ms, name, resp2, resp2_client, timed,
 };
 
 /// Takes, enters, inspects, waits, hands over and gives back; panics where something is amiss.
@@ -325,14 +325,18 @@ const NEEDED: [&str; 12] = [
 
 /// Without these everything works, but slower: losses are found by renewals, waiters come by timers,
 /// nobody warns of a server that evicts locks.
-const BETTER: [&str; 7] = [
+const BETTER: [&str; 11] = [
     "&lock:*",
     "+client|tracking",
     // Ends each script, so that tracking sees the lock; and answers a repeated release.
     "+exists",
     "+publish",
     "+subscribe",
-    "+unsubscribe",
+    "+zadd",
+    "+zpopmin",
+    "+zrange",
+    "+zrem",
+    "+zscore",
     "+info",
 ];
 
@@ -403,7 +407,7 @@ async fn no_needed_permission_can_be_left_out_and_every_other_one_can() {
 
 #[tokio::test]
 async fn without_a_permission_to_tell_waiters_come_by_their_timers() {
-    for left_out in ["+publish", "+subscribe", "&lock:*"] {
+    for left_out in ["+publish", "+subscribe", "&lock:*", "+zadd", "+zpopmin"] {
         let mut rules = [&NEEDED[..], &BETTER[..]].concat();
         rules.retain(|rule| *rule != left_out);
         for protocol in ["resp3", "resp2"] {
@@ -697,5 +701,5 @@ async fn a_busy_server_is_waited_for() {
     let server = busy.await.expect("no panic");
     assert_eq!(count(&server, &guard).await, Some(1));
     guard.release().await.expect("held");
-    assert_soon_subscribed(&server, "k", 0).await;
+    assert_soon_in_line(&server, "k", 0).await;
 }

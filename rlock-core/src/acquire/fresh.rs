@@ -1,4 +1,4 @@
-//! Taking free locks for fresh owners, and waiting for those that are taken.
+//! Taking locks for fresh owners, and waiting for those that are taken.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,51 +12,90 @@ use crate::{
     key::Key,
     lease::{Time, valid_until},
     queue::Turn,
-    release::Unsettled,
-    store::{Acquired, Claim, StoreError, Watch},
-    wait::{Backoff, fallback},
+    store::{Acquired, Claim, Grant, StoreError},
+    wait::Backoff,
 };
 
 /// What is known of a lock that another has.
+#[derive(Clone, Copy)]
 struct Taken {
-    /// Which of the claims it is.
-    claim: usize,
+    /// Which of the keys it is.
+    at: usize,
     ttl: Option<Duration>,
 }
 
-/// A watch on the lock that stood in the way last.
-struct Watched {
-    claim: usize,
-    watch: Box<dyn Watch>,
+/// The answer to one request for all locks.
+enum Answer {
+    Granted(Few<Grant>),
+    Taken(Taken),
 }
 
 impl Attempt<'_> {
     /// Takes all of these locks at once.
     pub(super) async fn take(&self, keys: Few<&Key>) -> Result<Few<LockGuard>, Refused> {
         let mut taken = None;
-        let turns = self.turns(&keys, &mut taken).await?;
-        let hold = |(key, turn): (&&Key, Turn)| {
-            let owner = self.core.fresh_owner();
-            Arc::new(Hold::new((*key).clone(), owner, self.request.lease, turn))
-        };
-        let holds: Few<_> = keys.iter().zip(turns).map(hold).collect();
-        self.ask_until_granted(&keys, &holds, taken).await
+        let mut turns = self.turns(&keys, None, &mut taken).await?;
+        let mut backoff = Backoff::default();
+        loop {
+            let holds = self.asked(&keys, &turns);
+            if let [hold] = &*holds {
+                // What somebody before asked for may have come, or be on its way.
+                hold.asking.wait(self.deadline).await;
+                if let Some(grant) = hold.asking.grant().filter(|grant| self.may_use(grant)) {
+                    return Ok(self.granted(turns, &holds, &[grant], false));
+                }
+            }
+            if let Some(taken) = taken
+                && self.left().is_zero()
+            {
+                return Err(self.taken(keys[taken.at], taken.ttl));
+            }
+            let cut_short = self.left() < self.core.options.response_timeout;
+            match self.ask_for(&holds).await {
+                Ok(Answer::Granted(grants)) => {
+                    return Ok(self.granted(turns, &holds, &grants, true));
+                }
+                Ok(Answer::Taken(by)) => {
+                    if self.asks_once() {
+                        return Err(self.taken(keys[by.at], by.ttl));
+                    }
+                    taken = Some(by);
+                    if holds.len() > 1 {
+                        turns = self.wait_with_others(&keys, turns, &holds, by).await?;
+                    }
+                }
+                Err(error) => {
+                    // The wait ended during the last request: what is known is that it was taken.
+                    if cut_short
+                        && error.maybe_executed
+                        && let Some(taken) = taken
+                    {
+                        return Err(self.taken(keys[taken.at], taken.ttl));
+                    }
+                    self.pause(&mut backoff, error).await?;
+                }
+            }
+        }
     }
 
-    /// This process's turns to ask the store about all of these keys.
+    /// This process's turns to deal with the store about all of these keys.
     ///
     /// No turn is kept while another is waited for: it would keep others from a lock that is free.
-    async fn turns(&self, keys: &[&Key], taken: &mut Option<Taken>) -> Result<Few<Turn>, Refused> {
-        let mut waited_for = None;
+    async fn turns(
+        &self,
+        keys: &[&Key],
+        mut have: Option<(usize, Turn)>,
+        taken: &mut Option<Taken>,
+    ) -> Result<Few<Turn>, Refused> {
         loop {
-            match self.try_turns(keys, waited_for) {
+            match self.try_turns(keys, have) {
                 Ok(turns) => return Ok(turns),
                 Err(busy) => {
                     *taken = Some(Taken {
-                        claim: busy,
+                        at: busy,
                         ttl: None,
                     });
-                    waited_for = Some((busy, self.turn(keys[busy]).await?));
+                    have = Some((busy, self.turn(keys[busy]).await?));
                 }
             }
         }
@@ -69,159 +108,147 @@ impl Attempt<'_> {
         mut have: Option<(usize, Turn)>,
     ) -> Result<Few<Turn>, usize> {
         let mut turns = Few::new();
-        for (claim, key) in keys.iter().enumerate() {
-            let turn = match have.take_if(|(had, _)| *had == claim) {
+        for (at, key) in keys.iter().enumerate() {
+            let turn = match have.take_if(|(had, _)| *had == at) {
                 Some((_, turn)) => Some(turn),
                 None => self.core.queues.try_turn(key),
             };
-            turns.push(turn.ok_or(claim)?);
+            turns.push(turn.ok_or(at)?);
         }
         Ok(turns)
     }
 
-    /// This process's turn to ask the store.
     async fn turn(&self, key: &Key) -> Result<Turn, Refused> {
         if self.asks_once() {
             return Err(self.taken(key, None));
         }
-        let turn = timeout(self.left(), self.core.queues.turn(key)).await;
-        turn.map_err(|_| self.taken(key, None))
+        let turn = self.core.queues.turn(key, self.request.lease);
+        timeout(self.left(), turn)
+            .await
+            .map_err(|_| self.taken(key, None))
     }
 
-    async fn ask_until_granted(
-        &self,
-        keys: &[&Key],
-        holds: &[Arc<Hold>],
-        mut taken: Option<Taken>,
-    ) -> Result<Few<LockGuard>, Refused> {
+    /// What the store is asked for: what those who had the turns before left off, else anew.
+    fn asked(&self, keys: &[&Key], turns: &[Turn]) -> Few<Arc<Hold>> {
+        let hold = |(key, turn): (&&Key, &Turn)| {
+            turn.ask_for(|| {
+                let owner = self.core.fresh_owner();
+                Arc::new(Hold::new((*key).clone(), owner, self.request.lease))
+            })
+        };
+        keys.iter().zip(turns).map(hold).collect()
+    }
+
+    /// Whether a lock that the store gave without being asked can be taken as it is.
+    fn may_use(&self, grant: &Grant) -> bool {
+        // Without a watchdog nobody renews what is given for a short while.
+        grant.is_fresh() && (self.request.watchdog || grant.ttl >= self.request.lease)
+    }
+
+    async fn ask_for(&self, holds: &[Arc<Hold>]) -> Result<Answer, StoreError> {
         let claims: Few<Claim> = holds.iter().map(|hold| claim_of(hold)).collect();
-        let mut unsettled: Few<_> = holds
-            .iter()
-            .map(|hold| Unsettled::new(self.core, hold))
-            .collect();
-        let mut ambiguous = false;
-        let mut backoff = Backoff::default();
-        let mut watched: Option<Watched> = None;
-        loop {
-            unsettled.iter_mut().for_each(Unsettled::arm);
-            let cut_short = self.left() < self.core.options.response_timeout;
-            match self.ask(&claims, 1).await {
-                Ok(Acquired::Granted { tokens, sent_at })
-                    if valid_until(sent_at, self.request.lease) > Time::now() =>
-                {
-                    let guards = self.granted(holds, &tokens, sent_at)?;
-                    unsettled.into_iter().for_each(Unsettled::disarm);
-                    return Ok(guards);
-                }
-                // Granted, but the lease may have ended before the answer arrived: ask again.
-                Ok(Acquired::Granted { .. } | Acquired::NotHeld) => {
-                    ambiguous = true;
-                    taken = None;
-                    self.pause(&mut backoff, StoreError::late()).await?;
-                }
-                Ok(Acquired::Held { claim, ttl }) => {
-                    if !ambiguous {
-                        unsettled.iter_mut().for_each(Unsettled::relax);
-                    }
-                    let key = &claims[claim].key;
-                    if !self.asks_once() {
-                        self.wait_with_others(keys, holds, &mut watched, claim, ttl)
-                            .await?;
-                    }
-                    if self.left().is_zero() {
-                        return Err(self.taken(key, ttl));
-                    }
-                    taken = Some(Taken { claim, ttl });
-                }
-                Err(error) => {
-                    ambiguous |= error.maybe_executed;
-                    if !ambiguous {
-                        unsettled.iter_mut().for_each(Unsettled::relax);
-                    }
-                    // The wait ended during the last request: what is known is that it was taken.
-                    if cut_short
-                        && error.maybe_executed
-                        && let Some(Taken { claim, ttl }) = taken
-                    {
-                        return Err(self.taken(&claims[claim].key, ttl));
-                    }
-                    self.pause(&mut backoff, error).await?;
-                }
+        let in_doubt: Few<bool> = holds.iter().map(|hold| hold.asking.begin()).collect();
+        let answer = self.ask(&claims, 1, !self.asks_once()).await;
+        let known = match &answer {
+            Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
+            Ok(Acquired::NotHeld) => false,
+            Err(error) => !error.maybe_executed,
+        };
+        for (hold, in_doubt) in holds.iter().zip(in_doubt) {
+            if known && !in_doubt {
+                hold.asking.certain();
             }
+        }
+        match answer? {
+            Acquired::Granted { tokens, sent_at } => {
+                let lease = self.request.lease;
+                let grant = |token| Grant {
+                    token,
+                    since: sent_at,
+                    ttl: lease,
+                };
+                let grants: Few<Grant> = tokens.into_iter().map(grant).collect();
+                for (hold, grant) in holds.iter().zip(&grants) {
+                    hold.asking.given(*grant);
+                }
+                if valid_until(sent_at, lease) <= Time::now() {
+                    // The lease may have ended before the answer arrived.
+                    return Err(StoreError::late());
+                }
+                Ok(Answer::Granted(grants))
+            }
+            Acquired::Held {
+                claim,
+                ttl,
+                in_line,
+                sent_at,
+            } => {
+                for (at, hold) in holds.iter().enumerate() {
+                    if at != claim {
+                        hold.asking.unasked();
+                    } else if in_line {
+                        hold.asking.in_line(sent_at, ttl);
+                    } else {
+                        hold.asking.refused(sent_at, ttl);
+                    }
+                }
+                Ok(Answer::Taken(Taken { at: claim, ttl }))
+            }
+            Acquired::NotHeld => Err(StoreError::late()),
         }
     }
 
-    pub(super) async fn ask(&self, claims: &[Claim], count: u32) -> Result<Acquired, StoreError> {
+    pub(super) async fn ask(
+        &self,
+        claims: &[Claim],
+        count: u32,
+        waits: bool,
+    ) -> Result<Acquired, StoreError> {
         let timeout = self.request_timeout();
         self.core
             .store
-            .acquire(claims, self.request.lease, count, timeout)
+            .acquire(claims, self.request.lease, count, waits, timeout)
             .await
     }
 
     fn granted(
         &self,
+        turns: Few<Turn>,
         holds: &[Arc<Hold>],
-        tokens: &[u64],
-        sent_at: Time,
-    ) -> Result<Few<LockGuard>, Refused> {
+        grants: &[Grant],
+        arrived: bool,
+    ) -> Few<LockGuard> {
         let terms = self.terms();
-        let guard = |(hold, token): (&Arc<Hold>, &u64)| {
-            hold.set_token(*token);
-            let entry = hold.enter(terms, sent_at)?;
-            Ok(self.guard(hold, entry, terms))
+        let guard = |((turn, hold), grant): ((Turn, &Arc<Hold>), &Grant)| {
+            turn.served(arrived);
+            let entry = hold.begin(terms, *grant, turn);
+            self.guard(hold, entry, terms)
         };
-        holds.iter().zip(tokens).map(guard).collect()
+        turns
+            .into_iter()
+            .zip(holds)
+            .zip(grants)
+            .map(guard)
+            .collect()
     }
 
-    /// Waits until it may be worth asking again. The turns of several keys are passed on meanwhile:
-    /// the others may be free.
+    /// Waits for the lock of several that stood in the way. The turns of the others are passed on
+    /// meanwhile: they may be free.
     async fn wait_with_others(
         &self,
         keys: &[&Key],
+        mut turns: Few<Turn>,
         holds: &[Arc<Hold>],
-        watched: &mut Option<Watched>,
-        claim: usize,
-        ttl: Option<Duration>,
-    ) -> Result<(), Refused> {
-        if holds.len() == 1 {
-            self.wait(watched, claim, keys[claim], ttl).await;
-            return Ok(());
-        }
-        for hold in holds {
-            hold.pass_turn();
-        }
-        self.wait(watched, claim, keys[claim], ttl).await;
+        taken: Taken,
+    ) -> Result<Few<Turn>, Refused> {
+        let turn = turns.swap_remove(taken.at);
+        drop(turns);
+        holds[taken.at].asking.wait(self.deadline).await;
         if self.left().is_zero() {
-            return Ok(());
+            return Err(self.taken(keys[taken.at], taken.ttl));
         }
-        let turns = self.turns(keys, &mut None).await?;
-        for (hold, turn) in holds.iter().zip(turns) {
-            hold.take_turn(turn);
-        }
-        Ok(())
-    }
-
-    /// Waits until it may be worth asking again.
-    async fn wait(
-        &self,
-        watched: &mut Option<Watched>,
-        claim: usize,
-        key: &Key,
-        ttl: Option<Duration>,
-    ) {
-        match watched {
-            Some(watched) if watched.claim == claim => {
-                let most = fallback(ttl).min(self.left());
-                let _ = timeout(most, watched.watch.woken()).await;
-            }
-            _ => {
-                // The lock may have been released before the watch began, so ask again at once.
-                let watch = Arc::clone(&self.core.store).watch(key);
-                let Watched { watch, .. } = watched.insert(Watched { claim, watch });
-                let _ = timeout(self.request_timeout(), watch.ready()).await;
-            }
-        }
+        let have = Some((taken.at, turn));
+        self.turns(keys, have, &mut Some(taken)).await
     }
 }
 

@@ -4,18 +4,19 @@ mod address;
 mod connection;
 mod errors;
 mod link;
+mod messages;
 mod names;
 mod scripts;
 mod server;
-mod subscriptions;
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use redis::{RedisResult, ScriptInvocation, Value};
+use redis::{ScriptInvocation, Value};
 use tokio::{
     runtime::Handle,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
+use uuid::Uuid;
 
 use self::{
     address::Address,
@@ -24,19 +25,20 @@ use self::{
     link::Link,
     names::Names,
     scripts::{FENCE_TTL, RECORD_TTL, millis},
-    subscriptions::Subscription,
 };
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Released, Renewal, Renewed, Store,
-    StoreError, Watch,
+    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
+    Store, StoreError,
 };
-use crate::{error::LockError, key::Key, lease::Time, owner::OwnerId};
+use crate::{error::LockError, key::Key, lease::Time};
 
 /// A server that is merely busy may be silent for this long without being suspected.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
 pub(crate) struct RedisOptions {
+    /// Who is told of what concerns its owners.
+    pub(crate) client: Uuid,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
@@ -59,11 +61,18 @@ impl RedisStore {
         let address = Address::parse(url)?;
         let action = format!("connect to {address}");
         let RedisOptions {
+            client,
             prefix,
             connect_timeout,
             response_timeout,
         } = options;
-        let link = Link::connect(address, Names::new(prefix), listener, connect_timeout);
+        let link = Link::connect(
+            address,
+            client,
+            Names::new(prefix),
+            listener,
+            connect_timeout,
+        );
         let mut connecting = Connecting(runtime.spawn(link));
         let link = match (&mut connecting.0).await {
             Ok(link) => link,
@@ -124,51 +133,6 @@ impl RedisStore {
     fn record_ttl(&self) -> Duration {
         RECORD_TTL.max(self.response_timeout * 2 + RECORD_TTL / 2)
     }
-
-    async fn keep_subscribed(&self) {
-        loop {
-            self.link.subscriptions.work.notified().await;
-            while let Err(()) = self.subscribe_as_wanted().await {}
-        }
-    }
-
-    /// Sends what is to be subscribed and left; `Err` if it is to be looked at once more.
-    async fn subscribe_as_wanted(&self) -> Result<(), ()> {
-        let Ok(mut connection) = self.link.connection().await else {
-            // Refused by the server: the next connection begins anew.
-            tokio::time::sleep(self.response_timeout).await;
-            return Err(());
-        };
-        let epoch = connection.epoch;
-        let subscriptions = &self.link.subscriptions;
-        let work = subscriptions.work();
-        if !work.unsubscribe.is_empty() {
-            let left = connection.unsubscribe(&work.unsubscribe);
-            if within(self.response_timeout, left).await.is_none() {
-                self.link.give_up(epoch);
-            }
-        }
-        if work.subscribe.is_empty() {
-            return Ok(());
-        }
-        match within(self.response_timeout, connection.subscribe(&work.subscribe)).await {
-            Some(Ok(())) => subscriptions.settled(epoch, &work.subscribe, true),
-            Some(Err(error)) if !wants_reconnect(&error) => {
-                tracing::warn!(%error, "the server refuses subscriptions: waiters go by timers alone");
-                subscriptions.settled(epoch, &work.subscribe, false);
-            }
-            _ => self.link.give_up(epoch),
-        }
-        Ok(())
-    }
-}
-
-/// The answer, if it comes in time.
-async fn within<T>(
-    patience: Duration,
-    answer: impl Future<Output = RedisResult<T>>,
-) -> Option<RedisResult<T>> {
-    timeout(patience, answer).await.ok()
 }
 
 /// The task that connects; ends with the wish to.
@@ -186,16 +150,20 @@ impl Store for RedisStore {
         claims: &'a [Claim],
         lease: Duration,
         count: u32,
+        waits: bool,
         timeout: Duration,
     ) -> Answer<'a, Acquired> {
         Box::pin(async move {
+            let names = &self.link.names;
             let mut script = self.link.scripts.acquire.arg(millis(lease));
             script.arg(count).arg(millis(FENCE_TTL + lease));
+            script.arg(u8::from(waits)).arg(names.channels());
             for claim in claims {
-                let lock = self.link.names.lock(&claim.key);
+                let lock = names.lock(&claim.key);
                 script
                     .key(&lock)
                     .key(Names::fence(&lock))
+                    .key(Names::queue(&lock))
                     .arg(claim.owner.to_string());
             }
             let (answer, sent_at) = self.call(&script, timeout, self.silence()).await?;
@@ -203,27 +171,37 @@ impl Store for RedisStore {
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        key: &'a Key,
-        owner: OwnerId,
-        count: u32,
-        keep: Duration,
-        timeout: Duration,
-    ) -> Answer<'a, Released> {
+    fn release<'a>(&'a self, release: Release<'a>, timeout: Duration) -> Answer<'a, Released> {
         Box::pin(async move {
-            let lock = self.link.names.lock(key);
+            let names = &self.link.names;
+            let Release {
+                key,
+                owner,
+                count,
+                keep,
+                next,
+            } = release;
+            let lock = names.lock(key);
+            let lease = next.map_or(Duration::ZERO, |next| next.lease);
             let mut script = self.link.scripts.release.key(&lock);
             script
+                .key(Names::fence(&lock))
+                .key(Names::queue(&lock))
                 .key(Names::record(&lock, owner))
                 .arg(owner.to_string())
-                .arg(count);
-            script
+                .arg(count)
                 .arg(millis(keep))
-                .arg(Names::channel(&lock))
-                .arg(millis(self.record_ttl()));
-            let (answer, _) = self.call(&script, timeout, self.silence()).await?;
-            scripts::read_released(answer)
+                .arg(millis(self.record_ttl()))
+                .arg(millis(FENCE_TTL + lease))
+                .arg(names.channels());
+            if let Some(next) = next {
+                script
+                    .arg(next.owner.to_string())
+                    .arg(millis(next.lease))
+                    .arg(u8::from(next.first));
+            }
+            let (answer, sent_at) = self.call(&script, timeout, self.silence()).await?;
+            scripts::read_released(answer, next, sent_at)
         })
     }
 
@@ -262,26 +240,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn watch(self: Arc<Self>, key: &Key) -> Box<dyn Watch> {
-        let channel = Names::channel(&self.link.names.lock(key));
-        Box::new(RedisWatch(self.link.subscriptions.want(channel)))
-    }
-
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            tokio::join!(Arc::clone(&self.link).keep_up(), self.keep_subscribed());
-        })
-    }
-}
-
-struct RedisWatch(Subscription);
-
-impl Watch for RedisWatch {
-    fn ready(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.settled())
-    }
-
-    fn woken(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.released())
+        Box::pin(Arc::clone(&self.link).keep_up())
     }
 }

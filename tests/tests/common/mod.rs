@@ -61,10 +61,22 @@ pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
     .await;
 }
 
-pub(crate) async fn assert_soon_subscribed(server: &RedisServer, key: &str, subscribers: u64) {
-    let channel = format!("{}:released", name(key));
-    eventually(LONG, "the channel has its subscribers", async || {
-        server.subscribers(&channel).await == subscribers
+/// Waits until that many processes stand in line for the lock.
+pub(crate) async fn assert_soon_in_line(server: &RedisServer, key: &str, waiting: u64) {
+    let queue = format!("{}:queue", name(key));
+    eventually(LONG, "the line has its waiters", async || {
+        server.command::<u64>(&["ZCARD", &queue]).await == waiting
+    })
+    .await;
+}
+
+/// Waits until that many clients can be told that they have a lock.
+pub(crate) async fn assert_soon_listening(server: &RedisServer, clients: usize) {
+    eventually(LONG, "the channels of the clients are there", async || {
+        let channels: Vec<String> = server
+            .command(&["PUBSUB", "CHANNELS", "lock:client:*"])
+            .await;
+        channels.len() == clients
     })
     .await;
 }

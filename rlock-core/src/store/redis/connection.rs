@@ -26,12 +26,12 @@ pub(super) struct Connection {
     pub(super) epoch: u64,
     pub(super) commands: MultiplexedConnection,
     /// A connection of its own for messages, where the protocol cannot mix them with answers.
-    messages: Option<Messages>,
+    _messages: Option<Messages>,
 }
 
 #[derive(Clone)]
 struct Messages {
-    sink: PubSubSink,
+    _sink: PubSubSink,
     _pump: Arc<Pump>,
 }
 
@@ -66,6 +66,7 @@ impl Connection {
             // Sent together, because each round trip is one that holders wait for after an outage.
             tokio::try_join!(
                 track_changes(commands.clone()),
+                listen(link, commands.clone()),
                 load_scripts(link, &commands)
             )?;
             None
@@ -76,42 +77,40 @@ impl Connection {
         Ok(Self {
             epoch,
             commands,
-            messages,
+            _messages: messages,
         })
-    }
-
-    pub(super) async fn subscribe(&mut self, channels: &[String]) -> RedisResult<()> {
-        match &mut self.messages {
-            Some(messages) => messages.sink.subscribe(channels).await,
-            None => self.commands.subscribe(channels).await,
-        }
-    }
-
-    pub(super) async fn unsubscribe(&mut self, channels: &[String]) -> RedisResult<()> {
-        match &mut self.messages {
-            Some(messages) => messages.sink.unsubscribe(channels).await,
-            None => self.commands.unsubscribe(channels).await,
-        }
     }
 }
 
 impl Messages {
     async fn open(link: &Arc<Link>, client: &Client, epoch: u64) -> RedisResult<Self> {
-        let (sink, mut stream) = client.get_async_pubsub().await?.split();
+        let (mut sink, mut stream) = client.get_async_pubsub().await?.split();
+        server_may_refuse(note_refusal(sink.subscribe(link.channel()).await))?;
         let link = Arc::downgrade(link);
         let pump = tokio::spawn(async move {
             while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
-                link.subscriptions.released(message.get_channel_name());
+                link.heard(message.get_payload_bytes());
             }
             if let Some(link) = link.upgrade() {
                 link.give_up(epoch);
             }
         });
         Ok(Self {
-            sink,
+            _sink: sink,
             _pump: Arc::new(Pump(pump)),
         })
     }
+}
+
+/// Listens to what concerns this client.
+async fn listen(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<()> {
+    server_may_refuse(note_refusal(commands.subscribe(link.channel()).await))
+}
+
+fn note_refusal(outcome: RedisResult<()>) -> RedisResult<()> {
+    outcome.inspect_err(|error| {
+        tracing::warn!(%error, "the server refuses the subscription: waiters go by timers alone");
+    })
 }
 
 /// Loads the scripts ahead, which saves the first calls a round trip; without the permission
@@ -154,11 +153,7 @@ fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
         return;
     };
     match (push.kind, push.data.as_slice()) {
-        (PushKind::Message, [Value::BulkString(channel), ..]) => {
-            if let Ok(channel) = std::str::from_utf8(channel) {
-                link.subscriptions.released(channel);
-            }
-        }
+        (PushKind::Message, [_, Value::BulkString(message)]) => link.heard(message),
         (PushKind::Invalidate, [Value::Array(names)]) => {
             for name in names {
                 if let Value::BulkString(name) = name

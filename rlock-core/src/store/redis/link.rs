@@ -10,21 +10,24 @@ use std::{
 
 use redis::{ErrorKind, RedisError};
 use tokio::{sync::watch, time::timeout};
+use uuid::Uuid;
 
 use super::{
     address::Address,
     connection::Connection,
     errors::{classify, wants_password},
+    messages,
     names::Names,
     scripts::Scripts,
     server::warn_of_eviction,
-    subscriptions::{FIRST_EPOCH, Subscriptions},
 };
 use crate::{
     store::{Listener, News, StoreError},
     wait::Backoff,
 };
 
+/// The number of a link's first connection.
+const FIRST_EPOCH: u64 = 1;
 /// How long the first attempt to connect again may take.
 const FIRST_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -32,7 +35,7 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(250);
 pub(super) struct Link {
     pub(super) names: Names,
     pub(super) scripts: Scripts,
-    pub(super) subscriptions: Arc<Subscriptions>,
+    pub(super) client: Uuid,
     pub(super) listener: Listener,
     address: Address,
     connect_timeout: Duration,
@@ -51,9 +54,22 @@ enum State {
 }
 
 impl Link {
+    /// The channel that this client listens to.
+    pub(super) fn channel(&self) -> String {
+        format!("{}{}", self.names.channels(), self.client)
+    }
+
+    /// A message came over that channel.
+    pub(super) fn heard(&self, message: &[u8]) {
+        if let Some(news) = messages::read(&self.names, self.client, message) {
+            (self.listener)(news);
+        }
+    }
+
     /// Connects for the first time.
     pub(super) async fn connect(
         address: Address,
+        client: Uuid,
         names: Names,
         listener: Listener,
         connect_timeout: Duration,
@@ -61,7 +77,7 @@ impl Link {
         let link = Arc::new(Self {
             names,
             scripts: Scripts::new(),
-            subscriptions: Arc::default(),
+            client,
             address,
             listener,
             connect_timeout,
@@ -122,7 +138,7 @@ impl Link {
             _ => false,
         });
         if given_up {
-            self.subscriptions.interrupted();
+            (self.listener)(News::Disconnected);
         }
     }
 
@@ -155,7 +171,6 @@ impl Link {
                 let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
                 match self.open(epoch, patience).await {
                     Ok(connection) => {
-                        self.subscriptions.begin_anew(epoch);
                         self.state.send_replace(State::Up(connection));
                         // What happened meanwhile was not told.
                         (self.listener)(News::AllChanged);

@@ -35,9 +35,14 @@ impl Names {
         format!("{lock}:done:{owner}")
     }
 
-    /// The channel that tells of releases.
-    pub(super) fn channel(lock: &str) -> String {
-        format!("{lock}:released")
+    /// The owners that wait, in order.
+    pub(super) fn queue(lock: &str) -> String {
+        format!("{lock}:queue")
+    }
+
+    /// What the names of the channels that clients listen to begin with; the client's id follows.
+    pub(super) fn channels(&self) -> String {
+        format!("{}client:", self.prefix)
     }
 
     /// The key whose lock has this name, if it is one of ours.
@@ -66,7 +71,8 @@ mod tests {
         let lock = names.lock(&Key::parse("order:42").expect("valid"));
         assert_eq!(lock, "lock:{order:42}");
         assert_eq!(Names::fence(&lock), "lock:{order:42}:fence");
-        assert_eq!(Names::channel(&lock), "lock:{order:42}:released");
+        assert_eq!(Names::queue(&lock), "lock:{order:42}:queue");
+        assert_eq!(names.channels(), "lock:client:");
     }
 
     #[test]
@@ -77,7 +83,7 @@ mod tests {
             "{a}",
             "{a}:fence",
             "a:fence",
-            "{a}:released",
+            "{a}:queue",
             "x{a}",
             "{a}x",
         ];
@@ -86,7 +92,7 @@ mod tests {
             let key = Key::parse(key).expect("valid");
             let lock = names.lock(&key);
             assert_eq!(names.key(lock.as_bytes()), Some(key));
-            all.extend([Names::fence(&lock), Names::channel(&lock), lock]);
+            all.extend([Names::fence(&lock), Names::queue(&lock), lock]);
         }
         let count = all.len();
         all.sort();

@@ -7,7 +7,7 @@ use redis::{Script, Value, from_redis_value};
 use super::errors::unexpected;
 use crate::{
     lease::Time,
-    store::{Acquired, Entry, Released, StoreError},
+    store::{Acquired, Entry, Grant, Next, Onward, Released, StoreError},
 };
 
 /// How long the server keeps a fencing token beyond the lease: long enough that a clock which was
@@ -26,8 +26,14 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            acquire: Script::new(include_str!("scripts/acquire.lua")),
-            release: Script::new(include_str!("scripts/release.lua")),
+            acquire: Script::new(concat!(
+                include_str!("scripts/grant.lua"),
+                include_str!("scripts/acquire.lua")
+            )),
+            release: Script::new(concat!(
+                include_str!("scripts/grant.lua"),
+                include_str!("scripts/release.lua")
+            )),
             renew: Script::new(include_str!("scripts/renew.lua")),
             inspect: Script::new(include_str!("scripts/inspect.lua")),
         }
@@ -62,10 +68,12 @@ pub(super) fn read_acquired(
                 sent_at,
             })
         }
-        [0, claim, millis] => match usize::try_from(*claim) {
+        [0, claim, millis, in_line] => match usize::try_from(*claim) {
             Ok(claim) if claim < claims => Ok(Acquired::Held {
                 claim,
                 ttl: ttl(*millis),
+                in_line: *in_line == 1,
+                sent_at,
             }),
             _ => Err(unexpected(format!("claim {claim} of {claims} is taken"))),
         },
@@ -74,13 +82,25 @@ pub(super) fn read_acquired(
     }
 }
 
-pub(super) fn read_released(answer: Value) -> Result<Released, StoreError> {
-    let released: bool = from_redis_value(answer).map_err(unexpected)?;
-    Ok(if released {
-        Released::Released
-    } else {
-        Released::NotHeld
-    })
+pub(super) fn read_released(
+    answer: Value,
+    next: Option<Next>,
+    sent_at: Time,
+) -> Result<Released, StoreError> {
+    let onward = match (&answer, next) {
+        (Value::Int(0), _) => return Ok(Released::NotHeld),
+        (Value::Int(1), _) => Onward::Unknown,
+        (Value::BulkString(token), Some(_)) if token.is_empty() => {
+            Onward::InLine { since: sent_at }
+        }
+        (Value::BulkString(_), Some(next)) => Onward::Granted(Grant {
+            token: from_redis_value(answer).map_err(unexpected)?,
+            since: sent_at,
+            ttl: next.lease,
+        }),
+        _ => return Err(unexpected(format!("{answer:?} to a release"))),
+    };
+    Ok(Released::Released(onward))
 }
 
 pub(super) fn read_renewed(answer: Value, asked: usize) -> Result<Vec<bool>, StoreError> {

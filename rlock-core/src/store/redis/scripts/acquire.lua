@@ -1,76 +1,79 @@
 -- Gives locks to owners that want them once, all or none; or lets a holder count further entries.
--- KEYS  lock, fence, lock, fence, …
--- ARGV  lease (ms), count wanted, TTL of a fence (ms), owner, owner, …
+-- KEYS  lock, fence, queue, lock, fence, queue, …
+-- ARGV  lease (ms), count wanted, TTL of a fence (ms), 1 to stand in line, channel prefix, owner, owner, …
 -- Answers  {1, token, token, …}  every owner holds its lock with that count
---          {0, n, ttl}           another holds the n-th (from 0), for ttl ms (-1: without an end)
+--          {0, n, ttl, in line}  another holds the n-th (from 0), for ttl ms (-1: without an end)
 --          {-1}                  further entries wanted by an owner that holds nothing
--- The count is absolute, so a repeated request changes nothing. Everything that can fail is read
--- before the first write. The last command on each lock reads it, so that tracking sees foreign
--- changes.
-local lease, count, fence_ttl = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-local answer, locks = {1}, {}
+-- The count is absolute, so a repeated request changes nothing. A write that is refused after another
+-- took effect (an ACL may do that) undoes what was given. The last command on each lock reads it, so
+-- that tracking sees foreign changes.
+local lease, count, fence_ttl, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5]
+local claims = #KEYS / 3
+local answer, held, ttls, tokens, now = {1}, {}, {}, {}, nil
 
--- An earlier copy of this request may have been granted, and lost one of several locks since.
-local function give_back()
-  for i = 1, #KEYS > 2 and count == '1' and #KEYS or 0, 2 do
-    local lock, owner = KEYS[i], ARGV[(i + 1) / 2 + 3]
-    if redis.pcall('HEXISTS', lock, owner) == 1 then
-      redis.call('HDEL', lock, owner)
-      redis.pcall('PUBLISH', lock .. ':released', '')
+-- A lock that is no more this owner's goes to whoever is next.
+local function give_back(n)
+  local lock, queue = KEYS[3 * n - 2], KEYS[3 * n]
+  if redis.pcall('HDEL', lock, ARGV[n + 5]) == 1 then
+    now = now or micros()
+    local token = next_token(KEYS[3 * n - 1], fence_ttl, now)
+    if token then
+      hand_off(lock, queue, channel, now, token)
     end
   end
 end
 
-for i = 1, #KEYS, 2 do
-  local n = (i + 1) / 2
-  local lock, fence = KEYS[i], KEYS[i + 1]
-  local ttl, held = redis.call('PTTL', lock), nil
+for n = 1, claims do
+  local lock, fence, queue, owner = KEYS[3 * n - 2], KEYS[3 * n - 1], KEYS[3 * n], ARGV[n + 5]
+  local ttl = redis.call('PTTL', lock)
+  local taken = false
   if ttl ~= -2 then
-    held = redis.call('HGET', lock, ARGV[n + 3])
-    if not held then
-      give_back()
-      return {0, n - 1, ttl}
-    end
+    held[n] = redis.call('HGET', lock, owner)
+    taken = not held[n]
   elseif count ~= '1' then
     return {-1}
-  end
-  local last = redis.call('GET', fence)
-  if last and not tonumber(last) then
-    return redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token')
-  end
-  locks[n] = {ttl = ttl, held = held, last = last}
-end
-
--- A write that is refused after another took effect (an ACL may do that) undoes what was taken.
-local function write(n, ...)
-  local outcome = redis.pcall(...)
-  if type(outcome) ~= 'table' or not outcome.err then
-    return nil
-  end
-  for i = 1, n do
-    if not locks[i].held then
-      redis.pcall('HDEL', KEYS[2 * i - 1], ARGV[i + 3])
+  else
+    now = now or micros()
+    local token, refused = next_token(fence, fence_ttl, now)
+    if refused then
+      return refused
     end
+    -- Where a lock ended by its lease, those in line come first.
+    taken = hand_off(lock, queue, channel, now, token, owner)
+    tokens[n], ttl = token, taken and GRACE or ttl
   end
-  return outcome
+  ttls[n] = ttl
+  if taken then
+    -- One of several locks may be this owner's since it stood in line for it, or since an earlier
+    -- copy of this request.
+    for i = 1, claims > 1 and count == '1' and claims or 0 do
+      give_back(i)
+    end
+    local in_line = ARGV[4] == '1' and stand_in_line(queue, owner, now or micros()) or 0
+    return {0, n - 1, ttl, in_line}
+  end
 end
 
-for n, state in ipairs(locks) do
-  local lock, fence, owner = KEYS[2 * n - 1], KEYS[2 * n], ARGV[n + 3]
-  local token, refused = state.last, nil
-  if not (state.held and token) then
-    local time = redis.call('TIME')
-    local now = time[1] * 1000000 + time[2]
-    token = string.format('%.0f', math.max((tonumber(token) or 0) + 1, now))
-    refused = write(n, 'SET', fence, token, 'PX', fence_ttl)
+for n = 1, claims do
+  local lock, fence, owner = KEYS[3 * n - 2], KEYS[3 * n - 1], ARGV[n + 5]
+  local token, refused = tokens[n] or redis.call('GET', fence), nil
+  if not token then
+    token, refused = next_token(fence, fence_ttl, micros())
   end
-  if not refused and state.held ~= count then
-    refused = write(n, 'HSET', lock, owner, count)
+  if not refused and held[n] ~= count then
+    refused = redis.pcall('HSET', lock, owner, count)
+    refused = type(refused) == 'table' and refused or nil
   end
-  if not refused and state.ttl < lease then
-    refused = write(n, 'PEXPIRE', lock, lease)
+  if not refused and ttls[n] < lease then
+    refused = redis.pcall('PEXPIRE', lock, lease)
+    refused = type(refused) == 'table' and refused or nil
   end
   if refused then
+    for i = 1, n do
+      if not held[i] then
+        give_back(i)
+      end
+    end
     return refused
   end
   redis.pcall('EXISTS', lock)

@@ -1,0 +1,156 @@
+//! How far the store has been asked for a lock, on behalf of a line of callers.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{lease::Time, store::Grant, wait::fallback};
+
+#[derive(Default)]
+pub(crate) struct Asking {
+    state: Mutex<State>,
+    /// The store told something.
+    told: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    step: Step,
+    /// A request may be executed of which no answer was seen.
+    in_doubt: bool,
+    /// When the first request was about to be sent.
+    begun: Option<Time>,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Step {
+    /// The store knows nothing of it.
+    #[default]
+    Unasked,
+    /// The lock was not given before `since`; `look`: when to ask again if nothing is heard.
+    Waiting {
+        since: Time,
+        look: Time,
+        in_line: bool,
+    },
+    Granted(Grant),
+}
+
+impl Asking {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request is about to be sent. Answers whether an earlier one is still in doubt.
+    pub(crate) fn begin(&self) -> bool {
+        let mut state = self.state();
+        if state.begun.is_none() {
+            state.begun = Some(Time::now());
+        }
+        std::mem::replace(&mut state.in_doubt, true)
+    }
+
+    /// The answers to all requests were seen.
+    pub(crate) fn certain(&self) {
+        self.state().in_doubt = false;
+    }
+
+    /// The store answered that another has the lock, and that this one does not wait there.
+    pub(crate) fn refused(&self, sent_at: Time, ttl: Option<Duration>) {
+        self.state().step = Step::Waiting {
+            since: sent_at,
+            look: Time::now() + fallback(ttl),
+            in_line: false,
+        };
+    }
+
+    /// At `since` the owner stood in line.
+    pub(crate) fn in_line(&self, since: Time, ttl: Option<Duration>) {
+        let mut state = self.state();
+        let look = match state.step {
+            // It was heard of before this answer was seen, and may have been given after it.
+            Step::Granted(grant) if grant.is_fresh() => return,
+            Step::Granted(_) => Time::now(),
+            Step::Unasked | Step::Waiting { .. } => Time::now() + fallback(ttl),
+        };
+        state.step = Step::Waiting {
+            since,
+            look,
+            in_line: true,
+        };
+    }
+
+    /// The store had nothing for this owner.
+    pub(crate) fn unasked(&self) {
+        self.state().step = Step::Unasked;
+    }
+
+    /// The store gave the lock, and nothing is in doubt.
+    pub(crate) fn given(&self, grant: Grant) {
+        let mut state = self.state();
+        state.step = Step::Granted(grant);
+        state.in_doubt = false;
+    }
+
+    /// The store tells that it gave the lock to the owner in line.
+    pub(crate) fn granted(&self, token: u64, ttl: Duration) {
+        let mut state = self.state();
+        let since = match state.step {
+            Step::Waiting { since, .. } => Some(since),
+            // The answer that it waits is not seen yet.
+            Step::Unasked | Step::Granted(_) => state.begun,
+        };
+        if let Some(since) = since {
+            state.step = Step::Granted(Grant { token, since, ttl });
+        }
+        drop(state);
+        self.told.notify_one();
+    }
+
+    /// Whoever waits is to ask again after this long at the latest.
+    pub(crate) fn look_after(&self, after: Duration) {
+        if let Step::Waiting { look, .. } = &mut self.state().step {
+            *look = (*look).min(Time::now() + after);
+        }
+        self.told.notify_one();
+    }
+
+    /// The lock, if it was given.
+    pub(crate) fn grant(&self) -> Option<Grant> {
+        match self.state().step {
+            Step::Granted(grant) => Some(grant),
+            Step::Unasked | Step::Waiting { .. } => None,
+        }
+    }
+
+    /// Whether the store may have something for the owner, or keep a place for it.
+    pub(crate) fn concerns_store(&self) -> bool {
+        let state = self.state();
+        state.in_doubt
+            || match state.step {
+                Step::Unasked => false,
+                Step::Waiting { in_line, .. } => in_line,
+                Step::Granted(_) => true,
+            }
+    }
+
+    /// Resolves when it is time to look: the lock was given, or it is to be asked for; at `deadline`
+    /// at the latest.
+    pub(crate) async fn wait(&self, deadline: Time) {
+        loop {
+            let told = self.told.notified();
+            let look = match self.state().step {
+                Step::Waiting { look, .. } => look.min(deadline),
+                Step::Unasked | Step::Granted(_) => return,
+            };
+            let left = look.since(Time::now());
+            if left.is_zero() {
+                return;
+            }
+            let _ = tokio::time::timeout(left, told).await;
+        }
+    }
+}

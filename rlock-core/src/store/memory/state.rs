@@ -1,0 +1,380 @@
+//! What the embedded store knows, and how each operation changes it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use uuid::Uuid;
+
+use super::Told;
+use crate::{
+    key::Key,
+    lease::{Time, wall_clock_micros},
+    owner::OwnerId,
+    store::{
+        Acquired, Claim, Entry, GRACE, Grant, KEPT, Listener, News, Next, Onward, Release,
+        Released, Renewal, Renewed,
+    },
+};
+
+/// How many ended holds are remembered, to answer a repeated release as the first one was.
+const REMEMBERED_RELEASES: usize = 64;
+/// Below this many locks, nobody looks for expired ones.
+const SWEEP_FROM: usize = 64;
+
+#[derive(Default)]
+pub(super) struct State {
+    locks: HashMap<Key, Lock>,
+    /// The locks that the last sweep left; the next one is due at twice as many.
+    swept: usize,
+    last_token: u64,
+    released: VecDeque<OwnerId>,
+    /// Who waits for a lock, one owner for each client, and since when.
+    lines: HashMap<Key, VecDeque<(OwnerId, Time)>>,
+    clients: HashMap<Uuid, Listener>,
+    news: Vec<Told>,
+}
+
+struct Lock {
+    owner: OwnerId,
+    count: u32,
+    token: u64,
+    expires: Time,
+    /// Given back, but to stay taken until it expires.
+    kept: bool,
+}
+
+impl State {
+    pub(super) fn join(&mut self, client: Uuid, listener: Listener) {
+        self.clients.insert(client, listener);
+    }
+
+    /// Answers the listener, to be dropped where no lock is held.
+    pub(super) fn leave(&mut self, client: Uuid) -> Option<Listener> {
+        self.lines.retain(|_, line| {
+            line.retain(|(owner, _)| owner.client() != client);
+            !line.is_empty()
+        });
+        self.clients.remove(&client)
+    }
+
+    pub(super) fn take_news(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.news)
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        claims: &[Claim],
+        lease: Duration,
+        count: u32,
+        waits: bool,
+    ) -> Acquired {
+        let now = Time::now();
+        for (claim, Claim { key, owner }) in claims.iter().enumerate() {
+            if self.held_by(key, *owner, now).is_some() {
+                continue;
+            }
+            if self.live(key, now).is_none() {
+                if count > 1 {
+                    return Acquired::NotHeld;
+                }
+                // A lock that ended by its lease: those in line come first.
+                self.hand_off(key, Some(*owner), now);
+            }
+            let Some(lock) = self.live(key, now) else {
+                continue;
+            };
+            if lock.owner == *owner && !lock.kept {
+                continue;
+            }
+            let ttl = Some(lock.expires.since(now));
+            for Claim { key, owner } in claims {
+                // One of several may have been kept for this call since it stood in line for it.
+                if count == 1 && self.held_by(key, *owner, now).is_some() {
+                    self.locks.remove(key);
+                    self.hand_off(key, None, now);
+                }
+            }
+            if waits {
+                self.stand_in_line(key, *owner, now);
+            }
+            return Acquired::Held {
+                claim,
+                ttl,
+                in_line: waits,
+                sent_at: now,
+            };
+        }
+        let tokens = claims
+            .iter()
+            .map(|claim| self.grant(&claim.key, claim.owner, lease, count, now))
+            .collect();
+        Acquired::Granted {
+            tokens,
+            sent_at: now,
+        }
+    }
+
+    pub(super) fn release(&mut self, release: &Release<'_>) -> Released {
+        let now = Time::now();
+        let Release {
+            key,
+            owner,
+            count,
+            keep,
+            next,
+        } = *release;
+        let Some(lock) = self.held_by(key, owner, now) else {
+            self.leave_line(key, owner);
+            if count == 0 && self.released.contains(&owner) {
+                return Released::Released(self.what_became_of(key, next, now));
+            }
+            return Released::NotHeld;
+        };
+        if count > 0 {
+            lock.count = count;
+            return Released::Released(Onward::Unknown);
+        }
+        if keep.is_zero() {
+            self.locks.remove(key);
+        } else {
+            lock.kept = true;
+            lock.expires = now + keep;
+        }
+        if self.released.len() == REMEMBERED_RELEASES {
+            self.released.pop_front();
+        }
+        self.released.push_back(owner);
+        if !keep.is_zero() {
+            self.tell_first(key, keep);
+            return Released::Released(Onward::Unknown);
+        }
+        Released::Released(self.pass_on(key, next, now))
+    }
+
+    /// Gives a lock that has just become free to whoever is next.
+    fn pass_on(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
+        let handed_off = !next.is_some_and(|next| next.first) && self.hand_off(key, None, now);
+        match next {
+            None => Onward::Unknown,
+            Some(next) if handed_off => {
+                self.stand_in_line(key, next.owner, now);
+                Onward::InLine { since: now }
+            }
+            Some(next) => {
+                let token = self.grant(key, next.owner, next.lease, 1, now);
+                Onward::Granted(Grant {
+                    token,
+                    since: now,
+                    ttl: next.lease,
+                })
+            }
+        }
+    }
+
+    /// The same answer again.
+    fn what_became_of(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
+        let Some(next) = next else {
+            return Onward::Unknown;
+        };
+        if let Some(lock) = self.held_by(key, next.owner, now) {
+            lock.expires = lock.expires.max(now + next.lease);
+            return Onward::Granted(Grant {
+                token: lock.token,
+                since: now,
+                ttl: next.lease,
+            });
+        }
+        let waits = |line: &VecDeque<(OwnerId, Time)>| {
+            line.iter().any(|(in_line, _)| *in_line == next.owner)
+        };
+        if self.lines.get(key).is_some_and(waits) {
+            Onward::InLine { since: now }
+        } else {
+            Onward::Unknown
+        }
+    }
+
+    pub(super) fn renew(&mut self, batch: &[Renewal]) -> Renewed {
+        let now = Time::now();
+        let mut extend = |renewal: &Renewal| {
+            let lock = self.held_by(&renewal.key, renewal.owner, now);
+            lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease))
+                .is_some()
+        };
+        Renewed {
+            held: batch.iter().map(&mut extend).collect(),
+            sent_at: now,
+        }
+    }
+
+    pub(super) fn inspect(&mut self, key: &Key) -> Option<Entry> {
+        let now = Time::now();
+        self.live(key, now).map(|lock| Entry {
+            owner: if lock.kept {
+                KEPT.to_owned()
+            } else {
+                lock.owner.to_string()
+            },
+            count: lock.count,
+            ttl: Some(lock.expires.since(now)),
+            token: Some(lock.token),
+        })
+    }
+
+    /// The lock on `key`, unless it has expired.
+    fn live(&mut self, key: &Key, now: Time) -> Option<&mut Lock> {
+        if self.locks.get(key).is_some_and(|lock| lock.expires <= now) {
+            self.locks.remove(key);
+        }
+        self.locks.get_mut(key)
+    }
+
+    fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
+        self.live(key, now)
+            .filter(|lock| lock.owner == owner && !lock.kept)
+    }
+
+    /// Gives a lock that is free, or the owner's own.
+    fn grant(&mut self, key: &Key, owner: OwnerId, ttl: Duration, count: u32, now: Time) -> u64 {
+        if let Some(lock) = self.live(key, now) {
+            lock.count = count;
+            lock.expires = lock.expires.max(now + ttl);
+            return lock.token;
+        }
+        self.sweep(now);
+        let token = wall_clock_micros().max(self.last_token + 1);
+        self.last_token = token;
+        let lock = Lock {
+            owner,
+            count,
+            token,
+            expires: now + ttl,
+            kept: false,
+        };
+        self.locks.insert(key.clone(), lock);
+        token
+    }
+
+    /// Gives a free lock to the first in line whose client is still there; `asks` is told by the
+    /// answer to its call. Says whether there was one.
+    fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, now: Time) -> bool {
+        while let Some((owner, since)) = self.first_in_line(key) {
+            let Some(listener) = self.clients.get(&owner.client()).cloned() else {
+                continue;
+            };
+            if asks == Some(owner) {
+                return false;
+            }
+            let token = self.grant(key, owner, GRACE, 1, now);
+            let news = News::Granted {
+                key: key.clone(),
+                owner,
+                token,
+                ttl: GRACE,
+            };
+            self.news.push((listener, news));
+            // Its executor may stand still since: the one behind it looks after that.
+            if now.since(since) > GRACE {
+                self.tell_first(key, GRACE);
+            }
+            return true;
+        }
+        false
+    }
+
+    fn first_in_line(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
+        let line = self.lines.get_mut(key)?;
+        let first = line.pop_front();
+        if line.is_empty() {
+            self.lines.remove(key);
+        }
+        first
+    }
+
+    fn tell_first(&mut self, key: &Key, after: Duration) {
+        let Some((owner, _)) = self.lines.get(key).and_then(VecDeque::front) else {
+            return;
+        };
+        if let Some(listener) = self.clients.get(&owner.client()) {
+            let news = News::AskAgain {
+                key: key.clone(),
+                owner: *owner,
+                after,
+            };
+            self.news.push((listener.clone(), news));
+        }
+    }
+
+    fn stand_in_line(&mut self, key: &Key, owner: OwnerId, now: Time) {
+        let line = self.lines.entry(key.clone()).or_default();
+        if line.iter().all(|(in_line, _)| *in_line != owner) {
+            line.push_back((owner, now));
+        }
+    }
+
+    fn leave_line(&mut self, key: &Key, owner: OwnerId) {
+        if let Some(line) = self.lines.get_mut(key) {
+            line.retain(|(in_line, _)| *in_line != owner);
+            if line.is_empty() {
+                self.lines.remove(key);
+            }
+        }
+    }
+
+    /// Forgets expired locks, seldom enough to cost little for each new one.
+    fn sweep(&mut self, now: Time) {
+        if self.locks.len() >= SWEEP_FROM.max(self.swept * 2) {
+            self.locks.retain(|_, lock| lock.expires > now);
+            self.swept = self.locks.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn owner(sequence: u64) -> OwnerId {
+        OwnerId::new(Uuid::nil(), sequence)
+    }
+
+    fn claim(key: &str, sequence: u64) -> [Claim; 1] {
+        [Claim {
+            key: Key::parse(key).expect("valid"),
+            owner: owner(sequence),
+        }]
+    }
+
+    #[test]
+    fn a_repeated_release_answers_what_the_first_one_answered() {
+        let key = Key::parse("k").expect("valid");
+        let mut state = State::default();
+        let release = |sequence| Release {
+            key: &key,
+            owner: owner(sequence),
+            count: 0,
+            keep: Duration::ZERO,
+            next: None,
+        };
+        let released = Released::Released(Onward::Unknown);
+        state.acquire(&claim("k", 1), LEASE, 1, false);
+        assert_eq!(state.release(&release(1)), released);
+        state.acquire(&claim("k", 2), LEASE, 1, false);
+        assert_eq!(state.release(&release(1)), released);
+        assert_eq!(state.release(&release(3)), Released::NotHeld);
+        assert!(state.held_by(&key, owner(2), Time::now()).is_some());
+    }
+
+    #[test]
+    fn expired_locks_do_not_pile_up() {
+        let mut state = State::default();
+        for n in 0..10_000 {
+            state.acquire(&claim(&format!("k:{n}"), n), Duration::ZERO, 1, false);
+        }
+        assert!(state.locks.len() <= 2 * SWEEP_FROM, "{}", state.locks.len());
+    }
+}

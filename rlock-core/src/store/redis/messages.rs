@@ -1,0 +1,90 @@
+//! What waiters are told: one channel for each client, so that a change of holder wakes the client
+//! that it concerns and no other.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::names::Names;
+use crate::{owner::OwnerId, store::News};
+
+/// Reads a message as `grant.lua` writes it: `<owner> <token> <ms> <lock>`, without a token where the
+/// owner is merely to ask again.
+pub(super) fn read(names: &Names, client: Uuid, message: &[u8]) -> Option<News> {
+    let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
+    let owner = OwnerId::parse(words.next()?)?;
+    if owner.client() != client {
+        return None;
+    }
+    let token = words.next()?;
+    let ttl = Duration::from_millis(words.next()?.parse().ok()?);
+    let key = names.key(words.next()?.as_bytes())?;
+    if token.is_empty() {
+        return Some(News::AskAgain {
+            key,
+            owner,
+            after: ttl,
+        });
+    }
+    let token = token.parse().ok()?;
+    Some(News::Granted {
+        key,
+        owner,
+        token,
+        ttl,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    #[test]
+    fn messages_are_read_as_they_are_written() {
+        let client = Uuid::from_u128(7);
+        let names = Names::new("lock:".to_owned());
+        let owner = OwnerId::new(client, 3);
+        let key = Key::parse("order 42").expect("valid");
+        let lock = names.lock(&key);
+        let granted = format!("{owner} 1795262039290667 1000 {lock}");
+        assert_eq!(
+            read(&names, client, granted.as_bytes()),
+            Some(News::Granted {
+                key: key.clone(),
+                owner,
+                token: 1_795_262_039_290_667,
+                ttl: Duration::from_secs(1),
+            })
+        );
+        let ask = format!("{owner}  250 {lock}");
+        assert_eq!(
+            read(&names, client, ask.as_bytes()),
+            Some(News::AskAgain {
+                key,
+                owner,
+                after: Duration::from_millis(250),
+            })
+        );
+    }
+
+    #[test]
+    fn messages_that_make_no_sense_are_no_news() {
+        let client = Uuid::from_u128(7);
+        let names = Names::new("lock:".to_owned());
+        let owner = OwnerId::new(client, 3);
+        let other = OwnerId::new(Uuid::from_u128(8), 3);
+        for message in [
+            String::new(),
+            "granted".to_owned(),
+            format!("{owner} 1 1000"),
+            format!("{owner} 1 soon lock:{{a}}"),
+            format!("{owner} x 1000 lock:{{a}}"),
+            format!("{owner} 1 1000 elsewhere:{{a}}"),
+            format!("{other} 1 1000 lock:{{a}}"),
+        ] {
+            assert_eq!(read(&names, client, message.as_bytes()), None, "{message}");
+        }
+        assert_eq!(read(&names, client, b"\xff 1 1000 lock:{a}"), None);
+    }
+}
