@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LockGuard};
-use rlock_tests::{CommandWatch, Exclusion, Proxy, RedisServer, eventually, within};
+use rlock_tests::{CommandWatch, Exclusion, Proxy, RedisServer, within};
 use tokio::task::JoinHandle;
 
 use common::{
