@@ -117,6 +117,26 @@ impl Args {
         args
     }
 
+    /// The values that are expressions, which may use the arguments of the function.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        let wait = match &self.wait {
+            Some(Wait::For(time)) => Some(time),
+            Some(Wait::Forever) | None => None,
+        };
+        [
+            self.lease.as_ref(),
+            wait,
+            self.max_hold.as_ref(),
+            self.at_least.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+        .filter_map(Time::expression)
+        .chain(&self.watchdog)
+        .chain(&self.client)
+        .chain(&self.or_else)
+    }
+
     /// Reads one `name = value`.
     fn option(&mut self, input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {

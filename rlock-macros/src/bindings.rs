@@ -3,13 +3,16 @@
 use proc_macro2::Ident;
 use syn::ext::IdentExt;
 use syn::visit::{self, Visit};
-use syn::{Attribute, FieldPat, FnArg, Pat, PatIdent, Signature, Type};
+use syn::{Attribute, FieldPat, FnArg, Pat, PatIdent, Signature, Token, Type};
 
 /// A variable that the parameters bring into scope, `self` among them.
 pub(crate) struct Binding {
     pub(crate) name: Ident,
-    /// The `#[cfg]`s under which it exists.
-    pub(crate) cfg: Vec<Attribute>,
+    pub(crate) mutability: Option<Token![mut]>,
+    /// The `#[cfg]`s under which it exists, and the lints that are set for it.
+    pub(crate) attributes: Vec<Attribute>,
+    /// Whether a pattern takes it from the field of the same name, as in `Order { id }`.
+    pub(crate) shorthand: bool,
     /// Its type, if it is a parameter of its own and no part of one.
     pub(crate) ty: Option<Type>,
 }
@@ -26,17 +29,21 @@ pub(crate) fn of_parameters(signature: &Signature) -> Vec<Binding> {
     let mut bindings = Bindings::default();
     for input in &signature.inputs {
         match input {
-            FnArg::Receiver(receiver) => {
-                bindings.add(Ident::new("self", receiver.self_token.span), None);
-            }
-            FnArg::Typed(typed) => bindings.under(&typed.attrs, |bindings| match &*typed.pat {
-                Pat::Ident(PatIdent {
-                    ident,
-                    subpat: None,
-                    ..
-                }) => bindings.add(ident.clone(), Some((*typed.ty).clone())),
-                pattern => bindings.visit_pat(pattern),
+            FnArg::Receiver(receiver) => bindings.found.push(Binding {
+                name: Ident::new("self", receiver.self_token.span),
+                mutability: receiver.mutability,
+                attributes: Vec::new(),
+                shorthand: false,
+                ty: None,
             }),
+            FnArg::Typed(typed) => {
+                bindings.under(&typed.attrs, |bindings| bindings.visit_pat(&typed.pat));
+                if let (Pat::Ident(PatIdent { subpat: None, .. }), Some(only)) =
+                    (&*typed.pat, bindings.found.last_mut())
+                {
+                    only.ty = Some((*typed.ty).clone());
+                }
+            }
         }
     }
     bindings.found
@@ -49,45 +56,58 @@ pub(crate) fn of_pattern(attributes: &[Attribute], pattern: &Pat) -> Vec<Binding
     bindings.found
 }
 
+/// Tells whether an attribute sets the level of lints.
+pub(crate) fn sets_lints(attribute: &Attribute) -> bool {
+    ["allow", "expect", "warn", "deny", "forbid"]
+        .iter()
+        .any(|level| attribute.path().is_ident(level))
+}
+
 #[derive(Default)]
 struct Bindings {
     found: Vec<Binding>,
-    cfg: Vec<Attribute>,
+    attributes: Vec<Attribute>,
+    shorthand: bool,
 }
 
 impl Bindings {
-    /// Runs `visit` within the `#[cfg]`s of `attributes`.
+    /// Runs `visit` within those of `attributes` that hold for a variable.
     fn under(&mut self, attributes: &[Attribute], visit: impl FnOnce(&mut Self)) {
-        let outside = self.cfg.len();
-        self.cfg.extend(
+        let outside = self.attributes.len();
+        self.attributes.extend(
             attributes
                 .iter()
-                .filter(|attribute| attribute.path().is_ident("cfg"))
+                .filter(|attribute| attribute.path().is_ident("cfg") || sets_lints(attribute))
                 .cloned(),
         );
         visit(self);
-        self.cfg.truncate(outside);
-    }
-
-    fn add(&mut self, name: Ident, ty: Option<Type>) {
-        // The alternatives of a pattern bind the same names again.
-        if self.found.iter().all(|binding| binding.name != name) {
-            self.found.push(Binding {
-                name,
-                cfg: self.cfg.clone(),
-                ty,
-            });
-        }
+        self.attributes.truncate(outside);
     }
 }
 
 impl<'ast> Visit<'ast> for Bindings {
     fn visit_pat_ident(&mut self, pattern: &'ast PatIdent) {
-        self.add(pattern.ident.clone(), None);
+        // The alternatives of a pattern bind the same names again.
+        if self.found.iter().all(|known| known.name != pattern.ident) {
+            self.found.push(Binding {
+                name: pattern.ident.clone(),
+                mutability: match pattern.by_ref {
+                    Some(_) => None,
+                    None => pattern.mutability,
+                },
+                attributes: self.attributes.clone(),
+                shorthand: self.shorthand,
+                ty: None,
+            });
+        }
         visit::visit_pat_ident(self, pattern);
     }
 
     fn visit_field_pat(&mut self, field: &'ast FieldPat) {
-        self.under(&field.attrs, |bindings| bindings.visit_pat(&field.pat));
+        self.under(&field.attrs, |bindings| {
+            bindings.shorthand = field.colon_token.is_none();
+            bindings.visit_pat(&field.pat);
+            bindings.shorthand = false;
+        });
     }
 }

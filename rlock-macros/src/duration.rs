@@ -46,6 +46,13 @@ pub(crate) enum Time {
 }
 
 impl Time {
+    pub(crate) fn expression(&self) -> Option<&Expr> {
+        match self {
+            Self::Expression(expression) => Some(expression),
+            Self::Literal(..) => None,
+        }
+    }
+
     /// Reads `option = value`.
     pub(crate) fn read(option: &Known, value: Expr, bounds: &Bounds) -> syn::Result<Self> {
         match value {

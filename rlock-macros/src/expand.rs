@@ -4,37 +4,43 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Expr, Type, parse_quote, parse_quote_spanned};
+use syn::{Type, parse_quote, parse_quote_spanned};
 
+use self::arguments::Arguments;
 use crate::args::Args;
-use crate::bindings::Binding;
 use crate::future;
-use crate::mention::mentions;
 use crate::signature::{Function, Kind};
-use crate::template::Template;
 
+mod arguments;
 mod plan;
 
 /// Writes the function anew, with its body under the lock.
 pub(crate) fn expand(function: &Function, args: &Args) -> TokenStream {
     let (inner_attributes, statements) = function.split_body();
+    let mut signature = function.signature.clone();
     let inside = match &function.kind {
-        Kind::Async | Kind::Sync => locked(function, &function.body, &statements, args),
+        Kind::Async | Kind::Sync => {
+            let arguments = Arguments::of(function, &statements, args);
+            arguments.strip(&mut signature);
+            locked(function, &function.body, &statements, &arguments, args)
+        }
         Kind::Future {
             block,
             parameters,
             rest,
         } => {
-            let locked = locked(function, block, rest, args);
+            let arguments = Arguments::of(function, rest, args);
+            arguments.strip(&mut signature);
+            let parameters = arguments.strip_statements(parameters);
+            let locked = locked(function, block, rest, &arguments, args);
             let block = Group::new(Delimiter::Brace, quote!(#parameters #locked));
             future::with_block(statements, &block)
         }
     };
-    let head = &function.head;
-    let mut braces = Group::new(Delimiter::Brace, quote!(#inner_attributes #inside));
+    let front = &function.front;
     // With other braces than the user's own, `dead_code` would fall silent.
-    braces.set_span(function.body.span());
-    quote!(#head #braces)
+    let braces = braces(quote!(#inner_attributes #inside), function.body.span());
+    quote!(#front #signature #braces)
 }
 
 /// Runs statements under the lock. They come from the braces `block`.
@@ -42,81 +48,54 @@ fn locked(
     function: &Function,
     block: &Group,
     statements: &TokenStream,
+    arguments: &Arguments<'_>,
     args: &Args,
 ) -> TokenStream {
     let output = output(function);
     let plan = plan::plan(function, args);
-    let body = body(function, block, statements, &output, args);
+    let body = body(function, block, statements, &arguments.take(), &output);
     let run = run(function, &body, &output, args);
     quote!(#plan #run)
 }
 
 /// `Box::pin(async move { …; { the user's statements } })`, or a closure of the same.
+///
+/// All braces are where the user's are, and so is the closure: only there do errors look as without it.
 fn body(
     function: &Function,
     block: &Group,
     statements: &TokenStream,
+    arguments: &TokenStream,
     output: &Type,
-    args: &Args,
 ) -> TokenStream {
     let site = Span::mixed_site();
-    let captures = function
-        .bindings
-        .iter()
-        .filter(|binding| is_captured(binding, statements, args))
-        .map(capture);
-    let mut body = Group::new(Delimiter::Brace, statements.clone());
-    // With the user's own braces, rustc would call them unnecessary.
-    body.set_span(site.located_at(block.span()));
+    let user = block.span_open();
+    // Around a lone expression, rustc would call the inner braces unnecessary.
+    let not_alone = quote_spanned!(site=> const _: () = (););
+    let body = braces(quote!(#not_alone #statements), block.span());
     if let Kind::Sync = function.kind {
-        return quote_spanned! {site=>
-            move || -> #output {
-                #(#captures)*
-                #body
-            }
-        };
+        let inside = braces(quote!(#arguments #body), block.span());
+        // An error may show the head of the closure: it looks like that of the function.
+        let head = user.located_at(function.signature.fn_token.span);
+        return quote_spanned!(head=> move || -> #output #inside);
     }
-    // It never runs. It tells the compiler what the body returns, as the signature would.
-    let edge = quote_spanned! {site.located_at(output.span())=>
-        if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<#output> {
-            return edge;
+    // It never runs. It tells the compiler what the body returns, as the signature would. An error
+    // may show its variable: it looks like the type.
+    let edge = Ident::new("__edge", output.span());
+    let edge = quote_spanned! {site=>
+        if let ::core::option::Option::Some(#edge) = ::core::option::Option::None::<#output> {
+            return #edge;
         }
     };
-    quote_spanned! {site=>
-        ::std::boxed::Box::pin(async move {
-            #(#captures)*
-            #edge
-            #body
-        })
-    }
+    let inside = braces(quote!(#arguments #edge #body), block.span());
+    let future = quote_spanned!(user=> async move #inside);
+    quote_spanned!(site=> ::std::boxed::Box::pin(#future))
 }
 
-/// Tells whether the body has to take an argument over, whole, so that it is dropped before the
-/// lock is released.
-///
-/// An argument that nothing uses is left alone: it should go on being reported as unused.
-fn is_captured(binding: &Binding, statements: &TokenStream, args: &Args) -> bool {
-    let name = &binding.name;
-    let uses = |option: &Option<Expr>| {
-        option
-            .as_ref()
-            .is_some_and(|value| mentions(&value.to_token_stream(), name))
-    };
-    let mut placeholders = args.keys.iter().flat_map(Template::placeholders);
-    name.to_string().starts_with('_')
-        || mentions(statements, name)
-        // What `or_else` still needs cannot be given away.
-        || !uses(&args.or_else)
-            && (uses(&args.client) || placeholders.any(|it| binding.is(&it.root)))
-}
-
-/// `let _ = &name;`: a mere mention of a part, `name.id`, would capture that part alone.
-fn capture(Binding { name, cfg, .. }: &Binding) -> TokenStream {
-    let site = Span::mixed_site();
-    let underscore = name.to_string().starts_with('_');
-    let allow =
-        underscore.then(|| quote_spanned!(site=> #[allow(clippy::used_underscore_binding)]));
-    quote_spanned!(site=> #(#cfg)* #allow let _ = &#name;)
+fn braces(inside: TokenStream, span: Span) -> Group {
+    let mut braces = Group::new(Delimiter::Brace, inside);
+    braces.set_span(span);
+    braces
 }
 
 /// `let body = …; run(plan, body).await`, to be blamed on the return type if that cannot hold an error.

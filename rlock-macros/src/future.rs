@@ -122,11 +122,11 @@ pub(crate) fn with_block(body: TokenStream, block: &Group) -> TokenStream {
 pub(crate) fn take_parameters(
     statements: TokenStream,
     parameters: &mut Vec<Binding>,
-) -> (TokenStream, TokenStream) {
+) -> (Vec<Local>, TokenStream) {
     let Ok(parsed) = Block::parse_within.parse2(statements.clone()) else {
-        return (TokenStream::new(), statements);
+        return (Vec::new(), statements);
     };
-    let mut taken = TokenStream::new();
+    let mut taken = Vec::new();
     let mut rest = TokenStream::new();
     let mut ahead = true;
     for (index, statement) in parsed.into_iter().enumerate() {
@@ -136,11 +136,11 @@ pub(crate) fn take_parameters(
         };
         let is_edge = index == 0 && matches!(statement, Stmt::Expr(Expr::If(_), None));
         ahead &= anew.is_some() || is_edge;
-        match (&statement, anew) {
-            (Stmt::Local(local), Some(parameter)) if take(local, parameter, parameters) => {
-                statement.to_tokens(&mut taken);
+        match (statement, anew) {
+            (Stmt::Local(local), Some(parameter)) if take(&local, parameter, parameters) => {
+                taken.push(local);
             }
-            _ => statement.to_tokens(&mut rest),
+            (statement, _) => statement.to_tokens(&mut rest),
         }
     }
     if taken.is_empty() {
@@ -178,9 +178,15 @@ fn variable(expression: &Expr) -> Option<&Ident> {
 /// Puts the variables of a pattern in the place of the parameter, which async-trait named. Tells
 /// whether the names that the user wrote are in scope now: `let __self = self;` has no such name.
 fn take(local: &Local, parameter: usize, parameters: &mut Vec<Binding>) -> bool {
-    let name = &parameters[parameter].name;
+    let Binding {
+        name, mutability, ..
+    } = &mut parameters[parameter];
     if let Pat::Ident(anew) = &local.pat {
-        return anew.ident == *name;
+        let is_it = anew.ident == *name;
+        if is_it {
+            *mutability = anew.mutability;
+        }
+        return is_it;
     }
     if !name.to_string().starts_with("__arg") {
         return false;

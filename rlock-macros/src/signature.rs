@@ -1,19 +1,20 @@
 //! The annotated function: what stays as it is, and what the expansion needs to know of it.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use quote::quote;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, ReturnType, Signature, Token, Type, Visibility};
+use syn::{Attribute, Local, ReturnType, Signature, Token, Type, Visibility};
 
 use crate::bindings::{self, Binding};
 use crate::{check, future};
 
-/// A function, taken apart only as far as needed: head and body stay the tokens that they were.
+/// A function, taken apart only as far as needed: the body stays the tokens that it was.
 pub(crate) struct Function {
-    /// All in front of the body: attributes, visibility, signature.
-    pub(crate) head: TokenStream,
+    /// All in front of the signature: attributes and visibility.
+    pub(crate) front: TokenStream,
+    pub(crate) signature: Signature,
     /// The braces and what is in them.
     pub(crate) body: Group,
-    pub(crate) signature: Signature,
     pub(crate) bindings: Vec<Binding>,
     pub(crate) kind: Kind,
 }
@@ -28,7 +29,7 @@ pub(crate) enum Kind {
     Future {
         block: Group,
         /// Statements of the block that bind the parameters, to run ahead.
-        parameters: TokenStream,
+        parameters: Vec<Local>,
         /// The rest of the block.
         rest: TokenStream,
     },
@@ -39,14 +40,14 @@ impl Function {
         let mut head: Vec<TokenTree> = item.clone().into_iter().collect();
         let last = head.pop();
         let head = TokenStream::from_iter(head);
-        let Ok(signature) = signature.parse2(head.clone()) else {
+        let Ok((front, signature)) = signature.parse2(head) else {
             return Err(check::no_function(item));
         };
         let Some(body) = last.and_then(braces) else {
             return Err(check::no_body(&signature));
         };
         let mut function = Self {
-            head,
+            front,
             body,
             bindings: bindings::of_parameters(&signature),
             kind: match signature.asyncness {
@@ -119,13 +120,12 @@ impl Function {
     }
 }
 
-fn signature(input: ParseStream<'_>) -> syn::Result<Signature> {
-    input.call(Attribute::parse_outer)?;
-    input.parse::<Visibility>()?;
-    if input.peek(Token![default]) {
-        input.parse::<Token![default]>()?;
-    }
-    input.parse()
+fn signature(input: ParseStream<'_>) -> syn::Result<(TokenStream, Signature)> {
+    let attributes = input.call(Attribute::parse_outer)?;
+    let visibility: Visibility = input.parse()?;
+    let default: Option<Token![default]> = input.parse()?;
+    let front = quote!(#(#attributes)* #visibility #default);
+    Ok((front, input.parse()?))
 }
 
 /// Takes the braces out of a token, also if a macro passed them on as `$body:block`.

@@ -1,4 +1,5 @@
-#![deny(dead_code, unused_variables, unused_mut, unused_must_use, unreachable_code, unused_braces)]
+#![deny(dead_code, unused_variables, unused_assignments, unused_mut, unused_must_use)]
+#![deny(unreachable_code, unused_braces, unfulfilled_lint_expectations)]
 
 use rlock_core::{LockError, distributed_lock};
 
@@ -47,5 +48,50 @@ pub fn dropped_here(id: u64) -> Result<u64, LockError> {
     unused_here(id, 1, 2);
     Ok({ 1 })
 }
+
+#[distributed_lock(key = "night")]
+pub async fn bound_again(id: u64, name: &str) -> Result<usize, LockError> {
+    let id = 5;
+    let name = name.len();
+    Ok(id + name)
+}
+
+#[distributed_lock(key = "night")]
+pub async fn assigned(mut id: u64, mut amount: u64) -> Result<u64, LockError> {
+    id = 5;
+    amount += 5;
+    Ok(1)
+}
+
+#[distributed_lock(key = "night")]
+pub fn bound_again_here(id: u64) -> Result<u64, LockError> {
+    let id = 5;
+    Ok(id)
+}
+
+#[distributed_lock(key = "night")]
+pub fn assigned_here(mut id: u64, mut amount: u64) -> Result<u64, LockError> {
+    id = 5;
+    amount += 5;
+    Ok(1)
+}
+
+pub struct Order {
+    pub id: u64,
+    pub lines: u64,
+}
+
+#[distributed_lock(key = "night")]
+pub async fn parts(Order { id, lines }: Order, (left, right): (u64, u64)) -> Result<u64, LockError> {
+    Ok(lines + right)
+}
+
+#[distributed_lock(key = "night")]
+pub fn as_expected(#[expect(unused_variables)] id: u64, #[allow(unused)] lines: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "order:<id>", wait = wait, or_else = |error| drop((name, error)))]
+pub async fn used_by_the_options(id: u64, wait: std::time::Duration, name: &str) {}
 
 fn main() {}

@@ -41,13 +41,18 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
                         .lease(::core::time::Duration::new(30u64, 0u32));
                     let body = ::std::boxed::Box::pin(async move {
                         let _ = &self;
+                        #[allow(clippy::shadow_same)]
+                        let id = id;
                         let _ = &id;
-                        if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<
+                        if let ::core::option::Option::Some(__edge) = ::core::option::Option::None::<
                             Result<Receipt, OrderError>,
                         > {
-                            return edge;
+                            return __edge;
                         }
-                        { self.charge(id).await }
+                        {
+                            const _: () = ();
+                            self.charge(id).await
+                        }
                     });
                     ::rlock_core::__private::run(plan, body).await
                 }
@@ -83,8 +88,13 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
                         plan,
                         move || -> Result<Receipt, OrderError> {
                             let _ = &self;
+                            #[allow(clippy::shadow_same)]
+                            let id = id;
                             let _ = &id;
-                            { self.charge(id) }
+                            {
+                                const _: () = ();
+                                self.charge(id)
+                            }
                         },
                     )
                 }
@@ -142,13 +152,16 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                         );
                         let body = ::std::boxed::Box::pin(async move {
                             let _ = &self;
+                            #[allow(clippy::shadow_same)]
+                            let id = id;
                             let _ = &id;
-                            if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<
+                            if let ::core::option::Option::Some(__edge) = ::core::option::Option::None::<
                                 Result<R, E>,
                             > {
-                                return edge;
+                                return __edge;
                             }
                             {
+                                const _: () = ();
                                 let __self = self;
                                 let __ret: Result<R, E> = { __self.charge(id).await };
                                 __ret
@@ -211,15 +224,24 @@ fn every_option_becomes_one_call() {
                         plan,
                         |error| Outcome::Skipped(error),
                         ::std::boxed::Box::pin(async move {
+                            #[allow(clippy::shadow_same)]
+                            let locks = locks;
                             let _ = &locks;
+                            #[allow(clippy::shadow_same)]
+                            let from = from;
                             let _ = &from;
+                            #[allow(clippy::shadow_same)]
+                            let pair = pair;
                             let _ = &pair;
-                            if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<
+                            if let ::core::option::Option::Some(__edge) = ::core::option::Option::None::<
                                 Outcome,
                             > {
-                                return edge;
+                                return __edge;
                             }
-                            { go(from, pair).await }
+                            {
+                                const _: () = ();
+                                go(from, pair).await
+                            }
                         }),
                     )
                     .await
@@ -229,11 +251,17 @@ fn every_option_becomes_one_call() {
 }
 
 #[test]
-fn arguments_that_the_body_uses_are_captured_and_unused_ones_are_not() {
+fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
     check(
-        quote!(key = "night", wait = "forever"),
+        quote!(key = "night:<id>", or_else = |_| fallback),
         &quote! {
-            async fn run(used: A, unused: B, _held: C, #[cfg(unix)] Pair { left, right: _ }: Pair) -> impl Future<Output = ()> {
+            async fn run(
+                mut used: A,
+                #[allow(unused)] unused: B,
+                _held: C,
+                #[cfg(unix)] Pair { mut left, right, id }: Pair,
+                fallback: D,
+            ) -> impl Future<Output = ()> {
                 #![allow(dead_code)]
                 println!("{used} {}", left.unused)
             }
@@ -244,25 +272,53 @@ fn arguments_that_the_body_uses_are_captured_and_unused_ones_are_not() {
                 unused: B,
                 _held: C,
                 #[cfg(unix)]
-                Pair { left, right: _ }: Pair,
+                Pair { left, right, id }: Pair,
+                fallback: D,
             ) -> impl Future<Output = ()> {
                 #![allow(dead_code)]
                 let plan = ::rlock_core::__private::Plan::new(
-                        ::rlock_core::__private::key(&[::rlock_core::__private::Part::Text("night")]),
+                    ::rlock_core::__private::key(
+                        &[
+                            ::rlock_core::__private::Part::Text("night:"),
+                            ::rlock_core::__private::Part::Value(&id),
+                        ],
+                    ),
+                );
+                ::rlock_core::__private::run_or_else(
+                        plan,
+                        |_| fallback,
+                        ::std::boxed::Box::pin(async move {
+                            #[allow(clippy::shadow_same)]
+                            let mut used = used;
+                            #[allow(unused)]
+                            #[allow(clippy::shadow_same)]
+                            let unused = unused;
+                            #[allow(
+                                clippy::shadow_same,
+                                clippy::used_underscore_binding,
+                                clippy::no_effect_underscore_binding
+                            )]
+                            let _held = _held;
+                            #[cfg(unix)]
+                            #[allow(clippy::shadow_same)]
+                            let mut left = left;
+                            #[cfg(unix)]
+                            #[allow(clippy::shadow_same)]
+                            let id = id;
+                            #[cfg(unix)]
+                            let _ = &id;
+                            if let ::core::option::Option::Some(__edge) = ::core::option::Option::None::<
+                                _,
+                            > {
+                                return __edge;
+                            }
+                            {
+                                const _: () = ();
+                                println!("{used} {}", left.unused)
+                            }
+                        }),
                     )
-                    .wait_forever();
-                let body = ::std::boxed::Box::pin(async move {
-                    let _ = &used;
-                    #[allow(clippy::used_underscore_binding)]
-                    let _ = &_held;
-                    #[cfg(unix)]
-                    let _ = &left;
-                    if let ::core::option::Option::Some(edge) = ::core::option::Option::None::<_> {
-                        return edge;
-                    }
-                    { println!("{used} {}", left.unused) }
-                });
-                ::rlock_core::__private::run(plan, body).await
+                    .await
             }
         "#]],
     );

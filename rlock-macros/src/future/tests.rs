@@ -88,7 +88,7 @@ fn parameters_that_async_trait_binds_in_the_block_are_bound_ahead() {
         panic!("it returns a future")
     };
     assert_eq!(
-        parameters.to_string(),
+        quote!(#(#parameters)*).to_string(),
         quote!(let id = id; let (left, _) = { let __arg2 = __arg2; __arg2 };).to_string()
     );
     assert!(!rest.to_string().contains("__arg2"), "{rest}");

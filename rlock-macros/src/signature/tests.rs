@@ -38,7 +38,7 @@ fn every_variable_of_the_parameters_is_found_in_patterns_too() {
 }
 
 #[test]
-fn a_conditional_parameter_keeps_its_condition() {
+fn a_variable_has_the_condition_and_the_lints_of_its_parameter() {
     let function = Function::parse(quote!(
         async fn f(
             #[cfg(unix)]
@@ -52,12 +52,12 @@ fn a_conditional_parameter_keeps_its_condition() {
         }
     ))
     .unwrap();
-    let conditions: Vec<_> = function
+    let attributes: Vec<_> = function
         .bindings
         .iter()
-        .map(|binding| binding.cfg.len())
+        .map(|binding| binding.attributes.len())
         .collect();
-    assert_eq!(conditions, [1, 1]);
+    assert_eq!(attributes, [2, 1]);
 }
 
 #[test]
