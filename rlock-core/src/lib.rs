@@ -101,6 +101,7 @@ pub use rlock_macros::distributed_lock;
 #[allow(missing_docs)]
 pub mod __private {
     pub use crate::private::{
-        FromLockError, Part, Plan, key, run, run_blocking, run_blocking_or_else, run_or_else,
+        AsClient, FromLockError, Part, Plan, key, run, run_blocking, run_blocking_or_else,
+        run_or_else,
     };
 }

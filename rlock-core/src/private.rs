@@ -2,7 +2,7 @@
 
 #![allow(missing_docs)]
 
-use std::{borrow::Borrow, fmt::Display, future::Future, pin::Pin, time::Duration};
+use std::{fmt::Display, future::Future, ops::Deref, pin::Pin, time::Duration};
 
 use smallvec::smallvec;
 
@@ -51,8 +51,8 @@ impl Plan {
         self
     }
 
-    pub fn client<C: Borrow<LockClient> + ?Sized>(mut self, client: &C) -> Self {
-        self.client = Some(client.borrow().clone());
+    pub fn client<C: AsClient + ?Sized>(mut self, client: &C) -> Self {
+        self.client = Some(client.as_client().clone());
         self
     }
 
@@ -119,6 +119,30 @@ impl Plan {
             lock = lock.at_least(at_least);
         }
         Ok(lock)
+    }
+}
+
+/// What `client = …` may be: a client, or whatever leads to one by [`Deref`], through any layers.
+#[diagnostic::on_unimplemented(
+    message = "`client` takes a `LockClient`, and `{Self}` neither is one nor leads to one",
+    label = "no `LockClient`",
+    note = "write a `LockClient`, a reference to one, or an `Arc` of one, as in `client = self.locks`"
+)]
+pub trait AsClient {
+    fn as_client(&self) -> &LockClient;
+}
+
+impl AsClient for LockClient {
+    fn as_client(&self) -> &LockClient {
+        self
+    }
+}
+
+// An error should be about the type that was written, not about the innermost one.
+#[diagnostic::do_not_recommend]
+impl<T: Deref<Target: AsClient> + ?Sized> AsClient for T {
+    fn as_client(&self) -> &LockClient {
+        (**self).as_client()
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) const OPTIONS: [Known; 10] = [
     },
     Known {
         name: "client",
-        takes: "an expression that borrows as a `LockClient`",
+        takes: "an expression that is a `LockClient` or leads to one",
         form: "client = self.locks",
     },
     Known {

@@ -2,7 +2,9 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    ops::Deref,
+    rc::Rc,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -91,7 +93,9 @@ async fn the_key_is_rendered_before_the_body_starts_and_arguments_can_be_moved_i
 }
 
 #[tokio::test]
-async fn a_client_is_named_in_every_way_that_borrows_as_one() {
+async fn a_client_is_whatever_leads_to_one() {
+    static LOCKS: LazyLock<LockClient> = LazyLock::new(LockClient::in_memory);
+
     struct Service {
         place: LockClient,
         shared: Arc<LockClient>,
@@ -102,27 +106,47 @@ async fn a_client_is_named_in_every_way_that_borrows_as_one() {
         }
         #[distributed_lock(key = "k", client = self.place)]
         async fn by_place(&self) -> Result<(), LockError> {
-            self.assert_held().await
+            assert_held(&self.place).await
         }
         #[distributed_lock(key = "k", client = self.shared)]
         async fn by_arc(&self) -> Result<(), LockError> {
-            self.assert_held().await
+            assert_held(&self.place).await
         }
         #[distributed_lock(key = "k", client = self.locks())]
         async fn by_reference(&self) -> Result<(), LockError> {
-            self.assert_held().await
-        }
-        async fn assert_held(&self) -> Result<(), LockError> {
-            assert!(self.place.inspect("k").await?.is_some());
-            Ok(())
+            assert_held(&self.place).await
         }
     }
-    #[distributed_lock(key = "k", client = client)]
-    async fn by_argument(client: LockClient) -> Result<(), LockError> {
+    async fn assert_held(client: &LockClient) -> Result<(), LockError> {
         assert!(client.inspect("k").await?.is_some());
         Ok(())
     }
-    let client = LockClient::in_memory();
+    #[distributed_lock(key = "k", client = client)]
+    async fn by_argument(client: LockClient) -> Result<(), LockError> {
+        assert_held(&client).await
+    }
+    #[distributed_lock(key = "k", client = client)]
+    async fn by_mutable_reference(client: &mut LockClient) -> Result<(), LockError> {
+        assert_held(client).await
+    }
+    #[distributed_lock(key = "k", client = client)]
+    async fn by_reference_to_an_arc(client: &Arc<LockClient>) -> Result<(), LockError> {
+        assert_held(client).await
+    }
+    #[distributed_lock(key = "k", client = client)]
+    async fn by_rc(client: Rc<Box<&LockClient>>) -> Result<(), LockError> {
+        assert_held(&client).await
+    }
+    #[distributed_lock(key = "k", client = LOCKS)]
+    async fn by_static() -> Result<(), LockError> {
+        assert_held(&LOCKS).await
+    }
+    #[distributed_lock(key = "k", client = client)]
+    async fn generic<C: Deref<Target = LockClient>>(client: C) -> Result<(), LockError> {
+        assert_held(&client).await
+    }
+
+    let mut client = LockClient::in_memory();
     let service = Service {
         place: client.clone(),
         shared: Arc::new(client.clone()),
@@ -130,7 +154,12 @@ async fn a_client_is_named_in_every_way_that_borrows_as_one() {
     service.by_place().await.expect("free");
     service.by_arc().await.expect("free");
     service.by_reference().await.expect("free");
-    by_argument(client).await.expect("free");
+    by_argument(client.clone()).await.expect("free");
+    by_mutable_reference(&mut client).await.expect("free");
+    by_reference_to_an_arc(&service.shared).await.expect("free");
+    by_rc(Rc::new(Box::new(&client))).await.expect("free");
+    by_static().await.expect("free");
+    generic(&client).await.expect("free");
 }
 
 /// Tests that install a client take turns.

@@ -12,6 +12,16 @@ async fn client() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "night", client = &std::sync::Arc::new(NoClient))]
+async fn client_in_layers() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", client = locks)]
+fn client_that_may_be_none(locks: Option<rlock_core::LockClient>) -> Result<(), LockError> {
+    Ok(())
+}
+
 #[distributed_lock(key = "night", watchdog = 1 + 1)]
 async fn watchdog() -> Result<(), LockError> {
     Ok(())
