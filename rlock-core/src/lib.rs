@@ -102,6 +102,6 @@ pub use rlock_macros::distributed_lock;
 pub mod __private {
     pub use crate::private::{
         AsClient, FromLockError, Part, Plan, key, run, run_blocking, run_blocking_or_else,
-        run_or_else,
+        run_or_else, value,
     };
 }

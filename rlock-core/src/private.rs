@@ -156,6 +156,14 @@ pub enum Part<'a> {
     Value(&'a dyn Display),
 }
 
+/// A value in a key. An error shows the line of the bound, and so what to do.
+pub fn value<T>(value: &T) -> Part<'_>
+where
+    T: Display, // or what a format asks for, as in `<id:?>`; an `Option` needs one
+{
+    Part::Value(value)
+}
+
 /// Renders a key: text verbatim, values escaped.
 #[must_use]
 pub fn key(parts: &[Part<'_>]) -> String {

@@ -149,12 +149,12 @@ impl Args {
         let name = input.call(Ident::parse_any)?;
         let known = check::option_name(&name)?;
         if self.named.contains(&known.name) {
-            errors.push(syn::Error::new(
-                name.span(),
-                format!("`{name}` is given twice"),
-            ));
+            errors.push(check::given_twice(&name, known));
         }
         self.named.push(known.name);
+        if input.peek(Token![:]) || input.peek(Token![=>]) || input.peek(Token![==]) {
+            return Err(check::no_equals_sign(input, known));
+        }
         if !input.peek(Token![=]) {
             return Err(check::no_value(&name, known));
         }
@@ -238,9 +238,12 @@ fn literals(option: &Known, value: &Expr) -> syn::Result<Vec<LitStr>> {
 }
 
 fn literal(option: &Known, value: &Expr) -> syn::Result<LitStr> {
-    string(value)
-        .cloned()
-        .ok_or_else(|| check::wrong_kind(option, value))
+    match value {
+        Expr::Macro(_) | Expr::Path(_) => Err(check::no_text_yet(option, value)),
+        value => string(value)
+            .cloned()
+            .ok_or_else(|| check::wrong_kind(option, value)),
+    }
 }
 
 fn time(option: &Known, value: Expr, bounds: &Bounds) -> syn::Result<Time> {

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use proc_macro2::{Ident, Span};
+use proc_macro2::{Ident, Punct, Span};
+use quote::ToTokens;
 use syn::parse::ParseStream;
-use syn::{Expr, LitStr};
+use syn::{Expr, Lit, LitStr};
 
 use crate::args::{Args, Known, OPTIONS};
 use crate::duration::Time;
@@ -98,6 +99,31 @@ pub(crate) fn wrong_kind(option: &Known, value: &Expr) -> syn::Error {
     )
 }
 
+/// Says what is wrong with a macro or a constant in the place of a text.
+pub(crate) fn no_text_yet(option: &Known, value: &Expr) -> syn::Error {
+    let Known { name, form, .. } = option;
+    syn::Error::new_spanned(
+        value,
+        format_args!(
+            "`{name}` takes a string literal: when it is read, macros and constants have no value yet; write the text \
+             itself, as in `{form}`"
+        ),
+    )
+}
+
+pub(crate) fn given_twice(name: &Ident, option: &Known) -> syn::Error {
+    let way_out = match option.name {
+        "key" => {
+            ": several keys are one list, as in `key = [\"account:<from>\", \"account:<to>\"]`"
+        }
+        _ => "",
+    };
+    syn::Error::new(
+        name.span(),
+        format_args!("`{name}` is given twice{way_out}"),
+    )
+}
+
 pub(crate) fn no_keys(list: &Expr) -> syn::Error {
     syn::Error::new_spanned(
         list,
@@ -110,6 +136,23 @@ pub(crate) fn no_value(name: &Ident, option: &Known) -> syn::Error {
         name.span(),
         format_args!("`{name}` needs a value: write `{}`", option.form),
     )
+}
+
+/// Says that something else stands in the place of `=`, and shows the value behind the right sign.
+pub(crate) fn no_equals_sign(input: ParseStream<'_>, option: &Known) -> syn::Error {
+    let Known { name, form, .. } = option;
+    let right = match value_after_sign(&input.fork()) {
+        Ok(value) => format!("{name} = {value}"),
+        Err(_) => (*form).to_owned(),
+    };
+    input.error(format_args!("expected `=`: write `{right}`"))
+}
+
+fn value_after_sign(input: ParseStream<'_>) -> syn::Result<String> {
+    while !input.peek(Lit) {
+        input.parse::<Punct>()?;
+    }
+    Ok(input.parse::<Lit>()?.to_token_stream().to_string())
 }
 
 pub(crate) fn no_option(input: ParseStream<'_>) -> syn::Error {

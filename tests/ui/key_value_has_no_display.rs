@@ -27,4 +27,16 @@ async fn no_such_field(order: Order) -> Result<u64, LockError> {
     Ok(order.id.0)
 }
 
+type Maybe = Option<u64>;
+
+#[distributed_lock(key = "order:<id>")]
+async fn optional_by_another_name(id: Maybe) -> Result<u64, LockError> {
+    Ok(id.unwrap_or_default())
+}
+
+#[distributed_lock(key = "order:<id>")]
+async fn generic<T: Send>(id: T) -> Result<T, LockError> {
+    Ok(id)
+}
+
 fn main() {}

@@ -25,4 +25,19 @@ async fn no_name() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "night", lease => "5s")]
+async fn an_arrow() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key: "night", watchdog: false)]
+async fn a_colon() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", client == locks())]
+async fn two_signs() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

@@ -59,7 +59,7 @@ fn key(function: &Function, template: &Template, args: &Args) -> TokenStream {
                 let format = LitStr::new(&format!("{{:{format}}}"), site);
                 value = Some(quote_spanned!(site=> ::core::format_args!(#format, &#value)));
             }
-            quote_spanned!(site=> #core::Part::Value(&#value))
+            quote_spanned!(site=> #core::value(&#value))
         }
     });
     quote_spanned!(site=> #core::key(&[#(#parts),*]))

@@ -34,7 +34,7 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
                             ::rlock_core::__private::key(
                                 &[
                                     ::rlock_core::__private::Part::Text("order:"),
-                                    ::rlock_core::__private::Part::Value(&id),
+                                    ::rlock_core::__private::value(&id),
                                 ],
                             ),
                         )
@@ -77,7 +77,7 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
                             ::rlock_core::__private::key(
                                 &[
                                     ::rlock_core::__private::Part::Text("order:"),
-                                    ::rlock_core::__private::Part::Value(
+                                    ::rlock_core::__private::value(
                                         &::core::format_args!("{:08}", & id),
                                     ),
                                 ],
@@ -144,9 +144,9 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                         let plan = ::rlock_core::__private::Plan::new(
                             ::rlock_core::__private::key(
                                 &[
-                                    ::rlock_core::__private::Part::Value(&self.name),
+                                    ::rlock_core::__private::value(&self.name),
                                     ::rlock_core::__private::Part::Text(":"),
-                                    ::rlock_core::__private::Part::Value(&id),
+                                    ::rlock_core::__private::value(&id),
                                 ],
                             ),
                         );
@@ -201,7 +201,7 @@ fn every_option_becomes_one_call() {
                         ::facade::rlock::__private::key(
                             &[
                                 ::facade::rlock::__private::Part::Text("account:"),
-                                ::facade::rlock::__private::Part::Value(&from.id()),
+                                ::facade::rlock::__private::value(&from.id()),
                             ],
                         ),
                     )
@@ -209,7 +209,7 @@ fn every_option_becomes_one_call() {
                         ::facade::rlock::__private::key(
                             &[
                                 ::facade::rlock::__private::Part::Text("account:"),
-                                ::facade::rlock::__private::Part::Value(&pair.0),
+                                ::facade::rlock::__private::value(&pair.0),
                             ],
                         ),
                     )
@@ -280,7 +280,7 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
                     ::rlock_core::__private::key(
                         &[
                             ::rlock_core::__private::Part::Text("night:"),
-                            ::rlock_core::__private::Part::Value(&id),
+                            ::rlock_core::__private::value(&id),
                         ],
                     ),
                 );
