@@ -8,6 +8,8 @@ extern crate rlock_core as renamed;
 mod async_traits;
 #[path = "signatures/bodies.rs"]
 mod bodies;
+#[path = "signatures/drops.rs"]
+mod drops;
 #[path = "signatures/formats.rs"]
 mod formats;
 #[path = "signatures/generics.rs"]

@@ -181,6 +181,15 @@ fn no_parameter(
     } = placeholder;
     let name = &function.signature.ident;
     let mut message = format!("`<{text}>` at character {position} of the key: ");
+    let is_hidden = |binding: &Binding| binding.name.to_string().starts_with("__arg");
+    if root != "self" && function.bindings.iter().any(is_hidden) {
+        let _ = write!(
+            message,
+            "`{root}` is not in sight: async-trait moves the patterns of `{name}` into its body, which another \
+             attribute has wrapped since; put `#[distributed_lock]` above that attribute"
+        );
+        return error(template.literal.span(), message);
+    }
     let _ = match &**root {
         "self" => write!(message, "`{name}` has no `self`"),
         _ => write!(message, "`{root}` is no parameter of `{name}`"),
