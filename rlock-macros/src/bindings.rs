@@ -3,7 +3,7 @@
 use proc_macro2::Ident;
 use syn::ext::IdentExt;
 use syn::visit::{self, Visit};
-use syn::{Attribute, FieldPat, FnArg, Pat, PatIdent, Signature, Token, Type};
+use syn::{Attribute, FieldPat, FnArg, Pat, PatIdent, Path, ReceiverKind, Signature, Token, Type};
 
 /// A variable that the parameters bring into scope, `self` among them.
 pub(crate) struct Binding {
@@ -11,8 +11,9 @@ pub(crate) struct Binding {
     pub(crate) mutability: Option<Token![mut]>,
     /// The `#[cfg]`s under which it exists, and the lints that are set for it.
     pub(crate) attributes: Vec<Attribute>,
-    /// Whether a pattern takes it from the field of the same name, as in `Order { id }`.
-    pub(crate) shorthand: bool,
+    /// Whether what compilers advise for an unused one fits only where it stands: `Order { id }`, whose remedy is
+    /// `id: _`, and `&self`.
+    pub(crate) judged_in_place: bool,
     /// Its type, if it is a parameter of its own and no part of one.
     pub(crate) ty: Option<Type>,
 }
@@ -31,9 +32,9 @@ pub(crate) fn of_parameters(signature: &Signature) -> Vec<Binding> {
         match input {
             FnArg::Receiver(receiver) => bindings.found.push(Binding {
                 name: Ident::new("self", receiver.self_token.span),
-                mutability: receiver.mutability,
+                mutability: None,
                 attributes: Vec::new(),
-                shorthand: false,
+                judged_in_place: matches!(receiver.kind, ReceiverKind::Reference(..)),
                 ty: None,
             }),
             FnArg::Typed(typed) => {
@@ -74,10 +75,11 @@ impl Bindings {
     /// Runs `visit` within those of `attributes` that hold for a variable.
     fn under(&mut self, attributes: &[Attribute], visit: impl FnOnce(&mut Self)) {
         let outside = self.attributes.len();
+        let conditional = |path: &Path| path.is_ident("cfg") || path.is_ident("cfg_attr");
         self.attributes.extend(
             attributes
                 .iter()
-                .filter(|attribute| attribute.path().is_ident("cfg") || sets_lints(attribute))
+                .filter(|attribute| conditional(attribute.path()) || sets_lints(attribute))
                 .cloned(),
         );
         visit(self);
@@ -96,7 +98,7 @@ impl<'ast> Visit<'ast> for Bindings {
                     None => pattern.mutability,
                 },
                 attributes: self.attributes.clone(),
-                shorthand: self.shorthand,
+                judged_in_place: self.shorthand,
                 ty: None,
             });
         }

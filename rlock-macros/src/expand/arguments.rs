@@ -22,10 +22,9 @@ impl<'a> Arguments<'a> {
     pub(super) fn of(function: &'a Function, statements: &TokenStream, args: &'a Args) -> Self {
         let is_taken = |binding: &&Binding| {
             mentions(statements, &binding.name)
-                // What `or_else` still needs cannot be given away. A field that nothing uses stays
-                // where it is: the remedy that the compiler shows for it is another one.
+                // What `or_else` still needs cannot be given away.
                 || !args.or_else.iter().any(|value| uses(value, binding))
-                    && (!binding.shorthand || is_used_by_an_option(args, binding))
+                    && (!binding.judged_in_place || is_used_by_an_option(args, binding))
         };
         Self {
             taken: function.bindings.iter().filter(is_taken).collect(),
