@@ -134,7 +134,11 @@ async fn a_client_is_whatever_leads_to_one() {
         assert_held(client).await
     }
     #[distributed_lock(key = "k", client = client)]
-    async fn by_rc(client: Rc<Box<&LockClient>>) -> Result<(), LockError> {
+    async fn by_rc(client: Rc<LockClient>) -> Result<(), LockError> {
+        assert_held(&client).await
+    }
+    #[distributed_lock(key = "k", client = client)]
+    async fn by_box(client: Box<LockClient>) -> Result<(), LockError> {
         assert_held(&client).await
     }
     #[distributed_lock(key = "k", client = LOCKS)]
@@ -157,7 +161,8 @@ async fn a_client_is_whatever_leads_to_one() {
     by_argument(client.clone()).await.expect("free");
     by_mutable_reference(&mut client).await.expect("free");
     by_reference_to_an_arc(&service.shared).await.expect("free");
-    by_rc(Rc::new(Box::new(&client))).await.expect("free");
+    by_rc(Rc::new(client.clone())).await.expect("free");
+    by_box(Box::new(client.clone())).await.expect("free");
     by_static().await.expect("free");
     generic(&client).await.expect("free");
 }
