@@ -14,7 +14,7 @@ use crate::{
     error::{LockError, LostCause},
     hold::{EntryId, Hold, Left},
     lease::Time,
-    store::{Release, Released, StoreError},
+    store::{Onward, Release, Released, StoreError},
     wait::Backoff,
 };
 
@@ -237,7 +237,7 @@ pub(crate) async fn leave(
             unsettled.disarm();
             broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause)))
         }
-        Ok(Released::NotHeld) => {
+        Ok(Released::NotHeld | Released::MovedOn) => {
             unsettled.disarm();
             Err(hold.lost_error(LostCause::Removed))
         }
@@ -256,12 +256,14 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
     let changing = timeout(left(), hold.changing.lock()).await;
     let _changing = changing.map_err(|_| StoreError::busy())?;
     let mut backoff = Backoff::default();
+    let mut in_doubt = false;
     let (count, answer) = loop {
         let (count, keep) = hold.wanted();
         let gives_back = count == 0 && keep.is_zero();
         let release = Release {
             key: &hold.key,
             owner: hold.owner,
+            token: hold.token(),
             count,
             keep,
             next: gives_back
@@ -270,8 +272,13 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
         };
         let patience = left().min(core.options.response_timeout);
         match core.store.release(release, patience).await {
+            // Within its validity a lock is not lost by itself, so an earlier copy gave it back.
+            Ok(Released::MovedOn) if in_doubt && hold.broken().is_none() => {
+                break (count, Released::Released(Onward::Unknown));
+            }
             Ok(answer) => break (count, answer),
             Err(error) => {
+                in_doubt |= error.maybe_executed;
                 if count == 0 {
                     // Others may find out for themselves how the store is.
                     hold.pass_turn();
@@ -289,7 +296,7 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
     }
     if count == 0 {
         hold.finish();
-    } else if answer == Released::NotHeld {
+    } else if !matches!(answer, Released::Released(_)) {
         core.watchdog.lose(hold, LostCause::Removed);
     }
     Ok(answer)

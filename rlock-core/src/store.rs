@@ -40,6 +40,8 @@ pub(crate) enum Acquired {
 pub(crate) struct Release<'a> {
     pub(crate) key: &'a Key,
     pub(crate) owner: OwnerId,
+    /// The token of its hold; 0 if it has none.
+    pub(crate) token: u64,
     /// Zero gives the lock back.
     pub(crate) count: u32,
     /// How long a lock that is given back stays taken, by nobody.
@@ -62,6 +64,9 @@ pub(crate) struct Next {
 pub(crate) enum Released {
     Released(Onward),
     NotHeld,
+    /// Not held, and others have held it since: if an earlier copy of the request was lost, it may
+    /// have been done.
+    MovedOn,
 }
 
 /// What became of the waiter that a release named.

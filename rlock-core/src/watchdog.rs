@@ -15,9 +15,9 @@ use self::agenda::Agenda;
 use crate::key::Key;
 use crate::{core::Core, error::LostCause, hold::Hold, lease::Time, store::Renewal};
 
-/// How many holds are renewed by one request: large enough to amortise the round trip, small enough
-/// to block a single-threaded server for well under a millisecond.
-const BATCH: usize = 256;
+/// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
+/// script at each read in it, so a renewal costs it 3.3 µs in a batch of 16, and 25 µs in one of 256.
+const BATCH: usize = 16;
 /// The timer looks at the clock at least this often while there are holds: timers stand still while
 /// the machine sleeps, leases do not.
 const LOOK: Duration = Duration::from_secs(1);

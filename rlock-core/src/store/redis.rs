@@ -6,12 +6,14 @@ mod errors;
 mod link;
 mod messages;
 mod names;
+mod patience;
+mod script;
 mod scripts;
 mod server;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use redis::{ScriptInvocation, Value};
+use redis::{Cmd, Value};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout_at},
@@ -24,7 +26,9 @@ use self::{
     errors::{classify, unexpected, wants_reconnect},
     link::Link,
     names::Names,
-    scripts::{FENCE_TTL, RECORD_TTL, millis},
+    patience::Patience,
+    script::{LoadedScript, Shown},
+    scripts::{FENCE_TTL, millis},
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
@@ -46,6 +50,7 @@ pub(crate) struct RedisOptions {
 
 pub(crate) struct RedisStore {
     link: Arc<Link>,
+    patience: Patience,
     response_timeout: Duration,
 }
 
@@ -82,6 +87,7 @@ impl RedisStore {
             link.map_err(|error| error.into_lock_error(action, Time::now().since(started)))?;
         Ok(Arc::new(Self {
             link,
+            patience: Patience::default(),
             response_timeout,
         }))
     }
@@ -92,34 +98,41 @@ impl RedisStore {
     /// be gone without a word; the answer is still taken if it comes after all.
     async fn call(
         &self,
-        script: &ScriptInvocation<'_>,
+        script: &LoadedScript,
+        call: &Cmd,
         patience: Duration,
         silence: Duration,
     ) -> Result<(Value, Time), StoreError> {
-        let deadline = Instant::now() + patience;
-        let connection = timeout_at(deadline, self.link.connection()).await;
+        let started = Instant::now();
+        let deadline = started + patience;
         let Connection {
             epoch,
             mut commands,
             ..
-        } = connection.map_err(|_| self.link.why_down())??;
+        } = match self.link.present() {
+            Some(connection) => connection,
+            None => timeout_at(deadline, self.link.connection())
+                .await
+                .map_err(|_| self.link.why_down())??,
+        };
         let sent_at = Time::now();
-        let mut answer = pin!(script.invoke_async::<Value>(&mut commands));
-        let suspicious = Instant::now() + silence;
-        let mut outcome = timeout_at(deadline.min(suspicious), answer.as_mut()).await;
-        if outcome.is_err() && suspicious < deadline {
+        let mut answer = pin!(script.send(call, &mut commands));
+        let suspicious = started + silence;
+        let until = deadline.min(suspicious);
+        let mut outcome = self.patience.by(until, answer.as_mut()).await;
+        if outcome.is_none() && suspicious < deadline {
             self.link.doubt(epoch);
-            outcome = timeout_at(deadline, answer).await;
+            outcome = self.patience.by(deadline, answer).await;
         }
         match outcome {
-            Ok(Ok(answer)) => Ok((answer, sent_at)),
-            Ok(Err(error)) => {
+            Some(Ok(answer)) => Ok((answer, sent_at)),
+            Some(Err(error)) => {
                 if wants_reconnect(&error) {
                     self.link.give_up(epoch);
                 }
                 Err(classify(error))
             }
-            Err(_) => Err(StoreError::no_answer(patience)),
+            None => Err(StoreError::no_answer(patience)),
         }
     }
 
@@ -127,11 +140,6 @@ impl RedisStore {
     /// time-out, so that the next try finds another.
     fn silence(&self) -> Duration {
         self.response_timeout / 2
-    }
-
-    /// A release is sent again for at most two response time-outs.
-    fn record_ttl(&self) -> Duration {
-        RECORD_TTL.max(self.response_timeout * 2 + RECORD_TTL / 2)
     }
 }
 
@@ -155,18 +163,20 @@ impl Store for RedisStore {
     ) -> Answer<'a, Acquired> {
         Box::pin(async move {
             let names = &self.link.names;
-            let mut script = self.link.scripts.acquire.arg(millis(lease));
-            script.arg(count).arg(millis(FENCE_TTL + lease));
-            script.arg(u8::from(waits)).arg(names.channels());
+            let script = &self.link.scripts.acquire;
+            let mut call = script.call(claims.len());
             for claim in claims {
-                let lock = names.lock(&claim.key);
-                script
-                    .key(&lock)
-                    .key(Names::fence(&lock))
-                    .key(Names::queue(&lock))
-                    .arg(claim.owner.to_string());
+                call.arg(Shown(names.lock(&claim.key)));
             }
-            let (answer, sent_at) = self.call(&script, timeout, self.silence()).await?;
+            call.arg(millis(lease))
+                .arg(count)
+                .arg(millis(FENCE_TTL + lease))
+                .arg(u8::from(waits))
+                .arg(names.channels());
+            for claim in claims {
+                call.arg(Shown(claim.owner));
+            }
+            let (answer, sent_at) = self.call(script, &call, timeout, self.silence()).await?;
             scripts::read_acquired(answer, claims.len(), sent_at)
         })
     }
@@ -177,30 +187,27 @@ impl Store for RedisStore {
             let Release {
                 key,
                 owner,
+                token,
                 count,
                 keep,
                 next,
             } = release;
-            let lock = names.lock(key);
             let lease = next.map_or(Duration::ZERO, |next| next.lease);
-            let mut script = self.link.scripts.release.key(&lock);
-            script
-                .key(Names::fence(&lock))
-                .key(Names::queue(&lock))
-                .key(Names::record(&lock, owner))
-                .arg(owner.to_string())
+            let script = &self.link.scripts.release;
+            let mut call = script.call(1);
+            call.arg(Shown(names.lock(key)))
+                .arg(Shown(owner))
                 .arg(count)
                 .arg(millis(keep))
-                .arg(millis(self.record_ttl()))
+                .arg(token)
                 .arg(millis(FENCE_TTL + lease))
                 .arg(names.channels());
             if let Some(next) = next {
-                script
-                    .arg(next.owner.to_string())
+                call.arg(Shown(next.owner))
                     .arg(millis(next.lease))
                     .arg(u8::from(next.first));
             }
-            let (answer, sent_at) = self.call(&script, timeout, self.silence()).await?;
+            let (answer, sent_at) = self.call(script, &call, timeout, self.silence()).await?;
             scripts::read_released(answer, next, sent_at)
         })
     }
@@ -212,17 +219,19 @@ impl Store for RedisStore {
         silence: Duration,
     ) -> Answer<'a, Renewed> {
         Box::pin(async move {
-            let mut script = self.link.scripts.renew.arg(millis(FENCE_TTL));
+            let names = &self.link.names;
+            let script = &self.link.scripts.renew;
+            let mut call = script.call(batch.len());
             for renewal in batch {
-                let lock = self.link.names.lock(&renewal.key);
-                script.key(&lock).key(Names::fence(&lock));
-                script
-                    .arg(renewal.owner.to_string())
-                    .arg(millis(renewal.lease));
+                call.arg(Shown(names.lock(&renewal.key)));
+            }
+            call.arg(millis(FENCE_TTL));
+            for renewal in batch {
+                call.arg(Shown(renewal.owner)).arg(millis(renewal.lease));
             }
             // A lease cannot wait for the ordinary patience to run out.
             let silence = silence.max(SHORTEST_SILENCE).min(self.silence());
-            let (answer, sent_at) = self.call(&script, timeout, silence).await?;
+            let (answer, sent_at) = self.call(script, &call, timeout, silence).await?;
             Ok(Renewed {
                 held: scripts::read_renewed(answer, batch.len())?,
                 sent_at,
@@ -232,15 +241,17 @@ impl Store for RedisStore {
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
         Box::pin(async move {
-            let lock = self.link.names.lock(key);
-            let mut script = self.link.scripts.inspect.key(&lock);
-            script.key(Names::fence(&lock));
-            let (answer, _) = self.call(&script, timeout, self.silence()).await?;
+            let script = &self.link.scripts.inspect;
+            let mut call = script.call(1);
+            call.arg(Shown(self.link.names.lock(key)));
+            let (answer, _) = self.call(script, &call, timeout, self.silence()).await?;
             scripts::read_entry(answer)
         })
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(Arc::clone(&self.link).keep_up())
+        Box::pin(async move {
+            tokio::join!(Arc::clone(&self.link).keep_up(), self.patience.run());
+        })
     }
 }

@@ -124,6 +124,7 @@ impl State {
             count,
             keep,
             next,
+            token: _,
         } = *release;
         let Some(lock) = self.held_by(key, owner, now) else {
             self.leave_line(key, owner);
@@ -356,6 +357,7 @@ mod tests {
         let release = |sequence| Release {
             key: &key,
             owner: owner(sequence),
+            token: 0,
             count: 0,
             keep: Duration::ZERO,
             next: None,

@@ -118,7 +118,7 @@ fn note_refusal(outcome: RedisResult<()>) -> RedisResult<()> {
 async fn load_scripts(link: &Link, commands: &MultiplexedConnection) -> RedisResult<()> {
     let loads = link.scripts.all().map(|script| {
         let mut commands = commands.clone();
-        async move { server_may_refuse(script.load_async(&mut commands).await.map(|_| ())) }
+        async move { server_may_refuse(script.load(&mut commands).await) }
     });
     join_all(loads).await.into_iter().collect()
 }

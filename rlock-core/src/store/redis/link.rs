@@ -91,13 +91,18 @@ impl Link {
         Ok(link)
     }
 
+    /// The present connection, if there is one.
+    pub(super) fn present(&self) -> Option<Connection> {
+        match &*self.state.borrow() {
+            State::Up(connection) | State::Doubtful(connection) => Some(connection.clone()),
+            State::Down(_) => None,
+        }
+    }
+
     /// The present connection, or the next one.
     ///
     /// Fails at once when the server refuses this client; while it cannot be reached, waits.
     pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
-        if let State::Up(connection) | State::Doubtful(connection) = &*self.state.borrow() {
-            return Ok(connection.clone());
-        }
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| match state {
             State::Up(_) | State::Doubtful(_) => true,

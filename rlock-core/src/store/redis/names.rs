@@ -1,14 +1,36 @@
 //! What the keys of a lock are called on the server. All share one hash tag, so one slot.
 
-use crate::{key::Key, owner::OwnerId};
+use std::fmt;
+
+use crate::key::Key;
 
 pub(super) struct Names {
     prefix: String,
+    channels: String,
+}
+
+/// The name of the hash that is a lock.
+#[derive(Clone, Copy)]
+pub(super) struct LockName<'a> {
+    prefix: &'a str,
+    key: &'a Key,
+}
+
+impl fmt::Display for LockName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.prefix)?;
+        if !self.key.has_hash_tag() {
+            f.write_str("{")?;
+        }
+        f.write_str(self.key.as_str())?;
+        f.write_str("}")
+    }
 }
 
 impl Names {
     pub(super) fn new(prefix: String) -> Self {
-        Self { prefix }
+        let channels = format!("{prefix}client:");
+        Self { prefix, channels }
     }
 
     /// The hash that is the lock.
@@ -16,33 +38,16 @@ impl Names {
     /// A key without a hash tag is wrapped as a whole; one with a tag is closed by a brace. So the
     /// names of different keys differ, and none is another's name with a suffix: a lock's name ends
     /// with its only, or its second, closing brace.
-    pub(super) fn lock(&self, key: &Key) -> String {
-        let prefix = &self.prefix;
-        if key.has_hash_tag() {
-            format!("{prefix}{key}}}")
-        } else {
-            format!("{prefix}{{{key}}}")
+    pub(super) fn lock<'a>(&'a self, key: &'a Key) -> LockName<'a> {
+        LockName {
+            prefix: &self.prefix,
+            key,
         }
     }
 
-    /// The last fencing token.
-    pub(super) fn fence(lock: &str) -> String {
-        format!("{lock}:fence")
-    }
-
-    /// The record that an owner gave the lock back.
-    pub(super) fn record(lock: &str, owner: OwnerId) -> String {
-        format!("{lock}:done:{owner}")
-    }
-
-    /// The owners that wait, in order.
-    pub(super) fn queue(lock: &str) -> String {
-        format!("{lock}:queue")
-    }
-
     /// What the names of the channels that clients listen to begin with; the client's id follows.
-    pub(super) fn channels(&self) -> String {
-        format!("{}client:", self.prefix)
+    pub(super) fn channels(&self) -> &str {
+        &self.channels
     }
 
     /// The key whose lock has this name, if it is one of ours.
@@ -68,10 +73,8 @@ mod tests {
     #[test]
     fn names_are_those_that_the_documentation_promises() {
         let names = Names::new("lock:".to_owned());
-        let lock = names.lock(&Key::parse("order:42").expect("valid"));
-        assert_eq!(lock, "lock:{order:42}");
-        assert_eq!(Names::fence(&lock), "lock:{order:42}:fence");
-        assert_eq!(Names::queue(&lock), "lock:{order:42}:queue");
+        let key = Key::parse("order:42").expect("valid");
+        assert_eq!(names.lock(&key).to_string(), "lock:{order:42}");
         assert_eq!(names.channels(), "lock:client:");
     }
 
@@ -90,9 +93,9 @@ mod tests {
         let mut all = Vec::new();
         for key in keys {
             let key = Key::parse(key).expect("valid");
-            let lock = names.lock(&key);
+            let lock = names.lock(&key).to_string();
             assert_eq!(names.key(lock.as_bytes()), Some(key));
-            all.extend([Names::fence(&lock), Names::queue(&lock), lock]);
+            all.extend([format!("{lock}:fence"), format!("{lock}:queue"), lock]);
         }
         let count = all.len();
         all.sort();

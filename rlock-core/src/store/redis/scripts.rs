@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use redis::{Script, Value, from_redis_value};
+use redis::{Value, from_redis_value};
 
-use super::errors::unexpected;
+use super::{errors::unexpected, script::LoadedScript};
 use crate::{
     lease::Time,
     store::{Acquired, Entry, Grant, Next, Onward, Released, StoreError},
@@ -13,33 +13,31 @@ use crate::{
 /// How long the server keeps a fencing token beyond the lease: long enough that a clock which was
 /// set back does not repeat it, short enough that keys without number do not fill the server.
 pub(super) const FENCE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the server remembers a release, for copies of the request that arrive late.
-pub(super) const RECORD_TTL: Duration = Duration::from_secs(10);
 
 pub(super) struct Scripts {
-    pub(super) acquire: Script,
-    pub(super) release: Script,
-    pub(super) renew: Script,
-    pub(super) inspect: Script,
+    pub(super) acquire: LoadedScript,
+    pub(super) release: LoadedScript,
+    pub(super) renew: LoadedScript,
+    pub(super) inspect: LoadedScript,
 }
 
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            acquire: Script::new(concat!(
+            acquire: LoadedScript::new(concat!(
                 include_str!("scripts/grant.lua"),
                 include_str!("scripts/acquire.lua")
             )),
-            release: Script::new(concat!(
+            release: LoadedScript::new(concat!(
                 include_str!("scripts/grant.lua"),
                 include_str!("scripts/release.lua")
             )),
-            renew: Script::new(include_str!("scripts/renew.lua")),
-            inspect: Script::new(include_str!("scripts/inspect.lua")),
+            renew: LoadedScript::new(include_str!("scripts/renew.lua")),
+            inspect: LoadedScript::new(include_str!("scripts/inspect.lua")),
         }
     }
 
-    pub(super) fn all(&self) -> [&Script; 4] {
+    pub(super) fn all(&self) -> [&LoadedScript; 4] {
         [&self.acquire, &self.release, &self.renew, &self.inspect]
     }
 }
@@ -89,6 +87,7 @@ pub(super) fn read_released(
 ) -> Result<Released, StoreError> {
     let onward = match (&answer, next) {
         (Value::Int(0), _) => return Ok(Released::NotHeld),
+        (Value::Int(2), _) => return Ok(Released::MovedOn),
         (Value::Int(1), _) => Onward::Unknown,
         (Value::BulkString(token), Some(_)) if token.is_empty() => {
             Onward::InLine { since: sent_at }

@@ -1,5 +1,5 @@
 -- Gives locks to owners that want them once, all or none; or lets a holder count further entries.
--- KEYS  lock, fence, queue, lock, fence, queue, …
+-- KEYS  lock, lock, …
 -- ARGV  lease (ms), count wanted, TTL of a fence (ms), 1 to stand in line, channel prefix, owner, owner, …
 -- Answers  {1, token, token, …}  every owner holds its lock with that count
 --          {0, n, ttl, in line}  another holds the n-th (from 0), for ttl ms (-1: without an end)
@@ -8,67 +8,76 @@
 -- took effect (an ACL may do that) undoes what was given. The last command on each lock reads it, so
 -- that tracking sees foreign changes.
 local lease, count, fence_ttl, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5]
-local claims = #KEYS / 3
-local answer, held, ttls, tokens, now = {1}, {}, {}, {}, nil
+local held, ttls, tokens, taken = {}, {}, {}, nil
 
--- A lock that is no more this owner's goes to whoever is next.
-local function give_back(n)
-  local lock, queue = KEYS[3 * n - 2], KEYS[3 * n]
-  if redis.pcall('HDEL', lock, ARGV[n + 5]) == 1 then
-    now = now or micros()
-    local token = next_token(KEYS[3 * n - 1], fence_ttl, now)
-    if token then
-      hand_off(lock, queue, channel, now, token)
-    end
-  end
-end
-
-for n = 1, claims do
-  local lock, fence, queue, owner = KEYS[3 * n - 2], KEYS[3 * n - 1], KEYS[3 * n], ARGV[n + 5]
+for n, lock in ipairs(KEYS) do
   local ttl = redis.call('PTTL', lock)
-  local taken = false
   if ttl ~= -2 then
-    held[n] = redis.call('HGET', lock, owner)
-    taken = not held[n]
+    held[n] = redis.call('HGET', lock, ARGV[n + 5])
+    tokens[n] = held[n] and redis.call('GET', lock .. ':fence')
+    if not held[n] then
+      taken = n
+    end
   elseif count ~= '1' then
     return {-1}
-  else
-    now = now or micros()
-    local token, refused = next_token(fence, fence_ttl, now)
-    if refused then
-      return refused
-    end
-    -- Where a lock ended by its lease, those in line come first.
-    taken = hand_off(lock, queue, channel, now, token, owner)
-    tokens[n], ttl = token, taken and GRACE or ttl
   end
   ttls[n] = ttl
   if taken then
-    -- One of several locks may be this owner's since it stood in line for it, or since an earlier
-    -- copy of this request.
-    for i = 1, claims > 1 and count == '1' and claims or 0 do
-      give_back(i)
-    end
-    local in_line = ARGV[4] == '1' and stand_in_line(queue, owner, now or micros()) or 0
-    return {0, n - 1, ttl, in_line}
+    break
   end
 end
 
-for n = 1, claims do
-  local lock, fence, owner = KEYS[3 * n - 2], KEYS[3 * n - 1], ARGV[n + 5]
-  local token, refused = tokens[n] or redis.call('GET', fence), nil
-  if not token then
-    token, refused = next_token(fence, fence_ttl, micros())
+for n, lock in ipairs(taken and {} or KEYS) do
+  if not tokens[n] then
+    local token, refused = next_token(lock)
+    if refused then
+      return refused
+    end
+    tokens[n] = token
+    redis.call('SET', lock .. ':fence', token, 'PX', fence_ttl)
   end
-  if not refused and held[n] ~= count then
-    refused = redis.pcall('HSET', lock, owner, count)
-    refused = type(refused) == 'table' and refused or nil
+  if not held[n] then
+    -- Where a lock ended by its lease, those in line come first.
+    local first = redis.pcall('ZPOPMIN', lock .. ':queue')
+    if first[1] and waiters(channel)(lock, tokens[n], first, ARGV[n + 5]) then
+      taken, ttls[n] = n, GRACE
+      break
+    end
   end
-  if not refused and ttls[n] < lease then
+end
+
+-- What was given, or kept for one of several locks since it stood in line, goes to whoever is next.
+local function give_back(n)
+  local lock = KEYS[n]
+  if redis.pcall('HDEL', lock, ARGV[n + 5]) == 1 then
+    local token = next_token(lock)
+    if token and redis.pcall('SET', lock .. ':fence', token, 'PX', fence_ttl).ok then
+      waiters(channel)(lock, token, redis.pcall('ZPOPMIN', lock .. ':queue'))
+    end
+  end
+end
+
+if taken then
+  for n in ipairs(KEYS[2] and count == '1' and KEYS or {}) do
+    give_back(n)
+  end
+  local in_line = 0
+  if ARGV[4] == '1' then
+    local _, stand_in_line = waiters(channel)
+    in_line = stand_in_line(KEYS[taken], ARGV[taken + 5])
+  end
+  return {0, taken - 1, ttls[taken], in_line}
+end
+
+for n, lock in ipairs(KEYS) do
+  local refused
+  if held[n] ~= count then
+    refused = redis.pcall('HSET', lock, ARGV[n + 5], count)
+  end
+  if type(refused) ~= 'table' and ttls[n] < lease then
     refused = redis.pcall('PEXPIRE', lock, lease)
-    refused = type(refused) == 'table' and refused or nil
   end
-  if refused then
+  if type(refused) == 'table' then
     for i = 1, n do
       if not held[i] then
         give_back(i)
@@ -77,6 +86,5 @@ for n = 1, claims do
     return refused
   end
   redis.pcall('EXISTS', lock)
-  answer[n + 1] = token
 end
-return answer
+return {1, unpack(tokens)}

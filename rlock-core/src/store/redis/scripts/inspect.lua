@@ -1,8 +1,8 @@
 -- Says who holds a lock.
--- KEYS  lock, fence
+-- KEYS  lock
 -- Answers  {owner, count, ttl (ms, -1: without an end), token or ''}  or an empty list
 local entry = redis.call('HGETALL', KEYS[1])
 if #entry == 0 then
   return {}
 end
-return {entry[1], entry[2], redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or ''}
+return {entry[1], entry[2], redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[1] .. ':fence') or ''}

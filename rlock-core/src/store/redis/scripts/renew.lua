@@ -1,22 +1,22 @@
 -- Extends the leases of locks that are still held by their owners. Never creates one.
--- KEYS  lock, fence, lock, fence, …
+-- KEYS  lock, lock, …
 -- ARGV  a day (ms), owner, lease (ms), owner, lease (ms), …
 -- Answers  1 or 0 for each lock: still held, or not
 -- The TTL only grows, except that a lock without one gets it back. The last command on each lock
 -- reads it, so that tracking sees foreign changes.
 local answers = {}
-for i = 1, #KEYS, 2 do
-  local lock, owner, lease = KEYS[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+for n, lock in ipairs(KEYS) do
+  local owner, lease = ARGV[2 * n], tonumber(ARGV[2 * n + 1])
   local held = redis.pcall('HEXISTS', lock, owner)
   if held == 1 then
     if redis.call('PTTL', lock) < lease then
       redis.call('PEXPIRE', lock, lease)
     end
-    redis.pcall('PEXPIRE', KEYS[i + 1], ARGV[1] + lease)
+    redis.pcall('PEXPIRE', lock .. ':fence', ARGV[1] + lease)
     redis.pcall('EXISTS', lock)
-    answers[#answers + 1] = 1
+    answers[n] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
-    answers[#answers + 1] = 0
+    answers[n] = 0
   else
     return held
   end

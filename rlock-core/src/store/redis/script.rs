@@ -1,0 +1,54 @@
+//! A Lua script on the server, called by its digest.
+
+use redis::{
+    Cmd, RedisResult, Script, ServerErrorKind, ToRedisArgs, Value, aio::MultiplexedConnection,
+};
+
+pub(super) struct LoadedScript {
+    script: Script,
+}
+
+impl LoadedScript {
+    pub(super) fn new(code: &str) -> Self {
+        Self {
+            script: Script::new(code),
+        }
+    }
+
+    /// Begins a call with that many keys; keys and arguments follow.
+    pub(super) fn call(&self, keys: usize) -> Cmd {
+        let mut call = Cmd::with_capacity(16, 256);
+        call.arg("EVALSHA").arg(self.script.get_hash()).arg(keys);
+        call
+    }
+
+    pub(super) async fn load(&self, commands: &mut MultiplexedConnection) -> RedisResult<()> {
+        self.script.load_async(commands).await.map(|_| ())
+    }
+
+    /// Sends a call; loads the script first where the server has lost it.
+    pub(super) async fn send(
+        &self,
+        call: &Cmd,
+        commands: &mut MultiplexedConnection,
+    ) -> RedisResult<Value> {
+        let answer = commands.send_packed_command(call).await;
+        match answer.and_then(Value::extract_error) {
+            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                self.load(commands).await?;
+                let answer = commands.send_packed_command(call).await;
+                answer.and_then(Value::extract_error)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+/// What `Display` writes, as an argument.
+pub(super) struct Shown<T>(pub(super) T);
+
+impl<T: std::fmt::Display> ToRedisArgs for Shown<T> {
+    fn write_redis_args<W: ?Sized + redis::RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(&self.0);
+    }
+}
