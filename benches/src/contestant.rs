@@ -23,6 +23,9 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The lease of locks that are contended for: long enough that nobody renews during a run.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
+/// The lease of locks that are held: renewed every third of it, each second.
+pub(crate) const IDLE_LEASE: Duration = Duration::from_secs(3);
+
 /// How long peers that poll sleep between two attempts. Their defaults are 20 to 100 times as long
 /// and would show nothing but the sleep.
 pub(crate) const RETRY: Duration = Duration::from_millis(5);
@@ -38,6 +41,10 @@ pub(crate) enum Kind {
     /// A script that extends 500 keys.
     PexpireScript,
     Ours,
+    /// A nested entry, counted at the store.
+    OursNested,
+    /// A nested entry, counted in the process.
+    OursNestedLocally,
     Rslock,
     Rlock,
     AsyncRedisLock,
@@ -61,6 +68,8 @@ impl Kind {
             Self::Pexpire => "PEXPIRE",
             Self::PexpireScript => "PEXPIRE script",
             Self::Ours => "ours",
+            Self::OursNested => "ours, nested",
+            Self::OursNestedLocally => "ours, nested locally",
             Self::Rslock => "rslock",
             Self::Rlock => "rlock",
             Self::AsyncRedisLock => "async-redis-lock",
@@ -86,36 +95,29 @@ impl Kind {
         }
     }
 
-    /// Connects one client.
-    pub(crate) async fn connect(self, url: &str) -> Result<Box<dyn Contestant>> {
+    /// Connects one client whose locks have this lease, renewed every third of it.
+    pub(crate) async fn connect(self, url: &str, lease: Duration) -> Result<Box<dyn Contestant>> {
+        use raw::Batch;
         Ok(match self {
-            Self::Raw => Box::new(raw::Raw::connect(url).await?),
+            Self::Raw | Self::Pexpire => {
+                Box::new(raw::Raw::connect(url, lease, Batch::Pipeline).await?)
+            }
+            Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
-            Self::Ours => Box::new(ours::Ours::connect(url).await?),
-            Self::Rslock => Box::new(rslock::Rslock::connect(url)),
-            Self::Rlock => Box::new(rlock::Rlock::connect(url).await?),
-            Self::AsyncRedisLock => Box::new(async_redis_lock::AsyncRedisLock::connect(url).await?),
-            Self::DistributedLock => Box::new(distributed_lock::Distributed::connect(url).await?),
-            Self::RedisLock => Box::new(redis_lock::RedisLock::connect(url).await?),
-            Self::Pexpire | Self::PexpireScript => {
-                anyhow::bail!("{self} renews locks and does not take any")
+            Self::Ours => Box::new(ours::Ours::connect(url, lease).await?),
+            Self::Rslock => Box::new(rslock::Rslock::connect(url, lease)),
+            Self::Rlock => Box::new(rlock::Rlock::connect(url, lease).await?),
+            Self::AsyncRedisLock => {
+                Box::new(async_redis_lock::AsyncRedisLock::connect(url, lease).await?)
+            }
+            Self::DistributedLock => {
+                Box::new(distributed_lock::Distributed::connect(url, lease).await?)
+            }
+            Self::RedisLock => Box::new(redis_lock::RedisLock::connect(url, lease).await?),
+            Self::OursNested | Self::OursNestedLocally => {
+                anyhow::bail!("re-entry is measured by itself")
             }
         })
-    }
-
-    /// Takes locks of these keys and keeps them renewed, each second, for as long as the answer lives.
-    /// `None` if it has no means to renew.
-    pub(crate) async fn hold(self, url: &str, keys: &[String]) -> Result<Option<Held>> {
-        Ok(Some(match self {
-            Self::Pexpire => Box::new(raw::hold(url, keys, raw::Batch::Pipeline).await?),
-            Self::PexpireScript => Box::new(raw::hold(url, keys, raw::Batch::Script).await?),
-            Self::Ours => Box::new(ours::hold(url, keys).await?),
-            Self::Rslock => Box::new(rslock::hold(url, keys).await?),
-            Self::Rlock => Box::new(rlock::hold(url, keys).await?),
-            Self::AsyncRedisLock => Box::new(async_redis_lock::hold(url, keys).await?),
-            Self::DistributedLock => Box::new(distributed_lock::hold(url, keys).await?),
-            Self::RedisLock | Self::Raw | Self::Blpop => return Ok(None),
-        }))
     }
 }
 
@@ -131,12 +133,8 @@ impl Serialize for Kind {
     }
 }
 
-/// Locks that stay held until this is dropped.
+/// Locks that stay held and renewed until this is dropped.
 pub(crate) type Held = Box<dyn Send>;
-
-/// The lease of locks that are held and renewed each second.
-pub(crate) const IDLE_LEASE: Duration = Duration::from_secs(3);
-pub(crate) const IDLE_RENEWAL: Duration = Duration::from_secs(1);
 
 /// How many locks that are to be held are taken at a time.
 const TAKEN_AT_ONCE: usize = 16;
@@ -145,6 +143,11 @@ const TAKEN_AT_ONCE: usize = 16;
 pub(crate) trait Contestant: Send + Sync {
     /// What one task needs to take the lock of `key` again and again.
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>>;
+
+    /// Takes locks and keeps them. `None` if it has no means to renew them.
+    fn hold<'a>(&'a self, _keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        Box::pin(async { Ok(None) })
+    }
 }
 
 /// One task's way to one lock.

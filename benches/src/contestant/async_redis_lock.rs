@@ -2,32 +2,48 @@
 
 use std::time::Duration;
 
-use ::async_redis_lock::{Lock, Locker, Options};
+use ::async_redis_lock::{Locker, Options};
 use anyhow::Result;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::future::try_join_all;
 
-use super::{
-    BoxFuture, Contestant, IDLE_LEASE, IDLE_RENEWAL, Inside, LEASE, RETRY, Seat, TAKEN_AT_ONCE,
-    inside,
-};
+use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
-pub(super) struct AsyncRedisLock(Locker);
+pub(super) struct AsyncRedisLock {
+    locker: Locker,
+    options: Options,
+}
 
 impl AsyncRedisLock {
-    pub(super) async fn connect(url: &str) -> Result<Self> {
-        Ok(Self(Locker::from_redis_url(url).await?))
+    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
+        let options = Options::new().ttl(lease).extend(lease / 3);
+        Ok(Self {
+            locker: Locker::from_redis_url(url).await?,
+            options: options.retry(RETRY).timeout(None),
+        })
     }
 }
 
 impl Contestant for AsyncRedisLock {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
-        let options = Options::new().ttl(LEASE).extend(LEASE / 3);
         let seat = AsyncRedisLockSeat {
-            locker: self.0.clone(),
+            locker: self.locker.clone(),
             key: format!("async-redis-lock:{key}"),
-            options: options.retry(RETRY).timeout(None),
+            options: self.options.clone(),
         };
         Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
+    }
+
+    fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        Box::pin(async move {
+            let mut locks = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(TAKEN_AT_ONCE) {
+                let taking = keys
+                    .iter()
+                    .map(|key| self.locker.acquire_with_options(&self.options, key));
+                locks.extend(try_join_all(taking).await?);
+            }
+            Ok(Some(Box::new(locks) as Held))
+        })
     }
 }
 
@@ -47,15 +63,4 @@ impl Seat for AsyncRedisLockSeat {
             Ok(inside)
         })
     }
-}
-
-pub(super) async fn hold(url: &str, keys: &[String]) -> Result<(Locker, Vec<Lock>)> {
-    let locker = Locker::from_redis_url(url).await?;
-    let options = Options::new().ttl(IDLE_LEASE).extend(IDLE_RENEWAL);
-    let locks = stream::iter(keys)
-        .map(|key| locker.acquire_with_options(&options, key))
-        .buffer_unordered(TAKEN_AT_ONCE)
-        .try_collect()
-        .await?;
-    Ok((locker, locks))
 }

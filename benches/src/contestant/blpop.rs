@@ -50,11 +50,17 @@ impl Seat for BlpopSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
         Box::pin(async move {
             let mut take = redis::cmd("BLPOP");
-            let taken = take.arg(&self.list).arg(0).query_async(&mut self.connection);
+            let taken = take
+                .arg(&self.list)
+                .arg(0)
+                .query_async(&mut self.connection);
             let (_, token): (String, String) = taken.await?;
             let inside = inside(stay);
             let mut give = redis::cmd("LPUSH");
-            let given = give.arg(&self.list).arg(token).query_async(&mut self.connection);
+            let given = give
+                .arg(&self.list)
+                .arg(token)
+                .query_async(&mut self.connection);
             let _: u64 = given.await?;
             Ok(inside)
         })

@@ -5,27 +5,22 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
-use distributed_lock_redis::{RedisLockHandle, RedisLockProvider, lock::RedisDistributedLock};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use distributed_lock_redis::{RedisLockProvider, lock::RedisDistributedLock};
+use futures_util::future::try_join_all;
 
-use super::{
-    BoxFuture, Contestant, IDLE_LEASE, IDLE_RENEWAL, Inside, LEASE, RETRY, Seat, TAKEN_AT_ONCE,
-    inside,
-};
+use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
 pub(super) struct Distributed(RedisLockProvider);
 
 impl Distributed {
-    pub(super) async fn connect(url: &str) -> Result<Self> {
-        provider(url, LEASE, LEASE / 3).await.map(Self)
+    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
+        let builder = RedisLockProvider::builder().url(url).expiry(lease);
+        // The shortest validity that it accepts is nine tenths of the lease, as by its defaults.
+        let builder = builder
+            .extension_cadence(lease / 3)
+            .min_validity(lease * 9 / 10);
+        Ok(Self(builder.build().await?))
     }
-}
-
-/// The shortest validity that it accepts is nine tenths of the lease, as by its default.
-async fn provider(url: &str, lease: Duration, renewal: Duration) -> Result<RedisLockProvider> {
-    let builder = RedisLockProvider::builder().url(url).expiry(lease);
-    let builder = builder.extension_cadence(renewal).min_validity(lease * 9 / 10);
-    Ok(builder.build().await?)
 }
 
 impl Contestant for Distributed {
@@ -33,6 +28,20 @@ impl Contestant for Distributed {
         // A lock object takes one token for all of its holds, so each task has one of its own.
         let lock = self.0.create_lock(key);
         Box::pin(async { Ok(Box::new(DistributedSeat(lock)) as Box<dyn Seat>) })
+    }
+
+    fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        Box::pin(async move {
+            let mut handles = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(TAKEN_AT_ONCE) {
+                let taking = keys.iter().map(|key| async move {
+                    let handle = self.0.create_lock(key).try_acquire().await?;
+                    handle.ok_or_else(|| anyhow!("the key is taken"))
+                });
+                handles.extend(try_join_all(taking).await?);
+            }
+            Ok(Some(Box::new(handles) as Held))
+        })
     }
 }
 
@@ -52,20 +61,4 @@ impl Seat for DistributedSeat {
             Ok(inside)
         })
     }
-}
-
-pub(super) async fn hold(
-    url: &str,
-    keys: &[String],
-) -> Result<(RedisLockProvider, Vec<RedisLockHandle>)> {
-    let provider = provider(url, IDLE_LEASE, IDLE_RENEWAL).await?;
-    let handles = stream::iter(keys)
-        .map(|key| {
-            let lock = provider.create_lock(key);
-            async move { lock.try_acquire().await?.ok_or_else(|| anyhow!("taken")) }
-        })
-        .buffer_unordered(TAKEN_AT_ONCE)
-        .try_collect()
-        .await?;
-    Ok((provider, handles))
 }

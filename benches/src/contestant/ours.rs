@@ -3,23 +3,37 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use rlock_core::{Lock, LockClient, LockGuard};
+use futures_util::future::try_join_all;
+use rlock_core::{Lock, LockClient};
 
-use super::{BoxFuture, Contestant, IDLE_LEASE, Inside, LEASE, Seat, inside};
+use super::{BoxFuture, Contestant, Held, Inside, Seat, TAKEN_AT_ONCE, inside};
 
 pub(super) struct Ours(LockClient);
 
 impl Ours {
-    pub(super) async fn connect(url: &str) -> Result<Self> {
-        Ok(Self(LockClient::connect(url).await?))
+    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
+        let builder = LockClient::builder().default_lease(lease);
+        Ok(Self(builder.connect(url).await?))
     }
 }
 
 impl Contestant for Ours {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
-        let lock = self.0.lock(key).lease(LEASE).wait_forever();
+        let lock = self.0.lock(key).wait_forever();
         Box::pin(async { Ok(Box::new(OurSeat(lock)) as Box<dyn Seat>) })
+    }
+
+    fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        Box::pin(async move {
+            let mut guards = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(TAKEN_AT_ONCE) {
+                let taking = keys
+                    .iter()
+                    .map(|key| async move { self.0.lock(key).acquire().await });
+                guards.extend(try_join_all(taking).await?);
+            }
+            Ok(Some(Box::new(guards) as Held))
+        })
     }
 }
 
@@ -34,18 +48,4 @@ impl Seat for OurSeat {
             Ok(inside)
         })
     }
-}
-
-/// The watchdog renews every third of a lease.
-pub(super) async fn hold(url: &str, keys: &[String]) -> Result<(LockClient, Vec<LockGuard>)> {
-    let client = LockClient::connect(url).await?;
-    let guards = stream::iter(keys)
-        .map(|key| {
-            let lock = client.lock(key).lease(IDLE_LEASE);
-            async move { lock.acquire().await }
-        })
-        .buffer_unordered(super::TAKEN_AT_ONCE)
-        .try_collect()
-        .await?;
-    Ok((client, guards))
 }

@@ -3,27 +3,26 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::future::try_join_all;
 use redis::{Client, Pipeline, Script, aio::MultiplexedConnection};
 use tokio::{
     task::JoinHandle,
     time::{MissedTickBehavior, interval},
 };
 
-use super::{
-    BoxFuture, Contestant, IDLE_LEASE, IDLE_RENEWAL, Inside, LEASE, RETRY, Seat, TAKEN_AT_ONCE,
-    inside,
-};
+use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
 const TOKEN: &str = "8c2c0e5e-8b1f-4b9a-9d0f-1f2a3b4c5d6e";
 
 pub(super) struct Raw {
     connection: MultiplexedConnection,
     unlock: Arc<Script>,
+    lease: Duration,
+    batch: Batch,
 }
 
 impl Raw {
-    pub(super) async fn connect(url: &str) -> Result<Self> {
+    pub(super) async fn connect(url: &str, lease: Duration, batch: Batch) -> Result<Self> {
         let unlock = Script::new(
             "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
         );
@@ -32,6 +31,8 @@ impl Raw {
                 .get_multiplexed_async_connection()
                 .await?,
             unlock: Arc::new(unlock),
+            lease,
+            batch,
         })
     }
 }
@@ -42,8 +43,27 @@ impl Contestant for Raw {
             key: format!("raw:{key}"),
             connection: self.connection.clone(),
             unlock: Arc::clone(&self.unlock),
+            lease: self.lease,
         };
         Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
+    }
+
+    fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        let keys: Vec<String> = keys.iter().map(|key| format!("raw:{key}")).collect();
+        let mut connection = self.connection.clone();
+        let (lease, batch) = (self.lease, self.batch);
+        Box::pin(async move {
+            for keys in keys.chunks(TAKEN_AT_ONCE) {
+                let taking = keys.iter().map(|key| {
+                    let mut connection = connection.clone();
+                    async move { take(&mut connection, key, lease).await }
+                });
+                let taken = try_join_all(taking).await?;
+                ensure!(taken.into_iter().all(|taken| taken), "a key is taken");
+            }
+            let renewing = async move { renew(&mut connection, &keys, lease, batch).await };
+            Ok(Some(Box::new(Renewing(tokio::spawn(renewing))) as Held))
+        })
     }
 }
 
@@ -51,12 +71,13 @@ struct RawSeat {
     key: String,
     connection: MultiplexedConnection,
     unlock: Arc<Script>,
+    lease: Duration,
 }
 
 impl Seat for RawSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
         Box::pin(async move {
-            while !take(&mut self.connection, &self.key, LEASE).await? {
+            while !take(&mut self.connection, &self.key, self.lease).await? {
                 tokio::time::sleep(RETRY).await;
             }
             let inside = inside(stay);
@@ -90,7 +111,7 @@ pub(super) enum Batch {
 }
 
 /// Renews until it is dropped.
-pub(super) struct Renewing(JoinHandle<Result<()>>);
+struct Renewing(JoinHandle<Result<()>>);
 
 impl Drop for Renewing {
     fn drop(&mut self) {
@@ -98,34 +119,17 @@ impl Drop for Renewing {
     }
 }
 
-pub(super) async fn hold(url: &str, keys: &[String], batch: Batch) -> Result<Renewing> {
-    let connection = Client::open(url)?
-        .get_multiplexed_async_connection()
-        .await?;
-    let keys: Vec<String> = keys.iter().map(|key| format!("raw:{key}")).collect();
-    let taken: Vec<bool> = stream::iter(&keys)
-        .map(|key| {
-            let mut connection = connection.clone();
-            async move { take(&mut connection, key, IDLE_LEASE).await }
-        })
-        .buffer_unordered(TAKEN_AT_ONCE)
-        .try_collect()
-        .await?;
-    ensure!(taken.into_iter().all(|taken| taken), "a key was taken");
-    Ok(Renewing(tokio::spawn(renew(connection, keys, batch))))
-}
-
 async fn renew(
-    mut connection: MultiplexedConnection,
-    keys: Vec<String>,
+    connection: &mut MultiplexedConnection,
+    keys: &[String],
+    lease: Duration,
     batch: Batch,
 ) -> Result<()> {
-    let script = Script::new(
-        "for i = 1, #KEYS do redis.call('PEXPIRE', KEYS[i], ARGV[1]) end return #KEYS",
-    );
-    let lease = milliseconds(IDLE_LEASE);
-    let mut ticks = interval(IDLE_RENEWAL);
+    let script =
+        Script::new("for i = 1, #KEYS do redis.call('PEXPIRE', KEYS[i], ARGV[1]) end return #KEYS");
+    let mut ticks = interval(lease / 3);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let lease = milliseconds(lease);
     loop {
         ticks.tick().await;
         for keys in keys.chunks(BATCH) {
@@ -135,11 +139,11 @@ async fn renew(
                     for key in keys {
                         pipeline.cmd("PEXPIRE").arg(key).arg(lease);
                     }
-                    let _: Vec<bool> = pipeline.query_async(&mut connection).await?;
+                    let _: Vec<bool> = pipeline.query_async(connection).await?;
                 }
                 Batch::Script => {
                     let mut call = script.key(keys);
-                    let _: u64 = call.arg(lease).invoke_async(&mut connection).await?;
+                    let _: u64 = call.arg(lease).invoke_async(connection).await?;
                 }
             }
         }

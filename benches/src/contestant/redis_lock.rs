@@ -7,14 +7,20 @@ use anyhow::{Result, anyhow};
 use redis_of_redis_lock::{Client, aio::MultiplexedConnection};
 use tokio::sync::Mutex;
 
-use super::{BoxFuture, Contestant, Inside, LEASE, RETRY, Seat, inside};
+use super::{BoxFuture, Contestant, Inside, RETRY, Seat, inside};
 
-pub(super) struct RedisLock(MultiplexedConnection);
+pub(super) struct RedisLock {
+    connection: MultiplexedConnection,
+    lease: Duration,
+}
 
 impl RedisLock {
-    pub(super) async fn connect(url: &str) -> Result<Self> {
+    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
         let client = Client::open(url)?;
-        Ok(Self(client.get_multiplexed_async_connection().await?))
+        Ok(Self {
+            connection: client.get_multiplexed_async_connection().await?,
+            lease,
+        })
     }
 }
 
@@ -22,8 +28,9 @@ impl Contestant for RedisLock {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
         // It keeps the mutex for a whole round trip: with one for all tasks they would go in turns.
         let seat = RedisLockSeat {
-            connections: [Arc::new(Mutex::new(self.0.clone()))],
+            connections: [Arc::new(Mutex::new(self.connection.clone()))],
             key: key.to_owned(),
+            lease: self.lease,
         };
         Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
     }
@@ -32,13 +39,14 @@ impl Contestant for RedisLock {
 struct RedisLockSeat {
     connections: [Arc<Mutex<MultiplexedConnection>>; 1],
     key: String,
+    lease: Duration,
 }
 
 impl Seat for RedisLockSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
         Box::pin(async move {
             let options = LockAcrossOptions {
-                ttl: LEASE,
+                ttl: self.lease,
                 retry: RETRY,
                 duration: Duration::from_secs(3600),
             };

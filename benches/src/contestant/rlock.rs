@@ -3,36 +3,50 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use rlock_peer::{
-    AcquireOptions, RenewalMode,
-    async_lock::{RLock, RLockGuard},
-};
+use futures_util::future::try_join_all;
+use rlock_peer::{AcquireOptions, RenewalMode, async_lock::RLock};
 
-use super::{
-    BoxFuture, Contestant, IDLE_LEASE, IDLE_RENEWAL, Inside, LEASE, RETRY, Seat, TAKEN_AT_ONCE,
-    inside,
-};
+use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
-pub(super) struct Rlock(RLock);
+pub(super) struct Rlock {
+    manager: RLock,
+    options: AcquireOptions,
+}
 
 impl Rlock {
-    pub(super) async fn connect(url: &str) -> Result<Self> {
-        Ok(Self(RLock::new(url).await?))
+    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
+        let options = AcquireOptions::builder()
+            .ttl(lease)
+            .renewal_mode(RenewalMode::Interval(lease / 3))
+            .retry_interval(RETRY);
+        Ok(Self {
+            manager: RLock::new(url).await?,
+            options: options.build()?,
+        })
     }
 }
 
 impl Contestant for Rlock {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
-        let key = format!("rlock:{key}");
-        Box::pin(async {
-            let options = AcquireOptions::builder().ttl(LEASE).retry_interval(RETRY);
-            let seat = RlockSeat {
-                manager: self.0.clone(),
-                key,
-                options: options.build()?,
-            };
-            Ok(Box::new(seat) as Box<dyn Seat>)
+        let seat = RlockSeat {
+            manager: self.manager.clone(),
+            key: format!("rlock:{key}"),
+            options: self.options.clone(),
+        };
+        Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
+    }
+
+    fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        Box::pin(async move {
+            let mut guards = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(TAKEN_AT_ONCE) {
+                let taking = keys.iter().map(|key| {
+                    let options = self.options.clone();
+                    self.manager.acquire_mutex_with_options(key, options)
+                });
+                guards.extend(try_join_all(taking).await?);
+            }
+            Ok(Some(Box::new(guards) as Held))
         })
     }
 }
@@ -54,18 +68,4 @@ impl Seat for RlockSeat {
             Ok(inside)
         })
     }
-}
-
-pub(super) async fn hold(url: &str, keys: &[String]) -> Result<(RLock, Vec<RLockGuard>)> {
-    let manager = RLock::new(url).await?;
-    let options = AcquireOptions::builder()
-        .ttl(IDLE_LEASE)
-        .renewal_mode(RenewalMode::Interval(IDLE_RENEWAL))
-        .build()?;
-    let guards = stream::iter(keys)
-        .map(|key| manager.acquire_mutex_with_options(key, options.clone()))
-        .buffer_unordered(TAKEN_AT_ONCE)
-        .try_collect()
-        .await?;
-    Ok((manager, guards))
 }
