@@ -23,6 +23,7 @@ pub(crate) struct Pace {
     pub(crate) warm_up: Duration,
     /// The run in which commands are counted.
     pub(crate) counted: Duration,
+    pub(crate) peer_counted: Duration,
     /// Windows of a second in which their cost is measured.
     pub(crate) windows: usize,
     /// Whether what takes long is left out.
@@ -40,6 +41,7 @@ impl Pace {
             peer_contended: Duration::from_millis(1500),
             warm_up: Duration::from_millis(60),
             counted: Duration::from_millis(300),
+            peer_counted: Duration::from_secs(1),
             windows: 5,
             quick: false,
         }
@@ -55,6 +57,7 @@ impl Pace {
             peer_contended: Duration::from_millis(300),
             warm_up: Duration::from_millis(30),
             counted: Duration::from_millis(150),
+            peer_counted: Duration::from_millis(300),
             windows: 3,
             quick: true,
         }
@@ -75,6 +78,25 @@ impl Pace {
             self.peer_contended
         } else {
             self.contended
+        }
+    }
+
+    /// How long a contestant's commands are counted.
+    pub(crate) fn counted_of(&self, kind: Kind) -> Duration {
+        if kind.is_peer() {
+            self.peer_counted
+        } else {
+            self.counted
+        }
+    }
+
+    /// Longer rounds, for crowds in which a task's turn comes rarely.
+    pub(crate) fn for_crowds(&self) -> Self {
+        Self {
+            rounds: self.rounds.min(3),
+            contended: self.contended * 3,
+            counted: self.counted * 2,
+            ..self.clone()
         }
     }
 

@@ -49,19 +49,13 @@ struct BlpopSeat {
 impl Seat for BlpopSeat {
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
         Box::pin(async move {
-            let mut take = redis::cmd("BLPOP");
-            let taken = take
-                .arg(&self.list)
-                .arg(0)
-                .query_async(&mut self.connection);
-            let (_, token): (String, String) = taken.await?;
+            let mut pop = redis::cmd("BLPOP");
+            pop.arg(&self.list).arg(0);
+            let (_, token): (String, String) = pop.query_async(&mut self.connection).await?;
             let inside = inside(stay);
-            let mut give = redis::cmd("LPUSH");
-            let given = give
-                .arg(&self.list)
-                .arg(token)
-                .query_async(&mut self.connection);
-            let _: u64 = given.await?;
+            let mut push = redis::cmd("LPUSH");
+            push.arg(&self.list).arg(token);
+            let _: u64 = push.query_async(&mut self.connection).await?;
             Ok(inside)
         })
     }

@@ -44,7 +44,7 @@ pub(super) async fn count(
     server: &RedisServer,
 ) {
     let mut commands = server.watch_commands().await;
-    let grants = contend(team, soon(pace.counted), Duration::ZERO).await;
+    let grants = contend(team, soon(pace.counted_of(kind)), Duration::ZERO).await;
     results.add(
         kind,
         super::commands_per_change(commands.count().await, &grants),

@@ -50,7 +50,7 @@ async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Resu
     }
     for (kind, workers) in &mut teams {
         let mut commands = server.watch_commands().await;
-        let grants = worker::contend(workers, soon(pace.counted), Duration::ZERO).await?;
+        let grants = worker::contend(workers, soon(pace.counted_of(*kind)), Duration::ZERO).await?;
         let commands = commands.count().await;
         results.add(*kind, super::commands_per_change(commands, &grants));
     }

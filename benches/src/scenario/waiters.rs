@@ -32,7 +32,8 @@ async fn measure(
         team.push(Tasks::new(&*entrant.client, tasks, keys).await?);
         tasks += tasks_each;
     }
-    for _ in 0..pace.rounds.min(3) {
+    let pace = &pace.for_crowds();
+    for _ in 0..pace.rounds {
         in_process::round(&mut results, Kind::Ours, pace, &mut team, tasks as usize).await;
     }
     in_process::count(&mut results, Kind::Ours, pace, &mut team, &server).await;
