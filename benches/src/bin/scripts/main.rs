@@ -7,12 +7,17 @@
 
 mod plan;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    ops::Range,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use plan::Plan;
-use redis::{Pipeline, Script, Value, aio::MultiplexedConnection};
+use redis::{Pipeline, RedisResult, Script, Value, aio::MultiplexedConnection};
 use rlock_tests::RedisServer;
 
 /// Measures what Lua scripts cost the server, in microseconds a call.
@@ -27,6 +32,13 @@ struct Options {
     /// Rounds in which the plans take turns. On a busy machine the least says more than the median.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
+    /// Measures nothing: calls the scripts once and stops the server, for tools that count the
+    /// server's instructions from outside.
+    #[arg(long)]
+    count: bool,
+    /// With `--count`, sends the commands before each call and leaves out the scripts.
+    #[arg(long, requires = "count")]
+    without_scripts: bool,
 }
 
 /// How many calls go to the server at once: enough that it is never idle, few enough that neither
@@ -45,6 +57,13 @@ async fn main() -> Result<()> {
 
     let server = RedisServer::start();
     let mut connection = server.connection().await;
+    if options.count {
+        for plan in &plans {
+            let script = (!options.without_scripts).then(|| Script::new(&plan.script));
+            call(plan, script.as_ref(), options.calls, &mut connection).await?;
+        }
+        return shut_down(&server, connection).await;
+    }
     let calls = options
         .calls
         .div_ceil(options.rounds)
@@ -104,16 +123,12 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 async fn measure(plan: &Plan, calls: usize, connection: &mut MultiplexedConnection) -> Result<f64> {
     let script = Script::new(&plan.script);
     let () = redis::cmd("FLUSHALL").query_async(connection).await?;
-    script.load_async(connection).await?;
-    run(plan, &script, 0..BATCH, connection).await?;
+    call(plan, Some(&script), BATCH, connection).await?;
     let () = redis::cmd("CONFIG")
         .arg("RESETSTAT")
         .query_async(connection)
         .await?;
-    for batch in 0..calls / BATCH {
-        let from = batch * BATCH;
-        run(plan, &script, from..from + BATCH, connection).await?;
-    }
+    call(plan, Some(&script), calls, connection).await?;
     let statistics: String = redis::cmd("INFO")
         .arg("commandstats")
         .query_async(connection)
@@ -127,11 +142,28 @@ async fn measure(plan: &Plan, calls: usize, connection: &mut MultiplexedConnecti
     Ok(micros as f64 / counted as f64)
 }
 
-/// Sends one batch, and checks what the script answers.
-async fn run(
+/// Sends the commands of a plan, each time followed by its script, if there is one.
+async fn call(
     plan: &Plan,
-    script: &Script,
-    numbers: std::ops::Range<usize>,
+    script: Option<&Script>,
+    calls: usize,
+    connection: &mut MultiplexedConnection,
+) -> Result<()> {
+    if let Some(script) = script {
+        script.load_async(connection).await?;
+    }
+    for from in (0..calls).step_by(BATCH) {
+        let numbers = from..calls.min(from + BATCH);
+        batch(plan, script, numbers, connection).await?;
+    }
+    Ok(())
+}
+
+/// Sends one batch, and checks what the script answers.
+async fn batch(
+    plan: &Plan,
+    script: Option<&Script>,
+    numbers: Range<usize>,
     connection: &mut MultiplexedConnection,
 ) -> Result<()> {
     let mut pipeline = Pipeline::new();
@@ -142,12 +174,17 @@ async fn run(
                 .arg(Plan::fill(&command[1..], number))
                 .ignore();
         }
-        pipeline
-            .cmd("EVALSHA")
-            .arg(script.get_hash())
-            .arg(plan.keys.len())
-            .arg(Plan::fill(&plan.keys, number))
-            .arg(Plan::fill(&plan.arguments, number));
+        if let Some(script) = script {
+            pipeline
+                .cmd("EVALSHA")
+                .arg(script.get_hash())
+                .arg(plan.keys.len())
+                .arg(Plan::fill(&plan.keys, number))
+                .arg(Plan::fill(&plan.arguments, number));
+        }
+    }
+    if pipeline.is_empty() {
+        return Ok(());
     }
     let answers: Vec<Value> = pipeline.query_async(connection).await?;
     if let Some(expected) = plan.answer {
@@ -161,6 +198,20 @@ async fn run(
                 "the script answers {answer:?} and not {expected}: is the state as it should be?"
             );
         }
+    }
+    Ok(())
+}
+
+/// Stops the server so that a tool around it can write what it counted, and waits until it has.
+async fn shut_down(server: &RedisServer, mut connection: MultiplexedConnection) -> Result<()> {
+    let mut shutdown = redis::cmd("SHUTDOWN");
+    // The answer is that the connection ends.
+    let _: RedisResult<Value> = shutdown.arg("NOSAVE").query_async(&mut connection).await;
+    let status = format!("/proc/{}/status", server.pid());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::read_to_string(&status).is_ok_and(|status| !status.contains("\nState:\tZ")) {
+        ensure!(Instant::now() < deadline, "the server does not stop");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
