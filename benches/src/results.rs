@@ -17,6 +17,8 @@ pub(crate) struct Results {
     /// The contestants in the order of the table.
     pub(crate) contestants: Vec<Kind>,
     pub(crate) metrics: Vec<Metric>,
+    /// Whether rounds of the same number were not neighbours in time.
+    pub(crate) apart: bool,
     values: BTreeMap<(Kind, Metric), Vec<f64>>,
     /// Errors of contestants, the first of each.
     pub(crate) errors: BTreeMap<Kind, String>,
@@ -29,6 +31,7 @@ impl Results {
             floor,
             contestants: Vec::new(),
             metrics: Vec::new(),
+            apart: false,
             values: BTreeMap::new(),
             errors: BTreeMap::new(),
         }
@@ -68,8 +71,11 @@ impl Results {
         self.ratio_between(kind, self.floor, metric)
     }
 
-    /// The median of the ratios of two contestants, round by round: the rounds were neighbours.
+    /// The median of the ratios of two contestants, round by round where the rounds were neighbours.
     pub(crate) fn ratio_between(&self, kind: Kind, other: Kind, metric: Metric) -> f64 {
+        if self.apart {
+            return self.value(kind, metric) / self.value(other, metric);
+        }
         let own = self.rounds(kind, metric).iter();
         let others = self.rounds(other, metric);
         let ratios: Vec<f64> = own.zip(others).map(|(own, other)| own / other).collect();

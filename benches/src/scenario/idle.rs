@@ -20,6 +20,10 @@ use crate::{
 
 const WINDOW: Duration = Duration::from_secs(1);
 
+/// Windows before the first that counts: locks that were taken at different moments may come to be
+/// renewed together.
+const SETTLING: usize = 3;
+
 pub(super) fn run(
     scenario: Scenario,
     pace: &Pace,
@@ -31,6 +35,7 @@ pub(super) fn run(
 
 async fn measure(scenario: Scenario, pace: &Pace, count: usize, peers: &[Kind]) -> Result<Results> {
     let mut results = Results::new(scenario, Kind::Pexpire);
+    results.apart = true;
     let mut together = Vec::new();
     for kind in [Kind::Pexpire, Kind::PexpireScript, Kind::Ours] {
         together.push(Holder::start(kind, count).await?);
@@ -67,20 +72,20 @@ impl Holder {
     }
 }
 
-/// Measures window by window. The first one warms up.
+/// Measures window by window, after those in which everything settles.
 async fn windows(
     results: &mut Results,
     holders: &mut [Holder],
     windows: usize,
     count: usize,
 ) -> Result<()> {
-    for window in 0..=windows {
+    for window in 0..SETTLING + windows {
         tokio::time::sleep(WINDOW).await;
         for holder in &mut *holders {
             let cost = worker::cost(&mut holder.worker).await?;
             let commands = holder.commands.count().await;
             holder.commands.clear().await;
-            if window == 0 {
+            if window < SETTLING {
                 continue;
             }
             #[expect(clippy::cast_precision_loss, reason = "counts of a second")]
