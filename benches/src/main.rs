@@ -39,6 +39,11 @@ fn main() -> Result<ExitCode> {
     }
     let started = Instant::now();
     let pace = options.pace();
+    let _spinning = if options.awake {
+        runtime::current_thread()?.block_on(worker::keep_awake())?
+    } else {
+        Vec::new()
+    };
     let mut all = Vec::new();
     for scenario in options.scenarios() {
         let results = scenario

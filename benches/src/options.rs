@@ -24,6 +24,10 @@ pub(crate) struct Options {
     /// Where the chart goes; `target/bench/results.svg` if not given.
     #[arg(long, value_name = "PATH")]
     pub(crate) svg: Option<PathBuf>,
+    /// Keeps every core busy with the lowest priority. What a machine takes to wake a core that sleeps
+    /// may be several times what a request takes, and varies; this leaves it out.
+    #[arg(long)]
+    pub(crate) awake: bool,
     /// Ends with an error if a bound does not hold.
     #[arg(long)]
     pub(crate) check: bool,

@@ -39,6 +39,8 @@ pub(crate) enum Role {
         url: String,
         count: usize,
     },
+    /// Keeps a core from going to sleep, with the lowest priority.
+    Spin,
 }
 
 /// What idle locks have cost.
@@ -71,11 +73,24 @@ pub(crate) async fn start(role: &Role) -> Result<Worker> {
         Role::Idle { kind, url, count } => {
             command.args(["idle", &kind.argument(), url, &count.to_string()]);
         }
+        Role::Spin => {
+            command.arg("spin");
+        }
     }
     let mut worker = Worker::start(&mut command);
     let ready: bool = answer(&mut worker).await?;
     ensure!(ready, "the worker cannot do this");
     Ok(worker)
+}
+
+/// Keeps all cores awake until the answer is dropped.
+pub(crate) async fn keep_awake() -> Result<Vec<Worker>> {
+    let cores = std::thread::available_parallelism()?.get();
+    let mut spinning = Vec::with_capacity(cores);
+    for _ in 0..cores {
+        spinning.push(start(&Role::Spin).await?);
+    }
+    Ok(spinning)
 }
 
 /// What the worker answers next.
@@ -143,6 +158,16 @@ pub(crate) fn work(role: Role) -> Result<()> {
                 (since, used) = (now, processor);
             }
             drop((held, warm));
+        }
+        Role::Spin => {
+            rustix::process::nice(19)?;
+            say(&true)?;
+            std::thread::spawn(|| {
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+            stdin().lines().for_each(drop);
         }
     }
     Ok(())
