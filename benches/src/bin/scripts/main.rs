@@ -1,0 +1,226 @@
+//! What Lua scripts cost the server, so that formulations of one can be compared.
+//!
+//! Each call plan (see [`plan`]) names a script, its keys and arguments, and the plain commands that
+//! set the state before each call. The server times every script by itself (`INFO commandstats`):
+//! scripts run by EVALSHA, the commands around them under their own names, so these do not mix.
+//! Plans take turns, for several rounds, so that a busy moment of the machine meets all of them.
+
+mod plan;
+
+use std::{
+    fs,
+    ops::Range,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use plan::Plan;
+use redis::{Pipeline, RedisResult, Script, Value, aio::MultiplexedConnection};
+use rlock_tests::RedisServer;
+
+/// Measures what Lua scripts cost the server, in microseconds a call.
+#[derive(Parser)]
+struct Options {
+    /// Call plans, or folders of them.
+    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/formulations"))]
+    plans: Vec<PathBuf>,
+    /// Calls of each script, all rounds together.
+    #[arg(long, default_value_t = 200_000)]
+    calls: usize,
+    /// Rounds in which the plans take turns. On a busy machine the least says more than the median.
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// Measures nothing: calls the scripts once and stops the server, for tools that count the
+    /// server's instructions from outside.
+    #[arg(long)]
+    count: bool,
+    /// With `--count`, sends the commands before each call and leaves out the scripts.
+    #[arg(long, requires = "count")]
+    without_scripts: bool,
+}
+
+/// How many calls go to the server at once: enough that it is never idle, few enough that neither
+/// side buffers much.
+const BATCH: usize = 200;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let options = Options::parse();
+    let mut plans = Vec::new();
+    for path in files(&options.plans)? {
+        plans.push(Plan::read(&path).with_context(|| format!("in {}", path.display()))?);
+    }
+    ensure!(!plans.is_empty(), "no call plans: files that end in .plan");
+    ensure!(options.rounds > 0, "at least one round");
+
+    let server = RedisServer::start();
+    let mut connection = server.connection().await;
+    if options.count {
+        for plan in &plans {
+            let script = (!options.without_scripts).then(|| Script::new(&plan.script));
+            call(plan, script.as_ref(), options.calls, &mut connection).await?;
+        }
+        return shut_down(&server, connection).await;
+    }
+    let calls = options
+        .calls
+        .div_ceil(options.rounds)
+        .next_multiple_of(BATCH);
+    let mut costs = vec![Vec::new(); plans.len()];
+    // The first round warms up and is left out.
+    for round in 0..=options.rounds {
+        for (plan, costs) in plans.iter().zip(&mut costs) {
+            let cost = measure(plan, calls, &mut connection)
+                .await
+                .with_context(|| format!("with {}", plan.name))?;
+            if round > 0 {
+                costs.push(cost);
+            }
+        }
+    }
+
+    let width = plans.iter().map(|plan| plan.name.len()).max().unwrap_or(0);
+    println!(
+        "{:width$}  {:>7} {:>7} {:>7}",
+        "µs a call", "median", "least", "most"
+    );
+    for (plan, mut costs) in plans.iter().zip(costs) {
+        costs.sort_unstable_by(f64::total_cmp);
+        println!(
+            "{:width$}  {:>7.2} {:>7.2} {:>7.2}",
+            plan.name,
+            costs[costs.len() / 2],
+            costs[0],
+            costs[costs.len() - 1],
+        );
+    }
+    Ok(())
+}
+
+/// The plans among `paths`, those of a folder in order of their names.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let entries = fs::read_dir(path).with_context(|| path.display().to_string())?;
+            let mut inside = Vec::new();
+            for entry in entries {
+                inside.push(entry?.path());
+            }
+            inside.retain(|path| path.extension().is_some_and(|ending| ending == "plan"));
+            inside.sort();
+            files.extend(inside);
+        } else {
+            files.push(path.clone());
+        }
+    }
+    Ok(files)
+}
+
+/// Runs a plan, and answers how many microseconds a call of its script took.
+async fn measure(plan: &Plan, calls: usize, connection: &mut MultiplexedConnection) -> Result<f64> {
+    let script = Script::new(&plan.script);
+    let () = redis::cmd("FLUSHALL").query_async(connection).await?;
+    call(plan, Some(&script), BATCH, connection).await?;
+    let () = redis::cmd("CONFIG")
+        .arg("RESETSTAT")
+        .query_async(connection)
+        .await?;
+    call(plan, Some(&script), calls, connection).await?;
+    let statistics: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query_async(connection)
+        .await?;
+    let (counted, micros) = evalsha(&statistics).context("no statistics of EVALSHA")?;
+    ensure!(
+        counted == calls,
+        "{counted} calls were counted instead of {calls}"
+    );
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of seconds")]
+    Ok(micros as f64 / counted as f64)
+}
+
+/// Sends the commands of a plan, each time followed by its script, if there is one.
+async fn call(
+    plan: &Plan,
+    script: Option<&Script>,
+    calls: usize,
+    connection: &mut MultiplexedConnection,
+) -> Result<()> {
+    if let Some(script) = script {
+        script.load_async(connection).await?;
+    }
+    for from in (0..calls).step_by(BATCH) {
+        let numbers = from..calls.min(from + BATCH);
+        batch(plan, script, numbers, connection).await?;
+    }
+    Ok(())
+}
+
+/// Sends one batch, and checks what the script answers.
+async fn batch(
+    plan: &Plan,
+    script: Option<&Script>,
+    numbers: Range<usize>,
+    connection: &mut MultiplexedConnection,
+) -> Result<()> {
+    let mut pipeline = Pipeline::new();
+    for number in numbers {
+        for command in &plan.before {
+            pipeline
+                .cmd(&command[0])
+                .arg(Plan::fill(&command[1..], number))
+                .ignore();
+        }
+        if let Some(script) = script {
+            pipeline
+                .cmd("EVALSHA")
+                .arg(script.get_hash())
+                .arg(plan.keys.len())
+                .arg(Plan::fill(&plan.keys, number))
+                .arg(Plan::fill(&plan.arguments, number));
+        }
+    }
+    if pipeline.is_empty() {
+        return Ok(());
+    }
+    let answers: Vec<Value> = pipeline.query_async(connection).await?;
+    if let Some(expected) = plan.answer {
+        for answer in answers {
+            let first = match &answer {
+                Value::Array(items) => items.first().unwrap_or(&Value::Nil),
+                whole => whole,
+            };
+            ensure!(
+                *first == Value::Int(expected),
+                "the script answers {answer:?} and not {expected}: is the state as it should be?"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Stops the server so that a tool around it can write what it counted, and waits until it has.
+async fn shut_down(server: &RedisServer, mut connection: MultiplexedConnection) -> Result<()> {
+    let mut shutdown = redis::cmd("SHUTDOWN");
+    // The answer is that the connection ends.
+    let _: RedisResult<Value> = shutdown.arg("NOSAVE").query_async(&mut connection).await;
+    let status = format!("/proc/{}/status", server.pid());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::read_to_string(&status).is_ok_and(|status| !status.contains("\nState:\tZ")) {
+        ensure!(Instant::now() < deadline, "the server does not stop");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Calls and microseconds of EVALSHA in `INFO commandstats`.
+fn evalsha(statistics: &str) -> Option<(usize, u64)> {
+    let line = statistics
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:"))?;
+    let fact = |name: &str| line.split(',').find_map(|fact| fact.strip_prefix(name));
+    Some((fact("calls=")?.parse().ok()?, fact("usec=")?.parse().ok()?))
+}

@@ -1,0 +1,119 @@
+//! Call plans: small text files that say how a script is called.
+//!
+//! ```text
+//! # A free lock is taken.
+//! script ../../rlock-core/src/store/redis/scripts/acquire.lua
+//! before DEL lock:{<100>}
+//! keys   lock:{<100>} lock:{<100>}:fence
+//! args   30000 1 86430000 owner:<n>
+//! answer 1
+//! ```
+//!
+//! `script` is a path, from the folder of the plan. `before` is a command that is sent before each
+//! call, and not measured; there may be several. In keys, arguments and commands `<n>` is the
+//! number of the call and `<100>` that number modulo 100, `''` the empty word. `answer`, which may be
+//! left out, is the integer that the script answers, or the first of a list; another one stops the
+//! measurement, because then the state was not what it should be.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// How one script is called.
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    /// The text of the script.
+    pub(crate) script: String,
+    /// Commands before each call, word by word.
+    pub(crate) before: Vec<Vec<String>>,
+    pub(crate) keys: Vec<String>,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) answer: Option<i64>,
+}
+
+impl Plan {
+    /// Reads a plan, and the script that it names.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path)?;
+        let mut plan = Self {
+            name: path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            script: String::new(),
+            before: Vec::new(),
+            keys: Vec::new(),
+            arguments: Vec::new(),
+            answer: None,
+        };
+        for line in text.lines().map(str::trim) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (what, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let words = rest.split_whitespace();
+            let words: Vec<String> = words
+                .map(|word| if word == "''" { "" } else { word }.to_owned())
+                .collect();
+            match what {
+                "script" => {
+                    let script = path.parent().unwrap_or(Path::new("")).join(rest.trim());
+                    plan.script = fs::read_to_string(&script)
+                        .with_context(|| script.display().to_string())?;
+                }
+                "before" if !words.is_empty() => plan.before.push(words),
+                "keys" => plan.keys = words,
+                "args" => plan.arguments = words,
+                "answer" => plan.answer = Some(rest.trim().parse().context(line.to_owned())?),
+                _ => bail!("`{line}` is neither script, before, keys, args nor answer"),
+            }
+        }
+        ensure!(!plan.script.is_empty(), "no `script`");
+        Ok(plan)
+    }
+
+    /// The words of the call of this number.
+    pub(crate) fn fill(words: &[String], number: usize) -> Vec<String> {
+        words.iter().map(|word| fill(word, number)).collect()
+    }
+}
+
+/// Replaces `<n>` and `<100>`.
+fn fill(word: &str, number: usize) -> String {
+    let mut filled = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once('<') {
+        filled.push_str(before);
+        if let Some((value, after)) = placeholder(after, number) {
+            filled.push_str(&value.to_string());
+            rest = after;
+        } else {
+            filled.push('<');
+            rest = after;
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+/// The value of the placeholder whose opening bracket was just read, and what follows it.
+fn placeholder(text: &str, number: usize) -> Option<(usize, &str)> {
+    let (name, after) = text.split_once('>')?;
+    let value = match name {
+        "n" => number,
+        modulus => number.checked_rem(modulus.parse().ok()?)?,
+    };
+    Some((value, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fill;
+
+    #[test]
+    fn numbers_are_filled_in() {
+        assert_eq!(fill("a<n>b<100>c", 1234), "a1234b34c");
+        assert_eq!(fill("<x> <", 1), "<x> <");
+    }
+}

@@ -1,0 +1,104 @@
+//! Results as a picture: for each scenario bars of its most telling figure.
+
+use std::fmt::Write as _;
+
+use crate::{contestant::Kind, metric::Metric, results::Results};
+
+const WIDTH: f64 = 760.0;
+/// Where bars begin; names stand to the left.
+const LEFT: f64 = 170.0;
+/// The longest bar; its figure stands to the right.
+const LONGEST: f64 = 440.0;
+const BAR: f64 = 20.0;
+const HEAD: f64 = 46.0;
+
+/// The figure that stands for a scenario.
+const TELLING: [Metric; 4] = [
+    Metric::ChangesPerSecond,
+    Metric::PairsPerSecond,
+    Metric::PairP50,
+    Metric::ProcessorTime,
+];
+
+/// A chart in SVG.
+pub(crate) fn chart(all: &[Results]) -> String {
+    let mut body = String::new();
+    let mut top = 10.0;
+    for results in all {
+        top = bars(&mut body, results, top);
+    }
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{top}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{body}</svg>\n"
+    )
+}
+
+/// Draws one scenario from `top`, and answers where the next may begin.
+fn bars(body: &mut String, results: &Results, top: f64) -> f64 {
+    let Some(metric) = TELLING
+        .into_iter()
+        .find(|metric| results.metrics.contains(metric))
+    else {
+        return top;
+    };
+    let better = if metric.more_is_better() {
+        "more"
+    } else {
+        "less"
+    };
+    let (title, unit) = (results.scenario.title(), metric.title());
+    text(
+        body,
+        10.0,
+        top + 18.0,
+        &format!("{title}: {unit}, {better} is better"),
+        "bold",
+    );
+    let values: Vec<(Kind, f64)> = results
+        .contestants
+        .iter()
+        .map(|&kind| (kind, results.value(kind, metric)))
+        .filter(|(_, value)| value.is_finite())
+        .collect();
+    let most = values
+        .iter()
+        .map(|(_, value)| *value)
+        .fold(f64::MIN_POSITIVE, f64::max);
+    let mut y = top + HEAD - BAR;
+    for (kind, value) in values {
+        let length = (value / most * LONGEST).max(1.0);
+        let _ = writeln!(
+            body,
+            "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" fill=\"{}\"/>",
+            BAR - 5.0,
+            color(kind),
+        );
+        text(body, 10.0, y + 12.0, kind.name(), "normal");
+        text(
+            body,
+            LEFT + length + 6.0,
+            y + 12.0,
+            &metric.show(value),
+            "normal",
+        );
+        y += BAR;
+    }
+    y + 10.0
+}
+
+fn color(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Ours | Kind::OursNested | Kind::OursNestedLocally => "#1f77b4",
+        _ if kind.is_peer() => "#c7c7c7",
+        _ => "#7f7f7f",
+    }
+}
+
+/// The texts are ours and hold nothing that SVG would have to have escaped.
+fn text(body: &mut String, x: f64, y: f64, text: &str, weight: &str) {
+    let _ = writeln!(
+        body,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" font-weight=\"{weight}\">{text}</text>"
+    );
+}

@@ -1,0 +1,64 @@
+//! distributed-lock on its Redis backend. It does not wait at all, so the benchmark polls for it; it
+//! renews by a task for each lock, the first time at once.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
+use distributed_lock_redis::{RedisLockProvider, lock::RedisDistributedLock};
+use futures_util::future::try_join_all;
+
+use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
+
+pub(super) struct Distributed(RedisLockProvider);
+
+impl Distributed {
+    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
+        let builder = RedisLockProvider::builder().url(url).expiry(lease);
+        // The shortest validity that it accepts is nine tenths of the lease, as by its defaults.
+        let builder = builder
+            .extension_cadence(lease / 3)
+            .min_validity(lease * 9 / 10);
+        Ok(Self(builder.build().await?))
+    }
+}
+
+impl Contestant for Distributed {
+    fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
+        // A lock object takes one token for all of its holds, so each task has one of its own.
+        let lock = self.0.create_lock(key);
+        Box::pin(async { Ok(Box::new(DistributedSeat(lock)) as Box<dyn Seat>) })
+    }
+
+    fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        Box::pin(async move {
+            let mut handles = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(TAKEN_AT_ONCE) {
+                let taking = keys.iter().map(|key| async move {
+                    let handle = self.0.create_lock(key).try_acquire().await?;
+                    handle.ok_or_else(|| anyhow!("the key is taken"))
+                });
+                handles.extend(try_join_all(taking).await?);
+            }
+            Ok(Some(Box::new(handles) as Held))
+        })
+    }
+}
+
+struct DistributedSeat(RedisDistributedLock);
+
+impl Seat for DistributedSeat {
+    fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
+        Box::pin(async move {
+            let handle = loop {
+                match self.0.try_acquire().await? {
+                    Some(handle) => break handle,
+                    None => tokio::time::sleep(RETRY).await,
+                }
+            };
+            let inside = inside(stay);
+            handle.release().await?;
+            Ok(inside)
+        })
+    }
+}

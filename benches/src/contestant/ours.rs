@@ -1,0 +1,51 @@
+//! This framework: waiting without a bound, watchdog on, everything else as it comes.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use futures_util::future::try_join_all;
+use rlock_core::{Lock, LockClient};
+
+use super::{BoxFuture, Contestant, Held, Inside, Seat, TAKEN_AT_ONCE, inside};
+
+pub(super) struct Ours(LockClient);
+
+impl Ours {
+    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
+        let builder = LockClient::builder().default_lease(lease);
+        Ok(Self(builder.connect(url).await?))
+    }
+}
+
+impl Contestant for Ours {
+    fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
+        let lock = self.0.lock(key).wait_forever();
+        Box::pin(async { Ok(Box::new(OurSeat(lock)) as Box<dyn Seat>) })
+    }
+
+    fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        Box::pin(async move {
+            let mut guards = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(TAKEN_AT_ONCE) {
+                let taking = keys
+                    .iter()
+                    .map(|key| async move { self.0.lock(key).acquire().await });
+                guards.extend(try_join_all(taking).await?);
+            }
+            Ok(Some(Box::new(guards) as Held))
+        })
+    }
+}
+
+struct OurSeat(Lock);
+
+impl Seat for OurSeat {
+    fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
+        Box::pin(async move {
+            let guard = self.0.acquire().await?;
+            let inside = inside(stay);
+            guard.release().await?;
+            Ok(inside)
+        })
+    }
+}

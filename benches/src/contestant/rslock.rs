@@ -1,0 +1,98 @@
+//! rslock. It waits by polling, at random moments within the retry delay; `acquire` does not renew,
+//! `using` does.
+
+use std::{future::pending, time::Duration};
+
+use ::rslock::LockManager;
+use anyhow::Result;
+use futures_util::future::try_join_all;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
+
+pub(super) struct Rslock {
+    manager: LockManager,
+    lease: Duration,
+}
+
+impl Rslock {
+    pub(super) fn connect(url: &str, lease: Duration) -> Self {
+        let mut manager = LockManager::new(vec![url]);
+        manager.set_retry(u32::MAX, RETRY);
+        Self { manager, lease }
+    }
+
+    /// The lease that `using` renews as often as the others do: it renews half a second before the
+    /// lease, less a hundredth and two milliseconds, ends.
+    fn lease_of_using(&self) -> Duration {
+        (self.lease / 3 + Duration::from_millis(500 + 2)) * 100 / 99
+    }
+
+    /// Answers once the lock is held, with the task that holds it.
+    async fn stay_inside(&self, key: &str) -> Result<JoinHandle<()>> {
+        let (manager, key) = (self.manager.clone(), key.to_owned());
+        let lease = self.lease_of_using();
+        let (held, taken) = oneshot::channel();
+        let stay = async move || {
+            let _ = held.send(());
+            pending::<()>().await;
+        };
+        let routine = tokio::spawn(async move {
+            if let Err(error) = manager.using(key.as_bytes(), lease, stay).await {
+                eprintln!("rslock lost {key}: {error}");
+            }
+        });
+        taken.await?;
+        Ok(routine)
+    }
+}
+
+impl Contestant for Rslock {
+    fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
+        let seat = RslockSeat {
+            manager: self.manager.clone(),
+            key: format!("rslock:{key}"),
+            lease: self.lease,
+        };
+        Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
+    }
+
+    fn hold<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
+        Box::pin(async move {
+            let mut routines = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(TAKEN_AT_ONCE) {
+                let taking = keys.iter().map(|key| self.stay_inside(key));
+                routines.extend(try_join_all(taking).await?);
+            }
+            Ok(Some(Box::new(Routines(routines)) as Held))
+        })
+    }
+}
+
+struct RslockSeat {
+    manager: LockManager,
+    key: String,
+    lease: Duration,
+}
+
+impl Seat for RslockSeat {
+    fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
+        Box::pin(async move {
+            let guard = self.manager.acquire(self.key.as_str(), self.lease).await?;
+            let inside = inside(stay);
+            guard.release().await;
+            Ok(inside)
+        })
+    }
+}
+
+/// One task for each lock, ended with this.
+struct Routines(Vec<JoinHandle<()>>);
+
+impl Drop for Routines {
+    fn drop(&mut self) {
+        for routine in &self.0 {
+            routine.abort();
+        }
+    }
+}

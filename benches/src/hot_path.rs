@@ -1,0 +1,85 @@
+//! A fixed number of uncontended acquires and releases.
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use redis::Script;
+use rlock_core::{LockClient, LockClientBuilder, Reentry};
+use rlock_tests::RedisServer;
+
+const KEY: &str = "order:42";
+
+/// Which way a pair goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// The embedded store.
+    Memory,
+    /// A server.
+    Server,
+    /// A server, inside the held lock, counted there.
+    Nested,
+    /// Inside the held lock, counted in the process.
+    NestedLocally,
+    /// `SET NX PX` and a script that compares and deletes, by redis-rs alone.
+    Raw,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Memory,
+        Self::Server,
+        Self::Nested,
+        Self::NestedLocally,
+        Self::Raw,
+    ];
+
+    /// Connects a client set up by `builder`, and takes and gives back a lock `pairs` times.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the client or the server says.
+    pub async fn run(
+        self,
+        server: &RedisServer,
+        builder: LockClientBuilder,
+        pairs: usize,
+    ) -> Result<()> {
+        match self {
+            Self::Memory => ours(&builder.in_memory()?, pairs).await,
+            Self::Server => ours(&builder.connect(&server.url()).await?, pairs).await,
+            Self::Nested => nested(server, builder.reentry(Reentry::Counted), pairs).await,
+            Self::NestedLocally => nested(server, builder.reentry(Reentry::Local), pairs).await,
+            Self::Raw => raw(server, pairs).await,
+        }
+    }
+}
+
+async fn ours(client: &LockClient, pairs: usize) -> Result<()> {
+    let lock = client.lock(KEY);
+    for _ in 0..pairs {
+        lock.acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn nested(server: &RedisServer, builder: LockClientBuilder, pairs: usize) -> Result<()> {
+    let client = builder.connect(&server.url()).await?;
+    client.lock(KEY).run(ours(&client, pairs)).await?
+}
+
+async fn raw(server: &RedisServer, pairs: usize) -> Result<()> {
+    let client = redis::Client::open(server.url())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let unlock = Script::new(
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
+    );
+    for _ in 0..pairs {
+        let mut set = redis::cmd("SET");
+        set.arg(KEY).arg("token").arg("NX").arg("PX").arg(30_000);
+        let taken: bool = set.query_async(&mut connection).await?;
+        let mut unlock = unlock.key(KEY);
+        let given: bool = unlock.arg("token").invoke_async(&mut connection).await?;
+        ensure!(taken && given, "nobody else wants the key");
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Measures this framework beside floors (the least that the same could cost) and beside its peers,
+//! all in one run and in turns, so that a busy machine meets all of them alike.
+//!
+//! `README.md` says how to run it and how to read what it prints.
+
+mod bounds;
+mod chart;
+mod clock;
+mod contention;
+mod contestant;
+mod grants;
+mod json;
+mod metric;
+mod options;
+mod pace;
+mod results;
+mod runtime;
+mod scenario;
+mod statistics;
+mod table;
+mod worker;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
+
+use anyhow::{Context, Result};
+use clap::Parser as _;
+use options::{Command, Options};
+
+fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    if let Some(Command::Worker(role)) = options.command {
+        worker::work(role)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let started = Instant::now();
+    let pace = options.pace();
+    let _spinning = if options.awake {
+        runtime::current_thread()?.block_on(worker::keep_awake())?
+    } else {
+        Vec::new()
+    };
+    let mut all = Vec::new();
+    for scenario in options.scenarios() {
+        let results = scenario
+            .run(&pace)
+            .with_context(|| scenario.title().to_owned())?;
+        if let Some(results) = results {
+            println!("{}", table::table(&results));
+            all.push(results);
+        }
+    }
+    let verdicts = bounds::verdicts(&all);
+    println!("{}", table::verdicts(&verdicts));
+    println!("{NOTES}");
+
+    let folder = folder()?;
+    let json = options.json.unwrap_or_else(|| folder.join("results.json"));
+    write(&json, &json::json(&all, &verdicts)?)?;
+    let svg = options.svg.unwrap_or_else(|| folder.join("results.svg"));
+    write(&svg, &chart::chart(&all))?;
+    println!(
+        "{:.0} s; figures in {}, chart in {}",
+        started.elapsed().as_secs_f64(),
+        json.display(),
+        svg.display()
+    );
+    let kept = verdicts.iter().all(|verdict| verdict.holds);
+    Ok(if options.check && !kept {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+const NOTES: &str = "\
+In brackets: the ratio to the first row, as the median of the rounds' ratios.
+A change is a grant to another task than the one before. Commands are those of clients, without what
+scripts call. Waits count from the call of acquire to the grant.
+Peers that poll sleep 5 ms between attempts where they wait (rslock: up to 5 ms), instead of their
+defaults of 100 ms and more; distributed-lock does not wait at all, so its caller polls for it.
+redis-lock has no renewal, and so no row among the idle locks. Leases: 30 s; idle locks 3 s, but
+1.5 s for rslock, which renews half a second before the end.";
+
+/// `bench` in cargo's target directory, where this program lies in a folder of its profile.
+fn folder() -> Result<PathBuf> {
+    let program = env::current_exe()?;
+    let target = program.parent().and_then(Path::parent);
+    Ok(target
+        .context("the program lies in a folder")?
+        .join("bench"))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    fs::write(path, text).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,132 @@
+//! What is measured, and how it is shown.
+
+use serde::Serialize;
+
+/// The figures of one round.
+pub(crate) type Figures = Vec<(Metric, f64)>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Metric {
+    /// Microseconds for one acquire and release.
+    PairP50,
+    PairP99,
+    PairsPerSecond,
+    ChangesPerSecond,
+    CommandsPerChange,
+    /// Milliseconds from the call of acquire to the grant.
+    WaitP50,
+    WaitP99,
+    WaitMax,
+    WaitP99OverP50,
+    /// How often the task was served that was served most, over the one that was served least.
+    MostOverLeast,
+    /// How often the task was served that was served least, over the mean.
+    LeastOverMean,
+    Violations,
+    CommandsPerPair,
+    /// Milliseconds of processor time in a second.
+    ProcessorTime,
+    CommandsPerSecond,
+    BytesPerLock,
+}
+
+impl Metric {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::PairP50 => "p50 µs",
+            Self::PairP99 => "p99 µs",
+            Self::PairsPerSecond => "pairs/s",
+            Self::ChangesPerSecond => "changes/s",
+            Self::CommandsPerChange => "commands/change",
+            Self::WaitP50 => "wait p50 ms",
+            Self::WaitP99 => "wait p99 ms",
+            Self::WaitMax => "wait max ms",
+            Self::WaitP99OverP50 => "p99/p50",
+            Self::MostOverLeast => "most/least served",
+            Self::LeastOverMean => "least/mean served",
+            Self::Violations => "violations",
+            Self::CommandsPerPair => "commands/pair",
+            Self::ProcessorTime => "CPU ms/s",
+            Self::CommandsPerSecond => "commands/s",
+            Self::BytesPerLock => "bytes/lock",
+        }
+    }
+
+    /// Whether its ratio to the floor is of interest.
+    pub(crate) fn compares(self) -> bool {
+        matches!(
+            self,
+            Self::PairP50
+                | Self::PairP99
+                | Self::PairsPerSecond
+                | Self::ChangesPerSecond
+                | Self::WaitP99
+                | Self::ProcessorTime
+                | Self::BytesPerLock
+        )
+    }
+
+    /// Whether more of it is better.
+    pub(crate) fn more_is_better(self) -> bool {
+        matches!(
+            self,
+            Self::PairsPerSecond | Self::ChangesPerSecond | Self::LeastOverMean
+        )
+    }
+
+    /// Several rounds as one figure: mostly the median, but the worst of what is an extreme anyway.
+    pub(crate) fn summary(self, rounds: &[f64]) -> f64 {
+        match self {
+            Self::WaitMax => rounds.iter().copied().fold(f64::NAN, f64::max),
+            Self::Violations => rounds.iter().sum(),
+            _ => crate::statistics::median(rounds),
+        }
+    }
+
+    pub(crate) fn show(self, value: f64) -> String {
+        if value.is_nan() {
+            return "–".to_owned();
+        }
+        if value.is_infinite() {
+            return "∞".to_owned();
+        }
+        match self {
+            Self::PairP50 | Self::PairP99 => format!("{value:.1}"),
+            Self::PairsPerSecond
+            | Self::ChangesPerSecond
+            | Self::CommandsPerSecond
+            | Self::BytesPerLock => thousands(value),
+            Self::Violations => format!("{value:.0}"),
+            Self::CommandsPerChange | Self::CommandsPerPair if value >= 10.0 => {
+                format!("{value:.1}")
+            }
+            Self::WaitP50 | Self::WaitP99 | Self::WaitMax if value >= 10.0 => format!("{value:.0}"),
+            _ => format!("{value:.2}"),
+        }
+    }
+}
+
+/// A whole number with its thousands apart: `12,345`.
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::with_capacity(digits.len() * 2);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && digit.is_ascii_digit() && (digits.len() - index) % 3 == 0 && text != "-" {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::thousands;
+
+    #[test]
+    fn thousands_are_apart() {
+        let shown = [0.0, 999.4, 1000.0, -1234.0, 1_234_567.0].map(thousands);
+        assert_eq!(shown, ["0", "999", "1,000", "-1,234", "1,234,567"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! What is measured: each file beside this one is one scenario.
+
+mod idle;
+mod in_process;
+mod one_key;
+mod own_keys;
+mod pair;
+mod processes;
+mod reentry;
+mod waiters;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::{
+    contestant::{Contestant, Kind, LEASE},
+    grants::Grants,
+    metric::{Figures, Metric},
+    pace::Pace,
+    results::Results,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scenario {
+    /// One task, one lock that nobody else wants.
+    Pair,
+    /// The same on a runtime of two threads.
+    PairThreads,
+    /// 64 tasks with a lock each.
+    OwnKeys,
+    /// 16 tasks of one process, one lock.
+    OneKey,
+    /// Four processes with four tasks each, one lock.
+    Processes,
+    /// Nested entries.
+    Reentry,
+    /// 1,000 held locks.
+    #[value(name = "idle-1000")]
+    Idle1000,
+    /// 10,000 held locks.
+    #[value(name = "idle-10000")]
+    Idle10000,
+    /// 1,000 tasks of one client, one lock.
+    WaitersTasks,
+    /// 100 clients with one task each, one lock.
+    WaitersClients,
+}
+
+impl Scenario {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Pair,
+        Self::PairThreads,
+        Self::OwnKeys,
+        Self::OneKey,
+        Self::Processes,
+        Self::Reentry,
+        Self::Idle1000,
+        Self::Idle10000,
+        Self::WaitersTasks,
+        Self::WaitersClients,
+    ];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Pair => "Uncontended acquire and release, one task, one thread",
+            Self::PairThreads => "The same task on a runtime of two threads",
+            Self::OwnKeys => "64 tasks, a key each",
+            Self::OneKey => "16 tasks of one process, one key",
+            Self::Processes => "4 processes with 4 tasks each, one key",
+            Self::Reentry => "Re-entry: acquire and release inside the held lock",
+            Self::Idle1000 => "1,000 idle held locks, renewed each second",
+            Self::Idle10000 => "10,000 idle held locks, renewed each second",
+            Self::WaitersTasks => "1,000 waiters: tasks of one client, one key",
+            Self::WaitersClients => "100 waiters: a client each, in one process, one key",
+        }
+    }
+
+    /// Measures everything of this scenario; `None` if the pace leaves it out.
+    pub(crate) fn run(self, pace: &Pace) -> Result<Option<Results>> {
+        Ok(Some(match self {
+            Self::Pair => pair::run(self, pace)?,
+            Self::PairThreads => pair::run_on_threads(self, pace)?,
+            Self::OwnKeys => own_keys::run(self, pace)?,
+            Self::OneKey => one_key::run(self, pace)?,
+            Self::Processes => processes::run(self, pace)?,
+            Self::Reentry => reentry::run(self, pace)?,
+            Self::Idle1000 => idle::run(self, pace, 1_000, &[])?,
+            Self::Idle10000 if pace.quick => return Ok(None),
+            Self::Idle10000 => idle::run(self, pace, 10_000, &Kind::PEERS)?,
+            Self::WaitersTasks => waiters::run_tasks(self, pace)?,
+            Self::WaitersClients => waiters::run_clients(self, pace)?,
+        }))
+    }
+}
+
+/// The key that everybody contends for.
+const KEY: &str = "order:42";
+
+/// How long those who enter stay inside before each measured run: long enough that two who were
+/// inside at once would be seen.
+const STAY: std::time::Duration = std::time::Duration::from_micros(20);
+
+/// A contestant beside the others on the same runtime.
+struct Entrant {
+    kind: Kind,
+    client: Box<dyn Contestant>,
+}
+
+impl Entrant {
+    async fn all(kinds: &[Kind], url: &str) -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for &kind in kinds {
+            let client = kind.connect(url, LEASE).await?;
+            all.push(Self { kind, client });
+        }
+        Ok(all)
+    }
+}
+
+/// What clients sent for each time that the lock went from one task to another.
+fn commands_per_change(commands: u64, grants: &Grants) -> Figures {
+    let changes = grants.changes(u64::MAX);
+    #[expect(clippy::cast_precision_loss, reason = "counts of a second")]
+    let commands = commands as f64;
+    vec![(Metric::CommandsPerChange, commands / count(changes))]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a few seconds")]
+fn count(count: usize) -> f64 {
+    count as f64
+}

@@ -1,0 +1,60 @@
+//! Rounds on one lock by tasks of this process, of one client or of several.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rlock_tests::RedisServer;
+
+use super::STAY;
+use crate::{
+    contention::{Tasks, soon},
+    contestant::Kind,
+    grants::{Grants, Span},
+    metric::Metric,
+    pace::Pace,
+    results::Results,
+};
+
+/// Warms up, watching that nobody enters while another is inside, and measures one round.
+pub(super) async fn round(
+    results: &mut Results,
+    kind: Kind,
+    pace: &Pace,
+    team: &mut [Tasks],
+    tasks: usize,
+) {
+    let warm = contend(team, soon(pace.warm_up), STAY).await;
+    let span = soon(pace.contended_of(kind));
+    let grants = contend(team, span, Duration::ZERO).await;
+    let mut figures = grants.of_one_lock(span, tasks);
+    figures.push((
+        Metric::Violations,
+        super::count(warm.violations() + grants.violations()),
+    ));
+    results.add(kind, figures);
+    results.errors(kind, grants.errors);
+}
+
+/// Counts what clients send, in a run of its own: the server shows it by `MONITOR`, which costs time.
+pub(super) async fn count(
+    results: &mut Results,
+    kind: Kind,
+    pace: &Pace,
+    team: &mut [Tasks],
+    server: &RedisServer,
+) {
+    let mut commands = server.watch_commands().await;
+    let grants = contend(team, soon(pace.counted_of(kind)), Duration::ZERO).await;
+    results.add(
+        kind,
+        super::commands_per_change(commands.count().await, &grants),
+    );
+}
+
+async fn contend(team: &mut [Tasks], span: Span, stay: Duration) -> Grants {
+    let mut all = Grants::default();
+    for grants in join_all(team.iter_mut().map(|tasks| tasks.run(span, stay))).await {
+        all.extend(grants);
+    }
+    all
+}

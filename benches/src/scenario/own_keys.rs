@@ -1,0 +1,65 @@
+//! Many tasks whose locks nobody else wants: throughput.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rlock_tests::RedisServer;
+
+use super::{Entrant, Scenario};
+use crate::{
+    contention::{Tasks, soon},
+    contestant::Kind,
+    metric::Metric,
+    pace::Pace,
+    results::Results,
+    runtime,
+    statistics::median,
+};
+
+const TASKS: usize = 64;
+
+pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
+    let mut kinds = vec![Kind::Raw, Kind::Ours];
+    kinds.extend(Kind::PEERS);
+    runtime::two_threads()?.block_on(measure(scenario, pace, &kinds))
+}
+
+async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Results> {
+    let server = RedisServer::start();
+    let mut results = Results::new(scenario, Kind::Raw);
+    let entrants = Entrant::all(kinds, &server.url()).await?;
+    let mut tasks = Vec::new();
+    for entrant in &entrants {
+        let keys = (0..TASKS).map(|n| format!("order:{n}"));
+        tasks.push(Tasks::new(&*entrant.client, 0, keys).await?);
+    }
+    for round in 0..pace.rounds {
+        let mut slices = vec![Vec::new(); entrants.len()];
+        for _ in 0..pace.slices {
+            for ((entrant, tasks), slices) in entrants.iter().zip(&mut tasks).zip(&mut slices) {
+                if round >= pace.rounds_of(entrant.kind) {
+                    continue;
+                }
+                tasks.run(soon(pace.slice / 4), Duration::ZERO).await;
+                let span = soon(pace.slice);
+                let grants = tasks.run(span, Duration::ZERO).await;
+                slices.extend(
+                    grants
+                        .of_own_locks(span)
+                        .into_iter()
+                        .map(|(_, value)| value),
+                );
+                results.errors(entrant.kind, grants.errors);
+            }
+        }
+        for (entrant, slices) in entrants.iter().zip(slices) {
+            if !slices.is_empty() {
+                results.add(
+                    entrant.kind,
+                    vec![(Metric::PairsPerSecond, median(&slices))],
+                );
+            }
+        }
+    }
+    Ok(results)
+}

@@ -1,0 +1,87 @@
+//! The latency of one acquire and release that nobody contends for.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rlock_tests::RedisServer;
+use tokio::runtime::Runtime;
+
+use super::{Entrant, KEY, Scenario};
+use crate::{
+    contestant::{Kind, Seat},
+    metric::{Figures, Metric},
+    pace::Pace,
+    results::Results,
+    runtime,
+    statistics::percentile,
+};
+
+pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
+    let mut kinds = vec![Kind::Raw, Kind::Ours];
+    kinds.extend(Kind::PEERS);
+    measure(scenario, pace, &kinds, &runtime::current_thread()?)
+}
+
+pub(super) fn run_on_threads(scenario: Scenario, pace: &Pace) -> Result<Results> {
+    let kinds = [Kind::Raw, Kind::Ours];
+    measure(scenario, pace, &kinds, &runtime::two_threads()?)
+}
+
+fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind], runtime: &Runtime) -> Result<Results> {
+    let server = RedisServer::start();
+    let mut results = Results::new(scenario, Kind::Raw);
+    let entrants = runtime.block_on(Entrant::all(kinds, &server.url()))?;
+    let mut seats = Vec::new();
+    for entrant in &entrants {
+        seats.push(Some(runtime.block_on(entrant.client.seat(KEY))?));
+    }
+    for round in 0..pace.rounds {
+        let mut times = vec![Vec::new(); entrants.len()];
+        for _ in 0..pace.slices {
+            for ((entrant, seat), times) in entrants.iter().zip(&mut seats).zip(&mut times) {
+                if round >= pace.rounds_of(entrant.kind) {
+                    continue;
+                }
+                let mut own = seat.take().context("the seat is back")?;
+                let (warm_up, slice) = (pace.slice / 4, pace.slice);
+                // A task of its own, so that on several threads it runs on one of the workers.
+                let slice = runtime.spawn(async move {
+                    pairs(&mut *own, warm_up).await?;
+                    let times = pairs(&mut *own, slice).await;
+                    times.map(|times| (own, times))
+                });
+                let (own, new) = runtime
+                    .block_on(slice)?
+                    .with_context(|| entrant.kind.name())?;
+                *seat = Some(own);
+                times.extend(new);
+            }
+        }
+        for (entrant, times) in entrants.iter().zip(times) {
+            if !times.is_empty() {
+                results.add(entrant.kind, figures(times));
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// How many microseconds each pair took.
+async fn pairs(seat: &mut dyn Seat, length: Duration) -> Result<Vec<f64>> {
+    let mut times = Vec::with_capacity(1 << 12);
+    let started = Instant::now();
+    while started.elapsed() < length {
+        let asked = Instant::now();
+        seat.pair(Duration::ZERO).await?;
+        times.push(asked.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(times)
+}
+
+fn figures(mut times: Vec<f64>) -> Figures {
+    times.sort_unstable_by(f64::total_cmp);
+    vec![
+        (Metric::PairP50, percentile(&times, 50)),
+        (Metric::PairP99, percentile(&times, 99)),
+    ]
+}

@@ -1,0 +1,73 @@
+//! Several processes that want one lock.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rlock_tests::{RedisServer, Worker};
+
+use super::{KEY, STAY, Scenario};
+use crate::{
+    contention::soon,
+    contestant::Kind,
+    metric::Metric,
+    pace::Pace,
+    results::Results,
+    runtime,
+    worker::{self, Role},
+};
+
+const PROCESSES: u32 = 4;
+const TASKS: u32 = 4;
+
+pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
+    let mut kinds = vec![Kind::Blpop, Kind::Ours];
+    kinds.extend(Kind::PEERS);
+    runtime::current_thread()?.block_on(measure(scenario, pace, &kinds))
+}
+
+async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Results> {
+    let server = RedisServer::start();
+    let mut results = Results::new(scenario, Kind::Blpop);
+    let mut teams = Vec::new();
+    for &kind in kinds {
+        kind.prepare(&server, KEY).await;
+        teams.push((kind, start(kind, &server.url()).await?));
+    }
+    for round in 0..pace.rounds {
+        for (kind, workers) in &mut teams {
+            if round >= pace.rounds_of(*kind) {
+                continue;
+            }
+            let warm = worker::contend(workers, soon(pace.warm_up), STAY).await?;
+            let span = soon(pace.contended_of(*kind));
+            let grants = worker::contend(workers, span, Duration::ZERO).await?;
+            let mut figures = grants.of_one_lock(span, (PROCESSES * TASKS) as usize);
+            let violations = warm.violations() + grants.violations();
+            figures.push((Metric::Violations, super::count(violations)));
+            results.add(*kind, figures);
+            results.errors(*kind, grants.errors);
+        }
+    }
+    for (kind, workers) in &mut teams {
+        let mut commands = server.watch_commands().await;
+        let grants = worker::contend(workers, soon(pace.counted_of(*kind)), Duration::ZERO).await?;
+        let commands = commands.count().await;
+        results.add(*kind, super::commands_per_change(commands, &grants));
+    }
+    Ok(results)
+}
+
+async fn start(kind: Kind, url: &str) -> Result<Vec<Worker>> {
+    let mut workers = Vec::new();
+    for process in 0..PROCESSES {
+        let role = Role::Contend {
+            kind,
+            url: url.to_owned(),
+            key: KEY.to_owned(),
+            tasks: TASKS,
+            first: process * TASKS,
+        };
+        workers.push(worker::start(&role).await?);
+    }
+    Ok(workers)
+}

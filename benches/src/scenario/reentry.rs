@@ -1,0 +1,93 @@
+//! Nested entries, which no peer has. They are compared with taking a free lock.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use rlock_core::{Lock, LockClient, Reentry};
+use rlock_tests::RedisServer;
+
+use super::{KEY, Scenario, count};
+use crate::{
+    contestant::Kind,
+    metric::{Figures, Metric},
+    pace::Pace,
+    results::Results,
+    runtime,
+    statistics::percentile,
+};
+
+/// Nested entries whose commands are counted.
+const COUNTED: usize = 200;
+
+pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
+    runtime::current_thread()?.block_on(measure(scenario, pace))
+}
+
+async fn measure(scenario: Scenario, pace: &Pace) -> Result<Results> {
+    let server = RedisServer::start();
+    let mut results = Results::new(scenario, Kind::Ours);
+    let outer = LockClient::connect(&server.url()).await?.lock(KEY);
+    let counted = nested(&server, Reentry::Counted).await?;
+    let local = nested(&server, Reentry::Local).await?;
+    for _ in 0..pace.rounds {
+        for _ in 0..pace.slices {
+            results.add(Kind::Ours, timed(&outer, pace).await?);
+            for (kind, lock) in [
+                (Kind::OursNested, &counted),
+                (Kind::OursNestedLocally, &local),
+            ] {
+                let figures = lock.run(async { timed(lock, pace).await }).await??;
+                results.add(kind, figures);
+            }
+        }
+    }
+    let mut commands = server.watch_commands().await;
+    pairs(&outer, COUNTED).await?;
+    results.add(Kind::Ours, per_pair(commands.count().await));
+    for (kind, lock) in [
+        (Kind::OursNested, &counted),
+        (Kind::OursNestedLocally, &local),
+    ] {
+        let body = async {
+            commands.clear().await;
+            pairs(lock, COUNTED).await?;
+            anyhow::Ok(commands.count().await)
+        };
+        let sent = lock.run(body).await??;
+        results.add(kind, per_pair(sent));
+    }
+    Ok(results)
+}
+
+async fn nested(server: &RedisServer, reentry: Reentry) -> Result<Lock> {
+    let builder = LockClient::builder().reentry(reentry);
+    let client = builder.connect(&server.url()).await?;
+    Ok(client.lock(format!("{reentry:?}")))
+}
+
+async fn pairs(lock: &Lock, pairs: usize) -> Result<()> {
+    for _ in 0..pairs {
+        lock.acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn timed(lock: &Lock, pace: &Pace) -> Result<Figures> {
+    let mut times = Vec::with_capacity(1 << 12);
+    let started = Instant::now();
+    while started.elapsed() < pace.slice / 2 {
+        let asked = Instant::now();
+        pairs(lock, 1).await?;
+        times.push(asked.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_unstable_by(f64::total_cmp);
+    Ok(vec![
+        (Metric::PairP50, percentile(&times, 50)),
+        (Metric::PairP99, percentile(&times, 99)),
+    ])
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of a few hundred")]
+fn per_pair(commands: u64) -> Figures {
+    vec![(Metric::CommandsPerPair, commands as f64 / count(COUNTED))]
+}

@@ -1,0 +1,203 @@
+//! Worker processes: this binary, started again with the hidden subcommand `worker`. They are driven
+//! by lines on their input and answer by lines of JSON.
+
+use std::{
+    env,
+    io::{BufRead as _, stdin},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Subcommand;
+use rlock_tests::Worker;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock,
+    contention::Tasks,
+    contestant::{IDLE_LEASE, Kind, LEASE},
+    grants::{Grants, Span},
+    runtime,
+};
+
+/// What a worker process does.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Role {
+    /// Runs tasks that contend for one lock; each line `<start> <stop> <stay>` is one run.
+    Contend {
+        kind: Kind,
+        url: String,
+        key: String,
+        tasks: u32,
+        /// The number of the first task.
+        first: u32,
+    },
+    /// Holds idle locks; each line asks for what they have cost since the line before.
+    Idle {
+        kind: Kind,
+        url: String,
+        count: usize,
+    },
+    /// Keeps a core from going to sleep, with the lowest priority.
+    Spin,
+}
+
+/// What idle locks have cost.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    pub(crate) seconds: f64,
+    pub(crate) processor_seconds: f64,
+    /// Resident bytes beyond those of the connected process without locks.
+    pub(crate) resident: f64,
+}
+
+/// How long a worker may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Starts a worker, and waits until it is ready.
+pub(crate) async fn start(role: &Role) -> Result<Worker> {
+    let mut command = Command::new(env::current_exe()?);
+    command.arg("worker");
+    match role {
+        Role::Contend {
+            kind,
+            url,
+            key,
+            tasks,
+            first,
+        } => {
+            command.args(["contend", &kind.argument(), url, key]);
+            command.args([tasks.to_string(), first.to_string()]);
+        }
+        Role::Idle { kind, url, count } => {
+            command.args(["idle", &kind.argument(), url, &count.to_string()]);
+        }
+        Role::Spin => {
+            command.arg("spin");
+        }
+    }
+    let mut worker = Worker::start(&mut command);
+    let ready: bool = answer(&mut worker).await?;
+    ensure!(ready, "the worker cannot do this");
+    Ok(worker)
+}
+
+/// Keeps all cores awake until the answer is dropped.
+pub(crate) async fn keep_awake() -> Result<Vec<Worker>> {
+    let cores = std::thread::available_parallelism()?.get();
+    let mut spinning = Vec::with_capacity(cores);
+    for _ in 0..cores {
+        spinning.push(start(&Role::Spin).await?);
+    }
+    Ok(spinning)
+}
+
+/// What the worker answers next.
+async fn answer<T: for<'a> Deserialize<'a>>(worker: &mut Worker) -> Result<T> {
+    let line = worker.line(PATIENCE).await.context("the worker ended")?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// Has several workers contend during `span`.
+pub(crate) async fn contend(workers: &mut [Worker], span: Span, stay: Duration) -> Result<Grants> {
+    for worker in workers.iter_mut() {
+        worker.send(&format!("{} {} {}", span.start, span.stop, stay.as_nanos()));
+    }
+    let mut all = Grants::default();
+    for worker in workers {
+        all.extend(answer(worker).await?);
+    }
+    Ok(all)
+}
+
+/// Asks a worker what its idle locks have cost since it was asked last.
+pub(crate) async fn cost(worker: &mut Worker) -> Result<Cost> {
+    worker.send("cost");
+    answer(worker).await
+}
+
+/// What the process does that was started as a worker. It ends when its input does.
+pub(crate) fn work(role: Role) -> Result<()> {
+    match role {
+        Role::Contend {
+            kind,
+            url,
+            key,
+            tasks,
+            first,
+        } => {
+            let runtime = runtime::two_threads()?;
+            let client = runtime.block_on(kind.connect(&url, LEASE))?;
+            let keys = (0..tasks).map(|_| key.clone());
+            let mut tasks = runtime.block_on(Tasks::new(&*client, first, keys))?;
+            say(&true)?;
+            for line in stdin().lock().lines() {
+                let (span, stay) = read_run(&line?).context("<start> <stop> <stay>")?;
+                say(&runtime.block_on(tasks.run(span, stay)))?;
+            }
+        }
+        Role::Idle { kind, url, count } => {
+            let runtime = runtime::two_threads()?;
+            let client = runtime.block_on(kind.connect(&url, IDLE_LEASE))?;
+            // The first lock brings in what every client needs once.
+            let warm = runtime.block_on(client.hold(&["warm".to_owned()]))?;
+            let keys: Vec<String> = (0..count).map(|n| format!("idle:{n}")).collect();
+            let before = resident()?;
+            let held = runtime.block_on(client.hold(&keys))?;
+            say(&held.is_some())?;
+            let (mut since, mut used) = (clock::now(), clock::processor_time());
+            for line in stdin().lock().lines() {
+                line?;
+                let (now, processor) = (clock::now(), clock::processor_time());
+                say(&Cost {
+                    seconds: seconds(now - since),
+                    processor_seconds: seconds(processor - used),
+                    resident: resident()? - before,
+                })?;
+                (since, used) = (now, processor);
+            }
+            drop((held, warm));
+        }
+        Role::Spin => {
+            rustix::process::nice(19)?;
+            say(&true)?;
+            std::thread::spawn(|| {
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+            stdin().lines().for_each(drop);
+        }
+    }
+    Ok(())
+}
+
+fn read_run(line: &str) -> Option<(Span, Duration)> {
+    let mut numbers = line.split(' ').map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    let (start, stop) = (next()?, next()?);
+    Some((Span { start, stop }, Duration::from_nanos(next()?)))
+}
+
+fn say(what: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string(what)?);
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nanoseconds of a few seconds")]
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+/// The bytes of this process that are in memory.
+#[expect(clippy::cast_precision_loss, reason = "kilobytes of a small process")]
+fn resident() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    let kilobytes: u64 = kilobytes
+        .context("no VmRSS in /proc/self/status")?
+        .parse()?;
+    Ok(kilobytes as f64 * 1024.0)
+}
