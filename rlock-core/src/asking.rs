@@ -7,7 +7,11 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{lease::Time, store::Grant, wait::fallback};
+use crate::{
+    lease::Time,
+    store::{Grant, Route},
+    wait::fallback,
+};
 
 #[derive(Default)]
 pub(crate) struct Asking {
@@ -21,6 +25,8 @@ struct State {
     step: Step,
     /// A request may be executed of which no answer was seen.
     in_doubt: bool,
+    /// The way that it took.
+    route: Route,
     /// When the first request was about to be sent.
     begun: Option<Time>,
 }
@@ -45,12 +51,19 @@ impl Asking {
     }
 
     /// A request is about to be sent. Answers whether an earlier one is still in doubt.
-    pub(crate) fn begin(&self) -> bool {
+    pub(crate) fn begin(&self, route: Route) -> bool {
         let mut state = self.state();
+        state.route = route;
         if state.begun.is_none() {
             state.begun = Some(Time::now());
         }
         std::mem::replace(&mut state.in_doubt, true)
+    }
+
+    /// The way that a request takes which is not to overtake an earlier one; `None`: there is none.
+    pub(crate) fn route_in_doubt(&self) -> Option<Route> {
+        let state = self.state();
+        state.in_doubt.then_some(state.route)
     }
 
     /// The answers to all requests were seen.

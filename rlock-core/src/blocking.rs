@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::coop};
 
-use crate::error::LockError;
+use crate::{caller::blocking, error::LockError};
 
 /// Blocks the calling thread until the future is done.
 ///
@@ -24,7 +24,7 @@ pub(crate) fn block_on<F: Future>(
     if polls_a_task() {
         return Err(LockError::WouldBlock { action: action() });
     }
-    Ok(park_until_ready(future))
+    Ok(blocking(|| park_until_ready(future)))
 }
 
 /// The least that an executor can be. Our futures bring their timers along.

@@ -233,7 +233,9 @@ impl LockClientBuilder {
         };
         let driver = self.driver()?;
         let listener = hearing.listener();
-        let store = RedisStore::connect(url, options, listener, &driver.runtime).await?;
+        let own_runtime = self.runtime.is_none();
+        let store =
+            RedisStore::connect(url, options, listener, &driver.runtime, own_runtime).await?;
         let core = Core::new(id, self.options, store, hearing, driver.runtime.clone());
         Ok(drive(core, driver))
     }

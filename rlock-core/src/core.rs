@@ -16,6 +16,7 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
+    caller::note_caller,
     hold::Hold,
     options::{Options, Reentry},
     owner::OwnerId,
@@ -167,6 +168,7 @@ impl Core {
     pub(crate) async fn in_runtime<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|cx| {
+            let _noted = note_caller();
             let _entered = self.runtime.enter();
             future.as_mut().poll(cx)
         })

@@ -18,7 +18,7 @@ use crate::{
     lease::{Time, renewal_due, valid_until},
     owner::OwnerId,
     queue::Turn,
-    store::{Grant, Next, Onward},
+    store::{Grant, Next, Onward, Route},
 };
 
 pub(crate) struct Hold {
@@ -35,6 +35,8 @@ pub(crate) struct Hold {
     pub(crate) changing: tokio::sync::Mutex<()>,
     /// Whether the hold waits in the release queue.
     pub(crate) queued: AtomicBool,
+    renewed_once: AtomicBool,
+    echo: AtomicBool,
 }
 
 struct State {
@@ -116,6 +118,8 @@ impl Hold {
             }),
             changing: tokio::sync::Mutex::new(()),
             queued: AtomicBool::new(false),
+            renewed_once: AtomicBool::new(false),
+            echo: AtomicBool::new(false),
         }
     }
 
@@ -319,10 +323,10 @@ impl Hold {
     }
 
     /// Who waits for the lock in this process, and is to have it when this hold is given back.
-    pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId) -> Option<Next> {
+    pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId, route: Route) -> Option<Next> {
         let state = self.state();
         let fresh = |lease| Arc::new(Self::new(self.key.clone(), owner(), lease));
-        state.turn.as_ref()?.next(fresh)
+        state.turn.as_ref()?.next(fresh, route)
     }
 
     /// What became of that one.
@@ -336,6 +340,25 @@ impl Hold {
     pub(crate) fn pass_turn(&self) {
         let turn = self.state().turn.take();
         drop(turn);
+    }
+
+    /// A renewal is about to be sent. The first one goes by another connection than the acquire may
+    /// have gone by, to which it is a foreign change; the news of that come before the answer.
+    pub(crate) fn begin_renewal(&self) {
+        if !self.renewed_once.swap(true, Ordering::AcqRel) {
+            self.echo.store(true, Ordering::Release);
+        }
+    }
+
+    /// A renewal was answered.
+    pub(crate) fn end_renewal(&self) {
+        self.echo.store(false, Ordering::Release);
+    }
+
+    /// Whether news of this lock are the echo of the first renewal; only once.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_echo(&self) -> bool {
+        self.echo.swap(false, Ordering::AcqRel)
     }
 
     /// How long the lease is that the renewals count by.

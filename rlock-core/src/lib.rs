@@ -60,6 +60,7 @@ mod acquire;
 mod asking;
 mod blocking;
 mod builder;
+mod caller;
 mod client;
 mod core;
 mod driver;

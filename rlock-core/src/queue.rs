@@ -14,7 +14,7 @@ use crate::{
     key::Key,
     owner::OwnerId,
     release::ReleaseQueue,
-    store::{Next, Onward},
+    store::{Next, Onward, Route},
 };
 
 /// How many callers of one process a lock serves in a row, at the most, while other processes wait
@@ -193,11 +193,15 @@ impl Turn {
     }
 
     /// Who is next in line, and what a release is to give it.
-    pub(crate) fn next(&self, fresh: impl FnOnce(Duration) -> Arc<Hold>) -> Option<Next> {
+    pub(crate) fn next(
+        &self,
+        fresh: impl FnOnce(Duration) -> Arc<Hold>,
+        route: Route,
+    ) -> Option<Next> {
         let mut state = self.state()?;
         let lease = state.waiting.front()?.lease;
         let hold = state.asked.get_or_insert_with(|| fresh(lease));
-        hold.asking.begin();
+        hold.asking.begin(route);
         Some(Next {
             owner: hold.owner,
             lease,

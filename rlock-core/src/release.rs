@@ -233,7 +233,7 @@ pub(crate) async fn leave(
         answer = settle(core, hold, give_up) => answer,
     };
     match answer {
-        Ok(Released::Released(_)) => {
+        Ok(Released::Done(_)) => {
             unsettled.disarm();
             broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause)))
         }
@@ -259,6 +259,8 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
     let mut in_doubt = false;
     let (count, answer) = loop {
         let (count, keep) = hold.wanted();
+        let route = hold.asking.route_in_doubt();
+        let route = route.unwrap_or_else(|| core.store.route());
         let gives_back = count == 0 && keep.is_zero();
         let release = Release {
             key: &hold.key,
@@ -267,14 +269,14 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
             count,
             keep,
             next: gives_back
-                .then(|| hold.next(|| core.fresh_owner()))
+                .then(|| hold.next(|| core.fresh_owner(), route))
                 .flatten(),
         };
         let patience = left().min(core.options.response_timeout);
-        match core.store.release(release, patience).await {
+        match core.store.release(release, (route, patience)).await {
             // Within its validity a lock is not lost by itself, so an earlier copy gave it back.
             Ok(Released::MovedOn) if in_doubt && hold.broken().is_none() => {
-                break (count, Released::Released(Onward::Unknown));
+                break (count, Released::Done(Onward::Unknown));
             }
             Ok(answer) => break (count, answer),
             Err(error) => {
@@ -291,12 +293,12 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
             }
         }
     };
-    if let Released::Released(onward) = answer {
+    if let Released::Done(onward) = answer {
         hold.went_on(onward);
     }
     if count == 0 {
         hold.finish();
-    } else if !matches!(answer, Released::Released(_)) {
+    } else if !matches!(answer, Released::Done(_)) {
         core.watchdog.lose(hold, LostCause::Removed);
     }
     Ok(answer)

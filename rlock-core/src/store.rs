@@ -11,6 +11,17 @@ use crate::{error::LockError, few::Few, key::Key, lease::Time, owner::OwnerId};
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
+/// The way that a request takes. Those that take the same are executed in the order of sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Route {
+    /// The client's own background.
+    #[default]
+    Home,
+    /// The runtime of the caller.
+    #[cfg(feature = "redis")]
+    Near,
+}
+
 /// One of the locks that an acquire asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
@@ -41,6 +52,7 @@ pub(crate) struct Release<'a> {
     pub(crate) key: &'a Key,
     pub(crate) owner: OwnerId,
     /// The token of its hold; 0 if it has none.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "servers want it"))]
     pub(crate) token: u64,
     /// Zero gives the lock back.
     pub(crate) count: u32,
@@ -62,10 +74,14 @@ pub(crate) struct Next {
 /// What a release was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
-    Released(Onward),
+    Done(Onward),
     NotHeld,
     /// Not held, and others have held it since: if an earlier copy of the request was lost, it may
     /// have been done.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "only replies get lost")
+    )]
     MovedOn,
 }
 
@@ -143,7 +159,7 @@ pub(crate) enum News {
         owner: OwnerId,
         after: Duration,
     },
-    /// Somebody else changed this lock.
+    /// Another connection changed this lock.
     #[cfg(feature = "redis")]
     Changed(Key),
     /// Any lock may have changed: everything was flushed, or news were missed.
@@ -220,6 +236,9 @@ impl StoreError {
 /// One place where locks live. Every operation is atomic, and idempotent: sent again it changes
 /// nothing more and answers the same.
 pub(crate) trait Store: Send + Sync + 'static {
+    /// The best way for a request of the present call.
+    fn route(&self) -> Route;
+
     /// Makes every owner hold its key with exactly `count` entries, or none of them: 1 takes free
     /// locks, more enter a lock that the owner holds. The remaining TTL only grows.
     ///
@@ -232,12 +251,12 @@ pub(crate) trait Store: Send + Sync + 'static {
         lease: Duration,
         count: u32,
         waits: bool,
-        timeout: Duration,
+        by: (Route, Duration),
     ) -> Answer<'a, Acquired>;
 
     /// Lowers the owner's entries. At zero the lock goes to the next waiter of the same process, or
     /// to the first in line; an owner that only stood in line leaves it.
-    fn release<'a>(&'a self, release: Release<'a>, timeout: Duration) -> Answer<'a, Released>;
+    fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released>;
 
     /// Extends every lease in the batch whose owner still holds its lock. Never creates one.
     /// Nothing heard for as long as `silence` means that another connection may do better.

@@ -54,7 +54,11 @@ impl Watchdog {
     /// Looks at the hold of this key at once, if there is one.
     #[cfg(feature = "redis")]
     pub(crate) fn suspect(&self, key: &Key) {
-        self.look(|agenda, now| agenda.suspect(key, now));
+        self.look(|agenda, now| {
+            if !agenda.is_echo(key) {
+                agenda.suspect(key, now);
+            }
+        });
     }
 
     /// Looks at all holds at once.
@@ -156,14 +160,15 @@ fn sort_out(watchdog: &Watchdog) -> Sorted {
 }
 
 async fn renew(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
-    let batch: Vec<Renewal> = holds
-        .iter()
-        .map(|hold| Renewal {
+    let renewal = |hold: &Arc<Hold>| {
+        hold.begin_renewal();
+        Renewal {
             key: hold.key.clone(),
             owner: hold.owner,
             lease: hold.lease(),
-        })
-        .collect();
+        }
+    };
+    let batch: Vec<Renewal> = holds.iter().map(renewal).collect();
     // A late answer is as good as an early one while the lease lasts; the next attempt does not
     // wait for it.
     let now = Time::now();
@@ -177,7 +182,11 @@ async fn renew(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
         .map(|hold| hold.confirmed_lease())
         .min()
         .unwrap_or_default();
-    match core.store.renew(&batch, left, lease / 3).await {
+    let outcome = core.store.renew(&batch, left, lease / 3).await;
+    for hold in &holds {
+        hold.end_renewal();
+    }
+    match outcome {
         Ok(answer) => {
             for ((hold, renewal), held) in holds.iter().zip(&batch).zip(answer.held) {
                 if held {

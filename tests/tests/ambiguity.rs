@@ -498,13 +498,14 @@ async fn a_connection_that_is_reset_is_replaced_and_tells_of_losses_again() {
         let guard = place.lock().watchdog(watchdog);
         let guard = guard.acquire().await.expect("free");
         let before = place.proxy.requests_of("EVALSHA");
+        let tracked = place.proxy.requests_of("CLIENT TRACKING");
         place.proxy.reset();
         // On its new connection the client looks after its locks at once.
         eventually(LONG, "it looks after its lock", async || {
             place.proxy.requests_of("EVALSHA") > before
         })
         .await;
-        assert_eq!(place.proxy.requests_of("CLIENT TRACKING"), 2);
+        assert!(place.proxy.requests_of("CLIENT TRACKING") > tracked);
         tokio::time::sleep(ms(300)).await;
         assert!(guard.is_valid(), "a lost connection is no lost lock");
         assert!(place.server.del(&name("k")).await);

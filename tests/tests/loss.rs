@@ -182,7 +182,9 @@ async fn a_busy_body_is_stopped_at_its_next_await() {
             let body = async move {
                 let hold = current().expect("inside");
                 inside.send(hold).expect("the test waits");
-                word.recv().expect("the test says when");
+                // Otherwise the runtime would not wake the test either.
+                let word = tokio::task::block_in_place(|| word.recv());
+                word.expect("the test says when");
                 steps.lock().expect("no panic").push("the work in hand");
                 tokio::task::yield_now().await;
                 steps.lock().expect("no panic").push("the next step");

@@ -327,8 +327,9 @@ const NEEDED: [&str; 12] = [
 
 /// Without these everything works, but slower: losses are found by renewals, waiters come by timers,
 /// nobody warns of a server that evicts locks.
-const BETTER: [&str; 12] = [
+const BETTER: [&str; 13] = [
     "&lock:*",
+    "+client|id",
     "+client|tracking",
     // Ends each script, so that tracking sees the lock.
     "+exists",

@@ -54,7 +54,10 @@ impl Attempt<'_> {
         let count = hold.count() + 1;
         let mut backoff = Backoff::default();
         loop {
-            match self.ask(&claim, count, false).await {
+            match self
+                .ask(&claim, count, false, self.core.store.route())
+                .await
+            {
                 Ok(Acquired::Granted { sent_at, .. }) => {
                     let terms = self.terms();
                     let entry = hold.enter(terms, sent_at)?;

@@ -12,7 +12,7 @@ use crate::{
     key::Key,
     lease::{Time, valid_until},
     queue::Turn,
-    store::{Acquired, Claim, Grant, StoreError},
+    store::{Acquired, Claim, Grant, Route, StoreError},
     wait::Backoff,
 };
 
@@ -147,8 +147,10 @@ impl Attempt<'_> {
 
     async fn ask_for(&self, holds: &[Arc<Hold>]) -> Result<Answer, StoreError> {
         let claims: Few<Claim> = holds.iter().map(|hold| claim_of(hold)).collect();
-        let in_doubt: Few<bool> = holds.iter().map(|hold| hold.asking.begin()).collect();
-        let answer = self.ask(&claims, 1, !self.asks_once()).await;
+        let route = self.core.store.route();
+        let in_doubt = holds.iter().map(|hold| hold.asking.begin(route));
+        let in_doubt: Few<bool> = in_doubt.collect();
+        let answer = self.ask(&claims, 1, !self.asks_once(), route).await;
         let known = match &answer {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
             Ok(Acquired::NotHeld) => false,
@@ -203,11 +205,12 @@ impl Attempt<'_> {
         claims: &[Claim],
         count: u32,
         waits: bool,
+        route: Route,
     ) -> Result<Acquired, StoreError> {
-        let timeout = self.request_timeout();
+        let by = (route, self.request_timeout());
         self.core
             .store
-            .acquire(claims, self.request.lease, count, waits, timeout)
+            .acquire(claims, self.request.lease, count, waits, by)
             .await
     }
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use self::state::State;
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Release, Released, Renewal, Renewed,
-    Store,
+    Route, Store,
 };
 use crate::key::Key;
 
@@ -79,13 +79,17 @@ impl Drop for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn route(&self) -> Route {
+        Route::Home
+    }
+
     fn acquire<'a>(
         &'a self,
         claims: &'a [Claim],
         lease: Duration,
         count: u32,
         waits: bool,
-        _timeout: Duration,
+        _by: (Route, Duration),
     ) -> Answer<'a, Acquired> {
         let answer = self
             .place
@@ -93,7 +97,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(answer)))
     }
 
-    fn release<'a>(&'a self, release: Release<'a>, _timeout: Duration) -> Answer<'a, Released> {
+    fn release<'a>(&'a self, release: Release<'a>, _by: (Route, Duration)) -> Answer<'a, Released> {
         let answer = self.place.change(|state| state.release(&release));
         Box::pin(ready(Ok(answer)))
     }

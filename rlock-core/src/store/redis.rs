@@ -6,6 +6,7 @@ mod errors;
 mod link;
 mod messages;
 mod names;
+mod near;
 mod patience;
 mod script;
 mod scripts;
@@ -16,7 +17,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use redis::{Cmd, Value};
 use tokio::{
     runtime::Handle,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout},
 };
 use uuid::Uuid;
 
@@ -24,15 +25,16 @@ use self::{
     address::Address,
     connection::Connection,
     errors::{classify, unexpected, wants_reconnect},
-    link::Link,
+    link::{Link, Part},
     names::Names,
+    near::Near,
     patience::Patience,
     script::{LoadedScript, Shown},
     scripts::{FENCE_TTL, millis},
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
-    Store, StoreError,
+    Route, Store, StoreError,
 };
 use crate::{error::LockError, key::Key, lease::Time};
 
@@ -49,7 +51,8 @@ pub(crate) struct RedisOptions {
 }
 
 pub(crate) struct RedisStore {
-    link: Arc<Link>,
+    home: Arc<Link>,
+    near: Option<Near>,
     patience: Patience,
     response_timeout: Duration,
 }
@@ -61,6 +64,7 @@ impl RedisStore {
         options: RedisOptions,
         listener: Listener,
         runtime: &Handle,
+        own_runtime: bool,
     ) -> Result<Arc<Self>, LockError> {
         let started = Time::now();
         let address = Address::parse(url)?;
@@ -71,22 +75,30 @@ impl RedisStore {
             connect_timeout,
             response_timeout,
         } = options;
-        let link = Link::connect(
-            address,
-            client,
-            Names::new(prefix),
-            listener,
-            connect_timeout,
-        );
-        let mut connecting = Connecting(runtime.spawn(link));
-        let link = match (&mut connecting.0).await {
-            Ok(link) => link,
+        let link = |part| {
+            let (address, names) = (Address::parse(url)?, Names::new(prefix.clone()));
+            let listener = Arc::clone(&listener);
+            Ok(Link::new(address, names, part, listener, connect_timeout))
+        };
+        let home = link(Part::Home { client })?;
+        let first = Arc::clone(&home);
+        let mut connecting = Connecting(runtime.spawn(async move { first.connect().await }));
+        let connected = match (&mut connecting.0).await {
+            Ok(connected) => connected,
             Err(error) => Err(unexpected(error)),
         };
-        let link =
-            link.map_err(|error| error.into_lock_error(action, Time::now().since(started)))?;
+        connected.map_err(|error| error.into_lock_error(action, Time::now().since(started)))?;
+        let near = if own_runtime {
+            let part = Part::Near {
+                home: Arc::clone(&home),
+            };
+            Near::connect(link(part)?).await
+        } else {
+            None
+        };
         Ok(Arc::new(Self {
-            link,
+            home,
+            near,
             patience: Patience::default(),
             response_timeout,
         }))
@@ -94,9 +106,32 @@ impl RedisStore {
 
     /// Sends a script and reads its answer; also says when it was sent.
     ///
-    /// When nothing comes for `silence`, another connection is looked for, because the other side may
-    /// be gone without a word; the answer is still taken if it comes after all.
+    /// A runtime that stands still, or ends, takes its connection along: then the next request goes by
+    /// the other one.
     async fn call(
+        &self,
+        script: &LoadedScript,
+        call: &Cmd,
+        (route, patience): (Route, Duration),
+    ) -> Result<(Value, Time), StoreError> {
+        let silence = self.silence();
+        if let (Route::Near, Some(near)) = (route, &self.near)
+            && let Some(connection) = near.link.present()
+        {
+            let (epoch, sent_at) = (connection.epoch, Time::now());
+            let by = (patience, silence);
+            let answer = self.exchange(&near.link, connection, script, call, by);
+            let answer = answer.await.inspect_err(|error| {
+                if error.maybe_executed {
+                    near.link.give_up(epoch);
+                }
+            });
+            return Ok((answer?, sent_at));
+        }
+        self.call_home(script, call, patience, silence).await
+    }
+
+    async fn call_home(
         &self,
         script: &LoadedScript,
         call: &Cmd,
@@ -104,31 +139,47 @@ impl RedisStore {
         silence: Duration,
     ) -> Result<(Value, Time), StoreError> {
         let started = Instant::now();
-        let deadline = started + patience;
-        let Connection {
-            epoch,
-            mut commands,
-            ..
-        } = match self.link.present() {
+        let connection = match self.home.present() {
             Some(connection) => connection,
-            None => timeout_at(deadline, self.link.connection())
+            None => timeout(patience, self.home.connection())
                 .await
-                .map_err(|_| self.link.why_down())??,
+                .map_err(|_| self.home.why_down())??,
         };
         let sent_at = Time::now();
-        let mut answer = pin!(script.send(call, &mut commands));
-        let suspicious = started + silence;
-        let until = deadline.min(suspicious);
-        let mut outcome = self.patience.by(until, answer.as_mut()).await;
-        if outcome.is_none() && suspicious < deadline {
-            self.link.doubt(epoch);
+        let left = patience.saturating_sub(started.elapsed());
+        let answer = self.exchange(&self.home, connection, script, call, (left, silence));
+        Ok((answer.await?, sent_at))
+    }
+
+    /// Sends a script by this connection and reads its answer.
+    ///
+    /// When nothing comes for `silence`, another connection is looked for, because the other side may
+    /// be gone without a word; the answer is still taken if it comes after all.
+    async fn exchange(
+        &self,
+        link: &Link,
+        mut connection: Connection,
+        script: &LoadedScript,
+        call: &Cmd,
+        (patience, silence): (Duration, Duration),
+    ) -> Result<Value, StoreError> {
+        let epoch = connection.epoch;
+        let started = Instant::now();
+        let (deadline, suspicious) = (started + patience, started + silence);
+        let mut answer = pin!(script.send(call, &mut connection.commands));
+        let mut outcome = self
+            .patience
+            .by(deadline.min(suspicious), answer.as_mut())
+            .await;
+        if outcome.is_none() && suspicious <= deadline {
+            link.doubt(epoch);
             outcome = self.patience.by(deadline, answer).await;
         }
         match outcome {
-            Some(Ok(answer)) => Ok((answer, sent_at)),
+            Some(Ok(answer)) => Ok(answer),
             Some(Err(error)) => {
                 if wants_reconnect(&error) {
-                    self.link.give_up(epoch);
+                    link.give_up(epoch);
                 }
                 Err(classify(error))
             }
@@ -153,17 +204,24 @@ impl<T> Drop for Connecting<T> {
 }
 
 impl Store for RedisStore {
+    fn route(&self) -> Route {
+        match &self.near {
+            Some(near) if near.is_callers() => Route::Near,
+            _ => Route::Home,
+        }
+    }
+
     fn acquire<'a>(
         &'a self,
         claims: &'a [Claim],
         lease: Duration,
         count: u32,
         waits: bool,
-        timeout: Duration,
+        by: (Route, Duration),
     ) -> Answer<'a, Acquired> {
         Box::pin(async move {
-            let names = &self.link.names;
-            let script = &self.link.scripts.acquire;
+            let names = &self.home.names;
+            let script = &self.home.scripts.acquire;
             let mut call = script.call(claims.len());
             for claim in claims {
                 call.arg(Shown(names.lock(&claim.key)));
@@ -176,14 +234,14 @@ impl Store for RedisStore {
             for claim in claims {
                 call.arg(Shown(claim.owner));
             }
-            let (answer, sent_at) = self.call(script, &call, timeout, self.silence()).await?;
+            let (answer, sent_at) = self.call(script, &call, by).await?;
             scripts::read_acquired(answer, claims.len(), sent_at)
         })
     }
 
-    fn release<'a>(&'a self, release: Release<'a>, timeout: Duration) -> Answer<'a, Released> {
+    fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released> {
         Box::pin(async move {
-            let names = &self.link.names;
+            let names = &self.home.names;
             let Release {
                 key,
                 owner,
@@ -193,7 +251,7 @@ impl Store for RedisStore {
                 next,
             } = release;
             let lease = next.map_or(Duration::ZERO, |next| next.lease);
-            let script = &self.link.scripts.release;
+            let script = &self.home.scripts.release;
             let mut call = script.call(1);
             call.arg(Shown(names.lock(key)))
                 .arg(Shown(owner))
@@ -207,7 +265,7 @@ impl Store for RedisStore {
                     .arg(millis(next.lease))
                     .arg(u8::from(next.first));
             }
-            let (answer, sent_at) = self.call(script, &call, timeout, self.silence()).await?;
+            let (answer, sent_at) = self.call(script, &call, by).await?;
             scripts::read_released(answer, next, sent_at)
         })
     }
@@ -219,8 +277,8 @@ impl Store for RedisStore {
         silence: Duration,
     ) -> Answer<'a, Renewed> {
         Box::pin(async move {
-            let names = &self.link.names;
-            let script = &self.link.scripts.renew;
+            let names = &self.home.names;
+            let script = &self.home.scripts.renew;
             let mut call = script.call(batch.len());
             for renewal in batch {
                 call.arg(Shown(names.lock(&renewal.key)));
@@ -231,7 +289,7 @@ impl Store for RedisStore {
             }
             // A lease cannot wait for the ordinary patience to run out.
             let silence = silence.max(SHORTEST_SILENCE).min(self.silence());
-            let (answer, sent_at) = self.call(script, &call, timeout, silence).await?;
+            let (answer, sent_at) = self.call_home(script, &call, timeout, silence).await?;
             Ok(Renewed {
                 held: scripts::read_renewed(answer, batch.len())?,
                 sent_at,
@@ -241,17 +299,28 @@ impl Store for RedisStore {
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
         Box::pin(async move {
-            let script = &self.link.scripts.inspect;
+            let script = &self.home.scripts.inspect;
             let mut call = script.call(1);
-            call.arg(Shown(self.link.names.lock(key)));
-            let (answer, _) = self.call(script, &call, timeout, self.silence()).await?;
+            call.arg(Shown(self.home.names.lock(key)));
+            let (answer, _) = self
+                .call_home(script, &call, timeout, self.silence())
+                .await?;
             scripts::read_entry(answer)
         })
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            tokio::join!(Arc::clone(&self.link).keep_up(), self.patience.run());
+            let keep_told = async {
+                if let Some(near) = &self.near {
+                    near.keep_told(&self.home).await;
+                }
+            };
+            tokio::join!(
+                Arc::clone(&self.home).keep_up(),
+                self.patience.run(),
+                keep_told
+            );
         })
     }
 }

@@ -107,6 +107,13 @@ impl Agenda {
         }
     }
 
+    /// Whether news of this key are the echo of our own renewal.
+    #[cfg(feature = "redis")]
+    pub(super) fn is_echo(&self, key: &Key) -> bool {
+        let tracked = self.tracked.get(key);
+        tracked.is_some_and(|tracked| tracked.hold.is_echo())
+    }
+
     pub(super) fn suspect(&mut self, key: &Key, due: Time) {
         self.reschedule(key, due);
         if let Some(tracked) = self.tracked.get_mut(key) {

@@ -129,13 +129,13 @@ impl State {
         let Some(lock) = self.held_by(key, owner, now) else {
             self.leave_line(key, owner);
             if count == 0 && self.released.contains(&owner) {
-                return Released::Released(self.what_became_of(key, next, now));
+                return Released::Done(self.what_became_of(key, next, now));
             }
             return Released::NotHeld;
         };
         if count > 0 {
             lock.count = count;
-            return Released::Released(Onward::Unknown);
+            return Released::Done(Onward::Unknown);
         }
         if keep.is_zero() {
             self.locks.remove(key);
@@ -149,9 +149,9 @@ impl State {
         self.released.push_back(owner);
         if !keep.is_zero() {
             self.tell_first(key, keep);
-            return Released::Released(Onward::Unknown);
+            return Released::Done(Onward::Unknown);
         }
-        Released::Released(self.pass_on(key, next, now))
+        Released::Done(self.pass_on(key, next, now))
     }
 
     /// Gives a lock that has just become free to whoever is next.
@@ -362,7 +362,7 @@ mod tests {
             keep: Duration::ZERO,
             next: None,
         };
-        let released = Released::Released(Onward::Unknown);
+        let released = Released::Done(Onward::Unknown);
         state.acquire(&claim("k", 1), LEASE, 1, false);
         assert_eq!(state.release(&release(1)), released);
         state.acquire(&claim("k", 2), LEASE, 1, false);

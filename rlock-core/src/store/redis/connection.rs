@@ -17,7 +17,6 @@ use super::{
     errors::{wants_password, wants_reconnect},
     link::Link,
 };
-use crate::store::News;
 
 /// A connection that was up when it was handed out.
 #[derive(Clone)]
@@ -25,6 +24,8 @@ pub(super) struct Connection {
     /// Counts the connections of a link.
     pub(super) epoch: u64,
     pub(super) commands: MultiplexedConnection,
+    /// What the server calls it, where other connections send their news here.
+    pub(super) id: Option<i64>,
     /// A connection of its own for messages, where the protocol cannot mix them with answers.
     _messages: Option<Messages>,
 }
@@ -62,30 +63,41 @@ impl Connection {
         let commands = client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
+        let mut id = None;
         let messages = if pushes {
             // Sent together, because each round trip is one that holders wait for after an outage.
-            tokio::try_join!(
-                track_changes(commands.clone()),
+            ((), (), (), id) = tokio::try_join!(
+                track_changes(commands.clone(), link.news_go_to()),
                 listen(link, commands.clone()),
-                load_scripts(link, &commands)
+                load_scripts(link, &commands),
+                own_id(link, commands.clone()),
             )?;
             None
         } else {
             load_scripts(link, &commands).await?;
-            Some(Messages::open(link, client, epoch).await?)
+            match link.channel() {
+                Some(channel) => Some(Messages::open(link, client, epoch, &channel).await?),
+                None => None,
+            }
         };
         Ok(Self {
             epoch,
             commands,
+            id,
             _messages: messages,
         })
     }
 }
 
 impl Messages {
-    async fn open(link: &Arc<Link>, client: &Client, epoch: u64) -> RedisResult<Self> {
+    async fn open(
+        link: &Arc<Link>,
+        client: &Client,
+        epoch: u64,
+        channel: &str,
+    ) -> RedisResult<Self> {
         let (mut sink, mut stream) = client.get_async_pubsub().await?.split();
-        server_may_refuse(note_refusal(sink.subscribe(link.channel()).await))?;
+        server_may_refuse(note_refusal(sink.subscribe(channel).await))?;
         let link = Arc::downgrade(link);
         let pump = tokio::spawn(async move {
             while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
@@ -104,7 +116,10 @@ impl Messages {
 
 /// Listens to what concerns this client.
 async fn listen(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<()> {
-    server_may_refuse(note_refusal(commands.subscribe(link.channel()).await))
+    match link.channel() {
+        Some(channel) => server_may_refuse(note_refusal(commands.subscribe(channel).await)),
+        None => Ok(()),
+    }
 }
 
 fn note_refusal(outcome: RedisResult<()>) -> RedisResult<()> {
@@ -127,15 +142,35 @@ fn speaks_resp3(client: &Client) -> bool {
     client.get_connection_info().redis_settings().protocol() != ProtocolVersion::RESP2
 }
 
-/// Asks to be told when somebody else changes a lock that was read on this connection.
-async fn track_changes(mut commands: MultiplexedConnection) -> RedisResult<()> {
+/// Asks to be told when another connection changes a lock that was read on this one; or to have that
+/// connection told.
+pub(super) async fn track_changes(
+    mut commands: MultiplexedConnection,
+    told: Option<i64>,
+) -> RedisResult<()> {
     let mut track = cmd("CLIENT");
-    track.arg("TRACKING").arg("ON").arg("NOLOOP");
+    track.arg("TRACKING").arg("ON");
+    if let Some(id) = told {
+        track.arg("REDIRECT").arg(id);
+    }
+    track.arg("NOLOOP");
     let tracking = track.query_async::<Value>(&mut commands).await.map(|_| ());
     if let Err(error) = &tracking {
         tracing::debug!(%error, "no tracking: the watchdog's renewals find losses");
     }
     server_may_refuse(tracking)
+}
+
+/// What the server calls a connection to which others send their news.
+async fn own_id(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<Option<i64>> {
+    if !link.is_home() {
+        return Ok(None);
+    }
+    let id = cmd("CLIENT").arg("ID").query_async(&mut commands).await;
+    match id {
+        Err(error) => server_may_refuse(Err(error)).map(|()| None),
+        id => id.map(Some),
+    }
 }
 
 /// Lets an answer pass that refuses, but not a connection that failed.
@@ -154,17 +189,9 @@ fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
     };
     match (push.kind, push.data.as_slice()) {
         (PushKind::Message, [_, Value::BulkString(message)]) => link.heard(message),
-        (PushKind::Invalidate, [Value::Array(names)]) => {
-            for name in names {
-                if let Value::BulkString(name) = name
-                    && let Some(key) = link.names.key(name)
-                {
-                    (link.listener)(News::Changed(key));
-                }
-            }
-        }
+        (PushKind::Invalidate, [Value::Array(names)]) => link.changed(Some(names)),
         // Without names: everything was flushed.
-        (PushKind::Invalidate, _) => (link.listener)(News::AllChanged),
+        (PushKind::Invalidate, _) => link.changed(None),
         (PushKind::Disconnection, _) => link.give_up(epoch),
         _ => {}
     }

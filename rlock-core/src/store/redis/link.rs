@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, Value};
 use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
@@ -35,13 +35,21 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(250);
 pub(super) struct Link {
     pub(super) names: Names,
     pub(super) scripts: Scripts,
-    pub(super) client: Uuid,
-    pub(super) listener: Listener,
+    part: Part,
+    listener: Listener,
     address: Address,
     connect_timeout: Duration,
     state: watch::Sender<State>,
     /// How many connections were tried so far.
     epochs: AtomicU64,
+}
+
+/// What a link is for.
+pub(super) enum Part {
+    /// Everything that must not be held up, and messages for this client.
+    Home { client: Uuid },
+    /// The requests of one runtime's tasks.
+    Near { home: Arc<Link> },
 }
 
 #[derive(Clone)]
@@ -54,41 +62,93 @@ enum State {
 }
 
 impl Link {
-    /// The channel that this client listens to.
-    pub(super) fn channel(&self) -> String {
-        format!("{}{}", self.names.channels(), self.client)
+    /// The channel to listen to, if any.
+    pub(super) fn channel(&self) -> Option<String> {
+        match self.part {
+            Part::Home { client } => Some(format!("{}{client}", self.names.channels())),
+            Part::Near { .. } => None,
+        }
     }
 
     /// A message came over that channel.
     pub(super) fn heard(&self, message: &[u8]) {
-        if let Some(news) = messages::read(&self.names, self.client, message) {
+        if let Part::Home { client } = self.part
+            && let Some(news) = messages::read(&self.names, client, message)
+        {
             (self.listener)(news);
         }
     }
 
-    /// Connects for the first time.
-    pub(super) async fn connect(
+    /// The server says that another connection changed these; `None`: everything.
+    pub(super) fn changed(&self, names: Option<&[Value]>) {
+        let Some(names) = names else {
+            return (self.listener)(News::AllChanged);
+        };
+        for name in names {
+            if let Value::BulkString(name) = name
+                && let Some(key) = self.names.key(name)
+            {
+                (self.listener)(News::Changed(key));
+            }
+        }
+    }
+
+    /// Where the server is to send its news of changes, if not here.
+    pub(super) fn news_go_to(&self) -> Option<i64> {
+        match &self.part {
+            Part::Home { .. } => None,
+            Part::Near { home } => home.present()?.id,
+        }
+    }
+
+    pub(super) fn is_home(&self) -> bool {
+        matches!(self.part, Part::Home { .. })
+    }
+
+    /// Resolves when there is another connection than the one of this epoch; answers it.
+    pub(super) async fn another(&self, epoch: u64) -> Connection {
+        let mut state = self.state.subscribe();
+        loop {
+            if let State::Up(connection) = &*state.borrow_and_update()
+                && connection.epoch != epoch
+            {
+                return connection.clone();
+            }
+            if state.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    pub(super) fn new(
         address: Address,
-        client: Uuid,
         names: Names,
+        part: Part,
         listener: Listener,
         connect_timeout: Duration,
-    ) -> Result<Arc<Self>, StoreError> {
-        let link = Arc::new(Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             names,
             scripts: Scripts::new(),
-            client,
+            part,
             address,
             listener,
             connect_timeout,
             state: watch::Sender::new(State::Down(None)),
             epochs: AtomicU64::new(FIRST_EPOCH),
-        });
-        let mut connection = link.open(FIRST_EPOCH, connect_timeout).await?;
-        // Nobody has to wait for a warning.
-        let _ = timeout(connect_timeout, warn_of_eviction(&mut connection.commands)).await;
-        link.state.send_replace(State::Up(connection));
-        Ok(link)
+        })
+    }
+
+    /// Connects for the first time.
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
+        let mut connection = self.open(FIRST_EPOCH, self.connect_timeout).await?;
+        if self.is_home() {
+            // Nobody has to wait for a warning.
+            let warned = warn_of_eviction(&mut connection.commands);
+            let _ = timeout(self.connect_timeout, warned).await;
+        }
+        self.state.send_replace(State::Up(connection));
+        Ok(())
     }
 
     /// The present connection, if there is one.
@@ -142,7 +202,7 @@ impl Link {
             }
             _ => false,
         });
-        if given_up {
+        if given_up && self.is_home() {
             (self.listener)(News::Disconnected);
         }
     }

@@ -99,7 +99,7 @@ pub(super) fn read_released(
         }),
         _ => return Err(unexpected(format!("{answer:?} to a release"))),
     };
-    Ok(Released::Released(onward))
+    Ok(Released::Done(onward))
 }
 
 pub(super) fn read_renewed(answer: Value, asked: usize) -> Result<Vec<bool>, StoreError> {

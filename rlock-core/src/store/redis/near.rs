@@ -1,0 +1,63 @@
+//! A second connection, on the runtime that made the client: requests of its tasks go by it, so that
+//! no other thread has to be woken on their way. Renewals, messages and whatever is done in the
+//! background go by the client's own runtime, which nothing that the tasks do can hold up.
+
+use std::sync::Arc;
+
+use tokio::{
+    runtime::{Handle, Id},
+    task::JoinHandle,
+};
+
+use super::{
+    connection::{Connection, track_changes},
+    link::Link,
+};
+use crate::caller::caller;
+
+pub(super) struct Near {
+    pub(super) link: Arc<Link>,
+    runtime: Id,
+    keeper: JoinHandle<()>,
+}
+
+impl Near {
+    /// Connects from the present runtime; `None` outside any, or if that fails.
+    pub(super) async fn connect(link: Arc<Link>) -> Option<Self> {
+        let runtime = Handle::try_current().ok()?;
+        let first = Arc::clone(&link);
+        // A task of its own, because a runtime without input and output panics here.
+        let connecting = runtime.spawn(async move { first.connect().await });
+        connecting.await.ok()?.ok()?;
+        Some(Self {
+            keeper: runtime.spawn(Arc::clone(&link).keep_up()),
+            link,
+            runtime: runtime.id(),
+        })
+    }
+
+    /// Has the server send its news of changes to the home connection whenever that is a new one.
+    pub(super) async fn keep_told(&self, home: &Link) {
+        let mut told = home.present().map_or(0, |connection| connection.epoch);
+        loop {
+            let Connection { epoch, id, .. } = home.another(told).await;
+            told = epoch;
+            if let (Some(near), Some(_)) = (self.link.present(), id)
+                && track_changes(near.commands, id).await.is_err()
+            {
+                self.link.give_up(near.epoch);
+            }
+        }
+    }
+
+    /// Whether the present call comes from that runtime.
+    pub(super) fn is_callers(&self) -> bool {
+        caller() == Some(self.runtime)
+    }
+}
+
+impl Drop for Near {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
