@@ -309,7 +309,7 @@ async fn everything_works_by_socket_and_by_either_protocol() {
 }
 
 /// What a client needs: without any of these something fails. `HELLO` and `AUTH` are always allowed.
-const NEEDED: [&str; 12] = [
+const NEEDED: [&str; 13] = [
     "~lock:*",
     "+evalsha",
     // Where no other client has loaded the scripts.
@@ -319,6 +319,7 @@ const NEEDED: [&str; 12] = [
     "+hexists",
     "+hget",
     "+hset",
+    "+incrby",
     "+pexpire",
     "+pttl",
     "+set",

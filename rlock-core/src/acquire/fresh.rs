@@ -50,7 +50,6 @@ impl Attempt<'_> {
             {
                 return Err(self.taken(keys[taken.at], taken.ttl));
             }
-            let cut_short = self.left() < self.core.options.response_timeout;
             match self.ask_for(&holds).await {
                 Ok(Answer::Granted(grants)) => {
                     return Ok(self.granted(turns, &holds, &grants, true));
@@ -66,7 +65,7 @@ impl Attempt<'_> {
                 }
                 Err(error) => {
                     // The wait ended during the last request: what is known is that it was taken.
-                    if cut_short
+                    if self.left().is_zero()
                         && error.maybe_executed
                         && let Some(taken) = taken
                     {

@@ -25,10 +25,12 @@ impl Scripts {
     pub(super) fn new() -> Self {
         Self {
             acquire: LoadedScript::new(concat!(
+                include_str!("scripts/acquire_free.lua"),
                 include_str!("scripts/grant.lua"),
                 include_str!("scripts/acquire.lua")
             )),
             release: LoadedScript::new(concat!(
+                include_str!("scripts/release_free.lua"),
                 include_str!("scripts/grant.lua"),
                 include_str!("scripts/release.lua")
             )),

@@ -1,36 +1,38 @@
--- Begins acquire.lua and release.lua: how a lock becomes an owner's.
---
--- Only the lock itself is declared a key: a server that tracks keys for a client remembers every
--- declared key at each read, and would tell of changes that concern nobody. The others share its
--- hash tag: `<lock>:fence` holds the last fencing token, and `<lock>:queue` the owners that wait, one
--- for each process, by the server time at which they came.
+-- What the unusual cases of acquire.lua and release.lua share.
 
 -- How long a lock is a waiter's that has not yet said that it is there (ms).
 local GRACE = 1000
 -- A queue that nobody renews vanishes; whoever waits asks again sooner than this (ms).
 local QUEUE_TTL = 20000
 
--- The next fencing token: more than the last, and than any from before a flush. Never one more, which
--- is what a release leaves.
-local function next_token(lock)
+local function micros()
   local time = redis.call('TIME')
-  local token = string.format('%s%06d', time[1], time[2])
-  local last = redis.call('GET', lock .. ':fence')
-  if last then
-    local number = tonumber(last)
-    if not number then
-      return nil, redis.error_reply('WRONGTYPE ' .. lock .. ':fence is no fencing token')
-    elseif number + 1 >= tonumber(token) then
-      token = string.format('%.0f', number + 2)
+  return time[1] * 1000000 + time[2]
+end
+
+-- The next fencing token: two more than the last, because a release leaves one more; or, where the
+-- last one is gone, the time, which is more than any from before. `token` is what INCRBY answered, if
+-- it was asked already.
+local function next_token(lock, ttl, token)
+  local fence = lock .. ':fence'
+  token = token or redis.pcall('INCRBY', fence, 2)
+  if type(token) ~= 'number' then
+    if string.find(token.err, 'not an integer', 1, true) or string.find(token.err, 'WRONGTYPE', 1, true) then
+      return nil, redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token')
     end
+    return nil, token
+  elseif token <= 2 then
+    token = micros()
+    redis.call('SET', fence, string.format('%.0f', token), 'PX', 2 * ttl)
+  elseif redis.call('PTTL', fence) < tonumber(ttl) then
+    redis.call('PEXPIRE', fence, 2 * ttl)
   end
   return token
 end
 
 -- What only locks with waiters need.
 local function waiters(channel)
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
+  local now = micros()
 
   -- Tells a waiter something of its lock: a token and for how long the lock is its own; without a
   -- token, when to ask again. Answers whether its client listens.
@@ -50,7 +52,8 @@ local function waiters(channel)
       if type(redis.pcall('HSET', lock, owner, 1)) ~= 'number' then
         return false
       end
-      if redis.pcall('PEXPIRE', lock, GRACE) == 1 and tell(owner, lock, token, GRACE) then
+      if redis.pcall('PEXPIRE', lock, GRACE) == 1
+        and tell(owner, lock, string.format('%.0f', token), GRACE) then
         -- It may have died unnoticed since it was heard of: the one behind it looks after that.
         if now - first[2] > GRACE * 1000 then
           local second = redis.pcall('ZRANGE', queue, 0, 0)[1]
@@ -78,3 +81,4 @@ local function waiters(channel)
 
   return hand_off, stand_in_line, tell
 end
+

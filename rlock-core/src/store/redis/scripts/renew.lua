@@ -12,7 +12,7 @@ for n, lock in ipairs(KEYS) do
     if redis.call('PTTL', lock) < lease then
       redis.call('PEXPIRE', lock, lease)
     end
-    redis.pcall('PEXPIRE', lock .. ':fence', ARGV[1] + lease)
+    redis.pcall('PEXPIRE', lock .. ':fence', 2 * ARGV[1] + lease)
     redis.pcall('EXISTS', lock)
     answers[n] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then

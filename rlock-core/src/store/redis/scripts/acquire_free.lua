@@ -1,0 +1,43 @@
+-- Gives locks to owners that want them once, all or none; or lets a holder count further entries.
+-- KEYS  lock, lock, …
+-- ARGV  lease (ms), count wanted, a day and the lease (ms), 1 to stand in line, channel prefix,
+--       owner, owner, …
+-- Answers  {1, token, token, …}  every owner holds its lock with that count
+--          {0, n, ttl, in line}  another holds the n-th (from 0), for ttl ms (-1: without an end)
+--          {-1}                  further entries wanted by an owner that holds nothing
+-- The count is absolute, so a repeated request changes nothing. A write that is refused after another
+-- took effect (an ACL may do that) undoes what was given. The last command on each lock reads it, so
+-- that tracking sees foreign changes.
+--
+-- Only the locks are declared as keys: a server that tracks keys for a client remembers every
+-- declared key at each read, and would tell of changes that concern nobody. What else belongs to a
+-- lock shares its hash tag: `<lock>:fence` counts the fencing tokens, and `<lock>:queue` holds the
+-- owners that wait, one for each process, by the server time at which they came.
+--
+-- This part is the usual case by itself, before anything else is set up: one lock, free, and nobody in
+-- line. What it leaves in `token` and `first` the other case takes up.
+local token, first
+if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
+  local lock = KEYS[1]
+  local fence = lock .. ':fence'
+  token = redis.pcall('INCRBY', fence, 2)
+  if type(token) == 'number' and token > 2 then
+    if redis.call('PTTL', fence) < tonumber(ARGV[3]) then
+      redis.call('PEXPIRE', fence, 2 * ARGV[3])
+    end
+    first = redis.pcall('ZPOPMIN', lock .. ':queue')
+    if not first[1] then
+      local done = redis.pcall('HSET', lock, ARGV[6], 1)
+      if done == 1 then
+        done = redis.pcall('PEXPIRE', lock, ARGV[1])
+        if done == 1 then
+          redis.pcall('EXISTS', lock)
+          return {1, token}
+        end
+        redis.call('HDEL', lock, ARGV[6])
+      end
+      return done
+    end
+  end
+end
+
