@@ -8,6 +8,7 @@ mod messages;
 mod names;
 mod near;
 mod patience;
+mod pipe;
 mod script;
 mod scripts;
 mod server;
@@ -111,7 +112,7 @@ impl RedisStore {
     async fn call(
         &self,
         script: &LoadedScript,
-        call: &Cmd,
+        call: impl Fn() -> Cmd,
         (route, patience): (Route, Duration),
     ) -> Result<(Value, Time), StoreError> {
         let silence = self.silence();
@@ -134,7 +135,7 @@ impl RedisStore {
     async fn call_home(
         &self,
         script: &LoadedScript,
-        call: &Cmd,
+        call: impl Fn() -> Cmd,
         patience: Duration,
         silence: Duration,
     ) -> Result<(Value, Time), StoreError> {
@@ -158,15 +159,15 @@ impl RedisStore {
     async fn exchange(
         &self,
         link: &Link,
-        mut connection: Connection,
+        connection: Connection,
         script: &LoadedScript,
-        call: &Cmd,
+        call: impl Fn() -> Cmd,
         (patience, silence): (Duration, Duration),
     ) -> Result<Value, StoreError> {
         let epoch = connection.epoch;
         let started = Instant::now();
         let (deadline, suspicious) = (started + patience, started + silence);
-        let mut answer = pin!(script.send(call, &mut connection.commands));
+        let mut answer = pin!(script.send(call, &connection));
         let mut outcome = self
             .patience
             .by(deadline.min(suspicious), answer.as_mut())
@@ -222,19 +223,22 @@ impl Store for RedisStore {
         Box::pin(async move {
             let names = &self.home.names;
             let script = &self.home.scripts.acquire;
-            let mut call = script.call(claims.len());
-            for claim in claims {
-                call.arg(Shown(names.lock(&claim.key)));
-            }
-            call.arg(millis(lease))
-                .arg(count)
-                .arg(millis(FENCE_TTL + lease))
-                .arg(u8::from(waits))
-                .arg(names.channels());
-            for claim in claims {
-                call.arg(Shown(claim.owner));
-            }
-            let (answer, sent_at) = self.call(script, &call, by).await?;
+            let call = || {
+                let mut call = script.call(claims.len());
+                for claim in claims {
+                    call.arg(Shown(names.lock(&claim.key)));
+                }
+                call.arg(millis(lease))
+                    .arg(count)
+                    .arg(millis(FENCE_TTL + lease))
+                    .arg(u8::from(waits))
+                    .arg(names.channels());
+                for claim in claims {
+                    call.arg(Shown(claim.owner));
+                }
+                call
+            };
+            let (answer, sent_at) = self.call(script, call, by).await?;
             scripts::read_acquired(answer, claims.len(), sent_at)
         })
     }
@@ -252,20 +256,23 @@ impl Store for RedisStore {
             } = release;
             let lease = next.map_or(Duration::ZERO, |next| next.lease);
             let script = &self.home.scripts.release;
-            let mut call = script.call(1);
-            call.arg(Shown(names.lock(key)))
-                .arg(Shown(owner))
-                .arg(count)
-                .arg(millis(keep))
-                .arg(token)
-                .arg(millis(FENCE_TTL + lease))
-                .arg(names.channels());
-            if let Some(next) = next {
-                call.arg(Shown(next.owner))
-                    .arg(millis(next.lease))
-                    .arg(u8::from(next.first));
-            }
-            let (answer, sent_at) = self.call(script, &call, by).await?;
+            let call = || {
+                let mut call = script.call(1);
+                call.arg(Shown(names.lock(key)))
+                    .arg(Shown(owner))
+                    .arg(count)
+                    .arg(millis(keep))
+                    .arg(token)
+                    .arg(millis(FENCE_TTL + lease))
+                    .arg(names.channels());
+                if let Some(next) = next {
+                    call.arg(Shown(next.owner))
+                        .arg(millis(next.lease))
+                        .arg(u8::from(next.first));
+                }
+                call
+            };
+            let (answer, sent_at) = self.call(script, call, by).await?;
             scripts::read_released(answer, next, sent_at)
         })
     }
@@ -279,17 +286,20 @@ impl Store for RedisStore {
         Box::pin(async move {
             let names = &self.home.names;
             let script = &self.home.scripts.renew;
-            let mut call = script.call(batch.len());
-            for renewal in batch {
-                call.arg(Shown(names.lock(&renewal.key)));
-            }
-            call.arg(millis(FENCE_TTL));
-            for renewal in batch {
-                call.arg(Shown(renewal.owner)).arg(millis(renewal.lease));
-            }
+            let call = || {
+                let mut call = script.call(batch.len());
+                for renewal in batch {
+                    call.arg(Shown(names.lock(&renewal.key)));
+                }
+                call.arg(millis(FENCE_TTL));
+                for renewal in batch {
+                    call.arg(Shown(renewal.owner)).arg(millis(renewal.lease));
+                }
+                call
+            };
             // A lease cannot wait for the ordinary patience to run out.
             let silence = silence.max(SHORTEST_SILENCE).min(self.silence());
-            let (answer, sent_at) = self.call_home(script, &call, timeout, silence).await?;
+            let (answer, sent_at) = self.call_home(script, call, timeout, silence).await?;
             Ok(Renewed {
                 held: scripts::read_renewed(answer, batch.len())?,
                 sent_at,
@@ -300,10 +310,13 @@ impl Store for RedisStore {
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
         Box::pin(async move {
             let script = &self.home.scripts.inspect;
-            let mut call = script.call(1);
-            call.arg(Shown(self.home.names.lock(key)));
+            let call = || {
+                let mut call = script.call(1);
+                call.arg(Shown(self.home.names.lock(key)));
+                call
+            };
             let (answer, _) = self
-                .call_home(script, &call, timeout, self.silence())
+                .call_home(script, call, timeout, self.silence())
                 .await?;
             scripts::read_entry(answer)
         })

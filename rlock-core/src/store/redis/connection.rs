@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use super::{
     errors::{wants_password, wants_reconnect},
     link::Link,
+    pipe::Pipe,
 };
 
 /// A connection that was up when it was handed out.
@@ -24,6 +25,8 @@ pub(super) struct Connection {
     /// Counts the connections of a link.
     pub(super) epoch: u64,
     pub(super) commands: MultiplexedConnection,
+    /// The same, for scripts.
+    pub(super) pipe: Arc<Pipe>,
     /// What the server calls it, where other connections send their news here.
     pub(super) id: Option<i64>,
     /// A connection of its own for messages, where the protocol cannot mix them with answers.
@@ -82,6 +85,7 @@ impl Connection {
         };
         Ok(Self {
             epoch,
+            pipe: Arc::new(Pipe::new(commands.clone())),
             commands,
             id,
             _messages: messages,

@@ -4,6 +4,8 @@ use redis::{
     Cmd, RedisResult, Script, ServerErrorKind, ToRedisArgs, Value, aio::MultiplexedConnection,
 };
 
+use super::connection::Connection;
+
 pub(super) struct LoadedScript {
     script: Script,
 }
@@ -29,15 +31,13 @@ impl LoadedScript {
     /// Sends a call; loads the script first where the server has lost it.
     pub(super) async fn send(
         &self,
-        call: &Cmd,
-        commands: &mut MultiplexedConnection,
+        call: impl Fn() -> Cmd,
+        connection: &Connection,
     ) -> RedisResult<Value> {
-        let answer = commands.send_packed_command(call).await;
-        match answer.and_then(Value::extract_error) {
+        match connection.pipe.send(call()).await {
             Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                self.load(commands).await?;
-                let answer = commands.send_packed_command(call).await;
-                answer.and_then(Value::extract_error)
+                self.load(&mut connection.commands.clone()).await?;
+                connection.pipe.send(call()).await
             }
             outcome => outcome,
         }
