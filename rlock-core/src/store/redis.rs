@@ -98,7 +98,7 @@ impl RedisStore {
             let part = Part::Near {
                 home: Arc::clone(&home),
             };
-            Near::connect(link(part)?).await
+            Near::connect(link(part)?, runtime).await
         } else {
             None
         };
