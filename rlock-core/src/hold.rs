@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::sync::SetOnce;
 
 use crate::{
     asking::Asking,
     error::{LockError, LostCause},
-    few::Few,
     key::Key,
     lease::{Time, renewal_attempt, renewal_due, valid_until},
     owner::OwnerId,
@@ -44,7 +44,8 @@ struct State {
     phase: Phase,
     /// Kept beyond the phase: a hold that was lost never comes back.
     lost: Option<LostCause>,
-    entries: Few<Entry>,
+    /// Room for an outer and an inner one.
+    entries: SmallVec<[Entry; 2]>,
     next_entry: u32,
     /// The longest lease that an entry asked for: the TTL only grows.
     lease: Duration,
@@ -60,7 +61,7 @@ struct State {
 }
 
 /// When the watchdog looks at a hold next.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Appointment {
     pub(crate) at: Time,
     /// Somebody else changed the lock, so it is to be looked at even if it is not renewed.
@@ -93,7 +94,8 @@ enum Phase {
 struct Entry {
     id: EntryId,
     renewed: bool,
-    until: Option<Time>,
+    /// Until when it is renewed.
+    until: Time,
     in_body: bool,
 }
 
@@ -130,7 +132,7 @@ impl Hold {
             state: Mutex::new(State {
                 phase: Phase::Asked,
                 lost: None,
-                entries: Few::new(),
+                entries: SmallVec::new(),
                 next_entry: 0,
                 lease,
                 confirmed_lease: lease,
@@ -260,9 +262,19 @@ impl Hold {
         self.state().entries.iter().any(|entry| entry.in_body)
     }
 
-    /// The store confirmed a lease to a request sent at `sent_at`.
-    pub(crate) fn renewed(&self, sent_at: Time, lease: Duration) {
-        self.confirm(&mut self.state(), sent_at, lease);
+    /// The store confirmed a lease to a request sent at `sent_at`. Moves the appointment, if there is
+    /// one; answers when it was, and when it is.
+    pub(crate) fn renewed(
+        &self,
+        sent_at: Time,
+        lease: Duration,
+        now: Time,
+    ) -> Option<(Time, Time)> {
+        let mut state = self.state();
+        self.confirm(&mut state, sent_at, lease);
+        let next = self.due_in(&state, now);
+        let appointment = state.appointment.as_mut()?;
+        Some((std::mem::replace(&mut appointment.at, next), next))
     }
 
     fn confirm(&self, state: &mut State, sent_at: Time, lease: Duration) {
@@ -365,25 +377,26 @@ impl Hold {
         drop(turn);
     }
 
-    /// A renewal is about to be sent; `None`: it is not wanted any more. The first one goes by
-    /// another connection than the acquire may have gone by, to which it is a foreign change; the
-    /// news of that come before the answer.
-    pub(crate) fn begin_renewal(&self, now: Time) -> Option<Renewal> {
-        let lease = {
+    /// A renewal is about to be sent, and how long the lease is that the renewals count by; `None`:
+    /// it is not wanted any more. The first one goes by another connection than the acquire may have
+    /// gone by, to which it is a foreign change; the news of that come before the answer.
+    pub(crate) fn begin_renewal(&self, now: Time) -> Option<(Renewal, Duration)> {
+        let (lease, confirmed) = {
             let state = self.state();
             if !state.wants_renewal(now) {
                 return None;
             }
-            state.lease
+            (state.lease, state.confirmed_lease)
         };
         if !self.renewed_once.swap(true, Ordering::AcqRel) {
             self.echo.store(true, Ordering::Release);
         }
-        Some(Renewal {
+        let renewal = Renewal {
             key: self.key.clone(),
             owner: self.owner,
             lease,
-        })
+        };
+        Some((renewal, confirmed))
     }
 
     /// A renewal was answered.
@@ -399,19 +412,14 @@ impl Hold {
         self.echo.swap(false, Ordering::AcqRel)
     }
 
-    /// How long the lease is that the renewals count by.
-    pub(crate) fn confirmed_lease(&self) -> Duration {
-        self.state().confirmed_lease
-    }
-
     /// When the watchdog is to look at this hold next, if all goes well.
     pub(crate) fn due(&self) -> Time {
-        self.due_in(&self.state())
+        self.due_in(&self.state(), Time::now())
     }
 
-    fn due_in(&self, state: &State) -> Time {
+    fn due_in(&self, state: &State, now: Time) -> Time {
         let end = self.valid_until();
-        if state.wants_renewal(Time::now()) {
+        if state.wants_renewal(now) {
             renewal_due(state.confirmed_at, state.confirmed_lease).min(end)
         } else {
             end
@@ -454,7 +462,7 @@ impl State {
         self.entries.push(Entry {
             id,
             renewed: terms.watchdog,
-            until: terms.until,
+            until: terms.until.unwrap_or(Time::NEVER),
             in_body: false,
         });
         id
@@ -465,6 +473,6 @@ impl State {
             && self
                 .entries
                 .iter()
-                .any(|entry| entry.renewed && entry.until.is_none_or(|until| now < until))
+                .any(|entry| entry.renewed && now < entry.until)
     }
 }

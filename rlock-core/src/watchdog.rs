@@ -22,7 +22,7 @@ use crate::{
     error::LostCause,
     hold::{Duty, Hold},
     lease::{Time, renewal_attempt},
-    store::Renewal,
+    store::{Renewal, Renewed},
 };
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
@@ -142,46 +142,64 @@ async fn sleep(pause: Option<Duration>) {
 /// What is to be done about the holds that came due.
 #[derive(Default)]
 struct Sorted {
-    /// With the lease of each, the shortest first.
-    renew: Vec<(Duration, Arc<Hold>)>,
+    /// Those of the shortest lease first.
+    renew: Vec<Batch>,
     verify: Vec<Arc<Hold>>,
+}
+
+/// Holds of one lease each, because a request is bound by its shortest.
+struct Batch {
+    lease: Duration,
+    holds: Vec<Arc<Hold>>,
 }
 
 fn sort_out(watchdog: &Watchdog) -> Sorted {
     let due = watchdog.agenda().take_due(Time::now());
-    let mut sorted = Sorted::default();
+    let (mut renew, mut verify) = (Vec::new(), Vec::new());
     for (hold, duty) in due {
         match duty {
             Duty::Lose => watchdog.lose(&hold, LostCause::Expired),
-            Duty::Renew(lease) => sorted.renew.push((lease, hold)),
-            Duty::LetRunOut { suspect: true } => sorted.verify.push(hold),
+            Duty::Renew(lease) => renew.push((lease, hold)),
+            Duty::LetRunOut { suspect: true } => verify.push(hold),
             Duty::LetRunOut { suspect: false } => {}
         }
     }
-    sorted.renew.sort_by_key(|(lease, _)| *lease);
-    sorted
+    renew.sort_by_key(|(lease, _)| *lease);
+    Sorted {
+        renew: batches(renew),
+        verify,
+    }
 }
 
-/// One round: renews these holds, in batches of one lease each, because a batch is bound by its
-/// shortest.
-///
-/// A few requests are under way at once. Where the answers take their time, the round does not wait
-/// for them: all is sent before the next attempts start.
-async fn renew_all(core: Arc<Core>, holds: Vec<(Duration, Arc<Hold>)>) {
+fn batches(holds: Vec<(Duration, Arc<Hold>)>) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::with_capacity(holds.len() / BATCH + 1);
+    for (lease, hold) in holds {
+        match batches.last_mut() {
+            Some(last) if last.lease == lease && last.holds.len() < BATCH => last.holds.push(hold),
+            _ => batches.push(Batch {
+                lease,
+                holds: vec![hold],
+            }),
+        }
+    }
+    batches
+}
+
+/// One round. A few requests are under way at once; where the answers take their time, the round does
+/// not wait for them: all is sent before the next attempts start.
+async fn renew_all(core: Arc<Core>, batches: Vec<Batch>) {
     let started = Instant::now();
-    let round = holds.first().map(|(lease, _)| renewal_attempt(*lease));
-    let batches = holds.chunk_by(|(one, _), (other, _)| one == other);
-    let batches: Vec<_> = batches.flat_map(|same| same.chunks(BATCH)).collect();
-    let share = round.unwrap_or_default().div_f64(batches.len() as f64);
+    let shortest = batches.first().map(|batch| batch.lease).unwrap_or_default();
+    let share = renewal_attempt(shortest) / u32::try_from(batches.len()).unwrap_or(u32::MAX).max(1);
+    let mut latest = started;
     let mut requests = JoinSet::new();
-    for (sent, batch) in batches.iter().enumerate() {
+    for batch in batches {
+        latest += share;
         if requests.len() >= AT_ONCE {
-            let latest = started + share.mul_f64(sent as f64);
             let _ = timeout_at(latest, requests.join_next()).await;
             while requests.try_join_next().is_some() {}
         }
-        let batch = batch.iter().map(|(_, hold)| Arc::clone(hold)).collect();
-        requests.spawn(renew(Arc::clone(&core), batch));
+        requests.spawn(renew(Arc::clone(&core), batch.holds));
     }
     requests.join_all().await;
 }
@@ -189,37 +207,48 @@ async fn renew_all(core: Arc<Core>, holds: Vec<(Duration, Arc<Hold>)>) {
 async fn renew(core: Arc<Core>, mut holds: Vec<Arc<Hold>>) {
     let now = Time::now();
     let mut batch: Vec<Renewal> = Vec::with_capacity(holds.len());
+    let (mut left, mut lease) = (Duration::MAX, Duration::MAX);
     holds.retain(|hold| {
-        let renewal = hold.begin_renewal(now);
-        let wanted = renewal.is_some();
-        batch.extend(renewal);
-        wanted
+        let Some((renewal, confirmed)) = hold.begin_renewal(now) else {
+            return false;
+        };
+        batch.push(renewal);
+        left = left.min(hold.valid_until().since(now));
+        lease = lease.min(confirmed);
+        true
     });
+    if holds.is_empty() {
+        return;
+    }
     // A late answer is as good as an early one while the lease lasts; the next attempt does not
     // wait for it.
-    let left = holds.iter().map(|hold| hold.valid_until().since(now)).min();
-    let lease = holds.iter().map(|hold| hold.confirmed_lease()).min();
-    let (Some(left), Some(lease)) = (left, lease) else {
-        return;
-    };
     let outcome = core.store.renew(&batch, left, lease / 3).await;
     for hold in &holds {
         hold.end_renewal();
     }
     match outcome {
-        Ok(answer) => {
-            for ((hold, renewal), held) in holds.iter().zip(&batch).zip(answer.held) {
-                if held {
-                    hold.renewed(answer.sent_at, renewal.lease);
-                    core.watchdog.agenda().retrack(hold);
-                } else {
-                    core.watchdog.lose(hold, LostCause::Removed);
-                }
-            }
-        }
+        Ok(answer) => answered(&core.watchdog, &holds, &batch, &answer),
         Err(error) => {
             tracing::warn!(holds = holds.len(), %error, "renewal failed, it will be tried again");
         }
+    }
+}
+
+fn answered(watchdog: &Watchdog, holds: &[Arc<Hold>], batch: &[Renewal], answer: &Renewed) {
+    let now = Time::now();
+    let mut gone = Vec::new();
+    {
+        let mut agenda = watchdog.agenda();
+        for ((hold, renewal), held) in holds.iter().zip(batch).zip(&answer.held) {
+            if *held {
+                agenda.renewed(hold, answer.sent_at, renewal.lease, now);
+            } else {
+                gone.push(hold);
+            }
+        }
+    }
+    for hold in gone {
+        watchdog.lose(hold, LostCause::Removed);
     }
 }
 

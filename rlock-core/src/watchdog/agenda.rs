@@ -71,15 +71,22 @@ impl Agenda {
         if !hold.is_held() {
             return (None, false);
         }
-        let former = self.tracked.replace(ByKey(Arc::clone(hold)));
-        let former = former.filter(|ByKey(former)| !Arc::ptr_eq(former, hold));
+        // What was heard of this hold and not yet looked at is still to be looked at.
+        let present = hold.appointment();
+        let suspect = present.is_some_and(|next| next.suspect);
+        let at = if suspect { Time::now() } else { hold.due() };
+        let mut former = None;
+        if present.is_none() {
+            former = self.tracked.replace(ByKey(Arc::clone(hold)));
+        }
         if let Some(ByKey(former)) = &former {
             self.cancel(former);
         }
-        // What was heard of this hold and not yet looked at is still to be looked at.
-        let suspect = hold.appointment().is_some_and(|next| next.suspect);
-        let at = if suspect { Time::now() } else { hold.due() };
-        self.appoint(hold, Appointment { at, suspect });
+        let next = Appointment { at, suspect };
+        // A nested entry mostly leaves everything as it was.
+        if present != Some(next) {
+            self.appoint(hold, next);
+        }
         (former.map(|ByKey(former)| former), at < self.sleeps_until)
     }
 
@@ -104,12 +111,20 @@ impl Agenda {
         }
     }
 
-    /// Puts a hold down for when it is due next, unless it was forgotten meanwhile.
-    pub(super) fn retrack(&mut self, hold: &Arc<Hold>) {
-        if let Some(former) = hold.appointment() {
-            let suspect = former.suspect;
-            let at = hold.due();
-            self.appoint(hold, Appointment { at, suspect });
+    /// The store confirmed a lease: puts the hold down for when it is due next, unless it was
+    /// forgotten meanwhile.
+    pub(super) fn renewed(
+        &mut self,
+        hold: &Arc<Hold>,
+        sent_at: Time,
+        lease: Duration,
+        now: Time,
+    ) {
+        if let Some((former, next)) = hold.renewed(sent_at, lease, now) {
+            let id = hold.owner.sequence();
+            if let Some(hold) = self.by_time.remove(&(former, id)) {
+                self.by_time.insert((next, id), hold);
+            }
         }
     }
 
