@@ -113,13 +113,7 @@ impl Agenda {
 
     /// The store confirmed a lease: puts the hold down for when it is due next, unless it was
     /// forgotten meanwhile.
-    pub(super) fn renewed(
-        &mut self,
-        hold: &Arc<Hold>,
-        sent_at: Time,
-        lease: Duration,
-        now: Time,
-    ) {
+    pub(super) fn renewed(&mut self, hold: &Arc<Hold>, sent_at: Time, lease: Duration, now: Time) {
         if let Some((former, next)) = hold.renewed(sent_at, lease, now) {
             let id = hold.owner.sequence();
             if let Some(hold) = self.by_time.remove(&(former, id)) {
