@@ -262,8 +262,8 @@ impl Hold {
         self.state().entries.iter().any(|entry| entry.in_body)
     }
 
-    /// The store confirmed a lease to a request sent at `sent_at`. Moves the appointment, if there is
-    /// one; answers when it was, and when it is.
+    /// The store confirmed a lease to a request sent at `sent_at`. Puts off the appointment, if there is
+    /// one that can wait; answers when it was, and when it is.
     pub(crate) fn renewed(
         &self,
         sent_at: Time,
@@ -273,7 +273,8 @@ impl Hold {
         let mut state = self.state();
         self.confirm(&mut state, sent_at, lease);
         let next = self.due_in(&state, now);
-        let appointment = state.appointment.as_mut()?;
+        // What was heard since the request was sent is still to be looked at.
+        let appointment = state.appointment.as_mut().filter(|next| !next.suspect)?;
         Some((std::mem::replace(&mut appointment.at, next), next))
     }
 
@@ -388,7 +389,7 @@ impl Hold {
             }
             (state.lease, state.confirmed_lease)
         };
-        if !self.renewed_once.swap(true, Ordering::AcqRel) {
+        if !self.renewed_once.swap(true, Ordering::AcqRel) && self.asking.went_another_way() {
             self.echo.store(true, Ordering::Release);
         }
         let renewal = Renewal {
