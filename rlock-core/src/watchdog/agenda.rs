@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Borrow,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashSet, btree_map::Entry},
     hash::{Hash, Hasher},
     sync::Arc,
     time::Duration,
@@ -18,11 +18,16 @@ use crate::{
 /// appointment itself, and is not looked up by its key on the way.
 pub(super) struct Agenda {
     tracked: HashSet<ByKey>,
-    /// By the time of the appointment and the owner's sequence.
-    by_time: BTreeMap<(Time, u64), Arc<Hold>>,
+    /// The appointments of each moment: thousands share one.
+    by_time: BTreeMap<Time, Moment>,
+    /// An empty one, whose memory is used again.
+    spare: Moment,
     /// Until when the timer sleeps at most.
     sleeps_until: Time,
 }
+
+/// The holds that are due at one moment, by their owners' sequence.
+type Moment = BTreeMap<u64, Arc<Hold>>;
 
 /// A hold that is looked up by its key.
 struct ByKey(Arc<Hold>);
@@ -52,6 +57,7 @@ impl Default for Agenda {
         Self {
             tracked: HashSet::new(),
             by_time: BTreeMap::new(),
+            spare: Moment::new(),
             sleeps_until: Time::NEVER,
         }
     }
@@ -91,16 +97,30 @@ impl Agenda {
     }
 
     fn appoint(&mut self, hold: &Arc<Hold>, next: Appointment) {
-        let id = hold.owner.sequence();
         if let Some(former) = hold.appoint(Some(next)) {
-            self.by_time.remove(&(former.at, id));
+            self.take_out(former.at, hold);
         }
-        self.by_time.insert((next.at, id), Arc::clone(hold));
+        self.put_down(next.at, Arc::clone(hold));
     }
 
     fn cancel(&mut self, hold: &Hold) {
         if let Some(former) = hold.appoint(None) {
-            self.by_time.remove(&(former.at, hold.owner.sequence()));
+            self.take_out(former.at, hold);
+        }
+    }
+
+    fn put_down(&mut self, at: Time, hold: Arc<Hold>) {
+        let moment = self.by_time.entry(at);
+        let moment = moment.or_insert_with(|| std::mem::take(&mut self.spare));
+        moment.insert(hold.owner.sequence(), hold);
+    }
+
+    fn take_out(&mut self, at: Time, hold: &Hold) {
+        if let Entry::Occupied(mut moment) = self.by_time.entry(at) {
+            moment.get_mut().remove(&hold.owner.sequence());
+            if moment.get().is_empty() {
+                self.spare = moment.remove();
+            }
         }
     }
 
@@ -115,10 +135,8 @@ impl Agenda {
     /// forgotten meanwhile.
     pub(super) fn renewed(&mut self, hold: &Arc<Hold>, sent_at: Time, lease: Duration, now: Time) {
         if let Some((former, next)) = hold.renewed(sent_at, lease, now) {
-            let id = hold.owner.sequence();
-            if let Some(hold) = self.by_time.remove(&(former, id)) {
-                self.by_time.insert((next, id), hold);
-            }
+            self.take_out(former, hold);
+            self.put_down(next, Arc::clone(hold));
         }
     }
 
@@ -155,20 +173,20 @@ impl Agenda {
     pub(super) fn take_due(&mut self, now: Time) -> Vec<(Arc<Hold>, Duty)> {
         let mut taken = Vec::new();
         while let Some(first) = self.by_time.first_entry() {
-            if first.key().0 > now {
+            if *first.key() > now {
                 break;
             }
-            let hold = first.remove();
-            let (duty, next) = hold.come_due(now);
-            self.by_time
-                .insert((next, hold.owner.sequence()), Arc::clone(&hold));
-            taken.push((hold, duty));
+            for hold in first.remove().into_values() {
+                let (duty, next) = hold.come_due(now);
+                self.put_down(next, Arc::clone(&hold));
+                taken.push((hold, duty));
+            }
         }
         taken
     }
 
     pub(super) fn first_due(&self) -> Option<Time> {
-        self.by_time.first_key_value().map(|((at, _), _)| *at)
+        self.by_time.first_key_value().map(|(at, _)| *at)
     }
 
     /// Notes until when the timer sleeps, `look` at most; `None`: until it is woken.
