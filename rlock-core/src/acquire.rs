@@ -23,6 +23,22 @@ pub(crate) struct Request {
     pub(crate) at_least: Option<Duration>,
 }
 
+impl Request {
+    /// From now on.
+    fn terms(&self) -> Terms {
+        terms(self.lease, self.watchdog, self.max_hold)
+    }
+}
+
+/// What an entry that begins now asks of its hold.
+pub(crate) fn terms(lease: Duration, watchdog: bool, max_hold: Option<Duration>) -> Terms {
+    Terms {
+        lease,
+        watchdog,
+        until: max_hold.map(|most| Time::now() + most),
+    }
+}
+
 /// Why there is no guard.
 pub(crate) enum Refused {
     /// Another has the lock of this key, as far as is known for this long unless renewed.
@@ -58,6 +74,34 @@ pub(crate) async fn acquire(
     .await
 }
 
+/// Enters the hold that the current call chain is inside of, where that needs neither the store nor any
+/// waiting; `None`: there is none, so it is to be asked for.
+pub(crate) fn enter_at_once(
+    client: &LockClient,
+    key: &str,
+    terms: Terms,
+    at_least: Option<Duration>,
+) -> Option<Result<LockGuard, LockError>> {
+    let core = client.core();
+    if core.counts_entries() {
+        return None;
+    }
+    let _call = core.call();
+    if core.is_closed() {
+        return None;
+    }
+    let hold = scope::hold_of(core.id, key)?;
+    let entry = match hold.enter_locally(terms)? {
+        Ok(entry) => entry,
+        Err(lost) => return Some(Err(lost)),
+    };
+    let guard = enter::guard(client, &hold, entry, terms);
+    if let Some(least) = at_least {
+        hold.keep_until(Time::now() + least);
+    }
+    Some(Ok(guard))
+}
+
 /// One call's way to its locks.
 struct Attempt<'a> {
     client: &'a LockClient,
@@ -88,7 +132,7 @@ impl<'a> Attempt<'a> {
         let mut guards = Few::new();
         let mut fresh = Few::new();
         for key in &self.request.keys {
-            let guard = match scope::hold_of(self.core.id, key) {
+            let guard = match scope::hold_of(self.core.id, key.as_str()) {
                 Some(hold) => self.enter(&hold).await?,
                 None => None,
             };
@@ -150,12 +194,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn terms(&self) -> Terms {
-        let now = Time::now();
-        Terms {
-            lease: self.request.lease,
-            watchdog: self.request.watchdog,
-            until: self.request.max_hold.map(|most| now + most),
-        }
+        self.request.terms()
     }
 
     /// Pauses after a failure, or gives up.

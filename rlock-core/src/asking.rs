@@ -70,6 +70,11 @@ impl Asking {
         state.in_doubt.then_some(state.route)
     }
 
+    /// Whether the store was asked by another way than renewals take.
+    pub(crate) fn went_another_way(&self) -> bool {
+        self.state().route != Route::Home
+    }
+
     /// The answers to all requests were seen.
     pub(crate) fn certain(&self) {
         self.state().in_doubt = false;

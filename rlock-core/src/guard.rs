@@ -137,15 +137,19 @@ impl LockGuard {
     ///
     /// If the future is dropped, the lock is given back in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
-        // A future that is never polled drops the guard as it is. From here on `leave` answers for
-        // the entry: it takes it out before its first await.
+        // A future that is never polled drops the guard as it is. From here on `leave` and
+        // `give_back` answer for the entry.
         self.left = true;
         let View { client, hold, .. } = &self.view;
         let core = client.core();
+        let _call = core.call();
         let broken = self.view.broken();
+        if let Some(outcome) = release::leave(core, hold, self.entry, broken) {
+            return outcome;
+        }
         // Boxed, so that the futures of callers stay small.
-        let leaving = Box::pin(release::leave(core, hold, self.entry, broken));
-        core.in_runtime(leaving).await
+        core.in_runtime(Box::pin(release::give_back(core, hold, broken)))
+            .await
     }
 
     pub(crate) fn view(&self) -> &View {

@@ -9,16 +9,17 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::sync::SetOnce;
 
 use crate::{
     asking::Asking,
     error::{LockError, LostCause},
     key::Key,
-    lease::{Time, renewal_due, valid_until},
+    lease::{Time, renewal_attempt, renewal_due, valid_until},
     owner::OwnerId,
     queue::Turn,
-    store::{Grant, Next, Onward, Route},
+    store::{Grant, Next, Onward, Renewal, Route},
 };
 
 pub(crate) struct Hold {
@@ -43,7 +44,8 @@ struct State {
     phase: Phase,
     /// Kept beyond the phase: a hold that was lost never comes back.
     lost: Option<LostCause>,
-    entries: Vec<Entry>,
+    /// Room for an outer and an inner one.
+    entries: SmallVec<[Entry; 2]>,
     next_entry: u32,
     /// The longest lease that an entry asked for: the TTL only grows.
     lease: Duration,
@@ -54,6 +56,27 @@ struct State {
     /// Until when the lock stays taken after the last entry left.
     keep_until: Option<Time>,
     turn: Option<Turn>,
+    /// Changed by the watchdog's agenda alone; kept here, where it need not be looked for.
+    appointment: Option<Appointment>,
+}
+
+/// When the watchdog looks at a hold next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Appointment {
+    pub(crate) at: Time,
+    /// Somebody else changed the lock, so it is to be looked at even if it is not renewed.
+    pub(crate) suspect: bool,
+}
+
+/// What the watchdog is to do about a hold that came due.
+#[derive(Clone, Copy)]
+pub(crate) enum Duty {
+    /// Its lease ended unconfirmed.
+    Lose,
+    /// It is to be renewed; by this lease.
+    Renew(Duration),
+    /// Its lease runs out unless something changes.
+    LetRunOut { suspect: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +94,8 @@ enum Phase {
 struct Entry {
     id: EntryId,
     renewed: bool,
-    until: Option<Time>,
+    /// Until when it is renewed.
+    until: Time,
     in_body: bool,
 }
 
@@ -108,13 +132,14 @@ impl Hold {
             state: Mutex::new(State {
                 phase: Phase::Asked,
                 lost: None,
-                entries: Vec::new(),
+                entries: SmallVec::new(),
                 next_entry: 0,
                 lease,
                 confirmed_lease: lease,
                 confirmed_at: Time::from_nanos(0),
                 keep_until: None,
                 turn: None,
+                appointment: None,
             }),
             changing: tokio::sync::Mutex::new(()),
             queued: AtomicBool::new(false),
@@ -237,9 +262,20 @@ impl Hold {
         self.state().entries.iter().any(|entry| entry.in_body)
     }
 
-    /// The store confirmed a lease to a request sent at `sent_at`.
-    pub(crate) fn renewed(&self, sent_at: Time, lease: Duration) {
-        self.confirm(&mut self.state(), sent_at, lease);
+    /// The store confirmed a lease to a request sent at `sent_at`. Puts off the appointment, if there is
+    /// one that can wait; answers when it was, and when it is.
+    pub(crate) fn renewed(
+        &self,
+        sent_at: Time,
+        lease: Duration,
+        now: Time,
+    ) -> Option<(Time, Time)> {
+        let mut state = self.state();
+        self.confirm(&mut state, sent_at, lease);
+        let next = self.due_in(&state, now);
+        // What was heard since the request was sent is still to be looked at.
+        let appointment = state.appointment.as_mut().filter(|next| !next.suspect)?;
+        Some((std::mem::replace(&mut appointment.at, next), next))
     }
 
     fn confirm(&self, state: &mut State, sent_at: Time, lease: Duration) {
@@ -342,17 +378,33 @@ impl Hold {
         drop(turn);
     }
 
-    /// A renewal is about to be sent. The first one goes by another connection than the acquire may
-    /// have gone by, to which it is a foreign change; the news of that come before the answer.
-    pub(crate) fn begin_renewal(&self) {
-        if !self.renewed_once.swap(true, Ordering::AcqRel) {
+    /// A renewal is about to be sent, and how long the lease is that the renewals count by; `None`:
+    /// it is not wanted any more. The first one goes by another connection than the acquire may have
+    /// gone by, to which it is a foreign change; the news of that come before the answer.
+    pub(crate) fn begin_renewal(&self, now: Time) -> Option<(Renewal, Duration)> {
+        let (lease, confirmed) = {
+            let state = self.state();
+            if !state.wants_renewal(now) {
+                return None;
+            }
+            (state.lease, state.confirmed_lease)
+        };
+        if !self.renewed_once.swap(true, Ordering::AcqRel) && self.asking.went_another_way() {
             self.echo.store(true, Ordering::Release);
         }
+        let renewal = Renewal {
+            key: self.key.clone(),
+            owner: self.owner,
+            lease,
+        };
+        Some((renewal, confirmed))
     }
 
     /// A renewal was answered.
     pub(crate) fn end_renewal(&self) {
-        self.echo.store(false, Ordering::Release);
+        if self.echo.load(Ordering::Acquire) {
+            self.echo.store(false, Ordering::Release);
+        }
     }
 
     /// Whether news of this lock are the echo of the first renewal; only once.
@@ -361,24 +413,45 @@ impl Hold {
         self.echo.swap(false, Ordering::AcqRel)
     }
 
-    /// How long the lease is that the renewals count by.
-    pub(crate) fn confirmed_lease(&self) -> Duration {
-        self.state().confirmed_lease
-    }
-
     /// When the watchdog is to look at this hold next, if all goes well.
     pub(crate) fn due(&self) -> Time {
-        let state = self.state();
+        self.due_in(&self.state(), Time::now())
+    }
+
+    fn due_in(&self, state: &State, now: Time) -> Time {
         let end = self.valid_until();
-        if state.wants_renewal() {
+        if state.wants_renewal(now) {
             renewal_due(state.confirmed_at, state.confirmed_lease).min(end)
         } else {
             end
         }
     }
 
-    pub(crate) fn wants_renewal(&self) -> bool {
-        self.state().wants_renewal()
+    pub(crate) fn appointment(&self) -> Option<Appointment> {
+        self.state().appointment
+    }
+
+    /// Answers the appointment before.
+    pub(crate) fn appoint(&self, next: Option<Appointment>) -> Option<Appointment> {
+        std::mem::replace(&mut self.state().appointment, next)
+    }
+
+    /// It came due: what is to be done, and when to look again, should that fail.
+    pub(crate) fn come_due(&self, now: Time) -> (Duty, Time) {
+        let mut state = self.state();
+        let end = self.valid_until();
+        let suspect = state.appointment.is_some_and(|came| came.suspect);
+        let (duty, next) = if now >= end {
+            (Duty::Lose, end)
+        } else if state.wants_renewal(now) {
+            let next = now + renewal_attempt(state.confirmed_lease);
+            (Duty::Renew(state.lease), next.min(end))
+        } else {
+            (Duty::LetRunOut { suspect }, end)
+        };
+        let at = next.max(now + Duration::from_micros(100));
+        state.appointment = Some(Appointment { at, suspect: false });
+        (duty, at)
     }
 }
 
@@ -390,18 +463,17 @@ impl State {
         self.entries.push(Entry {
             id,
             renewed: terms.watchdog,
-            until: terms.until,
+            until: terms.until.unwrap_or(Time::NEVER),
             in_body: false,
         });
         id
     }
 
-    fn wants_renewal(&self) -> bool {
-        let now = Time::now();
+    fn wants_renewal(&self, now: Time) -> bool {
         self.phase == Phase::Held
             && self
                 .entries
                 .iter()
-                .any(|entry| entry.renewed && entry.until.is_none_or(|until| now < until))
+                .any(|entry| entry.renewed && now < entry.until)
     }
 }

@@ -1,6 +1,8 @@
 //! A handle to one lock, with its options.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::OnceLock, time::Duration};
+
+use smallvec::smallvec;
 
 use crate::{
     acquire::{self, Refused, Request},
@@ -39,7 +41,7 @@ use crate::{
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     client: LockClient,
-    keys: Few<String>,
+    keys: Few<Name>,
     lease: Duration,
     wait: Wait,
     watchdog: bool,
@@ -47,11 +49,37 @@ pub struct Lock {
     at_least: Option<Duration>,
 }
 
+/// A key as it was given, and as it was checked once it was used.
+#[derive(Debug, Clone)]
+struct Name {
+    given: String,
+    checked: OnceLock<Key>,
+}
+
+impl Name {
+    fn key(&self) -> Result<Key, LockError> {
+        if let Some(key) = self.checked.get() {
+            return Ok(key.clone());
+        }
+        let key = Key::parse(&self.given)?;
+        Ok(self.checked.get_or_init(|| key).clone())
+    }
+}
+
+impl From<String> for Name {
+    fn from(given: String) -> Self {
+        Self {
+            given,
+            checked: OnceLock::new(),
+        }
+    }
+}
+
 impl Lock {
     pub(crate) fn new(client: LockClient, keys: Few<String>) -> Self {
         let options = &client.core().options;
         Self {
-            keys,
+            keys: keys.into_iter().map(Name::from).collect(),
             lease: options.lease,
             wait: options.wait,
             watchdog: options.watchdog,
@@ -64,7 +92,7 @@ impl Lock {
     /// The key, as it was given.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.keys.first().map_or("", String::as_str)
+        self.keys.first().map_or("", |name| &name.given)
     }
 
     /// How long the server keeps the lock without renewal: after a crash, how long the others wait.
@@ -109,11 +137,7 @@ impl Lock {
     }
 
     fn request(&self, wait: Wait) -> Result<Request, LockError> {
-        limits::lease("lease", self.lease)?;
-        limits::wait("wait", wait)?;
-        limits::max_hold(self.max_hold)?;
-        limits::at_least(self.at_least)?;
-        let parsed: Result<Few<Key>, _> = self.keys.iter().map(|key| Key::parse(key)).collect();
+        let parsed: Result<Few<Key>, _> = self.keys.iter().map(Name::key).collect();
         let mut keys = parsed?;
         keys.sort_unstable();
         keys.dedup();
@@ -127,11 +151,36 @@ impl Lock {
         })
     }
 
+    fn check(&self, wait: Wait) -> Result<(), LockError> {
+        limits::lease("lease", self.lease)?;
+        limits::wait("wait", wait)?;
+        limits::max_hold(self.max_hold)?;
+        limits::at_least(self.at_least)
+    }
+
+    /// Enters the hold of the call chain, if it has one and that is a matter of this process alone.
+    fn enter_at_once(&self) -> Option<Result<LockGuard, LockError>> {
+        let [name] = &*self.keys else {
+            return None;
+        };
+        let terms = acquire::terms(self.lease, self.watchdog, self.max_hold);
+        acquire::enter_at_once(&self.client, &name.given, terms, self.at_least)
+    }
+
+    async fn take(&self, wait: Wait) -> Result<Few<LockGuard>, Refused> {
+        self.check(wait)?;
+        // A plain call: most of the rest is allocations that it can do without.
+        if let Some(entered) = self.enter_at_once() {
+            return Ok(smallvec![entered?]);
+        }
+        let request = self.request(wait)?;
+        // Boxed, because it is large and every caller's future would be as large for its whole life.
+        Box::pin(acquire::acquire(&self.client, &request)).await
+    }
+
     /// Takes the locks of all keys, or none.
     pub(crate) async fn acquire_all(&self) -> Result<Few<LockGuard>, LockError> {
-        let request = self.request(self.wait)?;
-        // Boxed, because it is large and every caller's future would be as large for its whole life.
-        let outcome = Box::pin(acquire::acquire(&self.client, &request)).await;
+        let outcome = self.take(self.wait).await;
         outcome.map_err(|refused| match refused {
             Refused::Taken {
                 key,
@@ -176,8 +225,7 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
-        let request = self.request(Wait::Never)?;
-        match Box::pin(acquire::acquire(&self.client, &request)).await {
+        match self.take(Wait::Never).await {
             Ok(guards) => Ok(Some(only(guards))),
             Err(Refused::Taken { .. }) => Ok(None),
             Err(Refused::Failed(error)) => Err(error),
@@ -272,7 +320,8 @@ impl Lock {
     }
 
     fn action(&self) -> String {
-        format!("acquire lock `{}`", self.keys.join("`, `"))
+        let keys: Vec<&str> = self.keys.iter().map(|name| name.given.as_str()).collect();
+        format!("acquire lock `{}`", keys.join("`, `"))
     }
 }
 

@@ -29,6 +29,11 @@ impl OwnerId {
     pub(crate) fn client(&self) -> Uuid {
         self.client
     }
+
+    /// What tells it apart from the client's other owners.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
 }
 
 impl fmt::Debug for OwnerId {

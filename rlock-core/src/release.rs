@@ -202,14 +202,14 @@ pub(crate) fn leave_in_background(core: &Core, hold: &Arc<Hold>, entry: EntryId)
     }
 }
 
-/// Releases an entry that may be `broken` already, and waits for the store's answer.
-pub(crate) async fn leave(
+/// Releases an entry that may be `broken` already, as far as that is done without the store; `None`: the
+/// store is to be told, see [`give_back`].
+pub(crate) fn leave(
     core: &Core,
     hold: &Arc<Hold>,
     entry: EntryId,
     broken: Option<LostCause>,
-) -> Result<(), LockError> {
-    let _call = core.call();
+) -> Option<Result<(), LockError>> {
     let gone = hold.broken();
     let left = take_out(core, hold, entry);
     if let Some(cause) = gone {
@@ -219,11 +219,20 @@ pub(crate) async fn leave(
         } else {
             hold.finish_if_empty();
         }
-        return Err(hold.lost_error(broken.unwrap_or(cause)));
+        return Some(Err(hold.lost_error(broken.unwrap_or(cause))));
     }
-    if !concerns_store(core, &left) {
-        return broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause)));
+    if concerns_store(core, &left) {
+        return None;
     }
+    Some(broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause))))
+}
+
+/// Tells the store that an entry has left, and waits for its answer.
+pub(crate) async fn give_back(
+    core: &Core,
+    hold: &Arc<Hold>,
+    broken: Option<LostCause>,
+) -> Result<(), LockError> {
     let unsettled = Unsettled::new(core, hold);
     let started = Time::now();
     let give_up = started + core.options.response_timeout * 2;

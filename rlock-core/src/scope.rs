@@ -4,9 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use crate::{
-    client::LockClient, error::LostCause, hold::Hold, key::Key, owner::OwnerId, view::View,
-};
+use crate::{client::LockClient, error::LostCause, hold::Hold, owner::OwnerId, view::View};
 
 tokio::task_local! {
     static SCOPE: Scope;
@@ -65,13 +63,13 @@ pub(crate) fn client() -> Option<LockClient> {
 }
 
 /// The hold of `key` by `client` that the current call is inside of.
-pub(crate) fn hold_of(client: Uuid, key: &Key) -> Option<Arc<Hold>> {
+pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<Arc<Hold>> {
     SCOPE
         .try_with(|scope| {
             let mut link = scope.chain.as_ref();
             while let Some(inner) = link {
                 let hold = &inner.view.hold;
-                if hold.key == *key && hold.owner.client() == client {
+                if hold.key.as_str() == key && hold.owner.client() == client {
                     return Some(Arc::clone(hold));
                 }
                 link = inner.outer.as_ref();

@@ -8,16 +8,29 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 
 use self::agenda::Agenda;
 #[cfg(feature = "redis")]
 use crate::key::Key;
-use crate::{core::Core, error::LostCause, hold::Hold, lease::Time, store::Renewal};
+use crate::{
+    core::Core,
+    error::LostCause,
+    hold::{Duty, Hold},
+    lease::{Time, renewal_attempt},
+    store::{Renewal, Renewed},
+};
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
 /// script at each read in it, so a renewal costs it 3.3 µs in a batch of 16, and 25 µs in one of 256.
 const BATCH: usize = 16;
+/// How many requests of one round are under way at once, as long as the server answers soon: a server
+/// that is kept busy by more lets everybody else wait, and so many requests take memory.
+const AT_ONCE: usize = 64;
 /// The timer looks at the clock at least this often while there are holds: timers stand still while
 /// the machine sleeps, leases do not.
 const LOOK: Duration = Duration::from_secs(1);
@@ -55,8 +68,8 @@ impl Watchdog {
     #[cfg(feature = "redis")]
     pub(crate) fn suspect(&self, key: &Key) {
         self.look(|agenda, now| {
-            if !agenda.is_echo(key) {
-                agenda.suspect(key, now);
+            if let Some(hold) = agenda.hold(key).filter(|hold| !hold.is_echo()) {
+                agenda.suspect(&hold, now);
             }
         });
     }
@@ -101,15 +114,15 @@ impl Watchdog {
 /// Runs for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
     let watchdog = &core.watchdog;
-    let mut requests = JoinSet::new();
+    let mut rounds = JoinSet::new();
     loop {
-        while requests.try_join_next().is_some() {}
+        while rounds.try_join_next().is_some() {}
         let Sorted { renew, verify } = sort_out(watchdog);
-        for batch in renew {
-            requests.spawn(self::renew(Arc::clone(&core), batch));
+        if !renew.is_empty() {
+            rounds.spawn(renew_all(Arc::clone(&core), renew));
         }
         if !verify.is_empty() {
-            requests.spawn(self::verify(Arc::clone(&core), verify));
+            rounds.spawn(self::verify(Arc::clone(&core), verify));
         }
         let pause = watchdog.agenda().go_to_sleep(LOOK);
         tokio::select! {
@@ -127,79 +140,115 @@ async fn sleep(pause: Option<Duration>) {
 }
 
 /// What is to be done about the holds that came due.
+#[derive(Default)]
 struct Sorted {
-    /// In batches of one lease each, because a batch is bound by its shortest.
-    renew: Vec<Vec<Arc<Hold>>>,
+    /// Those of the shortest lease first.
+    renew: Vec<Batch>,
     verify: Vec<Arc<Hold>>,
 }
 
+/// Holds of one lease each, because a request is bound by its shortest.
+struct Batch {
+    lease: Duration,
+    holds: Vec<Arc<Hold>>,
+}
+
 fn sort_out(watchdog: &Watchdog) -> Sorted {
-    let now = Time::now();
-    let due = watchdog.agenda().take_due(now);
+    let due = watchdog.agenda().take_due(Time::now());
     let (mut renew, mut verify) = (Vec::new(), Vec::new());
-    for (hold, suspect) in due {
-        if now >= hold.valid_until() {
-            watchdog.lose(&hold, LostCause::Expired);
-        } else if hold.wants_renewal() {
-            renew.push((hold.lease(), hold));
-        } else {
-            // Its lease runs out unless something changes; look again then.
-            watchdog.agenda().retrack(&hold);
-            if suspect {
-                verify.push(hold);
-            }
+    for (hold, duty) in due {
+        match duty {
+            Duty::Lose => watchdog.lose(&hold, LostCause::Expired),
+            Duty::Renew(lease) => renew.push((lease, hold)),
+            Duty::LetRunOut { suspect: true } => verify.push(hold),
+            Duty::LetRunOut { suspect: false } => {}
         }
     }
     renew.sort_by_key(|(lease, _)| *lease);
-    let renew = renew
-        .chunk_by(|(one, _), (other, _)| one == other)
-        .flat_map(|same| same.chunks(BATCH))
-        .map(|batch| batch.iter().map(|(_, hold)| Arc::clone(hold)).collect())
-        .collect();
-    Sorted { renew, verify }
+    Sorted {
+        renew: batches(renew),
+        verify,
+    }
 }
 
-async fn renew(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
-    let renewal = |hold: &Arc<Hold>| {
-        hold.begin_renewal();
-        Renewal {
-            key: hold.key.clone(),
-            owner: hold.owner,
-            lease: hold.lease(),
+fn batches(holds: Vec<(Duration, Arc<Hold>)>) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::with_capacity(holds.len() / BATCH + 1);
+    for (lease, hold) in holds {
+        match batches.last_mut() {
+            Some(last) if last.lease == lease && last.holds.len() < BATCH => last.holds.push(hold),
+            _ => batches.push(Batch {
+                lease,
+                holds: vec![hold],
+            }),
         }
-    };
-    let batch: Vec<Renewal> = holds.iter().map(renewal).collect();
+    }
+    batches
+}
+
+/// One round. A few requests are under way at once; where the answers take their time, the round does
+/// not wait for them: all is sent before the next attempts start.
+async fn renew_all(core: Arc<Core>, batches: Vec<Batch>) {
+    let started = Instant::now();
+    let shortest = batches.first().map(|batch| batch.lease).unwrap_or_default();
+    let share = renewal_attempt(shortest) / u32::try_from(batches.len()).unwrap_or(u32::MAX).max(1);
+    let mut latest = started;
+    let mut requests = JoinSet::new();
+    for batch in batches {
+        latest += share;
+        if requests.len() >= AT_ONCE {
+            let _ = timeout_at(latest, requests.join_next()).await;
+            while requests.try_join_next().is_some() {}
+        }
+        requests.spawn(renew(Arc::clone(&core), batch.holds));
+    }
+    requests.join_all().await;
+}
+
+async fn renew(core: Arc<Core>, mut holds: Vec<Arc<Hold>>) {
+    let now = Time::now();
+    let mut batch: Vec<Renewal> = Vec::with_capacity(holds.len());
+    let (mut left, mut lease) = (Duration::MAX, Duration::MAX);
+    holds.retain(|hold| {
+        let Some((renewal, confirmed)) = hold.begin_renewal(now) else {
+            return false;
+        };
+        batch.push(renewal);
+        left = left.min(hold.valid_until().since(now));
+        lease = lease.min(confirmed);
+        true
+    });
+    if holds.is_empty() {
+        return;
+    }
     // A late answer is as good as an early one while the lease lasts; the next attempt does not
     // wait for it.
-    let now = Time::now();
-    let left = holds
-        .iter()
-        .map(|hold| hold.valid_until().since(now))
-        .min()
-        .unwrap_or_default();
-    let lease = holds
-        .iter()
-        .map(|hold| hold.confirmed_lease())
-        .min()
-        .unwrap_or_default();
     let outcome = core.store.renew(&batch, left, lease / 3).await;
     for hold in &holds {
         hold.end_renewal();
     }
     match outcome {
-        Ok(answer) => {
-            for ((hold, renewal), held) in holds.iter().zip(&batch).zip(answer.held) {
-                if held {
-                    hold.renewed(answer.sent_at, renewal.lease);
-                    core.watchdog.agenda().retrack(hold);
-                } else {
-                    core.watchdog.lose(hold, LostCause::Removed);
-                }
-            }
-        }
+        Ok(answer) => answered(&core.watchdog, &holds, &batch, &answer),
         Err(error) => {
             tracing::warn!(holds = holds.len(), %error, "renewal failed, it will be tried again");
         }
+    }
+}
+
+fn answered(watchdog: &Watchdog, holds: &[Arc<Hold>], batch: &[Renewal], answer: &Renewed) {
+    let now = Time::now();
+    let mut gone = Vec::new();
+    {
+        let mut agenda = watchdog.agenda();
+        for ((hold, renewal), held) in holds.iter().zip(batch).zip(&answer.held) {
+            if *held {
+                agenda.renewed(hold, answer.sent_at, renewal.lease, now);
+            } else {
+                gone.push(hold);
+            }
+        }
+    }
+    for hold in gone {
+        watchdog.lose(hold, LostCause::Removed);
     }
 }
 

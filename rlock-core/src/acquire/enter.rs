@@ -6,6 +6,7 @@ use tokio::time::timeout;
 
 use super::{Attempt, Refused};
 use crate::{
+    client::LockClient,
     error::LostCause,
     guard::LockGuard,
     hold::{EntryId, Hold, Terms},
@@ -29,7 +30,7 @@ impl Attempt<'_> {
         let Some(entered) = hold.enter_locally(terms) else {
             return Ok(None);
         };
-        Ok(Some(self.guard(hold, entered?, terms)))
+        Ok(Some(guard(self.client, hold, entered?, terms)))
     }
 
     async fn enter_counted(&self, hold: &Arc<Hold>) -> Result<Option<LockGuard>, Refused> {
@@ -62,7 +63,7 @@ impl Attempt<'_> {
                     let terms = self.terms();
                     let entry = hold.enter(terms, sent_at)?;
                     unsettled.disarm();
-                    return Ok(Some(self.guard(hold, entry, terms)));
+                    return Ok(Some(guard(self.client, hold, entry, terms)));
                 }
                 Ok(Acquired::Held { .. } | Acquired::NotHeld) => {
                     self.core.watchdog.lose(hold, LostCause::Removed);
@@ -75,11 +76,16 @@ impl Attempt<'_> {
             }
         }
     }
+}
 
-    /// The guard of an entry; from here on the watchdog is in charge.
-    pub(super) fn guard(&self, hold: &Arc<Hold>, entry: EntryId, terms: Terms) -> LockGuard {
-        let guard = LockGuard::new(self.client, hold, entry, terms.until);
-        self.core.watchdog.track(hold);
-        guard
-    }
+/// The guard of an entry; from here on the watchdog is in charge.
+pub(super) fn guard(
+    client: &LockClient,
+    hold: &Arc<Hold>,
+    entry: EntryId,
+    terms: Terms,
+) -> LockGuard {
+    let guard = LockGuard::new(client, hold, entry, terms.until);
+    client.core().watchdog.track(hold);
+    guard
 }

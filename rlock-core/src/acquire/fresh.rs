@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use super::{Attempt, Refused};
+use super::{Attempt, Refused, enter::guard};
 use crate::{
     few::Few,
     guard::LockGuard,
@@ -226,16 +226,16 @@ impl Attempt<'_> {
         arrived: bool,
     ) -> Few<LockGuard> {
         let terms = self.terms();
-        let guard = |((turn, hold), grant): ((Turn, &Arc<Hold>), &Grant)| {
+        let begin = |((turn, hold), grant): ((Turn, &Arc<Hold>), &Grant)| {
             turn.served(arrived);
             let entry = hold.begin(terms, *grant, turn);
-            self.guard(hold, entry, terms)
+            guard(self.client, hold, entry, terms)
         };
         turns
             .into_iter()
             .zip(holds)
             .zip(grants)
-            .map(guard)
+            .map(begin)
             .collect()
     }
 

@@ -1,55 +1,73 @@
 //! Which hold is to be looked at when.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    borrow::Borrow,
+    collections::{BTreeMap, HashSet, btree_map::Entry},
+    hash::{Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
 
 use crate::{
-    hold::Hold,
+    hold::{Appointment, Duty, Hold},
     key::Key,
-    lease::{Time, renewal_attempt},
+    lease::Time,
 };
 
+/// Thousands of holds come due at once, each somewhere else in memory. So a hold knows its
+/// appointment itself, and is not looked up by its key on the way.
 pub(super) struct Agenda {
-    tracked: HashMap<Key, Tracked>,
-    by_time: BTreeMap<(Time, u64), Key>,
-    next_id: u64,
+    tracked: HashSet<ByKey>,
+    /// The appointments of each moment: thousands share one.
+    by_time: BTreeMap<Time, Moment>,
+    /// An empty one, whose memory is used again.
+    spare: Moment,
     /// Until when the timer sleeps at most.
     sleeps_until: Time,
 }
 
-struct Tracked {
-    hold: Arc<Hold>,
-    due: Time,
-    id: u64,
-    /// Somebody else changed the lock, so it is to be looked at even if it is not renewed.
-    suspect: bool,
+/// The holds that are due at one moment, by their owners' sequence.
+type Moment = BTreeMap<u64, Arc<Hold>>;
+
+/// A hold that is looked up by its key.
+struct ByKey(Arc<Hold>);
+
+impl Borrow<Key> for ByKey {
+    fn borrow(&self) -> &Key {
+        &self.0.key
+    }
 }
+
+impl Hash for ByKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByKey {}
 
 impl Default for Agenda {
     fn default() -> Self {
         Self {
-            tracked: HashMap::new(),
+            tracked: HashSet::new(),
             by_time: BTreeMap::new(),
-            next_id: 0,
+            spare: Moment::new(),
             sleeps_until: Time::NEVER,
         }
     }
 }
 
 impl Agenda {
-    fn tracks(&self, hold: &Arc<Hold>) -> bool {
-        self.tracked
-            .get(&hold.key)
-            .is_some_and(|tracked| Arc::ptr_eq(&tracked.hold, hold))
-    }
-
     pub(super) fn holds(&self) -> Vec<Arc<Hold>> {
         self.tracked
-            .values()
-            .map(|tracked| Arc::clone(&tracked.hold))
+            .iter()
+            .map(|ByKey(hold)| Arc::clone(hold))
             .collect()
     }
 
@@ -60,107 +78,115 @@ impl Agenda {
             return (None, false);
         }
         // What was heard of this hold and not yet looked at is still to be looked at.
-        let suspect =
-            self.tracks(hold) && self.tracked.get(&hold.key).is_some_and(|held| held.suspect);
-        let due = if suspect { Time::now() } else { hold.due() };
-        let former = self.remove(&hold.key);
-        let id = self.next_id;
-        self.next_id += 1;
-        self.by_time.insert((due, id), hold.key.clone());
-        let tracked = Tracked {
-            hold: Arc::clone(hold),
-            due,
-            id,
-            suspect,
-        };
-        self.tracked.insert(hold.key.clone(), tracked);
-        (
-            former.filter(|former| !Arc::ptr_eq(former, hold)),
-            due < self.sleeps_until,
-        )
+        let present = hold.appointment();
+        let suspect = present.is_some_and(|next| next.suspect);
+        let at = if suspect { Time::now() } else { hold.due() };
+        let mut former = None;
+        if present.is_none() {
+            former = self.tracked.replace(ByKey(Arc::clone(hold)));
+        }
+        if let Some(ByKey(former)) = &former {
+            self.cancel(former);
+        }
+        let next = Appointment { at, suspect };
+        // A nested entry mostly leaves everything as it was.
+        if present != Some(next) {
+            self.appoint(hold, next);
+        }
+        (former.map(|ByKey(former)| former), at < self.sleeps_until)
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Arc<Hold>> {
-        let tracked = self.tracked.remove(key)?;
-        self.by_time.remove(&(tracked.due, tracked.id));
-        Some(tracked.hold)
+    fn appoint(&mut self, hold: &Arc<Hold>, next: Appointment) {
+        if let Some(former) = hold.appoint(Some(next)) {
+            self.take_out(former.at, hold);
+        }
+        self.put_down(next.at, Arc::clone(hold));
+    }
+
+    fn cancel(&mut self, hold: &Hold) {
+        if let Some(former) = hold.appoint(None) {
+            self.take_out(former.at, hold);
+        }
+    }
+
+    fn put_down(&mut self, at: Time, hold: Arc<Hold>) {
+        let moment = self.by_time.entry(at);
+        let moment = moment.or_insert_with(|| std::mem::take(&mut self.spare));
+        moment.insert(hold.owner.sequence(), hold);
+    }
+
+    fn take_out(&mut self, at: Time, hold: &Hold) {
+        if let Entry::Occupied(mut moment) = self.by_time.entry(at) {
+            moment.get_mut().remove(&hold.owner.sequence());
+            if moment.get().is_empty() {
+                self.spare = moment.remove();
+            }
+        }
     }
 
     pub(super) fn remove_unless_held(&mut self, hold: &Arc<Hold>) {
-        if self.tracks(hold) && !hold.is_held() {
-            self.remove(&hold.key);
+        if hold.appointment().is_some() && !hold.is_held() {
+            self.tracked.remove(&hold.key);
+            self.cancel(hold);
         }
     }
 
-    fn reschedule(&mut self, key: &Key, due: Time) {
-        if let Some(tracked) = self.tracked.get_mut(key) {
-            self.by_time.remove(&(tracked.due, tracked.id));
-            tracked.due = due;
-            self.by_time.insert((due, tracked.id), key.clone());
-        }
-    }
-
-    /// Puts a hold down for when it is due next, unless it was forgotten meanwhile.
-    pub(super) fn retrack(&mut self, hold: &Arc<Hold>) {
-        if self.tracks(hold) {
-            self.reschedule(&hold.key, hold.due());
-        }
-    }
-
-    /// Whether news of this key are the echo of our own renewal.
-    #[cfg(feature = "redis")]
-    pub(super) fn is_echo(&self, key: &Key) -> bool {
-        let tracked = self.tracked.get(key);
-        tracked.is_some_and(|tracked| tracked.hold.is_echo())
-    }
-
-    pub(super) fn suspect(&mut self, key: &Key, due: Time) {
-        self.reschedule(key, due);
-        if let Some(tracked) = self.tracked.get_mut(key) {
-            tracked.suspect = true;
+    /// The store confirmed a lease: puts the hold down for when it is due next, unless it was
+    /// forgotten meanwhile.
+    pub(super) fn renewed(&mut self, hold: &Arc<Hold>, sent_at: Time, lease: Duration, now: Time) {
+        if let Some((former, next)) = hold.renewed(sent_at, lease, now) {
+            self.take_out(former, hold);
+            self.put_down(next, Arc::clone(hold));
         }
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn suspect_all(&mut self, due: Time) {
-        let keys: Vec<Key> = self.tracked.keys().cloned().collect();
-        for key in keys {
-            self.suspect(&key, due);
+    pub(super) fn hold(&self, key: &Key) -> Option<Arc<Hold>> {
+        self.tracked.get(key).map(|ByKey(hold)| Arc::clone(hold))
+    }
+
+    /// Has this hold looked at then because somebody else changed the lock, unless it was forgotten
+    /// meanwhile.
+    pub(super) fn suspect(&mut self, hold: &Arc<Hold>, at: Time) {
+        if hold.appointment().is_some() {
+            let suspect = true;
+            self.appoint(hold, Appointment { at, suspect });
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(super) fn suspect_all(&mut self, at: Time) {
+        for hold in self.holds() {
+            self.suspect(&hold, at);
         }
     }
 
     /// Has these holds looked at then, or when they are due.
     pub(super) fn verify(&mut self, holds: &[Arc<Hold>], at: Time) {
         for hold in holds {
-            if self.tracks(hold) {
-                self.suspect(&hold.key, at.min(hold.due()));
-            }
+            self.suspect(hold, at.min(hold.due()));
         }
     }
 
-    /// The holds that are due, and whether they are suspect; each is put down for its next attempt,
-    /// should this one fail.
-    pub(super) fn take_due(&mut self, now: Time) -> Vec<(Arc<Hold>, bool)> {
+    /// The holds that are due, and what is to be done about each; all are put down for their next
+    /// attempt, should this one fail.
+    pub(super) fn take_due(&mut self, now: Time) -> Vec<(Arc<Hold>, Duty)> {
         let mut taken = Vec::new();
-        while let Some(((due, _), key)) = self.by_time.first_key_value() {
-            if *due > now {
+        while let Some(first) = self.by_time.first_entry() {
+            if *first.key() > now {
                 break;
             }
-            let key = key.clone();
-            let Some(tracked) = self.tracked.get_mut(&key) else {
-                self.by_time.pop_first();
-                continue;
-            };
-            let hold = Arc::clone(&tracked.hold);
-            taken.push((Arc::clone(&hold), std::mem::take(&mut tracked.suspect)));
-            let next = (now + renewal_attempt(hold.confirmed_lease())).min(hold.valid_until());
-            self.reschedule(&key, next.max(now + Duration::from_micros(100)));
+            for hold in first.remove().into_values() {
+                let (duty, next) = hold.come_due(now);
+                self.put_down(next, Arc::clone(&hold));
+                taken.push((hold, duty));
+            }
         }
         taken
     }
 
     pub(super) fn first_due(&self) -> Option<Time> {
-        self.by_time.first_key_value().map(|((due, _), _)| *due)
+        self.by_time.first_key_value().map(|(at, _)| *at)
     }
 
     /// Notes until when the timer sleeps, `look` at most; `None`: until it is woken.
