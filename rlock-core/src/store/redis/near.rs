@@ -29,8 +29,10 @@ impl Near {
         // A task of its own, because a runtime without input and output panics here.
         let connecting = runtime.spawn(async move { first.connect().await });
         connecting.await.ok()?.ok()?;
+        let kept = Kept(Arc::clone(&link));
+        let keeper = runtime.spawn(async move { Arc::clone(&kept.0).keep_up().await });
         Some(Self {
-            keeper: runtime.spawn(Arc::clone(&link).keep_up()),
+            keeper,
             link,
             runtime: runtime.id(),
         })
@@ -53,6 +55,16 @@ impl Near {
     /// Whether the present call comes from that runtime.
     pub(super) fn is_callers(&self) -> bool {
         caller() == Some(self.runtime)
+    }
+}
+
+/// A link that is kept up until this is dropped. With its runtime ends the connection, and nobody
+/// tells any more of changes to what was read on it.
+struct Kept(Arc<Link>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.changed(None);
     }
 }
 
