@@ -182,17 +182,17 @@ fn a_runtime_of_the_users_has_one_connection() {
 #[test]
 fn where_there_is_no_runtime_or_one_without_connections_the_clients_own_serves() {
     let server = RedisServer::start();
-    let look = single();
+    let outside = single();
     let bare = Builder::new_current_thread().build().expect("a runtime");
     let on_none = block_on(LockClient::connect(&server.url()));
     let on_none = on_none.expect("the server is up");
     let on_bare = bare.block_on(LockClient::connect(&server.url()));
     let on_bare = on_bare.expect("the server is up");
-    assert_eq!(look.block_on(server.client_count()), 2);
+    assert_eq!(outside.block_on(server.client_count()), 2);
     for made in [&on_none, &on_bare] {
         block_on(cycle(made, "k"));
         bare.block_on(cycle(made, "k"));
-        look.block_on(cycle(made, "k"));
+        outside.block_on(cycle(made, "k"));
         cycle_blocking(made, "k");
         // A wait with a timer, and one that ends by a hand-over.
         let held = bare.block_on(hold(made, "k"));
@@ -208,9 +208,9 @@ fn where_there_is_no_runtime_or_one_without_connections_the_clients_own_serves()
             bare.block_on(held.release()).expect("held");
             waiting.join().expect("no panic").expect("its turn");
         });
-        look.block_on(assert_soon_free(&server, "k"));
+        outside.block_on(assert_soon_free(&server, "k"));
     }
-    look.block_on(async {
+    outside.block_on(async {
         assert_eq!(server.client_count().await, 2);
         assert_nothing_left(&server).await;
     });
@@ -320,7 +320,7 @@ impl Stuck {
 fn a_runtime_that_stands_still_holds_up_nobody_else() {
     const LEASE: Duration = Duration::from_millis(900);
     let server = RedisServer::start();
-    let look = single();
+    let outside = single();
     let (stuck, made, guard) = Stuck::start(&server, LEASE);
     let other = Runtime::new().expect("a runtime");
     let started = Instant::now();
@@ -370,7 +370,7 @@ fn a_runtime_that_stands_still_holds_up_nobody_else() {
         waiting.join().expect("no panic").expect("its turn");
         thread::sleep(ms(400));
         assert!(guard.is_valid(), "renewed");
-        assert!(look.block_on(server.exists(&name("held"))));
+        assert!(outside.block_on(server.exists(&name("held"))));
     }
     assert!(started.elapsed() > LEASE * 2);
     assert!(stuck.done.try_recv().is_err(), "it still stands still");
@@ -380,24 +380,24 @@ fn a_runtime_that_stands_still_holds_up_nobody_else() {
         other.block_on(guard.release()).expect("held");
     });
     at_once("the guard from there", &mut || {
-        assert!(look.block_on(server.exists(&name("held"))));
+        assert!(outside.block_on(server.exists(&name("held"))));
     });
     let (outcome, took) = other.block_on(timed(guard.release()));
     outcome.expect("held");
     assert!(took < ms(900), "{took:?}");
     stuck.done.recv().expect("it goes on");
     stuck.end();
-    look.block_on(assert_nothing_left(&server));
+    outside.block_on(assert_nothing_left(&server));
 }
 
 /// A loss is pushed by way of the connection that does not stand still.
 #[test]
 fn a_loss_is_told_while_that_runtime_stands_still() {
     let server = RedisServer::start();
-    let look = single();
+    let outside = single();
     let (stuck, _made, guard) = Stuck::start(&server, LASTING);
     stuck.block(ms(3000));
-    look.block_on(async {
+    outside.block_on(async {
         assert!(server.del(&name("held")).await);
         assert_lost(&guard, ms(1500), LostCause::Removed).await;
     });
