@@ -277,7 +277,7 @@ async fn a_change_between_processes_costs_few_commands() {
     let mut watch = server.watch_commands().await;
     let log = enter_all(locks, 40).await;
     let cost = percent(&mut watch, &log).await;
-    assert!(cost <= 250, "{cost} %");
+    assert!(cost <= 180, "{cost} %");
     assert_nothing_left(&server).await;
 }
 
@@ -706,6 +706,7 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
         assert!(between.len() >= 10, "{between:?}");
         let most = *between.iter().max().expect("some");
         assert!(most <= IN_A_ROW + 4, "{tasks}: {between:?}");
+        assert!(most >= tasks.min(IN_A_ROW) / 2, "{tasks}: {between:?}");
         let overtaken = between.iter().filter(|many| **many == 0).count();
         assert!(overtaken * 5 <= between.len(), "{tasks}: {between:?}");
         assert_nothing_left(&server).await;
@@ -1076,5 +1077,85 @@ async fn messages_for_other_clients_do_not_wake_a_waiter() {
     assert!(!watch.seen().await.iter().any(asks));
     guard.release().await.expect("held");
     served(second).await.0.release().await.expect("held");
+    assert_nothing_left(&server).await;
+}
+
+/// Answers, messages and connections get lost all the time, and processes are not heard of for a
+/// while. Leases last longer than all of that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_gets_lost_on_the_way_nobody_is_inside_beside_another_and_all_are_served() {
+    const TIMES: usize = 60;
+    let server = RedisServer::start();
+    let proxies: Vec<_> = (0..4).map(|_| Proxy::in_front_of(&server)).collect();
+    let (inside, log) = (Exclusion::new(), Arc::new(Mutex::new(Vec::new())));
+    let mut tasks = Vec::new();
+    for (n, proxy) in proxies.iter().enumerate() {
+        let url = if n % 2 == 0 {
+            proxy.url()
+        } else {
+            resp2(&proxy.url())
+        };
+        let client = LockClient::builder().response_timeout(ms(600));
+        let client = client.connect(&url).await.expect("the way is free");
+        for task in 0..3 {
+            let lock = client.lock("k").lease(LASTING).wait_forever();
+            let (inside, log) = (inside.clone(), Arc::clone(&log));
+            tasks.push(tokio::spawn(async move {
+                let mut times = 0;
+                while times < TIMES {
+                    let guard = match lock.acquire().await {
+                        Ok(guard) => guard,
+                        Err(error) => panic!("{error}"),
+                    };
+                    let entered = inside.enter(format!("task {task} of client {n}"));
+                    log.lock().expect("no panic").push(guard.fencing_token());
+                    tokio::task::yield_now().await;
+                    drop(entered);
+                    times += 1;
+                    match guard.release().await {
+                        // What was handed over is held for a short while, until that is confirmed.
+                        Ok(()) | Err(LockError::Lost { .. } | LockError::Unavailable { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }));
+        }
+    }
+    let mut chaos = 0;
+    let all = async {
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+    };
+    let faults = async {
+        loop {
+            let proxy = &proxies[chaos % proxies.len()];
+            chaos += 1;
+            match fastrand::u8(..6) {
+                0 => proxy.reset(),
+                1 => proxy.drop_replies_to("EVALSHA", 1),
+                2 => proxy.drop_requests_to("EVALSHA", 1),
+                3 => proxy.hold_replies(),
+                4 => proxy.black_hole_replies(),
+                _ => {
+                    server.script_flush().await;
+                }
+            }
+            tokio::time::sleep(ms(fastrand::u64(20..250))).await;
+            proxy.pass();
+        }
+    };
+    tokio::select! {
+        () = within(LONG * 4, "all have been inside", all) => {}
+        () = faults => {}
+    }
+    for proxy in &proxies {
+        proxy.pass();
+    }
+    assert!(chaos > 5, "{chaos} faults");
+    inside.assert_held();
+    let log = log.lock().expect("no panic");
+    assert_eq!(log.len(), 12 * TIMES);
+    assert!(log.is_sorted_by(|one, next| one < next));
     assert_nothing_left(&server).await;
 }

@@ -731,3 +731,33 @@ async fn without_the_permission_to_ask_for_an_id_everything_works() {
         assert_nothing_left(&server).await;
     }
 }
+
+/// The news come together with the answer to the first renewal, right behind it.
+#[tokio::test]
+async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
+    let server = RedisServer::start();
+    for by_thread in [false, true] {
+        let proxy = Proxy::in_front_of(&server);
+        let made = connect(&proxy.url()).await;
+        let lock = made.lock("k").lease(ms(9000));
+        let guard = if by_thread {
+            let taken = tokio::task::spawn_blocking(move || lock.acquire_blocking());
+            taken.await.expect("no panic").expect("free")
+        } else {
+            lock.acquire().await.expect("free")
+        };
+        tokio::time::sleep(ms(1500)).await;
+        proxy.hold_replies();
+        // Due after 2.2 to 3 seconds.
+        eventually(LONG, "it is renewed", async || {
+            server.pttl(&name("k")).await > 8000
+        })
+        .await;
+        assert!(server.del(&name("k")).await);
+        tokio::time::sleep(ms(100)).await;
+        proxy.pass();
+        assert_lost(&guard, ms(1200), LostCause::Removed).await;
+        drop(guard);
+        assert_soon_free(&server, "k").await;
+    }
+}
