@@ -27,6 +27,8 @@ struct State {
     in_doubt: bool,
     /// The way that it took.
     route: Route,
+    /// Whether the lock was read last by another way than that of renewals.
+    read_near: bool,
     /// When the first request was about to be sent.
     begun: Option<Time>,
 }
@@ -106,6 +108,12 @@ impl Asking {
         let mut state = self.state();
         state.step = Step::Granted(grant);
         state.in_doubt = false;
+        state.read_near = state.route != Route::Home;
+    }
+
+    /// Whether the way by which the lock was taken is told of its first renewal.
+    pub(crate) fn echoes(&self) -> bool {
+        self.state().read_near
     }
 
     /// The store tells that it gave the lock to the owner in line.

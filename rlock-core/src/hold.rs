@@ -345,7 +345,7 @@ impl Hold {
     /// A renewal is about to be sent. The first one goes by another connection than the acquire may
     /// have gone by, to which it is a foreign change; the news of that come before the answer.
     pub(crate) fn begin_renewal(&self) {
-        if !self.renewed_once.swap(true, Ordering::AcqRel) {
+        if !self.renewed_once.swap(true, Ordering::AcqRel) && self.asking.echoes() {
             self.echo.store(true, Ordering::Release);
         }
     }

@@ -100,9 +100,11 @@ impl Agenda {
         }
     }
 
-    /// Puts a hold down for when it is due next, unless it was forgotten meanwhile.
+    /// Puts a hold down for when it is due next, unless it was forgotten meanwhile, or something was
+    /// heard of it that is still to be looked at.
     pub(super) fn retrack(&mut self, hold: &Arc<Hold>) {
-        if self.tracks(hold) {
+        let suspect = self.tracked.get(&hold.key).is_some_and(|held| held.suspect);
+        if self.tracks(hold) && !suspect {
             self.reschedule(&hold.key, hold.due());
         }
     }
