@@ -98,11 +98,6 @@ impl Asking {
         };
     }
 
-    /// The store had nothing for this owner.
-    pub(crate) fn unasked(&self) {
-        self.state().step = Step::Unasked;
-    }
-
     /// The store gave the lock, and nothing is in doubt.
     pub(crate) fn given(&self, grant: Grant) {
         let mut state = self.state();

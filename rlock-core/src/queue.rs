@@ -155,6 +155,16 @@ impl Queues {
         }
     }
 
+    /// What was asked for is not wanted any more.
+    fn give_back(&self, asked: Option<Arc<Hold>>) {
+        if let Some(hold) = asked
+            && hold.asking.concerns_store()
+        {
+            hold.finish();
+            self.releases.push(hold);
+        }
+    }
+
     /// Whoever waits for the store may have missed its answer.
     #[cfg(feature = "redis")]
     pub(crate) fn ask_all_again(&self) {
@@ -190,6 +200,15 @@ impl Turn {
                 state.arrived();
             }
         }
+    }
+
+    /// Nothing is asked for any more, for now; what the store may keep goes back to it.
+    pub(crate) fn leave_off(&self) {
+        let Some(standing) = &self.0 else {
+            return;
+        };
+        let asked = standing.line.state().asked.take();
+        standing.queues.give_back(asked);
     }
 
     /// Who is next in line, and what a release is to give it.
@@ -278,12 +297,7 @@ impl Standing {
             lines.remove(&self.key);
             state.asked.take()
         };
-        if let Some(hold) = asked
-            && hold.asking.concerns_store()
-        {
-            hold.finish();
-            self.queues.releases.push(hold);
-        }
+        self.queues.give_back(asked);
         Ok(())
     }
 }

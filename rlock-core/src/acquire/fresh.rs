@@ -51,7 +51,7 @@ impl Attempt<'_> {
                 return Err(self.taken(keys[taken.at], taken.ttl));
             }
             let cut_short = self.left() < self.core.options.response_timeout;
-            match self.ask_for(&holds).await {
+            match self.ask_for(&turns, &holds).await {
                 Ok(Answer::Granted(grants)) => {
                     return Ok(self.granted(turns, &holds, &grants, true));
                 }
@@ -145,7 +145,7 @@ impl Attempt<'_> {
         grant.is_fresh() && (self.request.watchdog || grant.ttl >= self.request.lease)
     }
 
-    async fn ask_for(&self, holds: &[Arc<Hold>]) -> Result<Answer, StoreError> {
+    async fn ask_for(&self, turns: &[Turn], holds: &[Arc<Hold>]) -> Result<Answer, StoreError> {
         let claims: Few<Claim> = holds.iter().map(|hold| claim_of(hold)).collect();
         let route = self.core.store.route();
         let in_doubt = holds.iter().map(|hold| hold.asking.begin(route));
@@ -185,9 +185,11 @@ impl Attempt<'_> {
                 in_line,
                 sent_at,
             } => {
-                for (at, hold) in holds.iter().enumerate() {
+                for (at, (turn, hold)) in turns.iter().zip(holds).enumerate() {
                     if at != claim {
-                        hold.asking.unasked();
+                        // What it may have been given before was given back: news of that may
+                        // still come, so nobody asks for this owner again.
+                        turn.leave_off();
                     } else if in_line {
                         hold.asking.in_line(sent_at, ttl);
                     } else {
