@@ -795,6 +795,54 @@ async fn whoever_wants_several_keys_in_whatever_order_is_served_among_others() {
     assert_nothing_left(&server).await;
 }
 
+#[distributed_lock(key = ["a", "b", "c"], wait = "60s", client = client)]
+async fn a_b_c(client: &LockClient, rooms: &[Exclusion; 3]) -> Result<(), LockError> {
+    let _inside: Vec<_> = rooms.iter().map(|room| room.enter("a, b and c")).collect();
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+#[distributed_lock(key = ["c", "a"], wait = "60s", client = client)]
+async fn c_a(client: &LockClient, rooms: &[Exclusion; 3]) -> Result<(), LockError> {
+    let _inside = (rooms[2].enter("c and a"), rooms[0].enter("c and a"));
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+/// What a process was given for a call that wanted several keys, and gave back, is not what a call
+/// behind it is given, in whatever order the news of that come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_back_because_another_key_was_taken_is_nobodys() {
+    const TIMES: u64 = 150;
+    let server = RedisServer::start();
+    let rooms: [Exclusion; 3] = std::array::from_fn(|_| Exclusion::new());
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let client = client(&server).await;
+        for what in 0..8 {
+            let (client, rooms) = (client.clone(), rooms.clone());
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..TIMES {
+                    let outcome = match what {
+                        0 => a_b_c(&client, &rooms).await,
+                        1 => c_a(&client, &rooms).await,
+                        one => {
+                            let room = one % 3;
+                            one_room(&client, ["a", "b", "c"][room], &rooms[room]).await
+                        }
+                    };
+                    outcome.expect("its turn");
+                }
+            }));
+        }
+    }
+    for task in within(LONG * 3, "all have been inside", join_all(tasks)).await {
+        task.expect("no panic");
+    }
+    rooms.iter().for_each(Exclusion::assert_held);
+    assert_nothing_left(&server).await;
+}
+
 #[tokio::test]
 async fn who_wants_several_keys_waits_for_each_and_keeps_none_from_others() {
     let server = RedisServer::start();
@@ -822,6 +870,34 @@ async fn who_wants_several_keys_waits_for_each_and_keeps_none_from_others() {
     let entered = within(LONG, "both are free", both).await;
     let took = entered.expect("no panic").expect("granted") - released;
     assert!(took < TOLD, "{took:?}");
+    assert_nothing_left(&server).await;
+}
+
+/// It comes to stand in line for a key behind a holder of its own process, and then finds another key
+/// taken.
+#[tokio::test]
+async fn who_wants_several_keys_stands_in_line_for_one_of_them_at_a_time() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let third = client(&server).await;
+    let rooms = Rooms::default();
+    let a = hold(&third, "a").await;
+    let b = hold(&one, "b").await;
+    let waiting = stand(&server, &other, "b", 1).await;
+    let both = tokio::spawn({
+        let (one, rooms) = (one.clone(), rooms.clone());
+        async move { a_then_b(&one, &rooms).await }
+    });
+    tokio::time::sleep(ms(200)).await;
+    b.release().await.expect("held");
+    let (b, _) = served(waiting).await;
+    assert_soon_in_line(&server, "a", 1).await;
+    assert_soon_in_line(&server, "b", 0).await;
+    b.release().await.expect("held");
+    assert_eq!(look(&server, "b").await.owners, Vec::<String>::new());
+    a.release().await.expect("held");
+    let both = within(LONG, "both are free", both).await;
+    both.expect("no panic").expect("granted");
     assert_nothing_left(&server).await;
 }
 
