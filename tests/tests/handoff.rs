@@ -1235,3 +1235,24 @@ async fn whatever_gets_lost_on_the_way_nobody_is_inside_beside_another_and_all_a
     assert!(log.is_sorted_by(|one, next| one < next));
     assert_nothing_left(&server).await;
 }
+
+/// A lease of half a minute, of which a second is left when the lock comes from another process.
+#[tokio::test]
+#[ignore = "a lock that was just handed over has a lease of one second until its first renewal"]
+async fn a_lock_that_was_just_handed_over_survives_a_short_outage() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    for before in [0, 100, 200] {
+        let held = hold(&one, "k").await;
+        let waiting = stand(&server, &other, "k", 1).await;
+        held.release().await.expect("held");
+        let (guard, _) = served(waiting).await;
+        tokio::time::sleep(ms(before)).await;
+        server.pause();
+        tokio::time::sleep(ms(1500)).await;
+        server.resume();
+        tokio::time::sleep(ms(300)).await;
+        assert!(guard.is_valid(), "the outage came after {before} ms");
+        guard.release().await.expect("held");
+    }
+}

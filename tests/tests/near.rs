@@ -761,3 +761,24 @@ async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
         assert_soon_free(&server, "k").await;
     }
 }
+
+/// To the connection of the renewals, every further entry is a change by another.
+#[tokio::test]
+#[ignore = "each nested entry and its release by the near connection cause one more renewal"]
+async fn nested_entries_are_not_taken_for_losses() {
+    const TIMES: u64 = 20;
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    let lock = made.lock("k").lease(ms(9000));
+    let guard = lock.acquire().await.expect("free");
+    // Renewed once.
+    tokio::time::sleep(ms(3200)).await;
+    let mut watch = server.watch_commands().await;
+    for _ in 0..TIMES {
+        let inner = guard.scope(lock.acquire()).await.expect("enters");
+        inner.release().await.expect("held");
+    }
+    let scripts = watch.count_of("EVALSHA").await;
+    assert!(scripts <= TIMES * 2 + 3, "{scripts}");
+    guard.release().await.expect("held");
+}
