@@ -27,6 +27,8 @@ struct State {
     in_doubt: bool,
     /// The way that it took.
     route: Route,
+    /// When to ask again at the latest, where that was told before the answer that it waits is seen.
+    look_by: Option<Time>,
     /// Whether the lock was read last by another way than that of renewals.
     read_near: bool,
     /// When the first request was about to be sent.
@@ -91,6 +93,7 @@ impl Asking {
             Step::Granted(_) => Time::now(),
             Step::Unasked | Step::Waiting { .. } => Time::now() + fallback(ttl),
         };
+        let look = state.look_by.take().map_or(look, |by| by.min(look));
         state.step = Step::Waiting {
             since,
             look,
@@ -128,9 +131,14 @@ impl Asking {
 
     /// Whoever waits is to ask again after this long at the latest.
     pub(crate) fn look_after(&self, after: Duration) {
-        if let Step::Waiting { look, .. } = &mut self.state().step {
-            *look = (*look).min(Time::now() + after);
+        let by = Time::now() + after;
+        let mut state = self.state();
+        match &mut state.step {
+            Step::Waiting { look, .. } => *look = by.min(*look),
+            Step::Unasked => state.look_by = Some(by),
+            Step::Granted(_) => {}
         }
+        drop(state);
         self.told.notify_one();
     }
 
