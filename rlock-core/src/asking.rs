@@ -27,6 +27,8 @@ struct State {
     in_doubt: bool,
     /// The way that it took.
     route: Route,
+    /// Whether the lock was read last by another way than that of renewals.
+    read_near: bool,
     /// When the first request was about to be sent.
     begun: Option<Time>,
     /// Grants of this token, or of a smaller one, are over: the store refused after them.
@@ -68,11 +70,6 @@ impl Asking {
     pub(crate) fn route_in_doubt(&self) -> Option<Route> {
         let state = self.state();
         state.in_doubt.then_some(state.route)
-    }
-
-    /// Whether the store was asked by another way than renewals take.
-    pub(crate) fn went_another_way(&self) -> bool {
-        self.state().route != Route::Home
     }
 
     /// The answers to all requests were seen.
@@ -141,6 +138,12 @@ impl Asking {
         let mut state = self.state();
         state.step = Step::Granted(grant);
         state.in_doubt = false;
+        state.read_near = state.route != Route::Home;
+    }
+
+    /// Whether the way by which the lock was taken is told of its first renewal.
+    pub(crate) fn went_another_way(&self) -> bool {
+        self.state().read_near
     }
 
     /// The store tells that it gave the lock to the owner in line.

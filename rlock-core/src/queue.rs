@@ -161,6 +161,16 @@ impl Queues {
         }
     }
 
+    /// What was asked for is not wanted any more.
+    fn give_back(&self, asked: Option<Arc<Hold>>) {
+        if let Some(hold) = asked
+            && hold.asking.concerns_store()
+        {
+            hold.finish();
+            self.releases.push(hold);
+        }
+    }
+
     /// Whoever waits for the store may have missed its answer.
     #[cfg(feature = "redis")]
     pub(crate) fn ask_all_again(&self) {
@@ -289,12 +299,7 @@ impl Standing {
             lines.remove(&self.key);
             state.asked.take()
         };
-        if let Some(hold) = asked
-            && hold.asking.concerns_store()
-        {
-            hold.finish();
-            self.queues.releases.push(hold);
-        }
+        self.queues.give_back(asked);
         Ok(())
     }
 }

@@ -1,12 +1,16 @@
 //! What every store does alike.
 
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
-use rlock_core::{LockClient, LockError, LostCause, escape};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, distributed_lock, escape};
 use rlock_tests::{Exclusion, RedisServer, eventually, within};
+use tokio::task::JoinHandle;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -383,5 +387,240 @@ async fn who_waits_for_a_kept_lock_is_served_when_at_least_is_over() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         guard.release().await.expect("held");
         drop(waiter.await.expect("no panic").expect("granted in time"));
+    }
+}
+
+/// A task that waits for the lock. Stands in line when this returns.
+async fn in_line(client: &LockClient, key: &str) -> JoinHandle<LockGuard> {
+    let lock = client.lock(key).wait(LONG);
+    let waiting = tokio::spawn(async move { lock.acquire().await.expect("its turn") });
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    waiting
+}
+
+async fn served(waiting: JoinHandle<LockGuard>) -> LockGuard {
+    within(LONG, "it has its turn", waiting)
+        .await
+        .expect("no panic")
+}
+
+async fn owner(client: &LockClient, key: &str) -> Option<String> {
+    let info = client.inspect(key).await.expect("an answer");
+    info.map(|info| info.owner)
+}
+
+#[tokio::test]
+async fn clients_are_served_in_the_order_of_asking_and_nobody_overtakes() {
+    for place in Place::all() {
+        let clients = [
+            place.client().await,
+            place.client().await,
+            place.client().await,
+        ];
+        let newcomer = place.client().await;
+        let mut held = clients[0].lock("k").acquire().await.expect("free");
+        let mut waiting = vec![in_line(&clients[1], "k").await];
+        waiting.push(in_line(&clients[2], "k").await);
+        for round in 0..6 {
+            // Behind the others, although it has the lock.
+            waiting.push(in_line(&clients[round % 3], "k").await);
+            let (token, before) = (held.fencing_token(), held.owner().to_string());
+            held.release().await.expect("held");
+            let given = owner(&newcomer, "k").await.expect("never free");
+            assert_ne!(given, before);
+            let overtakes = newcomer.lock("k").try_acquire().await;
+            assert!(overtakes.expect("an answer").is_none());
+            held = served(waiting.remove(0)).await;
+            assert_eq!(held.owner().to_string(), given);
+            assert!(held.fencing_token() > token);
+        }
+        held.release().await.expect("held");
+        for waiting in waiting {
+            served(waiting).await.release().await.expect("held");
+        }
+        assert_eq!(owner(&newcomer, "k").await, None);
+    }
+}
+
+#[tokio::test]
+async fn whoever_stands_in_line_comes_before_others_when_a_lease_has_ended() {
+    for place in Place::all() {
+        let (one, other) = (place.client().await, place.client().await);
+        let newcomer = place.client().await;
+        for _ in 0..3 {
+            let lease = Duration::from_millis(700);
+            let brief = one.lock("k").lease(lease).watchdog(false);
+            let held = brief.acquire().await.expect("free");
+            let waiting = in_line(&other, "k").await;
+            let before = held.owner().to_string();
+            eventually(LONG, "it has ended", async || {
+                // Asks as often as it can, and is never served.
+                let overtakes = newcomer.lock("k").try_acquire().await;
+                assert!(overtakes.expect("an answer").is_none());
+                owner(&newcomer, "k").await.is_some_and(|now| now != before)
+            })
+            .await;
+            served(waiting).await.release().await.expect("held");
+            drop(held);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next() {
+    for place in Place::all() {
+        let (one, other) = (place.client().await, place.client().await);
+        for way in ["cancelled", "after it was given the lock", "shut down"] {
+            let goes = place.client().await;
+            let held = one.lock("k").acquire().await.expect("free");
+            let lock = goes.lock("k").wait(LONG);
+            let mut going = Box::pin(lock.acquire());
+            let soon = tokio::time::timeout(Duration::from_millis(150), going.as_mut()).await;
+            assert!(soon.is_err(), "it has to wait");
+            let waiting = in_line(&other, "k").await;
+            let released = Instant::now();
+            match way {
+                "cancelled" => {
+                    drop(going);
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    held.release().await.expect("held");
+                }
+                "shut down" => {
+                    let (ended, refused) = tokio::join!(goes.shutdown(), going);
+                    ended.expect("nothing is left");
+                    assert!(matches!(refused, Err(LockError::Closed { .. })));
+                    held.release().await.expect("held");
+                }
+                _ => {
+                    held.release().await.expect("held");
+                    drop(going);
+                }
+            }
+            served(waiting).await.release().await.expect("held");
+            let took = released.elapsed();
+            assert!(took < Duration::from_secs(3), "{way}: {took:?}");
+            eventually(LONG, way, async || owner(&one, "k").await.is_none()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_last_handle_of_a_waiting_client_takes_its_place_along() {
+    for place in Place::all() {
+        let (one, other) = (place.client().await, place.client().await);
+        let goes = place.client().await;
+        let held = one.lock("k").acquire().await.expect("free");
+        let going = in_line(&goes, "k").await;
+        let waiting = in_line(&other, "k").await;
+        drop(goes);
+        going.abort();
+        let _ = going.await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        held.release().await.expect("held");
+        let released = Instant::now();
+        served(waiting).await.release().await.expect("held");
+        let took = released.elapsed();
+        assert!(took < Duration::from_millis(900), "{took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_come_back_at_once_let_another_client_in() {
+    const TASKS: usize = 12;
+    for place in Place::all() {
+        let (many, single) = (place.client().await, place.client().await);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let first = single.lock("k").acquire().await.expect("free");
+        let enter = |lock: Lock, who: usize, times: usize| {
+            let log = Arc::clone(&log);
+            tokio::spawn(async move {
+                for _ in 0..times {
+                    let guard = lock.acquire().await.expect("its turn");
+                    let entry = (who, guard.fencing_token());
+                    log.lock().expect("no panic").push(entry);
+                    tokio::task::yield_now().await;
+                    guard.release().await.expect("held");
+                }
+            })
+        };
+        let mut tasks: Vec<_> = (0..TASKS)
+            .map(|who| enter(many.lock("k").wait(LONG * 3), who, 60))
+            .collect();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        tasks.push(enter(single.lock("k").wait(LONG * 3), TASKS, 20));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        first.release().await.expect("held");
+        for task in tasks {
+            within(LONG * 3, "all are served", task)
+                .await
+                .expect("no panic");
+        }
+        let log = log.lock().expect("no panic");
+        assert!(log.is_sorted_by(|(_, one), (_, next)| one < next));
+        let single: Vec<usize> = (0..log.len()).filter(|at| log[*at].0 == TASKS).collect();
+        let between: Vec<usize> = single
+            .windows(2)
+            .map(|pair| pair[1] - pair[0] - 1)
+            .collect();
+        assert!(between.iter().all(|many| *many <= 20), "{between:?}");
+        // The many are let in as well.
+        let last = log
+            .iter()
+            .rposition(|(who, _)| *who != TASKS)
+            .expect("some");
+        assert!(*single.last().expect("some") < last, "{single:?}");
+        let twice = between.iter().filter(|many| **many == 0).count();
+        assert!(twice <= 4, "{between:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_wants_several_keys_is_served_in_whatever_order_they_are_named() {
+    #[distributed_lock(key = ["a", "b", "c"], wait = "60s", client = client)]
+    async fn forwards(client: &LockClient, inside: &Exclusion) -> Result<(), LockError> {
+        let _inside = inside.enter("forwards");
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+    #[distributed_lock(key = ["c", "b", "a"], wait = "60s", client = client)]
+    async fn backwards(client: &LockClient, inside: &Exclusion) -> Result<(), LockError> {
+        let _inside = inside.enter("backwards");
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+    for place in Place::all() {
+        let inside = Exclusion::new();
+        let mut tasks = Vec::new();
+        for _ in 0..2 {
+            let client = place.client().await;
+            for who in 0..5 {
+                let (client, inside) = (client.clone(), inside.clone());
+                tasks.push(tokio::spawn(async move {
+                    for _ in 0..20 {
+                        let outcome = match who {
+                            0 => forwards(&client, &inside).await,
+                            1 => backwards(&client, &inside).await,
+                            one => {
+                                let key = ["a", "b", "c"][one - 2];
+                                let lock = client.lock(key).wait(LONG * 3);
+                                lock.run(tokio::task::yield_now()).await
+                            }
+                        };
+                        outcome.expect("its turn");
+                    }
+                }));
+            }
+        }
+        for task in tasks {
+            within(LONG * 3, "all are served", task)
+                .await
+                .expect("no panic");
+        }
+        inside.assert_held();
+        assert_eq!(inside.entries(), 80);
+        let client = place.client().await;
+        for key in ["a", "b", "c"] {
+            assert_eq!(owner(&client, key).await, None);
+        }
     }
 }

@@ -30,8 +30,9 @@ impl Near {
     /// long: the present runtime may be one that nobody drives, or one without input and output.
     pub(super) async fn connect(link: Arc<Link>, home: &Handle) -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
+        let kept = Kept(Arc::clone(&link));
         let near = Self {
-            keeper: runtime.spawn(Arc::clone(&link).keep_up()),
+            keeper: runtime.spawn(async move { Arc::clone(&kept.0).keep_up().await }),
             link: Arc::clone(&link),
             runtime: runtime.id(),
         };
@@ -58,6 +59,16 @@ impl Near {
     /// Whether the present call comes from that runtime.
     pub(super) fn is_callers(&self) -> bool {
         caller() == Some(self.runtime)
+    }
+}
+
+/// A link that is kept up until this is dropped. With its runtime ends the connection, and nobody
+/// tells any more of changes to what was read on it.
+struct Kept(Arc<Link>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.changed(None);
     }
 }
 
