@@ -27,7 +27,8 @@ struct State {
     in_doubt: bool,
     /// The way that it took.
     route: Route,
-    /// When to ask again at the latest, where that was told before the answer that it waits is seen.
+    /// When to ask again at the latest, as was told since the last request was about to be sent: its
+    /// answer may be seen after that.
     look_by: Option<Time>,
     /// Whether the lock was read last by another way than that of renewals.
     read_near: bool,
@@ -58,6 +59,7 @@ impl Asking {
     pub(crate) fn begin(&self, route: Route) -> bool {
         let mut state = self.state();
         state.route = route;
+        state.look_by = None;
         if state.begun.is_none() {
             state.begun = Some(Time::now());
         }
@@ -133,10 +135,9 @@ impl Asking {
     pub(crate) fn look_after(&self, after: Duration) {
         let by = Time::now() + after;
         let mut state = self.state();
-        match &mut state.step {
-            Step::Waiting { look, .. } => *look = by.min(*look),
-            Step::Unasked => state.look_by = Some(by),
-            Step::Granted(_) => {}
+        state.look_by = Some(state.look_by.map_or(by, |told| by.min(told)));
+        if let Step::Waiting { look, .. } = &mut state.step {
+            *look = by.min(*look);
         }
         drop(state);
         self.told.notify_one();
