@@ -27,13 +27,15 @@ struct State {
     in_doubt: bool,
     /// The way that it took.
     route: Route,
-    /// Whether the lock was read last by another way than that of renewals.
-    read_near: bool,
+    /// The way by which the lock was read last, so that changes by another way are told; `None`: by
+    /// none since it was given.
+    reader: Option<Route>,
     /// When the first request was about to be sent.
     begun: Option<Time>,
     /// Grants of this token, or of a smaller one, are over: the store refused after them.
     past: u64,
-    /// When to ask again, if the answer that it waits is not seen yet.
+    /// When to ask again, as was told since the last request was about to be sent: its answer may be
+    /// seen after that.
     advised: Option<Time>,
 }
 
@@ -60,6 +62,7 @@ impl Asking {
     pub(crate) fn begin(&self, route: Route) -> bool {
         let mut state = self.state();
         state.route = route;
+        state.advised = None;
         if state.begun.is_none() {
             state.begun = Some(Time::now());
         }
@@ -138,12 +141,14 @@ impl Asking {
         let mut state = self.state();
         state.step = Step::Granted(grant);
         state.in_doubt = false;
-        state.read_near = state.route != Route::Home;
+        state.reader = Some(state.route);
     }
 
-    /// Whether the way by which the lock was taken is told of its first renewal.
-    pub(crate) fn went_another_way(&self) -> bool {
-        self.state().read_near
+    /// A request that changes and reads the lock is about to be sent by this way. Answers whether the
+    /// way of the one before is told of that, as of a foreign change.
+    pub(crate) fn reads_by(&self, route: Route) -> bool {
+        let before = self.state().reader.replace(route);
+        before.is_some_and(|before| before != route)
     }
 
     /// The store tells that it gave the lock to the owner in line.
@@ -159,6 +164,7 @@ impl Asking {
         };
         if let Some(since) = since {
             state.step = Step::Granted(Grant { token, since, ttl });
+            state.reader = None;
         }
         drop(state);
         self.told.notify_one();
@@ -168,9 +174,9 @@ impl Asking {
     pub(crate) fn look_after(&self, after: Duration) {
         let at = Time::now() + after;
         let mut state = self.state();
-        match &mut state.step {
-            Step::Waiting { look, .. } => *look = (*look).min(at),
-            Step::Unasked | Step::Granted(_) => state.advised = Some(at),
+        state.advised = Some(state.advised.map_or(at, |advised| advised.min(at)));
+        if let Step::Waiting { look, .. } = &mut state.step {
+            *look = (*look).min(at);
         }
         drop(state);
         self.told.notify_one();

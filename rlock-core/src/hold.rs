@@ -36,7 +36,6 @@ pub(crate) struct Hold {
     pub(crate) changing: tokio::sync::Mutex<()>,
     /// Whether the hold waits in the release queue.
     pub(crate) queued: AtomicBool,
-    renewed_once: AtomicBool,
     echo: AtomicBool,
 }
 
@@ -143,7 +142,6 @@ impl Hold {
             }),
             changing: tokio::sync::Mutex::new(()),
             queued: AtomicBool::new(false),
-            renewed_once: AtomicBool::new(false),
             echo: AtomicBool::new(false),
         }
     }
@@ -379,8 +377,7 @@ impl Hold {
     }
 
     /// A renewal is about to be sent, and how long the lease is that the renewals count by; `None`:
-    /// it is not wanted any more. The first one goes by another connection than the acquire may have
-    /// gone by, to which it is a foreign change; the news of that come before the answer.
+    /// it is not wanted any more.
     pub(crate) fn begin_renewal(&self, now: Time) -> Option<(Renewal, Duration)> {
         let (lease, confirmed) = {
             let state = self.state();
@@ -389,15 +386,21 @@ impl Hold {
             }
             (state.lease, state.confirmed_lease)
         };
-        if !self.renewed_once.swap(true, Ordering::AcqRel) && self.asking.went_another_way() {
-            self.echo.store(true, Ordering::Release);
-        }
+        self.about_to_change(Route::Home);
         let renewal = Renewal {
             key: self.key.clone(),
             owner: self.owner,
             lease,
         };
         Some((renewal, confirmed))
+    }
+
+    /// A request that changes the lock is about to be sent by this way. If the one before went another
+    /// way, the store tells of a foreign change, which is the echo of this one.
+    pub(crate) fn about_to_change(&self, route: Route) {
+        if self.asking.reads_by(route) {
+            self.echo.store(true, Ordering::Release);
+        }
     }
 
     /// A renewal was answered.

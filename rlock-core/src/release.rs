@@ -281,6 +281,9 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
                 .then(|| hold.next(|| core.fresh_owner(), route))
                 .flatten(),
         };
+        if count > 0 {
+            hold.about_to_change(route);
+        }
         // A runtime that stands still holds up what has to follow by its way; others wait for it.
         let most = match doubt {
             Some(_) => core.options.response_timeout.min(GRACE),

@@ -1260,7 +1260,6 @@ async fn a_lock_that_was_just_handed_over_survives_a_short_outage() {
 /// Requests and news go by different connections: news of what an owner was given and lost may come
 /// after the answer that it waits again. Their token is older than the present holder's.
 #[tokio::test]
-#[ignore = "news that are overtaken by the answer to a later request are believed"]
 async fn news_that_are_older_than_the_present_holder_are_not_believed() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);

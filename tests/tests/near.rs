@@ -764,7 +764,6 @@ async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
 
 /// To the connection of the renewals, every further entry is a change by another.
 #[tokio::test]
-#[ignore = "each nested entry and its release by the near connection cause one more renewal"]
 async fn nested_entries_are_not_taken_for_losses() {
     const TIMES: u64 = 20;
     let server = RedisServer::start();

@@ -16,6 +16,9 @@ use crate::{
     wait::Backoff,
 };
 
+/// So close to its end a wait is over.
+const NOTICED: Duration = Duration::from_millis(10);
+
 /// What is known of a lock that another has.
 #[derive(Clone, Copy)]
 struct Taken {
@@ -66,7 +69,7 @@ impl Attempt<'_> {
                 }
                 Err(error) => {
                     // The wait ended during the last request: what is known is that it was taken.
-                    if self.left().is_zero()
+                    if self.left() <= NOTICED
                         && error.maybe_executed
                         && let Some(taken) = taken
                     {
