@@ -29,6 +29,10 @@ struct State {
     route: Route,
     /// When the first request was about to be sent.
     begun: Option<Time>,
+    /// Grants of this token, or of a smaller one, are over: the store refused after them.
+    past: u64,
+    /// When to ask again, if the answer that it waits is not seen yet.
+    advised: Option<Time>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -90,20 +94,46 @@ impl Asking {
         let mut state = self.state();
         let look = match state.step {
             // It was heard of before this answer was seen, and may have been given after it.
-            Step::Granted(grant) if grant.is_fresh() => return,
+            Step::Granted(grant) if grant.is_fresh(grant.ttl) => return,
             Step::Granted(_) => Time::now(),
             Step::Unasked | Step::Waiting { .. } => Time::now() + fallback(ttl),
         };
+        let advised = state.advised.take().unwrap_or(look);
         state.step = Step::Waiting {
             since,
-            look,
+            look: look.min(advised),
             in_line: true,
         };
     }
 
-    /// The store had nothing for this owner.
-    pub(crate) fn unasked(&self) {
-        self.state().step = Step::Unasked;
+    /// The store gave it nothing, and put it nowhere.
+    pub(crate) fn not_given(&self, since: Time) {
+        let mut state = self.state();
+        state.step = match state.step {
+            Step::Unasked | Step::Waiting { in_line: false, .. } => Step::Unasked,
+            // It may still have its place.
+            Step::Waiting { .. } | Step::Granted(_) => Step::Waiting {
+                since,
+                look: since,
+                in_line: true,
+            },
+        };
+    }
+
+    /// The store refused when this was the last token: a message that tells of an earlier grant comes
+    /// too late.
+    pub(crate) fn is_past(&self, token: u64) {
+        let mut state = self.state();
+        state.past = state.past.max(token);
+        if let Step::Granted(grant) = state.step
+            && grant.token <= token
+        {
+            state.step = Step::Waiting {
+                since: grant.since,
+                look: grant.since,
+                in_line: true,
+            };
+        }
     }
 
     /// The store gave the lock, and nothing is in doubt.
@@ -116,6 +146,9 @@ impl Asking {
     /// The store tells that it gave the lock to the owner in line.
     pub(crate) fn granted(&self, token: u64, ttl: Duration) {
         let mut state = self.state();
+        if token <= state.past {
+            return;
+        }
         let since = match state.step {
             Step::Waiting { since, .. } => Some(since),
             // The answer that it waits is not seen yet.
@@ -130,9 +163,13 @@ impl Asking {
 
     /// Whoever waits is to ask again after this long at the latest.
     pub(crate) fn look_after(&self, after: Duration) {
-        if let Step::Waiting { look, .. } = &mut self.state().step {
-            *look = (*look).min(Time::now() + after);
+        let at = Time::now() + after;
+        let mut state = self.state();
+        match &mut state.step {
+            Step::Waiting { look, .. } => *look = (*look).min(at),
+            Step::Unasked | Step::Granted(_) => state.advised = Some(at),
         }
+        drop(state);
         self.told.notify_one();
     }
 

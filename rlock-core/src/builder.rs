@@ -39,6 +39,7 @@ pub struct LockClientBuilder {
     prefix: String,
     options: Options,
     connect_timeout: Duration,
+    tcp_nodelay: bool,
     runtime: Option<Handle>,
 }
 
@@ -51,9 +52,11 @@ impl Default for LockClientBuilder {
                 wait: Wait::For(Duration::from_secs(10)),
                 watchdog: true,
                 reentry: Reentry::default(),
+                local_handovers: 16,
                 response_timeout: Duration::from_secs(2),
             },
             connect_timeout: Duration::from_secs(5),
+            tcp_nodelay: true,
             runtime: None,
         }
     }
@@ -91,6 +94,34 @@ impl LockClientBuilder {
     /// Whether nested entries are counted at the store; they are unless set.
     pub fn reentry(mut self, reentry: Reentry) -> Self {
         self.options.reentry = reentry;
+        self
+    }
+
+    /// How many callers of this process may have a lock in a row while other processes wait for it: 16
+    /// unless said otherwise. Only those count who already waited when the lock came to the process,
+    /// so nobody who comes later overtakes. Handing over within a process is cheaper than between
+    /// two; 0 serves processes strictly in the order in which they came.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::LockClient;
+    ///
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let strict = LockClient::builder().local_handovers(0).in_memory()?;
+    /// # drop(strict);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn local_handovers(mut self, most: usize) -> Self {
+        self.options.local_handovers = most;
+        self
+    }
+
+    /// Whether requests leave at once (`TCP_NODELAY`): so they do unless said otherwise. Where the
+    /// network is slow and packets are dear, without it small requests wait for each other.
+    pub fn tcp_nodelay(mut self, at_once: bool) -> Self {
+        self.tcp_nodelay = at_once;
         self
     }
 
@@ -207,7 +238,7 @@ impl LockClientBuilder {
 
     fn join(self, place: Arc<Place>) -> Result<LockClient, LockError> {
         let driver = self.driver()?;
-        let (id, hearing) = (Uuid::new_v4(), Hearing::default());
+        let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options));
         let store = MemoryStore::join(place, id, hearing.listener());
         let options = self.options;
         let core = Core::new(
@@ -224,10 +255,11 @@ impl LockClientBuilder {
     async fn connect_redis(self, url: &str) -> Result<LockClient, LockError> {
         use crate::store::redis::{RedisOptions, RedisStore};
 
-        let (id, hearing) = (Uuid::new_v4(), Hearing::default());
+        let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options));
         let options = RedisOptions {
             client: id,
             prefix: self.prefix.clone(),
+            tcp_nodelay: self.tcp_nodelay,
             connect_timeout: self.connect_timeout,
             response_timeout: self.options.response_timeout,
         };

@@ -43,13 +43,20 @@ pub(crate) struct Core {
 }
 
 /// Who is to know what the store tells without being asked.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Hearing {
     watchdog: Arc<Watchdog>,
     queues: Arc<Queues>,
 }
 
 impl Hearing {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            watchdog: Arc::default(),
+            queues: Arc::new(Queues::new(options.local_handovers)),
+        }
+    }
+
     pub(crate) fn listener(&self) -> Listener {
         let hearing = self.clone();
         Arc::new(move |news| hearing.hear(news))

@@ -29,5 +29,7 @@ pub(crate) struct Options {
     pub(crate) wait: Wait,
     pub(crate) watchdog: bool,
     pub(crate) reentry: Reentry,
+    /// How many callers of one process are served in a row while other processes wait.
+    pub(crate) local_handovers: usize,
     pub(crate) response_timeout: Duration,
 }

@@ -17,15 +17,13 @@ use crate::{
     store::{Next, Onward, Route},
 };
 
-/// How many callers of one process a lock serves in a row, at the most, while other processes wait
-/// for it: those who stood in line when it came to the process, and no more than these.
-const IN_A_ROW: usize = 16;
-
 /// A line per key that somebody holds or waits for; lines without anybody are forgotten.
-#[derive(Default)]
 pub(crate) struct Queues {
     lines: Mutex<HashMap<Key, Arc<Line>>>,
     pub(crate) releases: ReleaseQueue,
+    /// How many callers of this process a lock serves in a row, at the most, while other processes
+    /// wait for it: those who stood in line when it came, and no more than these.
+    in_a_row: usize,
 }
 
 #[derive(Default)]
@@ -66,12 +64,20 @@ impl Line {
 
 impl State {
     /// The lock came to this process.
-    fn arrived(&mut self) {
-        self.in_a_row = self.waiting.len().min(IN_A_ROW);
+    fn arrived(&mut self, most: usize) {
+        self.in_a_row = self.waiting.len().min(most);
     }
 }
 
 impl Queues {
+    pub(crate) fn new(in_a_row: usize) -> Self {
+        Self {
+            lines: Mutex::default(),
+            releases: ReleaseQueue::default(),
+            in_a_row,
+        }
+    }
+
     fn lines(&self) -> MutexGuard<'_, HashMap<Key, Arc<Line>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,7 +148,7 @@ impl Queues {
         let Some(hold) = state.asked.clone().filter(|hold| hold.owner == owner) else {
             return;
         };
-        state.arrived();
+        state.arrived(self.in_a_row);
         drop(state);
         hold.asking.granted(token, ttl);
     }
@@ -173,6 +179,11 @@ impl Turn {
         self.0.as_ref().map(|standing| standing.line.state())
     }
 
+    fn most_in_a_row(&self) -> usize {
+        let standing = self.0.as_ref();
+        standing.map_or(0, |standing| standing.queues.in_a_row)
+    }
+
     /// What the store is asked for: what whoever had the turn before left off, else this.
     pub(crate) fn ask_for(&self, fresh: impl FnOnce() -> Arc<Hold>) -> Arc<Hold> {
         match self.state() {
@@ -187,7 +198,7 @@ impl Turn {
         if let Some(mut state) = self.state() {
             state.asked = None;
             if arrived {
-                state.arrived();
+                state.arrived(self.most_in_a_row());
             }
         }
     }
@@ -217,7 +228,7 @@ impl Turn {
         match onward {
             Onward::Granted(_) if state.in_a_row > 0 => state.in_a_row -= 1,
             // Nobody waits elsewhere.
-            Onward::Granted(_) => state.arrived(),
+            Onward::Granted(_) => state.arrived(self.most_in_a_row()),
             Onward::InLine { .. } | Onward::Unknown => {}
         }
         let asked = state.asked.clone();
@@ -332,7 +343,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_left_of_a_line_when_everybody_is_gone() {
-        let queues = Arc::new(Queues::default());
+        let queues = Arc::new(Queues::new(16));
         let key = Key::parse("k").expect("valid");
         let turn = queues.try_turn(&key).expect("free");
         assert!(queues.try_turn(&key).is_none());
@@ -347,7 +358,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_gives_up_leaves_no_place_behind() {
-        let queues = Arc::new(Queues::default());
+        let queues = Arc::new(Queues::new(16));
         let key = Key::parse("k").expect("valid");
         let turn = queues.try_turn(&key).expect("free");
         for _ in 0..10 {

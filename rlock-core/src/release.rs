@@ -14,7 +14,7 @@ use crate::{
     error::{LockError, LostCause},
     hold::{EntryId, Hold, Left},
     lease::Time,
-    store::{Onward, Release, Released, StoreError},
+    store::{GRACE, Onward, Release, Released, StoreError},
     wait::Backoff,
 };
 
@@ -268,8 +268,8 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
     let mut in_doubt = false;
     let (count, answer) = loop {
         let (count, keep) = hold.wanted();
-        let route = hold.asking.route_in_doubt();
-        let route = route.unwrap_or_else(|| core.store.route());
+        let doubt = hold.asking.route_in_doubt();
+        let route = doubt.unwrap_or_else(|| core.store.route());
         let gives_back = count == 0 && keep.is_zero();
         let release = Release {
             key: &hold.key,
@@ -281,7 +281,12 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
                 .then(|| hold.next(|| core.fresh_owner(), route))
                 .flatten(),
         };
-        let patience = left().min(core.options.response_timeout);
+        // A runtime that stands still holds up what has to follow by its way; others wait for it.
+        let most = match doubt {
+            Some(_) => core.options.response_timeout.min(GRACE),
+            None => core.options.response_timeout,
+        };
+        let patience = left().min(most);
         match core.store.release(release, (route, patience)).await {
             // Within its validity a lock is not lost by itself, so an earlier copy gave it back.
             Ok(Released::MovedOn) if in_doubt && hold.broken().is_none() => {
@@ -302,6 +307,8 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
             }
         }
     };
+    // Whatever was in doubt went before this, by the same way.
+    hold.asking.certain();
     if let Released::Done(onward) = answer {
         hold.went_on(onward);
     }

@@ -41,6 +41,8 @@ pub(crate) enum Acquired {
         ttl: Option<Duration>,
         in_line: bool,
         sent_at: Time,
+        /// No grant of these tokens, or of earlier ones, is worth anything any more.
+        fences: Few<u64>,
     },
     /// A further entry was asked for by an owner that holds nothing.
     NotHeld,
@@ -108,8 +110,8 @@ pub(crate) struct Grant {
 
 impl Grant {
     /// Whether so much of it is left that there is time to renew it.
-    pub(crate) fn is_fresh(&self) -> bool {
-        Time::now() < self.since + self.ttl / 3
+    pub(crate) fn is_fresh(&self, lease: Duration) -> bool {
+        Time::now() < self.since + self.ttl.min(lease) / 3
     }
 }
 

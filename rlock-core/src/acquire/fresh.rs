@@ -50,9 +50,10 @@ impl Attempt<'_> {
             {
                 return Err(self.taken(keys[taken.at], taken.ttl));
             }
+            let arrives = holds.iter().any(|hold| hold.asking.grant().is_none());
             match self.ask_for(&holds).await {
                 Ok(Answer::Granted(grants)) => {
-                    return Ok(self.granted(turns, &holds, &grants, true));
+                    return Ok(self.granted(turns, &holds, &grants, arrives));
                 }
                 Ok(Answer::Taken(by)) => {
                     if self.asks_once() {
@@ -141,12 +142,14 @@ impl Attempt<'_> {
     /// Whether a lock that the store gave without being asked can be taken as it is.
     fn may_use(&self, grant: &Grant) -> bool {
         // Without a watchdog nobody renews what is given for a short while.
-        grant.is_fresh() && (self.request.watchdog || grant.ttl >= self.request.lease)
+        grant.is_fresh(self.request.lease)
+            && (self.request.watchdog || grant.ttl >= self.request.lease)
     }
 
     async fn ask_for(&self, holds: &[Arc<Hold>]) -> Result<Answer, StoreError> {
         let claims: Few<Claim> = holds.iter().map(|hold| claim_of(hold)).collect();
-        let route = self.core.store.route();
+        let doubtful = holds.iter().find_map(|hold| hold.asking.route_in_doubt());
+        let route = doubtful.unwrap_or_else(|| self.core.store.route());
         let in_doubt = holds.iter().map(|hold| hold.asking.begin(route));
         let in_doubt: Few<bool> = in_doubt.collect();
         let answer = self.ask(&claims, 1, !self.asks_once(), route).await;
@@ -183,10 +186,12 @@ impl Attempt<'_> {
                 ttl,
                 in_line,
                 sent_at,
+                fences,
             } => {
-                for (at, hold) in holds.iter().enumerate() {
-                    if at != claim {
-                        hold.asking.unasked();
+                for ((at, hold), fence) in holds.iter().enumerate().zip(fences) {
+                    hold.asking.is_past(fence);
+                    if at != claim || self.asks_once() {
+                        hold.asking.not_given(sent_at);
                     } else if in_line {
                         hold.asking.in_line(sent_at, ttl);
                     } else {

@@ -47,6 +47,7 @@ pub(crate) struct RedisOptions {
     /// Who is told of what concerns its owners.
     pub(crate) client: Uuid,
     pub(crate) prefix: String,
+    pub(crate) tcp_nodelay: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
 }
@@ -68,16 +69,20 @@ impl RedisStore {
         own_runtime: bool,
     ) -> Result<Arc<Self>, LockError> {
         let started = Time::now();
-        let address = Address::parse(url)?;
+        let address = Address::parse(url, options.tcp_nodelay)?;
         let action = format!("connect to {address}");
         let RedisOptions {
             client,
             prefix,
+            tcp_nodelay,
             connect_timeout,
             response_timeout,
         } = options;
         let link = |part| {
-            let (address, names) = (Address::parse(url)?, Names::new(prefix.clone()));
+            let (address, names) = (
+                Address::parse(url, tcp_nodelay)?,
+                Names::new(prefix.clone()),
+            );
             let listener = Arc::clone(&listener);
             Ok(Link::new(address, names, part, listener, connect_timeout))
         };
@@ -93,7 +98,7 @@ impl RedisStore {
             let part = Part::Near {
                 home: Arc::clone(&home),
             };
-            Near::connect(link(part)?).await
+            Near::connect(link(part)?, runtime).await
         } else {
             None
         };

@@ -20,6 +20,8 @@ use crate::{
 
 /// How many ended holds are remembered, to answer a repeated release as the first one was.
 const REMEMBERED_RELEASES: usize = 64;
+/// Whoever was not heard of for this long may stand still.
+const UNHEARD: Duration = Duration::from_millis(50);
 /// Below this many locks, nobody looks for expired ones.
 const SWEEP_FROM: usize = 64;
 
@@ -104,6 +106,7 @@ impl State {
                 ttl,
                 in_line: waits,
                 sent_at: now,
+                fences: claims.iter().map(|_| self.last_token).collect(),
             };
         }
         let tokens = claims
@@ -277,7 +280,7 @@ impl State {
             };
             self.news.push((listener, news));
             // Its executor may stand still since: the one behind it looks after that.
-            if now.since(since) > GRACE {
+            if now.since(since) > UNHEARD {
                 self.tell_first(key, GRACE);
             }
             return true;

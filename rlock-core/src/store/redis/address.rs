@@ -19,7 +19,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    pub(super) fn parse(url: &str) -> Result<Self, LockError> {
+    pub(super) fn parse(url: &str, nodelay: bool) -> Result<Self, LockError> {
         if !cfg!(feature = "tls") && (url.starts_with("rediss:") || url.starts_with("valkeys:")) {
             return Err(invalid(url, "TLS needs the feature `tls` of rlock-core"));
         }
@@ -28,9 +28,13 @@ impl Address {
             let resp3 = if wants_resp2(url) {
                 None
             } else {
-                Some(Client::open(with_settings(&info, ProtocolVersion::RESP3))?)
+                Some(Client::open(with_settings(
+                    &info,
+                    ProtocolVersion::RESP3,
+                    nodelay,
+                ))?)
             };
-            let resp2 = Client::open(with_settings(&info, ProtocolVersion::RESP2))?;
+            let resp2 = Client::open(with_settings(&info, ProtocolVersion::RESP2, nodelay))?;
             RedisResult::Ok(Self {
                 shown,
                 resp3,
@@ -71,15 +75,18 @@ fn wants_resp2(url: &str) -> bool {
         .any(|pair| matches!(pair, "protocol=resp2" | "protocol=2"))
 }
 
-fn with_settings(info: &ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
+fn with_settings(
+    info: &ConnectionInfo,
+    protocol: ProtocolVersion,
+    nodelay: bool,
+) -> ConnectionInfo {
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(KEEPALIVE)
         .with_interval(KEEPALIVE / 3);
-    // A lock is a question with a short answer: what waits for company on the wire waits in vain.
     let tcp = info
         .tcp_settings()
         .clone()
-        .set_nodelay(true)
+        .set_nodelay(nodelay)
         .set_keepalive(keepalive);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
@@ -104,14 +111,14 @@ mod tests {
 
     #[test]
     fn errors_and_addresses_never_show_a_password() {
-        let address = Address::parse("redis://user:s3cret@127.0.0.1:7/2").expect("valid");
+        let address = Address::parse("redis://user:s3cret@127.0.0.1:7/2", true).expect("valid");
         assert_eq!(address.to_string(), "127.0.0.1:7");
         for url in [
             "redis://u:s3cret@h:99999999/",
             "redis://u:s3cret@h/not-a-number",
             "redis:s3cret",
         ] {
-            let error = Address::parse(url).err().expect(url);
+            let error = Address::parse(url, true).err().expect(url);
             let shown = format!("{error} {error:?}");
             assert!(
                 !shown.contains("s3cret") && shown.contains("`redis:…`"),
@@ -122,9 +129,9 @@ mod tests {
 
     #[test]
     fn the_url_may_ask_for_the_older_protocol() {
-        let both = Address::parse("redis://127.0.0.1/").expect("valid");
+        let both = Address::parse("redis://127.0.0.1/", true).expect("valid");
         assert!(both.fallback().is_some());
-        let one = Address::parse("redis://127.0.0.1/?protocol=resp2").expect("valid");
+        let one = Address::parse("redis://127.0.0.1/?protocol=resp2", true).expect("valid");
         assert!(one.fallback().is_none());
     }
 }

@@ -2,11 +2,12 @@
 //! no other thread has to be woken on their way. Renewals, messages and whatever is done in the
 //! background go by the client's own runtime, which nothing that the tasks do can hold up.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     runtime::{Handle, Id},
     task::JoinHandle,
+    time::timeout,
 };
 
 use super::{
@@ -15,6 +16,9 @@ use super::{
 };
 use crate::caller::caller;
 
+/// How long a new client waits for its second connection.
+const PATIENCE: Duration = Duration::from_millis(250);
+
 pub(super) struct Near {
     pub(super) link: Arc<Link>,
     runtime: Id,
@@ -22,18 +26,19 @@ pub(super) struct Near {
 }
 
 impl Near {
-    /// Connects from the present runtime; `None` outside any, or if that fails.
-    pub(super) async fn connect(link: Arc<Link>) -> Option<Self> {
+    /// Connects on the present runtime, `None` outside any. Waits for that on `home`, and not for
+    /// long: the present runtime may be one that nobody drives, or one without input and output.
+    pub(super) async fn connect(link: Arc<Link>, home: &Handle) -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
-        let first = Arc::clone(&link);
-        // A task of its own, because a runtime without input and output panics here.
-        let connecting = runtime.spawn(async move { first.connect().await });
-        connecting.await.ok()?.ok()?;
-        Some(Self {
+        let near = Self {
             keeper: runtime.spawn(Arc::clone(&link).keep_up()),
-            link,
+            link: Arc::clone(&link),
             runtime: runtime.id(),
-        })
+        };
+        let up = async move { timeout(PATIENCE, link.connection()).await };
+        // Without it everything goes by the other connection until it is there.
+        let _ = home.spawn(up).await;
+        Some(near)
     }
 
     /// Has the server send its news of changes to the home connection whenever that is a new one.

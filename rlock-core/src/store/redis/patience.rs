@@ -74,10 +74,11 @@ impl Patience {
     }
 
     fn keep_going(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Release);
+        // In one order with the clock's own look at both, or it might stop under somebody who waits.
+        if !self.used.load(Ordering::SeqCst) {
+            self.used.store(true, Ordering::SeqCst);
         }
-        if !self.goes.load(Ordering::Acquire) {
+        if !self.goes.load(Ordering::SeqCst) {
             self.start.notify_one();
         }
     }
@@ -85,11 +86,11 @@ impl Patience {
     /// Ticks for as long as somebody waits.
     pub(super) async fn run(&self) {
         loop {
-            self.goes.store(true, Ordering::Release);
+            self.goes.store(true, Ordering::SeqCst);
             let mut idle = 0;
             while idle < IDLE {
                 sleep(TICK).await;
-                if self.used.swap(false, Ordering::AcqRel) {
+                if self.used.swap(false, Ordering::SeqCst) {
                     idle = 0;
                     self.tick.notify_waiters();
                 } else {

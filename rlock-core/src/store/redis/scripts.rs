@@ -68,12 +68,16 @@ pub(super) fn read_acquired(
                 sent_at,
             })
         }
-        [0, claim, millis, in_line] => match usize::try_from(*claim) {
-            Ok(claim) if claim < claims => Ok(Acquired::Held {
+        [0, claim, millis, in_line, fences @ ..] => match usize::try_from(*claim) {
+            Ok(claim) if claim < claims && fences.len() == claims => Ok(Acquired::Held {
                 claim,
                 ttl: ttl(*millis),
                 in_line: *in_line == 1,
                 sent_at,
+                fences: fences
+                    .iter()
+                    .map(|fence| u64::try_from(*fence).unwrap_or(0))
+                    .collect(),
             }),
             _ => Err(unexpected(format!("claim {claim} of {claims} is taken"))),
         },

@@ -46,15 +46,23 @@ local function give_back(n)
 end
 
 if taken then
-  for n in ipairs(KEYS[2] and count == '1' and KEYS or {}) do
+  for n, lock in ipairs(KEYS[2] and count == '1' and KEYS or {}) do
     give_back(n)
+    -- One that is free is not taken either, and may have somebody else in line.
+    if n < taken and ttls[n] == -2 then
+      waiters(channel)(lock, tokens[n], redis.pcall('ZPOPMIN', lock .. ':queue'))
+    end
   end
   local in_line = 0
   if ARGV[4] == '1' then
     local _, stand_in_line = waiters(channel)
     in_line = stand_in_line(KEYS[taken], ARGV[taken + 5])
   end
-  return {0, taken - 1, ttls[taken], in_line}
+  local refusal = {0, taken - 1, ttls[taken], in_line}
+  for n, lock in ipairs(KEYS) do
+    refusal[n + 4] = tonumber(redis.pcall('GET', lock .. ':fence')) or 0
+  end
+  return refusal
 end
 
 for n, lock in ipairs(KEYS) do

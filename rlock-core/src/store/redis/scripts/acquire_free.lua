@@ -3,7 +3,8 @@
 -- ARGV  lease (ms), count wanted, a day and the lease (ms), 1 to stand in line, channel prefix,
 --       owner, owner, …
 -- Answers  {1, token, token, …}  every owner holds its lock with that count
---          {0, n, ttl, in line}  another holds the n-th (from 0), for ttl ms (-1: without an end)
+--          {0, n, ttl, in line, fence, fence, …}  another holds the n-th (from 0), for ttl ms (-1:
+--                                without an end); no earlier grant up to these tokens is worth anything
 --          {-1}                  further entries wanted by an owner that holds nothing
 -- The count is absolute, so a repeated request changes nothing. A write that is refused after another
 -- took effect (an ACL may do that) undoes what was given. The last command on each lock reads it, so

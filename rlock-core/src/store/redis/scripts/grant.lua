@@ -2,6 +2,8 @@
 
 -- How long a lock is a waiter's that has not yet said that it is there (ms).
 local GRACE = 1000
+-- Whoever was not heard of for this long may have died unnoticed (ms).
+local UNHEARD = 50
 -- A queue that nobody renews vanishes; whoever waits asks again sooner than this (ms).
 local QUEUE_TTL = 20000
 
@@ -54,8 +56,8 @@ local function waiters(channel)
       end
       if redis.pcall('PEXPIRE', lock, GRACE) == 1
         and tell(owner, lock, string.format('%.0f', token), GRACE) then
-        -- It may have died unnoticed since it was heard of: the one behind it looks after that.
-        if now - first[2] > GRACE * 1000 then
+        -- In case that it has died, the one behind it looks after that.
+        if now - first[2] > UNHEARD * 1000 then
           local second = redis.pcall('ZRANGE', queue, 0, 0)[1]
           if second then
             tell(second, lock, '', GRACE)

@@ -53,8 +53,10 @@ end
 -- Whoever only stood in line leaves it.
 redis.pcall('ZREM', queue, owner)
 if own and redis.pcall('HEXISTS', lock, own) == 1 then
-  redis.pcall('PEXPIRE', lock, lease)
-  return redis.pcall('GET', fence)
+  if redis.call('PTTL', lock) < tonumber(lease) then
+    redis.pcall('PEXPIRE', lock, lease)
+  end
+  return redis.pcall('GET', fence) or 1
 elseif own and type(redis.pcall('ZSCORE', queue, own)) == 'string' then
   return ''
 end
