@@ -55,6 +55,9 @@ struct State {
     /// Until when the lock stays taken after the last entry left.
     keep_until: Option<Time>,
     turn: Option<Turn>,
+    /// When the latest renewal was sent, as long as none was answered since; in the future: when it is
+    /// sent at the latest.
+    renewing: Option<Time>,
     /// Changed by the watchdog's agenda alone; kept here, where it need not be looked for.
     appointment: Option<Appointment>,
 }
@@ -74,6 +77,8 @@ pub(crate) enum Duty {
     Lose,
     /// It is to be renewed; by this lease.
     Renew(Duration),
+    /// Its renewal stands in line at the store: a further one would only make the line longer.
+    Wait,
     /// Its lease runs out unless something changes.
     LetRunOut { suspect: bool },
 }
@@ -138,6 +143,7 @@ impl Hold {
                 confirmed_at: Time::from_nanos(0),
                 keep_until: None,
                 turn: None,
+                renewing: None,
                 appointment: None,
             }),
             changing: tokio::sync::Mutex::new(()),
@@ -380,10 +386,9 @@ impl Hold {
     /// it is not wanted any more.
     pub(crate) fn begin_renewal(&self, now: Time) -> Option<(Renewal, Duration)> {
         let (lease, confirmed) = {
-            let state = self.state();
-            if !state.wants_renewal(now) {
-                return None;
-            }
+            let mut state = self.state();
+            state.renewing = state.wants_renewal(now).then_some(now);
+            state.renewing?;
             (state.lease, state.confirmed_lease)
         };
         self.about_to_change(Route::Home);
@@ -403,8 +408,9 @@ impl Hold {
         }
     }
 
-    /// A renewal was answered.
+    /// A renewal was answered, or given up.
     pub(crate) fn end_renewal(&self) {
+        self.state().renewing = None;
         if self.echo.load(Ordering::Acquire) {
             self.echo.store(false, Ordering::Release);
         }
@@ -439,16 +445,29 @@ impl Hold {
         std::mem::replace(&mut self.state().appointment, next)
     }
 
-    /// It came due: what is to be done, and when to look again, should that fail.
-    pub(crate) fn come_due(&self, now: Time) -> (Duty, Time) {
+    /// It came due: what is to be done, and when to look again, should that fail. `in_line` says of
+    /// the time at which a renewal was sent whether its answer is still to be waited for, where that is
+    /// not longer than so long after another answer.
+    pub(crate) fn come_due(
+        &self,
+        now: Time,
+        in_line: impl FnOnce(Time, Duration) -> bool,
+    ) -> (Duty, Time) {
         let mut state = self.state();
         let end = self.valid_until();
         let suspect = state.appointment.is_some_and(|came| came.suspect);
         let (duty, next) = if now >= end {
             (Duty::Lose, end)
         } else if state.wants_renewal(now) {
-            let next = now + renewal_attempt(state.confirmed_lease);
-            (Duty::Renew(state.lease), next.min(end))
+            let pause = renewal_attempt(state.confirmed_lease);
+            let waits = state.renewing.is_some_and(|sent| in_line(sent, pause / 2));
+            let duty = if waits && !suspect {
+                Duty::Wait
+            } else {
+                state.renewing = Some(now + pause * 2);
+                Duty::Renew(state.lease)
+            };
+            (duty, (now + pause).min(end))
         } else {
             (Duty::LetRunOut { suspect }, end)
         };

@@ -2,6 +2,7 @@
 //! ends, and tells the hold when it is lost.
 
 mod agenda;
+mod line;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,7 +22,7 @@ use crate::{
     core::Core,
     error::LostCause,
     hold::{Duty, Hold},
-    lease::{Time, renewal_attempt},
+    lease::Time,
     store::{Renewal, Renewed},
 };
 
@@ -161,7 +162,7 @@ fn sort_out(watchdog: &Watchdog) -> Sorted {
             Duty::Lose => watchdog.lose(&hold, LostCause::Expired),
             Duty::Renew(lease) => renew.push((lease, hold)),
             Duty::LetRunOut { suspect: true } => verify.push(hold),
-            Duty::LetRunOut { suspect: false } => {}
+            Duty::Wait | Duty::LetRunOut { suspect: false } => {}
         }
     }
     renew.sort_by_key(|(lease, _)| *lease);
@@ -186,11 +187,11 @@ fn batches(holds: Vec<(Duration, Arc<Hold>)>) -> Vec<Batch> {
 }
 
 /// One round. A few requests are under way at once; where the answers take their time, the round does
-/// not wait for them: all is sent before the next attempts start.
+/// not wait for them: all is sent in half a lease, so that it ends before the last attempts start.
 async fn renew_all(core: Arc<Core>, batches: Vec<Batch>) {
     let started = Instant::now();
     let shortest = batches.first().map(|batch| batch.lease).unwrap_or_default();
-    let share = renewal_attempt(shortest) / u32::try_from(batches.len()).unwrap_or(u32::MAX).max(1);
+    let share = shortest / 2 / u32::try_from(batches.len()).unwrap_or(u32::MAX).max(1);
     let mut latest = started;
     let mut requests = JoinSet::new();
     for batch in batches {
@@ -227,18 +228,25 @@ async fn renew(core: Arc<Core>, mut holds: Vec<Arc<Hold>>) {
         hold.end_renewal();
     }
     match outcome {
-        Ok(answer) => answered(&core.watchdog, &holds, &batch, &answer),
+        Ok(answer) => answered(&core.watchdog, &holds, &batch, &answer, now),
         Err(error) => {
             tracing::warn!(holds = holds.len(), %error, "renewal failed, it will be tried again");
         }
     }
 }
 
-fn answered(watchdog: &Watchdog, holds: &[Arc<Hold>], batch: &[Renewal], answer: &Renewed) {
+fn answered(
+    watchdog: &Watchdog,
+    holds: &[Arc<Hold>],
+    batch: &[Renewal],
+    answer: &Renewed,
+    sent: Time,
+) {
     let now = Time::now();
     let mut gone = Vec::new();
     {
         let mut agenda = watchdog.agenda();
+        agenda.line.moved(sent, now);
         for ((hold, renewal), held) in holds.iter().zip(batch).zip(&answer.held) {
             if *held {
                 agenda.renewed(hold, answer.sent_at, renewal.lease, now);

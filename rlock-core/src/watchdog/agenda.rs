@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use super::line::Line;
 use crate::{
     hold::{Appointment, Duty, Hold},
     key::Key,
@@ -22,6 +23,8 @@ pub(super) struct Agenda {
     by_time: BTreeMap<Time, Moment>,
     /// An empty one, whose memory is used again.
     spare: Moment,
+    /// How far the store has come with the renewals.
+    pub(super) line: Line,
     /// Until when the timer sleeps at most.
     sleeps_until: Time,
 }
@@ -58,6 +61,7 @@ impl Default for Agenda {
             tracked: HashSet::new(),
             by_time: BTreeMap::new(),
             spare: Moment::new(),
+            line: Line::default(),
             sleeps_until: Time::NEVER,
         }
     }
@@ -177,7 +181,8 @@ impl Agenda {
                 break;
             }
             for hold in first.remove().into_values() {
-                let (duty, next) = hold.come_due(now);
+                let in_line = |sent, pause| self.line.holds(sent, now, pause);
+                let (duty, next) = hold.come_due(now, in_line);
                 self.put_down(next, Arc::clone(&hold));
                 taken.push((hold, duty));
             }
