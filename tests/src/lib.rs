@@ -9,6 +9,7 @@
 mod child;
 mod eventually;
 mod exclusion;
+mod gate;
 mod port;
 mod process;
 mod proxy;
@@ -16,6 +17,7 @@ mod server;
 
 pub use eventually::{eventually, within};
 pub use exclusion::{Exclusion, Inside, Overlap, SharedExclusion, SharedInside};
+pub use gate::{Gate, Way};
 pub use process::Worker;
 pub use proxy::{Proxy, Request};
 pub use server::{ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};

@@ -1,0 +1,202 @@
+//! A network in which each connection can be late by itself: a TCP gate in front of a server.
+
+use std::{
+    io,
+    net::TcpListener as StdTcpListener,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    runtime,
+    sync::{oneshot, watch},
+};
+
+use crate::{RedisServer, port};
+
+/// A direction of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// What the client sends.
+    Requests,
+    /// What the server sends: replies, pushes and messages.
+    Replies,
+}
+
+/// A TCP gate in front of a server that holds what it is told to, for each connection and each way
+/// separately. Nothing is lost.
+///
+/// Connections are numbered from 0 in the order in which clients opened them; one that could not be
+/// passed on to the server has no number. Like a [`Proxy`](crate::Proxy), a gate runs on a thread and
+/// a runtime of its own, and it goes when it is dropped, with all its connections.
+#[derive(Debug)]
+pub struct Gate {
+    port: u16,
+    connections: Arc<Connections>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Connections(Mutex<Vec<[Arc<Lane>; 2]>>);
+
+/// One way of one connection.
+#[derive(Debug, Default)]
+struct Lane {
+    held: watch::Sender<bool>,
+    /// Something has come that is held.
+    holds: AtomicBool,
+}
+
+impl Gate {
+    /// Opens a gate in front of a server's TCP port. The server has no password.
+    #[must_use = "the gate goes when it is dropped"]
+    pub fn in_front_of(server: &RedisServer) -> Self {
+        let listener = port::listen();
+        let port = port::number(&listener);
+        let connections = Arc::<Connections>::default();
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name(format!("gate-{port}"))
+            .spawn({
+                let (connections, target) = (Arc::clone(&connections), server.address());
+                move || {
+                    run(listener, &target, &connections, stopped)
+                        .expect("the gate's runtime starts");
+                }
+            })
+            .expect("threads can be started");
+        Self {
+            port,
+            connections,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// Where a client connects: `redis://127.0.0.1:<port>/`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// How many connections have been passed on to the server so far.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.all().len()
+    }
+
+    /// Holds what comes by this way from now on, until [`pass`](Self::pass).
+    pub fn hold(&self, connection: usize, way: Way) {
+        self.lane(connection, way).held.send_replace(true);
+    }
+
+    /// Whether something has come by this way that is held.
+    #[must_use]
+    pub fn holds(&self, connection: usize, way: Way) -> bool {
+        self.lane(connection, way).holds.load(Ordering::SeqCst)
+    }
+
+    /// Delivers what was held, and whatever comes after it.
+    pub fn pass(&self, connection: usize, way: Way) {
+        self.lane(connection, way).held.send_replace(false);
+    }
+
+    fn lane(&self, connection: usize, way: Way) -> Arc<Lane> {
+        let all = self.connections.all();
+        let lanes = all.get(connection);
+        Arc::clone(&lanes.expect("there is such a connection")[way as usize])
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Connections {
+    fn all(&self) -> MutexGuard<'_, Vec<[Arc<Lane>; 2]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self) -> [Arc<Lane>; 2] {
+        let lanes = <[Arc<Lane>; 2]>::default();
+        self.all().push(lanes.clone());
+        lanes
+    }
+}
+
+impl Lane {
+    /// Resolves when nothing is held any more.
+    async fn free(&self) {
+        let mut held = self.held.subscribe();
+        while *held.borrow_and_update() {
+            self.holds.store(true, Ordering::SeqCst);
+            // The sender lives as long as this.
+            let _ = held.changed().await;
+        }
+        self.holds.store(false, Ordering::SeqCst);
+    }
+}
+
+fn run(
+    listener: StdTcpListener,
+    target: &str,
+    connections: &Connections,
+    stopped: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    listener.set_nonblocking(true)?;
+    runtime.block_on(async {
+        let listener = TcpListener::from_std(listener)?;
+        tokio::select! {
+            _ = stopped => {}
+            () = accept(listener, target, connections) => {}
+        }
+        Ok(())
+    })
+}
+
+async fn accept(listener: TcpListener, target: &str, connections: &Connections) {
+    loop {
+        // Without a server the client's connection ends at once.
+        if let Ok((client, _)) = listener.accept().await
+            && let Ok(server) = TcpStream::connect(target).await
+        {
+            let _ = (client.set_nodelay(true), server.set_nodelay(true));
+            let [requests, replies] = connections.add();
+            let (from_client, to_client) = client.into_split();
+            let (from_server, to_server) = server.into_split();
+            tokio::spawn(carry(from_client, to_server, requests));
+            tokio::spawn(carry(from_server, to_client, replies));
+        }
+    }
+}
+
+/// Carries bytes one way until either end is gone.
+async fn carry(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    lane: Arc<Lane>,
+) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        lane.free().await;
+        if to.write_all(&bytes[..count]).await.is_err() {
+            break;
+        }
+    }
+    lane.free().await;
+    let _ = to.shutdown().await;
+}
