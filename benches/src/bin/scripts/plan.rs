@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! # A free lock is taken.
-//! script ../../rlock-core/src/store/redis/scripts/acquire.lua
+//! script ../../rlock-core/src/store/redis/scripts/renew.lua
 //! before DEL lock:{<100>}
 //! keys   lock:{<100>} lock:{<100>}:fence
 //! args   30000 1 86430000 owner:<n>
 //! answer 1
 //! ```
 //!
-//! `script` is a path, from the folder of the plan. `before` is a command that is sent before each
+//! `script` is a path, from the folder of the plan; several are the parts of one script, in order. `before` is a command that is sent before each
 //! call, and not measured; there may be several. In keys, arguments and commands `<n>` is the
 //! number of the call and `<100>` that number modulo 100, `''` the empty word. `answer`, which may be
 //! left out, is the integer that the script answers, or the first of a list; another one stops the
@@ -59,8 +59,9 @@ impl Plan {
             match what {
                 "script" => {
                     let script = path.parent().unwrap_or(Path::new("")).join(rest.trim());
-                    plan.script = fs::read_to_string(&script)
+                    let part = fs::read_to_string(&script)
                         .with_context(|| script.display().to_string())?;
+                    plan.script.push_str(&part);
                 }
                 "before" if !words.is_empty() => plan.before.push(words),
                 "keys" => plan.keys = words,
