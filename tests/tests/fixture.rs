@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, AsyncConnectionConfig, Client, RedisResult};
-use rlock_tests::{Exclusion, Proxy, RedisServer, SharedExclusion, Worker, eventually, within};
+use rlock_tests::{
+    Exclusion, Gate, Proxy, RedisServer, SharedExclusion, Way, Worker, eventually, within,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 
@@ -738,6 +740,53 @@ async fn a_proxy_serves_a_restarted_server_and_goes_when_it_is_dropped() {
     // A process that another test is just starting has a copy of every socket until it executes.
     eventually(SOON, "the proxy is gone", async || {
         TcpStream::connect(&address).is_err() && TcpListener::bind(&address).is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_gate_holds_one_way_of_one_connection_and_loses_nothing() {
+    let server = RedisServer::start();
+    let gate = Gate::in_front_of(&server);
+    let mut held = connect(&gate.url()).await;
+    let mut free = connect(&gate.url()).await;
+    assert_eq!(gate.connections(), 2);
+    // A request that is held comes after the other's, a reply is of one that came before it.
+    for (way, executed, reply) in [(Way::Requests, 0, 2), (Way::Replies, 3, 3)] {
+        gate.hold(0, way);
+        assert!(!gate.holds(0, way), "nothing has come yet");
+        let mut connection = held.clone();
+        let request = tokio::spawn(async move { incr(&mut connection).await });
+        eventually(SOON, "it is held", async || gate.holds(0, way)).await;
+        assert_eq!(n(&server).await, executed);
+        assert!(
+            incr(&mut free).await.is_ok(),
+            "the other connection is free"
+        );
+        gate.pass(0, way);
+        let request = within(SOON, "the reply arrives", request).await;
+        assert_eq!(request.expect("no panic"), Ok(reply));
+        assert!(!gate.holds(0, way));
+    }
+    assert_eq!(incr(&mut held).await, Ok(5));
+}
+
+#[tokio::test]
+async fn a_gate_outlasts_its_server_and_goes_when_it_is_dropped() {
+    let server = RedisServer::start();
+    let gate = Gate::in_front_of(&server);
+    let url = gate.url();
+    let mut connection = connect(&url).await;
+    server.kill();
+    assert!(incr(&mut connection).await.is_err());
+    assert!(try_connect(&url, SOON).await.is_err());
+    assert_eq!(gate.connections(), 1);
+    server.restart();
+    let mut connection = connect(&url).await;
+    assert_eq!(incr(&mut connection).await, Ok(1));
+    drop(gate);
+    eventually(SOON, "the gate is gone", async || {
+        incr(&mut connection).await.is_err() && try_connect(&url, SOON).await.is_err()
     })
     .await;
 }
