@@ -55,10 +55,15 @@ impl Attempt<'_> {
         let count = hold.count() + 1;
         let mut backoff = Backoff::default();
         loop {
-            match self
-                .ask(&claim, count, false, self.core.store.route())
-                .await
-            {
+            let route = hold.asking.route_in_doubt();
+            let route = route.unwrap_or_else(|| self.core.store.route());
+            let in_doubt = hold.asking.begin(route);
+            hold.about_to_change(route);
+            let answer = self.ask(&claim, count, false, route).await;
+            if answer.is_ok() && !in_doubt {
+                hold.asking.certain();
+            }
+            match answer {
                 Ok(Acquired::Granted { sent_at, .. }) => {
                     let terms = self.terms();
                     let entry = hold.enter(terms, sent_at)?;
