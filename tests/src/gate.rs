@@ -1,8 +1,6 @@
 //! A network in which each connection can be late by itself: a TCP gate in front of a server.
 
 use std::{
-    io,
-    net::TcpListener as StdTcpListener,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -13,11 +11,10 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    runtime,
     sync::{oneshot, watch},
 };
 
-use crate::{RedisServer, port};
+use crate::{RedisServer, port, serve::serve_until};
 
 /// A direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +63,10 @@ impl Gate {
             .spawn({
                 let (connections, target) = (Arc::clone(&connections), server.address());
                 move || {
-                    run(listener, &target, &connections, stopped)
-                        .expect("the gate's runtime starts");
+                    serve_until(listener, stopped, |listener| {
+                        accept(listener, &target, &connections)
+                    })
+                    .expect("the gate's runtime starts");
                 }
             })
             .expect("threads can be started");
@@ -146,26 +145,6 @@ impl Lane {
         }
         self.holds.store(false, Ordering::SeqCst);
     }
-}
-
-fn run(
-    listener: StdTcpListener,
-    target: &str,
-    connections: &Connections,
-    stopped: oneshot::Receiver<()>,
-) -> io::Result<()> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    listener.set_nonblocking(true)?;
-    runtime.block_on(async {
-        let listener = TcpListener::from_std(listener)?;
-        tokio::select! {
-            _ = stopped => {}
-            () = accept(listener, target, connections) => {}
-        }
-        Ok(())
-    })
 }
 
 async fn accept(listener: TcpListener, target: &str, connections: &Connections) {

@@ -9,14 +9,17 @@
 mod child;
 mod eventually;
 mod exclusion;
+mod executor;
 mod gate;
 mod port;
 mod process;
 mod proxy;
+mod serve;
 mod server;
 
 pub use eventually::{eventually, within};
 pub use exclusion::{Exclusion, Inside, Overlap, SharedExclusion, SharedInside};
+pub use executor::block_on;
 pub use gate::{Gate, Way};
 pub use process::Worker;
 pub use proxy::{Proxy, Request};

@@ -5,17 +5,14 @@ mod control;
 mod pending;
 mod resp;
 
-use std::io;
-use std::net::TcpListener as StdTcpListener;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::runtime;
 use tokio::sync::oneshot;
 
-use crate::{RedisServer, port};
+use crate::{RedisServer, port, serve::serve_until};
 use control::{Control, Flow};
 
 /// A request as the proxy saw it.
@@ -99,7 +96,12 @@ impl Proxy {
             .name(format!("proxy-{port}"))
             .spawn({
                 let (control, target) = (Arc::clone(&control), Arc::from(target));
-                move || run(listener, target, control, stopped).expect("the proxy's runtime starts")
+                move || {
+                    serve_until(listener, stopped, |listener| {
+                        accept(listener, target, control)
+                    })
+                    .expect("the proxy's runtime starts");
+                }
             })
             .expect("threads can be started");
         Self {
@@ -278,26 +280,6 @@ impl Drop for Proxy {
             let _ = thread.join();
         }
     }
-}
-
-fn run(
-    listener: StdTcpListener,
-    target: Arc<str>,
-    control: Arc<Control>,
-    stopped: oneshot::Receiver<()>,
-) -> io::Result<()> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    listener.set_nonblocking(true)?;
-    runtime.block_on(async {
-        let listener = TcpListener::from_std(listener)?;
-        tokio::select! {
-            _ = stopped => {}
-            () = accept(listener, target, control) => {}
-        }
-        Ok(())
-    })
 }
 
 async fn accept(listener: TcpListener, target: Arc<str>, control: Arc<Control>) {

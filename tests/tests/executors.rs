@@ -1,35 +1,9 @@
 //! A client can be used from whatever polls its futures.
 
-use std::{
-    future::Future,
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
 use rlock_core::{LockClient, LockError};
-use rlock_tests::{Exclusion, RedisServer};
-
-/// The least that an executor can be.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
-        }
-        thread::park();
-    }
-}
+use rlock_tests::{Exclusion, RedisServer, block_on};
 
 #[test]
 fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {

@@ -5,16 +5,13 @@ mod common;
 
 use std::{
     collections::BTreeSet,
-    future::Future,
-    pin::pin,
-    sync::{Arc, mpsc},
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_tests::{ClientCommand, CommandWatch, Proxy, RedisServer, eventually};
+use rlock_tests::{ClientCommand, CommandWatch, Proxy, RedisServer, block_on, eventually};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use common::{
@@ -24,25 +21,6 @@ use common::{
 
 /// The server pushes a loss; renewals would find it later than that.
 const PUSHED: Duration = Duration::from_secs(4);
-
-/// The least that an executor can be.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        thread::park();
-    }
-}
 
 fn single() -> Runtime {
     let runtime = Builder::new_current_thread().enable_all().build();
