@@ -69,8 +69,6 @@ impl RedisStore {
         own_runtime: bool,
     ) -> Result<Arc<Self>, LockError> {
         let started = Time::now();
-        let address = Address::parse(url, options.tcp_nodelay)?;
-        let action = format!("connect to {address}");
         let RedisOptions {
             client,
             prefix,
@@ -78,15 +76,14 @@ impl RedisStore {
             connect_timeout,
             response_timeout,
         } = options;
+        let address = Address::parse(url, tcp_nodelay)?;
+        let action = format!("connect to {address}");
         let link = |part| {
-            let (address, names) = (
-                Address::parse(url, tcp_nodelay)?,
-                Names::new(prefix.clone()),
-            );
+            let names = Names::new(prefix.clone());
             let listener = Arc::clone(&listener);
-            Ok(Link::new(address, names, part, listener, connect_timeout))
+            Link::new(address.clone(), names, part, listener, connect_timeout)
         };
-        let home = link(Part::Home { client })?;
+        let home = link(Part::Home { client });
         let first = Arc::clone(&home);
         let mut connecting = Connecting(runtime.spawn(async move { first.connect().await }));
         let connected = match (&mut connecting.0).await {
@@ -98,7 +95,7 @@ impl RedisStore {
             let part = Part::Near {
                 home: Arc::clone(&home),
             };
-            Near::connect(link(part)?, runtime).await
+            Near::connect(link(part), runtime).await
         } else {
             None
         };

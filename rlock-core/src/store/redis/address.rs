@@ -12,6 +12,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// A server, spoken to by RESP3 if it can, else by RESP2.
+#[derive(Clone)]
 pub(super) struct Address {
     shown: String,
     resp3: Option<Client>,
