@@ -102,6 +102,9 @@ pub(crate) fn enter_at_once(
     Some(Ok(guard))
 }
 
+/// So close to its end a wait is over.
+const NOTICED: Duration = Duration::from_millis(10);
+
 /// One call's way to its locks.
 struct Attempt<'a> {
     client: &'a LockClient,
@@ -204,6 +207,10 @@ impl<'a> Attempt<'a> {
             return Err(self.failed(error));
         }
         tokio::time::sleep(pause).await;
+        // Nothing is answered in no time; this error says more than that one would.
+        if self.left() <= NOTICED {
+            return Err(self.failed(error));
+        }
         Ok(())
     }
 }

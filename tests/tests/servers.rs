@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockError, LostCause, escape};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, escape};
 use rlock_tests::{Proxy, RedisServer, eventually, within};
 
 use common::{
@@ -101,6 +101,55 @@ async fn tokens_go_on_growing_when_the_servers_clock_was_set_back() {
         assert!(guard.fencing_token() > last, "{}", guard.fencing_token());
         last = guard.fencing_token();
         guard.release().await.expect("held");
+    }
+}
+
+/// Eviction can take the last token of a lock that is held.
+#[tokio::test]
+async fn tokens_go_on_growing_when_the_last_one_is_gone_before_the_release() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let lock = one.lock("k").lease(LASTING);
+    let mut last = 0;
+    let mut grows = |guard: &LockGuard| {
+        assert!(guard.fencing_token() > last, "{}", guard.fencing_token());
+        last = guard.fencing_token();
+    };
+    let fence = format!("{}:fence", name("k"));
+    for kept in [Duration::ZERO, ms(50)] {
+        let guard = lock.clone().at_least(kept).acquire().await.expect("free");
+        grows(&guard);
+        assert!(server.del(&fence).await);
+        guard.release().await.expect("held");
+    }
+    let guard = lock.acquire().await.expect("free");
+    grows(&guard);
+    let next = other.lock("k").wait(LONG);
+    let waiting = tokio::spawn(async move { next.acquire().await });
+    assert_soon_in_line(&server, "k", 1).await;
+    assert!(server.del(&fence).await);
+    guard.release().await.expect("held");
+    let guard = waiting.await.expect("no panic").expect("its turn");
+    grows(&guard);
+    guard.release().await.expect("held");
+    // Several are given back by one script.
+    let keys: Vec<_> = (0..16).map(|n| format!("k{n}")).collect();
+    let locks: Vec<_> = keys.iter().map(|key| one.lock(key)).collect();
+    let taken = || join_all(locks.iter().map(Lock::acquire));
+    let first: Vec<_> = taken()
+        .await
+        .into_iter()
+        .map(|taken| taken.expect("free"))
+        .collect();
+    let tokens: Vec<_> = first.iter().map(LockGuard::fencing_token).collect();
+    for key in &keys {
+        assert!(server.del(&format!("{}:fence", name(key))).await);
+    }
+    for released in join_all(first.into_iter().map(LockGuard::release)).await {
+        released.expect("held");
+    }
+    for (taken, before) in taken().await.into_iter().zip(tokens) {
+        assert!(taken.expect("free").fencing_token() > before);
     }
 }
 

@@ -1,9 +1,11 @@
 //! One Redis or Valkey server. Nothing above this module knows of it.
 
 mod address;
+mod calls;
 mod connection;
 mod errors;
 mod link;
+mod load;
 mod messages;
 mod names;
 mod near;
@@ -24,14 +26,13 @@ use uuid::Uuid;
 
 use self::{
     address::Address,
+    calls::{Calls, Usual},
     connection::Connection,
     errors::{classify, unexpected, wants_reconnect},
     link::{Link, Part},
-    names::Names,
     near::Near,
     patience::Patience,
-    script::{LoadedScript, Shown},
-    scripts::{FENCE_TTL, millis},
+    script::Request,
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
@@ -53,6 +54,7 @@ pub(crate) struct RedisOptions {
 }
 
 pub(crate) struct RedisStore {
+    calls: Arc<Calls>,
     home: Arc<Link>,
     near: Option<Near>,
     patience: Patience,
@@ -78,10 +80,10 @@ impl RedisStore {
         } = options;
         let address = Address::parse(url, tcp_nodelay)?;
         let action = format!("connect to {address}");
+        let calls = Arc::new(Calls::new(prefix));
         let link = |part| {
-            let names = Names::new(prefix.clone());
-            let listener = Arc::clone(&listener);
-            Link::new(address.clone(), names, part, listener, connect_timeout)
+            let (calls, listener) = (Arc::clone(&calls), Arc::clone(&listener));
+            Link::new(address.clone(), calls, part, listener, connect_timeout)
         };
         let home = link(Part::Home { client });
         let first = Arc::clone(&home);
@@ -100,6 +102,7 @@ impl RedisStore {
             None
         };
         Ok(Arc::new(Self {
+            calls,
             home,
             near,
             patience: Patience::default(),
@@ -113,8 +116,7 @@ impl RedisStore {
     /// the other one.
     async fn call(
         &self,
-        script: &LoadedScript,
-        call: impl Fn() -> Cmd,
+        request: Request<'_, impl Fn() -> Cmd>,
         (route, patience): (Route, Duration),
     ) -> Result<(Value, Time), StoreError> {
         let silence = self.silence();
@@ -123,7 +125,7 @@ impl RedisStore {
         {
             let (epoch, sent_at) = (connection.epoch, Time::now());
             let by = (patience, silence);
-            let answer = self.exchange(&near.link, connection, script, call, by);
+            let answer = self.exchange(&near.link, connection, &request, by);
             let answer = answer.await.inspect_err(|error| {
                 if error.maybe_executed {
                     near.link.give_up(epoch);
@@ -131,13 +133,12 @@ impl RedisStore {
             });
             return Ok((answer?, sent_at));
         }
-        self.call_home(script, call, patience, silence).await
+        self.call_home(request, patience, silence).await
     }
 
     async fn call_home(
         &self,
-        script: &LoadedScript,
-        call: impl Fn() -> Cmd,
+        request: Request<'_, impl Fn() -> Cmd>,
         patience: Duration,
         silence: Duration,
     ) -> Result<(Value, Time), StoreError> {
@@ -150,7 +151,7 @@ impl RedisStore {
         };
         let sent_at = Time::now();
         let left = patience.saturating_sub(started.elapsed());
-        let answer = self.exchange(&self.home, connection, script, call, (left, silence));
+        let answer = self.exchange(&self.home, connection, &request, (left, silence));
         Ok((answer.await?, sent_at))
     }
 
@@ -162,14 +163,13 @@ impl RedisStore {
         &self,
         link: &Link,
         connection: Connection,
-        script: &LoadedScript,
-        call: impl Fn() -> Cmd,
+        request: &Request<'_, impl Fn() -> Cmd>,
         (patience, silence): (Duration, Duration),
     ) -> Result<Value, StoreError> {
         let epoch = connection.epoch;
         let started = Instant::now();
         let (deadline, suspicious) = (started + patience, started + silence);
-        let mut answer = pin!(script.send(call, &connection));
+        let mut answer = pin!(request.send(&connection));
         let mut outcome = self
             .patience
             .by(deadline.min(suspicious), answer.as_mut())
@@ -223,59 +223,40 @@ impl Store for RedisStore {
         by: (Route, Duration),
     ) -> Answer<'a, Acquired> {
         Box::pin(async move {
-            let names = &self.home.names;
-            let script = &self.home.scripts.acquire;
-            let call = || {
-                let mut call = script.call(claims.len());
-                for claim in claims {
-                    call.arg(Shown(names.lock(&claim.key)));
-                }
-                call.arg(millis(lease))
-                    .arg(count)
-                    .arg(millis(FENCE_TTL + lease))
-                    .arg(u8::from(waits))
-                    .arg(names.channels());
-                for claim in claims {
-                    call.arg(Shown(claim.owner));
-                }
-                call
+            let usual = match claims {
+                [claim] if count == 1 => Some(Usual::Acquire {
+                    claim: claim.clone(),
+                    lease,
+                    waits,
+                }),
+                _ => None,
             };
-            let (answer, sent_at) = self.call(script, call, by).await?;
+            let request = Request {
+                script: &self.calls.scripts.acquire,
+                call: || self.calls.acquire(claims, lease, count, waits),
+                usual,
+            };
+            let (answer, sent_at) = self.call(request, by).await?;
             scripts::read_acquired(answer, claims.len(), sent_at)
         })
     }
 
     fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released> {
         Box::pin(async move {
-            let names = &self.home.names;
-            let Release {
-                key,
+            let Release { key, owner, .. } = release;
+            let gives_back = release.count == 0 && release.keep.is_zero();
+            let usual = (gives_back && release.next.is_none()).then(|| Usual::Release {
+                key: key.clone(),
                 owner,
-                token,
-                count,
-                keep,
-                next,
-            } = release;
-            let lease = next.map_or(Duration::ZERO, |next| next.lease);
-            let script = &self.home.scripts.release;
-            let call = || {
-                let mut call = script.call(1);
-                call.arg(Shown(names.lock(key)))
-                    .arg(Shown(owner))
-                    .arg(count)
-                    .arg(millis(keep))
-                    .arg(token)
-                    .arg(millis(FENCE_TTL + lease))
-                    .arg(names.channels());
-                if let Some(next) = next {
-                    call.arg(Shown(next.owner))
-                        .arg(millis(next.lease))
-                        .arg(u8::from(next.first));
-                }
-                call
+                token: release.token,
+            });
+            let request = Request {
+                script: &self.calls.scripts.release,
+                call: || self.calls.release(&release),
+                usual,
             };
-            let (answer, sent_at) = self.call(script, call, by).await?;
-            scripts::read_released(answer, next, sent_at)
+            let (answer, sent_at) = self.call(request, by).await?;
+            scripts::read_released(answer, release.next, sent_at)
         })
     }
 
@@ -286,22 +267,14 @@ impl Store for RedisStore {
         silence: Duration,
     ) -> Answer<'a, Renewed> {
         Box::pin(async move {
-            let names = &self.home.names;
-            let script = &self.home.scripts.renew;
-            let call = || {
-                let mut call = script.call(batch.len());
-                for renewal in batch {
-                    call.arg(Shown(names.lock(&renewal.key)));
-                }
-                call.arg(millis(FENCE_TTL));
-                for renewal in batch {
-                    call.arg(Shown(renewal.owner)).arg(millis(renewal.lease));
-                }
-                call
+            let request = Request {
+                script: &self.calls.scripts.renew,
+                call: || self.calls.renew(batch),
+                usual: None,
             };
             // A lease cannot wait for the ordinary patience to run out.
             let silence = silence.max(SHORTEST_SILENCE).min(self.silence());
-            let (answer, sent_at) = self.call_home(script, call, timeout, silence).await?;
+            let (answer, sent_at) = self.call_home(request, timeout, silence).await?;
             Ok(Renewed {
                 held: scripts::read_renewed(answer, batch.len())?,
                 sent_at,
@@ -311,15 +284,12 @@ impl Store for RedisStore {
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
         Box::pin(async move {
-            let script = &self.home.scripts.inspect;
-            let call = || {
-                let mut call = script.call(1);
-                call.arg(Shown(self.home.names.lock(key)));
-                call
+            let request = Request {
+                script: &self.calls.scripts.inspect,
+                call: || self.calls.inspect(key),
+                usual: None,
             };
-            let (answer, _) = self
-                .call_home(script, call, timeout, self.silence())
-                .await?;
+            let (answer, _) = self.call_home(request, timeout, self.silence()).await?;
             scripts::read_entry(answer)
         })
     }

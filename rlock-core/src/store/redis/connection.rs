@@ -85,7 +85,7 @@ impl Connection {
         };
         Ok(Self {
             epoch,
-            pipe: Arc::new(Pipe::new(commands.clone())),
+            pipe: Arc::new(Pipe::new(commands.clone(), Arc::clone(&link.calls))),
             commands,
             id,
             _messages: messages,
@@ -135,7 +135,7 @@ fn note_refusal(outcome: RedisResult<()>) -> RedisResult<()> {
 /// Loads the scripts ahead, which saves the first calls a round trip; without the permission
 /// they are loaded when they are missed.
 async fn load_scripts(link: &Link, commands: &MultiplexedConnection) -> RedisResult<()> {
-    let loads = link.scripts.all().map(|script| {
+    let loads = link.calls.scripts.all().map(|script| {
         let mut commands = commands.clone();
         async move { server_may_refuse(script.load(&mut commands).await) }
     });

@@ -14,11 +14,10 @@ use uuid::Uuid;
 
 use super::{
     address::Address,
+    calls::Calls,
     connection::Connection,
     errors::{classify, wants_password},
     messages,
-    names::Names,
-    scripts::Scripts,
     server::warn_of_eviction,
 };
 use crate::{
@@ -33,8 +32,7 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(250);
 
 /// What connections are made from, and what they report to.
 pub(super) struct Link {
-    pub(super) names: Names,
-    pub(super) scripts: Scripts,
+    pub(super) calls: Arc<Calls>,
     part: Part,
     listener: Listener,
     address: Address,
@@ -65,7 +63,7 @@ impl Link {
     /// The channel to listen to, if any.
     pub(super) fn channel(&self) -> Option<String> {
         match self.part {
-            Part::Home { client } => Some(format!("{}{client}", self.names.channels())),
+            Part::Home { client } => Some(format!("{}{client}", self.calls.names.channels())),
             Part::Near { .. } => None,
         }
     }
@@ -73,7 +71,7 @@ impl Link {
     /// A message came over that channel.
     pub(super) fn heard(&self, message: &[u8]) {
         if let Part::Home { client } = self.part
-            && let Some(news) = messages::read(&self.names, client, message)
+            && let Some(news) = messages::read(&self.calls.names, client, message)
         {
             (self.listener)(news);
         }
@@ -86,7 +84,7 @@ impl Link {
         };
         for name in names {
             if let Value::BulkString(name) = name
-                && let Some(key) = self.names.key(name)
+                && let Some(key) = self.calls.names.key(name)
             {
                 (self.listener)(News::Changed(key));
             }
@@ -122,14 +120,13 @@ impl Link {
 
     pub(super) fn new(
         address: Address,
-        names: Names,
+        calls: Arc<Calls>,
         part: Part,
         listener: Listener,
         connect_timeout: Duration,
     ) -> Arc<Self> {
         Arc::new(Self {
-            names,
-            scripts: Scripts::new(),
+            calls,
             part,
             address,
             listener,

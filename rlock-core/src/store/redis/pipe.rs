@@ -5,15 +5,20 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
+};
+
+use super::{
+    calls::{Calls, Usual},
+    load::{Load, Request, What},
 };
 
 /// A connection that gathers requests. Its task ends with it.
@@ -25,21 +30,23 @@ pub(super) struct Pipe {
 }
 
 /// What is to leave with the next write.
-#[derive(Default)]
 struct Gathered {
+    calls: Arc<Calls>,
     requests: Mutex<Vec<Request>>,
     some: Notify,
-}
-
-struct Request {
-    call: Cmd,
-    answer: oneshot::Sender<RedisResult<Value>>,
+    /// The server refuses the scripts that serve several requests.
+    one_by_one: AtomicBool,
 }
 
 impl Pipe {
     /// Gathers requests for this connection, on the present runtime.
-    pub(super) fn new(commands: MultiplexedConnection) -> Self {
-        let gathered = Arc::default();
+    pub(super) fn new(commands: MultiplexedConnection, calls: Arc<Calls>) -> Self {
+        let gathered = Arc::new(Gathered {
+            calls,
+            requests: Mutex::default(),
+            some: Notify::new(),
+            one_by_one: AtomicBool::new(false),
+        });
         let task = tokio::spawn(send_gathered(Arc::clone(&gathered), commands.clone()));
         Self {
             commands,
@@ -51,17 +58,26 @@ impl Pipe {
 
     /// Sends a request. One that is dropped before it left is not sent.
     pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
-        let alone = self.under_way.fetch_add(1, Ordering::Relaxed) == 0;
-        let _under_way = UnderWay(&self.under_way);
-        let answer = if alone {
-            self.commands.clone().send_packed_command(&call).await
-        } else {
-            self.gathered.add(call).await.unwrap_or_else(|_| {
-                let gone = io::Error::from(io::ErrorKind::BrokenPipe);
-                Err(RedisError::from(gone))
-            })
-        };
-        answer.and_then(Value::extract_error)
+        let under_way = UnderWay::begin(&self.under_way);
+        if under_way.alone {
+            let answer = self.commands.clone().send_packed_command(&call).await;
+            return answer.and_then(Value::extract_error);
+        }
+        // A request by itself has an answer.
+        let answer = self.gathered.send(What::Call(call)).await?;
+        answer.ok_or_else(gone)
+    }
+
+    /// Sends a usual request together with others, if there are any. `None`: it is to be sent by
+    /// itself, because there are none, or because it turned out not to be usual.
+    pub(super) async fn send_usual(&self, usual: &Usual) -> RedisResult<Option<Value>> {
+        if self.under_way.load(Ordering::Relaxed) == 0
+            || self.gathered.one_by_one.load(Ordering::Relaxed)
+        {
+            return Ok(None);
+        }
+        let _under_way = UnderWay::begin(&self.under_way);
+        self.gathered.send(What::Usual(usual.clone())).await
     }
 }
 
@@ -71,11 +87,21 @@ impl Drop for Pipe {
     }
 }
 
-struct UnderWay<'a>(&'a AtomicUsize);
+struct UnderWay<'a> {
+    count: &'a AtomicUsize,
+    alone: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        let alone = count.fetch_add(1, Ordering::Relaxed) == 0;
+        Self { count, alone }
+    }
+}
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -84,17 +110,17 @@ impl Gathered {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, call: Cmd) -> oneshot::Receiver<RedisResult<Value>> {
+    async fn send(&self, what: What) -> RedisResult<Option<Value>> {
         let (answer, receiver) = oneshot::channel();
         let first = {
             let mut requests = self.requests();
-            requests.push(Request { call, answer });
+            requests.push(Request { what, answer });
             requests.len() == 1
         };
         if first {
             self.some.notify_one();
         }
-        receiver
+        receiver.await.unwrap_or_else(|_| Err(gone()))
     }
 
     /// What is still wanted of all that was gathered.
@@ -103,6 +129,27 @@ impl Gathered {
         requests.retain(|request| !request.answer.is_closed());
         requests
     }
+
+    async fn send_together(&self, mut commands: MultiplexedConnection, requests: Vec<Request>) {
+        let load = Load::new(requests, &self.calls);
+        let answers = commands.send_packed_commands(&load.commands, 0, load.len());
+        let answers = answers.await;
+        let lesson = load.answered(answers);
+        if lesson.refused && !self.one_by_one.swap(true, Ordering::Relaxed) {
+            tracing::debug!("the server refuses scripts for several requests: one by one");
+        }
+        if lesson.forgotten {
+            for script in self.calls.scripts.together() {
+                // Otherwise the next ones learn it.
+                let _ = script.load(&mut commands).await;
+            }
+        }
+    }
+}
+
+/// The connection ended before there was an answer.
+fn gone() -> RedisError {
+    RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))
 }
 
 async fn send_gathered(gathered: Arc<Gathered>, commands: MultiplexedConnection) {
@@ -115,33 +162,10 @@ async fn send_gathered(gathered: Arc<Gathered>, commands: MultiplexedConnection)
                 tokio::task::yield_now().await;
                 let requests = gathered.take();
                 if !requests.is_empty() {
-                    under_way.push(send_together(commands.clone(), requests));
+                    under_way.push(gathered.send_together(commands.clone(), requests));
                 }
             }
             Some(()) = under_way.next() => {}
-        }
-    }
-}
-
-async fn send_together(mut commands: MultiplexedConnection, requests: Vec<Request>) {
-    let count = requests.len();
-    let mut together = Pipeline::with_capacity(count);
-    let mut waiting = Vec::with_capacity(count);
-    for Request { call, answer } in requests {
-        together.add_command(call);
-        waiting.push(answer);
-    }
-    // Whoever does not wait any more needs no answer.
-    match commands.send_packed_commands(&together, 0, count).await {
-        Ok(answers) => {
-            for (waiting, answer) in waiting.into_iter().zip(answers) {
-                let _ = waiting.send(Ok(answer));
-            }
-        }
-        Err(error) => {
-            for waiting in waiting {
-                let _ = waiting.send(Err(error.clone()));
-            }
         }
     }
 }

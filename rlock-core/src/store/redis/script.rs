@@ -4,7 +4,7 @@ use redis::{
     Cmd, RedisResult, Script, ServerErrorKind, ToRedisArgs, Value, aio::MultiplexedConnection,
 };
 
-use super::connection::Connection;
+use super::{calls::Usual, connection::Connection};
 
 pub(super) struct LoadedScript {
     script: Script,
@@ -27,20 +27,35 @@ impl LoadedScript {
     pub(super) async fn load(&self, commands: &mut MultiplexedConnection) -> RedisResult<()> {
         self.script.load_async(commands).await.map(|_| ())
     }
+}
 
-    /// Sends a call; loads the script first where the server has lost it.
-    pub(super) async fn send(
-        &self,
-        call: impl Fn() -> Cmd,
-        connection: &Connection,
-    ) -> RedisResult<Value> {
-        match connection.pipe.send(call()).await {
+/// A call of a script, made again for each time that it is sent.
+pub(super) struct Request<'a, F> {
+    pub(super) script: &'a LoadedScript,
+    pub(super) call: F,
+    /// The same request, if it is of the usual kind.
+    pub(super) usual: Option<Usual>,
+}
+
+impl<F: Fn() -> Cmd> Request<'_, F> {
+    /// Sends it; loads the script first where the server has lost it.
+    pub(super) async fn send(&self, connection: &Connection) -> RedisResult<Value> {
+        match self.try_send(connection).await {
             Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                self.load(&mut connection.commands.clone()).await?;
-                connection.pipe.send(call()).await
+                self.script.load(&mut connection.commands.clone()).await?;
+                connection.pipe.send((self.call)()).await
             }
             outcome => outcome,
         }
+    }
+
+    async fn try_send(&self, connection: &Connection) -> RedisResult<Value> {
+        if let Some(usual) = &self.usual
+            && let Some(answer) = connection.pipe.send_usual(usual).await?
+        {
+            return Ok(answer);
+        }
+        connection.pipe.send((self.call)()).await
     }
 }
 

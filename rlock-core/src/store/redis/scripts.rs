@@ -17,6 +17,9 @@ pub(super) const FENCE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct Scripts {
     pub(super) acquire: LoadedScript,
     pub(super) release: LoadedScript,
+    /// Several of the usual kind, each by itself.
+    pub(super) acquire_together: LoadedScript,
+    pub(super) release_together: LoadedScript,
     pub(super) renew: LoadedScript,
     pub(super) inspect: LoadedScript,
 }
@@ -34,13 +37,28 @@ impl Scripts {
                 include_str!("scripts/grant.lua"),
                 include_str!("scripts/release.lua")
             )),
+            acquire_together: LoadedScript::new(include_str!("scripts/acquire_together.lua")),
+            release_together: LoadedScript::new(include_str!("scripts/release_together.lua")),
             renew: LoadedScript::new(include_str!("scripts/renew.lua")),
             inspect: LoadedScript::new(include_str!("scripts/inspect.lua")),
         }
     }
 
-    pub(super) fn all(&self) -> [&LoadedScript; 4] {
-        [&self.acquire, &self.release, &self.renew, &self.inspect]
+    pub(super) fn all(&self) -> [&LoadedScript; 6] {
+        let [acquire_together, release_together] = self.together();
+        [
+            &self.acquire,
+            &self.release,
+            acquire_together,
+            release_together,
+            &self.renew,
+            &self.inspect,
+        ]
+    }
+
+    /// Those that serve several requests.
+    pub(super) fn together(&self) -> [&LoadedScript; 2] {
+        [&self.acquire_together, &self.release_together]
     }
 }
 

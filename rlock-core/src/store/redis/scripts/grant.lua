@@ -26,10 +26,21 @@ local function next_token(lock, ttl, token)
   elseif token <= 2 then
     token = micros()
     redis.call('SET', fence, string.format('%.0f', token), 'PX', 2 * ttl)
-  elseif redis.call('PTTL', fence) < tonumber(ttl) then
+  elseif token % 64 < 2 then
+    -- Now and then is often enough: where a fence ends, counting goes on from the time.
     redis.call('PEXPIRE', fence, 2 * ttl)
   end
   return token
+end
+
+-- Marks a release; where the fence is gone, so that the next token is more than any from before.
+local function mark_release(fence, ttl)
+  if redis.pcall('INCR', fence) == 1 then
+    local time = redis.pcall('TIME')
+    if time[1] then
+      redis.pcall('SET', fence, string.format('%.0f', time[1] * 1000000 + time[2]), 'PX', 2 * ttl)
+    end
+  end
 end
 
 -- What only locks with waiters need.

@@ -20,7 +20,7 @@ if keep ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
   redis.call('PEXPIRE', lock, keep)
   redis.call('HSET', lock, 'kept', '1')
   redis.call('HDEL', lock, owner)
-  redis.pcall('INCR', fence)
+  mark_release(fence, fence_ttl)
   local waiter = redis.pcall('ZRANGE', queue, 0, 0)[1]
   if waiter then
     local _, _, tell = waiters(channel)

@@ -1,0 +1,147 @@
+//! Requests as the server takes them: the names of its keys, the scripts, their arguments.
+
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::{
+    names::Names,
+    script::Shown,
+    scripts::{FENCE_TTL, Scripts, millis},
+};
+use crate::{
+    key::Key,
+    owner::OwnerId,
+    store::{Claim, Release, Renewal},
+};
+
+pub(super) struct Calls {
+    pub(super) names: Names,
+    pub(super) scripts: Scripts,
+}
+
+/// A request of the usual kind: one lock that most likely is free, or that nobody waits for.
+/// Several are served by one script.
+#[derive(Clone)]
+pub(super) enum Usual {
+    Acquire {
+        claim: Claim,
+        lease: Duration,
+        waits: bool,
+    },
+    Release {
+        key: Key,
+        owner: OwnerId,
+        token: u64,
+    },
+}
+
+impl Calls {
+    pub(super) fn new(prefix: String) -> Self {
+        Self {
+            names: Names::new(prefix),
+            scripts: Scripts::new(),
+        }
+    }
+
+    pub(super) fn acquire(
+        &self,
+        claims: &[Claim],
+        lease: Duration,
+        count: u32,
+        waits: bool,
+    ) -> Cmd {
+        let mut call = self.scripts.acquire.call(claims.len());
+        for claim in claims {
+            call.arg(Shown(self.names.lock(&claim.key)));
+        }
+        call.arg(millis(lease))
+            .arg(count)
+            .arg(millis(FENCE_TTL + lease))
+            .arg(u8::from(waits))
+            .arg(self.names.channels());
+        for claim in claims {
+            call.arg(Shown(claim.owner));
+        }
+        call
+    }
+
+    pub(super) fn release(&self, release: &Release<'_>) -> Cmd {
+        let lease = release.next.map_or(Duration::ZERO, |next| next.lease);
+        let mut call = self.scripts.release.call(1);
+        call.arg(Shown(self.names.lock(release.key)))
+            .arg(Shown(release.owner))
+            .arg(release.count)
+            .arg(millis(release.keep))
+            .arg(release.token)
+            .arg(millis(FENCE_TTL + lease))
+            .arg(self.names.channels());
+        if let Some(next) = release.next {
+            call.arg(Shown(next.owner))
+                .arg(millis(next.lease))
+                .arg(u8::from(next.first));
+        }
+        call
+    }
+
+    pub(super) fn renew(&self, batch: &[Renewal]) -> Cmd {
+        let mut call = self.scripts.renew.call(batch.len());
+        for renewal in batch {
+            call.arg(Shown(self.names.lock(&renewal.key)));
+        }
+        call.arg(millis(FENCE_TTL));
+        for renewal in batch {
+            call.arg(Shown(renewal.owner)).arg(millis(renewal.lease));
+        }
+        call
+    }
+
+    pub(super) fn inspect(&self, key: &Key) -> Cmd {
+        let mut call = self.scripts.inspect.call(1);
+        call.arg(Shown(self.names.lock(key)));
+        call
+    }
+
+    /// A usual request by itself.
+    pub(super) fn alone(&self, usual: &Usual) -> Cmd {
+        match usual {
+            Usual::Acquire {
+                claim,
+                lease,
+                waits,
+            } => self.acquire(std::slice::from_ref(claim), *lease, 1, *waits),
+            Usual::Release { key, owner, token } => self.release(&Release {
+                key,
+                owner: *owner,
+                token: *token,
+                count: 0,
+                keep: Duration::ZERO,
+                next: None,
+            }),
+        }
+    }
+
+    pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)]) -> Cmd {
+        let mut call = self.scripts.acquire_together.call(claims.len());
+        for (claim, _) in claims {
+            call.arg(Shown(self.names.lock(&claim.key)));
+        }
+        call.arg(millis(FENCE_TTL));
+        for (claim, lease) in claims {
+            call.arg(Shown(claim.owner)).arg(millis(*lease));
+        }
+        call
+    }
+
+    pub(super) fn release_together(&self, holds: &[(Key, OwnerId)]) -> Cmd {
+        let mut call = self.scripts.release_together.call(holds.len());
+        for (key, _) in holds {
+            call.arg(Shown(self.names.lock(key)));
+        }
+        call.arg(millis(FENCE_TTL));
+        for (_, owner) in holds {
+            call.arg(Shown(*owner));
+        }
+        call
+    }
+}

@@ -1,0 +1,36 @@
+-- Gives each of several locks to an owner that wants it once, each by itself, where that is simple: the
+-- lock is free, nobody waits for it, and its last fencing token is known. Leaves all others alone.
+-- KEYS  lock, lock, …
+-- ARGV  a day (ms), owner, lease (ms), owner, lease (ms), …
+-- Answers  for each the token, or 0 for a lock that is to be asked for by itself
+-- Many for the price of fewer: a script costs the server about as much as three commands in it, and one
+-- EXISTS reads all keys. The last command reads the locks, so that tracking sees foreign changes.
+local queues = {}
+for n, lock in ipairs(KEYS) do
+  queues[n] = lock .. ':queue'
+end
+local all_free = redis.call('EXISTS', unpack(KEYS)) + redis.call('EXISTS', unpack(queues)) == 0
+
+local given, answers = {}, {}
+for n, lock in ipairs(KEYS) do
+  local owner, lease = ARGV[2 * n], ARGV[2 * n + 1]
+  local free = all_free and not given[lock]
+  answers[n] = 0
+  if free or redis.pcall('EXISTS', lock, queues[n]) == 0 then
+    local fence = lock .. ':fence'
+    local token = redis.pcall('INCRBY', fence, 2)
+    if type(token) == 'number' and token > 2 and redis.pcall('HSET', lock, owner, 1) == 1 then
+      if redis.pcall('PEXPIRE', lock, lease) == 1 then
+        if token % 64 < 2 then
+          redis.pcall('PEXPIRE', fence, 2 * (ARGV[1] + lease))
+        end
+        given[lock] = true
+        answers[n] = token
+      else
+        redis.pcall('HDEL', lock, owner)
+      end
+    end
+  end
+end
+redis.pcall('EXISTS', unpack(KEYS))
+return answers

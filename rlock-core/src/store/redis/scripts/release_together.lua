@@ -1,0 +1,27 @@
+-- Gives several locks back, each by itself, where that is simple: its owner holds it, and nobody waits
+-- for it. Leaves all others alone.
+-- KEYS  lock, lock, …
+-- ARGV  a day (ms), owner, owner, …
+-- Answers  for each 1, or 0 for a lock that is to be given back by itself
+local queues = {}
+for n, lock in ipairs(KEYS) do
+  queues[n] = lock .. ':queue'
+end
+local nobody_waits = redis.call('EXISTS', unpack(queues)) == 0
+
+local answers = {}
+for n, lock in ipairs(KEYS) do
+  answers[n] = 0
+  if (nobody_waits or redis.pcall('EXISTS', queues[n]) == 0) and redis.pcall('HDEL', lock, ARGV[n + 1]) == 1 then
+    local fence = lock .. ':fence'
+    if redis.pcall('INCR', fence) == 1 then
+      -- It was gone: the next token is more than any from before.
+      local time = redis.pcall('TIME')
+      if time[1] then
+        redis.pcall('SET', fence, string.format('%.0f', time[1] * 1000000 + time[2]), 'PX', 2 * ARGV[1])
+      end
+    end
+    answers[n] = 1
+  end
+end
+return answers
