@@ -22,6 +22,10 @@ use crate::{
     store::{Grant, Next, Onward, Renewal, Route},
 };
 
+/// A lock that came for a shorter time than its lease is renewed after this long: whoever gives it
+/// back sooner saves the request, whoever keeps it longer does not depend on the short time.
+const SOON: Duration = Duration::from_millis(20);
+
 pub(crate) struct Hold {
     pub(crate) key: Key,
     pub(crate) owner: OwnerId,
@@ -430,7 +434,12 @@ impl Hold {
     fn due_in(&self, state: &State, now: Time) -> Time {
         let end = self.valid_until();
         if state.wants_renewal(now) {
-            renewal_due(state.confirmed_at, state.confirmed_lease).min(end)
+            let due = renewal_due(state.confirmed_at, state.confirmed_lease).min(end);
+            if state.confirmed_lease < state.lease {
+                due.min(state.confirmed_at + SOON)
+            } else {
+                due
+            }
         } else {
             end
         }
