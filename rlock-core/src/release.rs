@@ -282,6 +282,8 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
                 .flatten(),
         };
         if count > 0 {
+            // One that is cancelled is followed by the same way, or it might set its count last.
+            hold.asking.begin(route);
             hold.about_to_change(route);
         }
         // A runtime that stands still holds up what has to follow by its way; others wait for it.
