@@ -1,15 +1,13 @@
 //! How far the store has been asked for a lock, on behalf of a line of callers.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::{
     lease::Time,
     store::{Grant, Route},
+    sync::{Mutex, MutexGuard, PoisonError},
     wait::fallback,
 };
 

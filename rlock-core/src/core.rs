@@ -3,10 +3,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::Arc,
 };
 
 use tokio::{
@@ -23,6 +20,10 @@ use crate::{
     queue::Queues,
     release::ReleaseQueue,
     store::{Listener, News, Store},
+    sync::{
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        enter,
+    },
     watchdog::Watchdog,
 };
 
@@ -176,7 +177,7 @@ impl Core {
         let mut future = pin!(future);
         poll_fn(|cx| {
             let _noted = note_caller();
-            let _entered = self.runtime.enter();
+            let _entered = enter(&self.runtime);
             future.as_mut().poll(cx)
         })
         .await

@@ -1,13 +1,7 @@
 //! One owner's hold of one lock: the state that its guards, its body, the watchdog and the release
 //! queue share.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::sync::SetOnce;
@@ -20,6 +14,10 @@ use crate::{
     owner::OwnerId,
     queue::Turn,
     store::{Grant, Next, Onward, Renewal, Route},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 pub(crate) struct Hold {

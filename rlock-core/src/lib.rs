@@ -68,6 +68,8 @@ mod error;
 mod few;
 mod guard;
 mod hold;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod key;
 mod lease;
 mod limits;
@@ -80,6 +82,7 @@ mod release;
 mod run;
 mod scope;
 mod store;
+mod sync;
 mod view;
 mod wait;
 mod watchdog;

@@ -1,11 +1,7 @@
 //! Giving locks back: awaited where somebody waits for the answer, else by the release queue in the
 //! background, which takes over whatever was dropped half-way.
 
-use std::{
-    collections::VecDeque,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
-};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use tokio::{sync::Notify, task::JoinSet, time::timeout};
 
@@ -15,6 +11,7 @@ use crate::{
     hold::{EntryId, Hold, Left},
     lease::Time,
     store::{GRACE, Onward, Release, Released, StoreError},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
     wait::Backoff,
 };
 
@@ -26,7 +23,7 @@ const AT_ONCE: usize = 256;
 #[derive(Default)]
 pub(crate) struct ReleaseQueue {
     state: Mutex<State>,
-    wake: Notify,
+    pub(crate) wake: Notify,
     idle: Notify,
 }
 
@@ -75,7 +72,7 @@ impl ReleaseQueue {
         self.idle.notify_waiters();
     }
 
-    fn take(&self, room: usize) -> Vec<Arc<Hold>> {
+    pub(crate) fn take(&self, room: usize) -> Vec<Arc<Hold>> {
         let mut state = self.state();
         let n = room.min(state.waiting.len());
         state.under_way += n;
@@ -126,21 +123,24 @@ pub(crate) async fn run(core: Arc<Core>) {
     loop {
         for hold in core.releases().take(AT_ONCE - tasks.len()) {
             let core = Arc::clone(&core);
-            tasks.spawn(async move {
-                let _done = Done(core.releases());
-                // It is tried for as long as the lease may keep the lock taken.
-                let give_up = Time::now() + hold.lease();
-                if let Err(error) = settle(&core, &hold, give_up).await {
-                    tracing::warn!(key = %hold.key, owner = %hold.owner, %error,
-                        "could not release in the background, the lease will end it");
-                    hold.finish_if_empty();
-                }
-            });
+            tasks.spawn(async move { settle_in_background(&core, &hold).await });
         }
         tokio::select! {
             () = core.releases().wake.notified(), if tasks.len() < AT_ONCE => {}
             Some(_) = tasks.join_next() => {}
         }
+    }
+}
+
+/// Settles a hold that was taken from the queue.
+pub(crate) async fn settle_in_background(core: &Core, hold: &Arc<Hold>) {
+    let _done = Done(core.releases());
+    // It is tried for as long as the lease may keep the lock taken.
+    let give_up = Time::now() + hold.lease();
+    if let Err(error) = settle(core, hold, give_up).await {
+        tracing::warn!(key = %hold.key, owner = %hold.owner, %error,
+            "could not release in the background, the lease will end it");
+        hold.finish_if_empty();
     }
 }
 

@@ -4,10 +4,7 @@
 mod agenda;
 mod line;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::Notify,
@@ -24,6 +21,7 @@ use crate::{
     hold::{Duty, Hold},
     lease::Time,
     store::{Renewal, Renewed},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
