@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     caller::note_caller,
+    clock::ClientClock,
     hold::Hold,
     options::{Options, Reentry},
     owner::OwnerId,
@@ -29,6 +30,7 @@ use crate::{
 
 pub(crate) struct Core {
     pub(crate) id: Uuid,
+    pub(crate) clock: ClientClock,
     pub(crate) options: Options,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watchdog: Arc<Watchdog>,
@@ -51,9 +53,9 @@ pub(crate) struct Hearing {
 }
 
 impl Hearing {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options, clock: &ClientClock) -> Self {
         Self {
-            watchdog: Arc::default(),
+            watchdog: Arc::new(Watchdog::new(clock.clone())),
             queues: Arc::new(Queues::new(options.local_handovers)),
         }
     }
@@ -89,6 +91,7 @@ impl Hearing {
 impl Core {
     pub(crate) fn new(
         id: Uuid,
+        clock: ClientClock,
         options: Options,
         store: Arc<dyn Store>,
         hearing: Hearing,
@@ -97,6 +100,7 @@ impl Core {
         let Hearing { watchdog, queues } = hearing;
         Self {
             id,
+            clock,
             options,
             store,
             watchdog,

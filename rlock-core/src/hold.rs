@@ -8,6 +8,7 @@ use tokio::sync::SetOnce;
 
 use crate::{
     asking::Asking,
+    clock::ClientClock,
     error::{LockError, LostCause},
     key::Key,
     lease::{Time, renewal_attempt, renewal_due, valid_until},
@@ -21,6 +22,7 @@ use crate::{
 };
 
 pub(crate) struct Hold {
+    clock: ClientClock,
     pub(crate) key: Key,
     pub(crate) owner: OwnerId,
     token: AtomicU64,
@@ -123,14 +125,15 @@ pub(crate) enum Left {
 }
 
 impl Hold {
-    pub(crate) fn new(key: Key, owner: OwnerId, lease: Duration) -> Self {
+    pub(crate) fn new(clock: ClientClock, key: Key, owner: OwnerId, lease: Duration) -> Self {
         Self {
+            asking: Asking::new(clock.clone()),
+            clock,
             key,
             owner,
             token: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             lost: SetOnce::new(),
-            asking: Asking::default(),
             state: Mutex::new(State {
                 phase: Phase::Asked,
                 lost: None,
@@ -178,7 +181,7 @@ impl Hold {
     /// anybody was told.
     pub(crate) fn broken(&self) -> Option<LostCause> {
         self.lost()
-            .or_else(|| (Time::now() >= self.valid_until()).then_some(LostCause::Expired))
+            .or_else(|| (self.clock.now() >= self.valid_until()).then_some(LostCause::Expired))
     }
 
     pub(crate) async fn until_lost(&self) -> LostCause {
@@ -313,7 +316,7 @@ impl Hold {
         let state = self.state();
         let keep = state
             .keep_until
-            .map_or(Duration::ZERO, |until| until.since(Time::now()));
+            .map_or(Duration::ZERO, |until| until.since(self.clock.now()));
         (u32::try_from(state.entries.len()).unwrap_or(u32::MAX), keep)
     }
 
@@ -363,7 +366,10 @@ impl Hold {
     /// Who waits for the lock in this process, and is to have it when this hold is given back.
     pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId, route: Route) -> Option<Next> {
         let state = self.state();
-        let fresh = |lease| Arc::new(Self::new(self.key.clone(), owner(), lease));
+        let fresh = |lease| {
+            let clock = self.clock.clone();
+            Arc::new(Self::new(clock, self.key.clone(), owner(), lease))
+        };
         state.turn.as_ref()?.next(fresh, route)
     }
 
@@ -422,7 +428,7 @@ impl Hold {
 
     /// When the watchdog is to look at this hold next, if all goes well.
     pub(crate) fn due(&self) -> Time {
-        self.due_in(&self.state(), Time::now())
+        self.due_in(&self.state(), self.clock.now())
     }
 
     fn due_in(&self, state: &State, now: Time) -> Time {

@@ -62,6 +62,7 @@ mod blocking;
 mod builder;
 mod caller;
 mod client;
+mod clock;
 mod core;
 mod driver;
 mod error;
@@ -104,6 +105,7 @@ pub use rlock_macros::distributed_lock;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __private {
+    pub use crate::clock::Clock;
     pub use crate::private::{
         AsClient, FromLockError, Part, Plan, key, run, run_blocking, run_blocking_or_else,
         run_or_else, value,

@@ -136,7 +136,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 pub(crate) async fn settle_in_background(core: &Core, hold: &Arc<Hold>) {
     let _done = Done(core.releases());
     // It is tried for as long as the lease may keep the lock taken.
-    let give_up = Time::now() + hold.lease();
+    let give_up = core.clock.now() + hold.lease();
     if let Err(error) = settle(core, hold, give_up).await {
         tracing::warn!(key = %hold.key, owner = %hold.owner, %error,
             "could not release in the background, the lease will end it");
@@ -234,7 +234,7 @@ pub(crate) async fn give_back(
     broken: Option<LostCause>,
 ) -> Result<(), LockError> {
     let unsettled = Unsettled::new(core, hold);
-    let started = Time::now();
+    let started = core.clock.now();
     let give_up = started + core.options.response_timeout * 2;
     let answer = tokio::select! {
         biased;
@@ -253,14 +253,14 @@ pub(crate) async fn give_back(
         // Still unsettled, so the queue goes on.
         Err(error) => Err(error.into_lock_error(
             format!("release lock `{}`", hold.key),
-            Time::now().since(started),
+            core.clock.now().since(started),
         )),
     }
 }
 
 /// Brings the store's count to the one that is wanted now, trying until `give_up`.
 async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released, StoreError> {
-    let left = || give_up.since(Time::now());
+    let left = || give_up.since(core.clock.now());
     // A change that is not polled to its end must not hold this up for ever.
     let changing = timeout(left(), hold.changing.lock()).await;
     let _changing = changing.map_err(|_| StoreError::busy())?;
