@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::{
     clock::ClientClock,
     lease::Time,
     store::{Grant, Route},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, Notify, PoisonError},
     wait::fallback,
 };
 

@@ -57,7 +57,7 @@ impl LockClient {
         }
     }
 
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
     }
 

@@ -6,10 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, SetOnce},
-};
+use tokio::{runtime::Handle, sync::SetOnce};
 use uuid::Uuid;
 
 use crate::{
@@ -22,6 +19,7 @@ use crate::{
     release::ReleaseQueue,
     store::{Listener, News, Store},
     sync::{
+        Notify,
         atomic::{AtomicU64, AtomicUsize, Ordering},
         enter,
     },

@@ -91,46 +91,4 @@ pub(crate) fn renewal_attempt(lease: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LEASES_MS: [u64; 6] = [10, 11, 100, 1_000, 30_000, 86_400_000];
-
-    #[test]
-    fn a_lease_is_valid_for_less_than_its_length_and_never_underflows() {
-        for ms in LEASES_MS {
-            let lease = Duration::from_millis(ms);
-            let sent_at = Time::from_nanos(5);
-            let until = valid_until(sent_at, lease);
-            assert!(until > sent_at && until < sent_at + lease, "{lease:?}");
-        }
-        assert_eq!(
-            valid_until(Time::from_nanos(7), Duration::from_millis(1)),
-            Time::from_nanos(7)
-        );
-    }
-
-    #[test]
-    fn four_attempts_start_within_the_validity_of_every_lease_that_is_accepted() {
-        for ms in LEASES_MS {
-            let lease = Duration::from_millis(ms);
-            for start in [0, 1, 999_999_937, u64::MAX / 4] {
-                let sent_at = Time::from_nanos(start);
-                let due = renewal_due(sent_at, lease);
-                assert!(due <= sent_at + lease / 3, "{lease:?}");
-                let last = due + renewal_attempt(lease) * 2;
-                assert!(last < valid_until(sent_at, lease), "{lease:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn time_saturates_at_its_ends() {
-        assert_eq!(Time::NEVER + Duration::from_secs(1), Time::NEVER);
-        assert_eq!(
-            Time::from_nanos(1).since(Time::from_nanos(2)),
-            Duration::ZERO
-        );
-        assert_eq!(Time::from_nanos(1) + Duration::MAX, Time::NEVER);
-    }
-}
+mod tests;

@@ -7,15 +7,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
-
 use crate::{
     hold::Hold,
     key::Key,
     owner::OwnerId,
     release::ReleaseQueue,
     store::{Next, Onward, Route},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, oneshot},
 };
 
 /// A line per key that somebody holds or waits for; lines without anybody are forgotten.

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, pin::pin, sync::Arc};
 
-use tokio::{sync::Notify, task::JoinSet, time::timeout};
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     core::Core,
@@ -11,7 +11,7 @@ use crate::{
     hold::{EntryId, Hold, Left},
     lease::Time,
     store::{GRACE, Onward, Release, Released, StoreError},
-    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering},
     wait::Backoff,
 };
 

@@ -7,7 +7,6 @@ mod line;
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::Notify,
     task::JoinSet,
     time::{Instant, timeout_at},
 };
@@ -22,7 +21,7 @@ use crate::{
     hold::{Duty, Hold},
     lease::Time,
     store::{Renewal, Renewed},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
@@ -283,5 +282,13 @@ async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
                 return core.watchdog.agenda().verify(&holds[done..], later);
             }
         }
+    }
+}
+
+/// One look at what is due, and all that follows from it.
+#[cfg(all(test, shuttle))]
+pub(crate) async fn look(core: &Arc<Core>) {
+    for batch in sort_out(&core.watchdog).renew {
+        renew(Arc::clone(core), batch.holds).await;
     }
 }

@@ -14,11 +14,15 @@ use shuttle::{
 };
 use smallvec::smallvec;
 
-use super::{in_many_orders, world::with_clients};
+use super::{
+    in_many_orders,
+    world::{World, with_clients},
+};
 use crate::{
     client::LockClient,
     few::Few,
     lock::Lock,
+    options::Reentry,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -86,7 +90,7 @@ fn lock(client: &LockClient, keys: Few<String>) -> Lock {
 #[test]
 fn callers_of_one_client_are_inside_one_at_a_time_and_all_have_their_turn() {
     in_many_orders(|| {
-        with_clients(1, &["k"], |clients| {
+        with_clients(1, Reentry::Counted, &["k"], |World { clients, .. }| {
             let inside = Arc::default();
             let call = |_| {
                 let lock = lock(&clients[0], smallvec!["k".to_owned()]);
@@ -100,7 +104,7 @@ fn callers_of_one_client_are_inside_one_at_a_time_and_all_have_their_turn() {
 #[test]
 fn callers_of_two_clients_are_inside_one_at_a_time_and_all_have_their_turn() {
     in_many_orders(|| {
-        with_clients(2, &["k"], |clients| {
+        with_clients(2, Reentry::Counted, &["k"], |World { clients, .. }| {
             let inside = Arc::default();
             let call = |n: usize| {
                 let lock = lock(&clients[n % 2], smallvec!["k".to_owned()]);
@@ -114,19 +118,24 @@ fn callers_of_two_clients_are_inside_one_at_a_time_and_all_have_their_turn() {
 #[test]
 fn callers_who_want_several_locks_have_their_turn_among_others() {
     in_many_orders(|| {
-        with_clients(2, &["k:0", "k:1"], |clients| {
-            let rooms: [Arc<AtomicUsize>; 2] = Default::default();
-            let wants = |client: usize, keys: &[usize]| {
-                let names = keys.iter().map(|key| format!("k:{key}")).collect();
-                let inside = keys.iter().map(|key| Arc::clone(&rooms[*key])).collect();
-                (lock(&clients[client], names), inside)
-            };
-            all_call(vec![
-                wants(0, &[0, 1]),
-                wants(1, &[1, 0]),
-                wants(0, &[1]),
-                wants(1, &[0]),
-            ]);
-        });
+        with_clients(
+            2,
+            Reentry::Counted,
+            &["k:0", "k:1"],
+            |World { clients, .. }| {
+                let rooms: [Arc<AtomicUsize>; 2] = Default::default();
+                let wants = |client: usize, keys: &[usize]| {
+                    let names = keys.iter().map(|key| format!("k:{key}")).collect();
+                    let inside = keys.iter().map(|key| Arc::clone(&rooms[*key])).collect();
+                    (lock(&clients[client], names), inside)
+                };
+                all_call(vec![
+                    wants(0, &[0, 1]),
+                    wants(1, &[1, 0]),
+                    wants(0, &[1]),
+                    wants(1, &[0]),
+                ]);
+            },
+        );
     });
 }
