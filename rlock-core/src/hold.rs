@@ -391,7 +391,9 @@ impl Hold {
     pub(crate) fn begin_renewal(&self, now: Time) -> Option<(Renewal, Duration)> {
         let (lease, confirmed) = {
             let mut state = self.state();
-            state.renewing = state.wants_renewal(now).then_some(now);
+            // It may have waited for its turn until after the end.
+            let wanted = state.wants_renewal(now) && now < self.valid_until();
+            state.renewing = wanted.then_some(now);
             state.renewing?;
             (state.lease, state.confirmed_lease)
         };
