@@ -17,6 +17,7 @@ use crate::{
     error::{LockError, LostCause},
     guard::LockGuard,
     options::Reentry,
+    scope::Scope,
     sync::atomic::{AtomicUsize, Ordering},
     watchdog,
 };
@@ -34,14 +35,20 @@ fn leave(guard: LockGuard) {
     }
 }
 
-/// A thread that enters the hold of this guard once more, if it is still there, and leaves again.
-fn nested(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<()> {
+/// A thread that enters the hold of this guard once more, or takes the lock if it has ended.
+fn enters(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<LockGuard> {
     let (client, view) = (client.clone(), outer.view().clone());
     thread::spawn(move || {
-        let scope = crate::scope::Scope::current().inside(view);
+        let scope = Scope::current().inside(view);
         let lock = client.lock("k").wait_forever();
-        leave(block_on(scope.around(lock.acquire())).expect("it can be entered, or taken"));
+        block_on(scope.around(lock.acquire())).expect("it can be entered, or taken")
     })
+}
+
+/// The same, and leaves again.
+fn nested(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<()> {
+    let entering = enters(client, outer);
+    thread::spawn(move || leave(entering.join().expect("no panic")))
 }
 
 fn store_counts(client: &LockClient) -> u32 {
@@ -68,6 +75,24 @@ fn entering_while_the_outer_entry_leaves_neither_leaks_nor_loses_the_hold() {
 #[test]
 fn entering_locally_while_the_outer_entry_leaves_neither_leaks_nor_loses_the_hold() {
     in_many_orders(|| entering_while_the_outer_entry_leaves(Reentry::Local));
+}
+
+#[test]
+fn whoever_enters_while_the_outer_entry_leaves_is_looked_after() {
+    in_many_orders(|| {
+        with_clients(1, Reentry::Counted, &["k"], |world| {
+            let client = &world.clients[0];
+            let outer = hold(client);
+            let entering = enters(client, &outer);
+            leave(outer);
+            let guard = entering.join().expect("no panic");
+            world.settled();
+            let hold = &guard.view().hold;
+            assert!(hold.is_held() && hold.appointment().is_some());
+            assert_eq!(store_counts(client), 1);
+            leave(guard);
+        });
+    });
 }
 
 #[test]
