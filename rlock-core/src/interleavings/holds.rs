@@ -150,9 +150,10 @@ fn a_loss_beside_a_release_is_news_once_at_most_and_lets_the_next_in() {
             let told = Arc::new(AtomicUsize::new(0));
             let lose = |cause| {
                 let (hold, told) = (Arc::clone(&guard.view().hold), Arc::clone(&told));
-                let client = client.clone();
+                let (client, now) = (client.clone(), world.clock.now());
                 thread::spawn(move || {
                     told.fetch_add(usize::from(hold.lose(cause)), Ordering::SeqCst);
+                    assert!(hold.begin_renewal(now).is_none(), "lost, or given back");
                     client.core().watchdog.forget(&hold);
                 })
             };
