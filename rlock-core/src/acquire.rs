@@ -6,8 +6,9 @@ mod fresh;
 use std::time::Duration;
 
 use crate::{
-    client::LockClient, core::Core, error::LockError, few::Few, guard::LockGuard, hold::Terms,
-    key::Key, lease::Time, options::Wait, scope, store::StoreError, wait::Backoff,
+    client::LockClient, clock::ClientClock, core::Core, error::LockError, few::Few,
+    guard::LockGuard, hold::Terms, key::Key, lease::Time, options::Wait, scope, store::StoreError,
+    wait::Backoff,
 };
 
 /// What is asked for, all options checked.
@@ -25,17 +26,22 @@ pub(crate) struct Request {
 
 impl Request {
     /// From now on.
-    fn terms(&self) -> Terms {
-        terms(self.lease, self.watchdog, self.max_hold)
+    fn terms(&self, clock: &ClientClock) -> Terms {
+        terms(clock, self.lease, self.watchdog, self.max_hold)
     }
 }
 
 /// What an entry that begins now asks of its hold.
-pub(crate) fn terms(lease: Duration, watchdog: bool, max_hold: Option<Duration>) -> Terms {
+pub(crate) fn terms(
+    clock: &ClientClock,
+    lease: Duration,
+    watchdog: bool,
+    max_hold: Option<Duration>,
+) -> Terms {
     Terms {
         lease,
         watchdog,
-        until: max_hold.map(|most| Time::now() + most),
+        until: max_hold.map(|most| clock.now() + most),
     }
 }
 
@@ -97,7 +103,7 @@ pub(crate) fn enter_at_once(
     };
     let guard = enter::guard(client, &hold, entry, terms);
     if let Some(least) = at_least {
-        hold.keep_until(Time::now() + least);
+        hold.keep_until(core.clock.now() + least);
     }
     Some(Ok(guard))
 }
@@ -116,7 +122,7 @@ struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     fn new(client: &'a LockClient, request: &'a Request) -> Self {
-        let started = Time::now();
+        let started = client.core().clock.now();
         let deadline = match request.wait {
             Wait::Never => started,
             Wait::For(wait) => started + wait,
@@ -148,7 +154,7 @@ impl<'a> Attempt<'a> {
             guards.extend(self.take(fresh).await?);
         }
         if let Some(least) = self.request.at_least {
-            let until = Time::now() + least;
+            let until = self.now() + least;
             guards
                 .iter()
                 .for_each(|guard| guard.view().hold.keep_until(until));
@@ -161,12 +167,16 @@ impl<'a> Attempt<'a> {
         matches!(self.request.wait, Wait::Never | Wait::For(Duration::ZERO))
     }
 
+    fn now(&self) -> Time {
+        self.core.clock.now()
+    }
+
     fn left(&self) -> Duration {
-        self.deadline.since(Time::now())
+        self.deadline.since(self.now())
     }
 
     fn waited(&self) -> Duration {
-        Time::now().since(self.started)
+        self.now().since(self.started)
     }
 
     /// How long one request may take.
@@ -197,7 +207,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn terms(&self) -> Terms {
-        self.request.terms()
+        self.request.terms(&self.core.clock)
     }
 
     /// Pauses after a failure, or gives up.

@@ -1,20 +1,17 @@
 //! How far the store has been asked for a lock, on behalf of a line of callers.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-
-use tokio::sync::Notify;
+use std::time::Duration;
 
 use crate::{
+    clock::ClientClock,
     lease::Time,
     store::{Grant, Route},
+    sync::{Mutex, MutexGuard, Notify, PoisonError},
     wait::fallback,
 };
 
-#[derive(Default)]
 pub(crate) struct Asking {
+    clock: ClientClock,
     state: Mutex<State>,
     /// The store told something.
     told: Notify,
@@ -54,6 +51,14 @@ enum Step {
 }
 
 impl Asking {
+    pub(crate) fn new(clock: ClientClock) -> Self {
+        Self {
+            clock,
+            state: Mutex::default(),
+            told: Notify::new(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,7 +69,7 @@ impl Asking {
         state.route = route;
         state.advised = None;
         if state.begun.is_none() {
-            state.begun = Some(Time::now());
+            state.begun = Some(self.clock.now());
         }
         std::mem::replace(&mut state.in_doubt, true)
     }
@@ -84,7 +89,7 @@ impl Asking {
     pub(crate) fn refused(&self, sent_at: Time, ttl: Option<Duration>) {
         self.state().step = Step::Waiting {
             since: sent_at,
-            look: Time::now() + fallback(ttl),
+            look: self.clock.now() + fallback(ttl),
             in_line: false,
         };
     }
@@ -94,9 +99,9 @@ impl Asking {
         let mut state = self.state();
         let look = match state.step {
             // It was heard of before this answer was seen, and may have been given after it.
-            Step::Granted(grant) if grant.is_fresh(grant.ttl) => return,
-            Step::Granted(_) => Time::now(),
-            Step::Unasked | Step::Waiting { .. } => Time::now() + fallback(ttl),
+            Step::Granted(grant) if grant.is_fresh(grant.ttl, self.clock.now()) => return,
+            Step::Granted(_) => self.clock.now(),
+            Step::Unasked | Step::Waiting { .. } => self.clock.now() + fallback(ttl),
         };
         let advised = state.advised.take().unwrap_or(look);
         state.step = Step::Waiting {
@@ -172,7 +177,7 @@ impl Asking {
 
     /// Whoever waits is to ask again after this long at the latest.
     pub(crate) fn look_after(&self, after: Duration) {
-        let at = Time::now() + after;
+        let at = self.clock.now() + after;
         let mut state = self.state();
         state.advised = Some(state.advised.map_or(at, |advised| advised.min(at)));
         if let Step::Waiting { look, .. } = &mut state.step {
@@ -210,7 +215,7 @@ impl Asking {
                 Step::Waiting { look, .. } => look.min(deadline),
                 Step::Unasked | Step::Granted(_) => return,
             };
-            let left = look.since(Time::now());
+            let left = look.since(self.clock.now());
             if left.is_zero() {
                 return;
             }

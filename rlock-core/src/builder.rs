@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     client::LockClient,
+    clock::{ClientClock, Clock},
     core::{Core, Hearing},
     driver::Driver,
     error::LockError,
@@ -41,6 +42,7 @@ pub struct LockClientBuilder {
     connect_timeout: Duration,
     tcp_nodelay: bool,
     runtime: Option<Handle>,
+    clock: ClientClock,
 }
 
 impl Default for LockClientBuilder {
@@ -58,6 +60,7 @@ impl Default for LockClientBuilder {
             connect_timeout: Duration::from_secs(5),
             tcp_nodelay: true,
             runtime: None,
+            clock: ClientClock::default(),
         }
     }
 }
@@ -145,6 +148,13 @@ impl LockClientBuilder {
     /// was shut down, nothing is renewed or released.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
+        self
+    }
+
+    /// Takes the time from this clock, which tests make jump, instead of the system's.
+    #[doc(hidden)]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = ClientClock::given(clock);
         self
     }
 
@@ -238,11 +248,12 @@ impl LockClientBuilder {
 
     fn join(self, place: Arc<Place>) -> Result<LockClient, LockError> {
         let driver = self.driver()?;
-        let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options));
-        let store = MemoryStore::join(place, id, hearing.listener());
+        let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options, &self.clock));
+        let store = MemoryStore::join(place, id, self.clock.clone(), hearing.listener());
         let options = self.options;
         let core = Core::new(
             id,
+            self.clock,
             options,
             Arc::new(store),
             hearing,
@@ -255,9 +266,10 @@ impl LockClientBuilder {
     async fn connect_redis(self, url: &str) -> Result<LockClient, LockError> {
         use crate::store::redis::{RedisOptions, RedisStore};
 
-        let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options));
+        let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options, &self.clock));
         let options = RedisOptions {
             client: id,
+            clock: self.clock.clone(),
             prefix: self.prefix.clone(),
             tcp_nodelay: self.tcp_nodelay,
             connect_timeout: self.connect_timeout,
@@ -268,7 +280,14 @@ impl LockClientBuilder {
         let own_runtime = self.runtime.is_none();
         let store =
             RedisStore::connect(url, options, listener, &driver.runtime, own_runtime).await?;
-        let core = Core::new(id, self.options, store, hearing, driver.runtime.clone());
+        let core = Core::new(
+            id,
+            self.clock,
+            self.options,
+            store,
+            hearing,
+            driver.runtime.clone(),
+        );
         Ok(drive(core, driver))
     }
 }

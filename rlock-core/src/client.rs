@@ -16,7 +16,6 @@ use crate::{
     driver::Stop,
     error::{LockError, LostCause},
     key::Key,
-    lease::Time,
     lock::Lock,
     scope::Scope,
 };
@@ -58,7 +57,7 @@ impl LockClient {
         }
     }
 
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
     }
 
@@ -163,10 +162,13 @@ impl LockClient {
                 action: format!("inspect lock `{key}`"),
             });
         }
-        let started = Time::now();
+        let started = core.clock.now();
         let request = core.store.inspect(&key, core.options.response_timeout);
         let entry = core.in_runtime(request).await.map_err(|error| {
-            error.into_lock_error(format!("inspect lock `{key}`"), Time::now().since(started))
+            error.into_lock_error(
+                format!("inspect lock `{key}`"),
+                core.clock.now().since(started),
+            )
         })?;
         Ok(entry.map(|entry| LockInfo {
             owner: entry.owner,
@@ -191,7 +193,7 @@ impl LockClient {
     pub async fn shutdown(&self) -> Result<(), LockError> {
         let core = self.core();
         core.close();
-        let started = Time::now();
+        let started = core.clock.now();
         // Without a background nothing can be waited for, and nothing is given back any more.
         let released = core.in_runtime(async {
             tokio::select! {
@@ -208,7 +210,7 @@ impl LockClient {
         }
         Err(LockError::Unavailable {
             action: "give back every lock at shutdown".to_owned(),
-            waited: Time::now().since(started),
+            waited: core.clock.now().since(started),
             source: Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         })
     }

@@ -3,31 +3,32 @@
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::Arc,
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, SetOnce},
-};
+use tokio::{runtime::Handle, sync::SetOnce};
 use uuid::Uuid;
 
 use crate::{
     caller::note_caller,
+    clock::ClientClock,
     hold::Hold,
     options::{Options, Reentry},
     owner::OwnerId,
     queue::Queues,
     release::ReleaseQueue,
     store::{Listener, News, Store},
+    sync::{
+        Notify,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        enter,
+    },
     watchdog::Watchdog,
 };
 
 pub(crate) struct Core {
     pub(crate) id: Uuid,
+    pub(crate) clock: ClientClock,
     pub(crate) options: Options,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watchdog: Arc<Watchdog>,
@@ -50,9 +51,9 @@ pub(crate) struct Hearing {
 }
 
 impl Hearing {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options, clock: &ClientClock) -> Self {
         Self {
-            watchdog: Arc::default(),
+            watchdog: Arc::new(Watchdog::new(clock.clone())),
             queues: Arc::new(Queues::new(options.local_handovers)),
         }
     }
@@ -88,6 +89,7 @@ impl Hearing {
 impl Core {
     pub(crate) fn new(
         id: Uuid,
+        clock: ClientClock,
         options: Options,
         store: Arc<dyn Store>,
         hearing: Hearing,
@@ -96,6 +98,7 @@ impl Core {
         let Hearing { watchdog, queues } = hearing;
         Self {
             id,
+            clock,
             options,
             store,
             watchdog,
@@ -176,7 +179,7 @@ impl Core {
         let mut future = pin!(future);
         poll_fn(|cx| {
             let _noted = note_caller();
-            let _entered = self.runtime.enter();
+            let _entered = enter(&self.runtime);
             future.as_mut().poll(cx)
         })
         .await

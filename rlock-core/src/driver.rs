@@ -51,7 +51,7 @@ impl Driver {
 
     /// Begins the background work of a client.
     pub(crate) fn drive(self, core: Arc<Core>) -> Stop {
-        let wish = Arc::new(SetOnce::new());
+        let wish = Arc::new(SetOnce::<Wish>::new());
         let stop = Stop {
             wish: Arc::clone(&wish),
             _keep: self.keep.clone(),
@@ -84,27 +84,35 @@ impl Drop for End {
     }
 }
 
+/// How the background is to end.
+enum Wish {
+    /// Everything was given back, or waited for.
+    AtOnce,
+    /// What was dropped is to be given back before.
+    WhenDrained,
+}
+
 /// Ends the background when dropped, after what was dropped has been given back.
 pub(crate) struct Stop {
-    wish: Arc<SetOnce<()>>,
+    wish: Arc<SetOnce<Wish>>,
     // The timers of whoever still has a client live on the thread.
     _keep: Option<Arc<oneshot::Sender<()>>>,
 }
 
 impl Stop {
-    /// Ends the background.
+    /// Ends the background at once.
     pub(crate) fn stop(&self) {
-        let _ = self.wish.set(());
+        let _ = self.wish.set(Wish::AtOnce);
     }
 }
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        self.stop();
+        let _ = self.wish.set(Wish::WhenDrained);
     }
 }
 
-async fn background(core: &Arc<Core>, stop: &SetOnce<()>) {
+async fn background(core: &Arc<Core>, stop: &SetOnce<Wish>) {
     let tasks = async {
         tokio::join!(
             supervised("watchdog", || watchdog::run(Arc::clone(core))),
@@ -113,9 +121,10 @@ async fn background(core: &Arc<Core>, stop: &SetOnce<()>) {
         );
     };
     let end = async {
-        stop.wait().await;
-        // A client that was shut down has waited already.
-        if !core.is_closed() && timeout(DRAIN, core.releases().idle()).await.is_err() {
+        // A client whose shutdown was cancelled is closed, and has not waited for anything.
+        if let Wish::WhenDrained = stop.wait().await
+            && timeout(DRAIN, core.releases().idle()).await.is_err()
+        {
             tracing::warn!("locks that could not be given back in time are left to their lease");
         }
     };

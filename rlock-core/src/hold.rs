@@ -1,25 +1,24 @@
 //! One owner's hold of one lock: the state that its guards, its body, the watchdog and the release
 //! queue share.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::sync::SetOnce;
 
 use crate::{
     asking::Asking,
+    clock::ClientClock,
     error::{LockError, LostCause},
     key::Key,
     lease::{Time, renewal_attempt, renewal_due, valid_until},
     owner::OwnerId,
     queue::Turn,
     store::{Grant, Next, Onward, Renewal, Route},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 /// A lock that came for a shorter time than its lease is renewed after this long: whoever gives it
@@ -27,6 +26,7 @@ use crate::{
 const SOON: Duration = Duration::from_millis(20);
 
 pub(crate) struct Hold {
+    clock: ClientClock,
     pub(crate) key: Key,
     pub(crate) owner: OwnerId,
     token: AtomicU64,
@@ -129,14 +129,15 @@ pub(crate) enum Left {
 }
 
 impl Hold {
-    pub(crate) fn new(key: Key, owner: OwnerId, lease: Duration) -> Self {
+    pub(crate) fn new(clock: ClientClock, key: Key, owner: OwnerId, lease: Duration) -> Self {
         Self {
+            asking: Asking::new(clock.clone()),
+            clock,
             key,
             owner,
             token: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             lost: SetOnce::new(),
-            asking: Asking::default(),
             state: Mutex::new(State {
                 phase: Phase::Asked,
                 lost: None,
@@ -184,7 +185,7 @@ impl Hold {
     /// anybody was told.
     pub(crate) fn broken(&self) -> Option<LostCause> {
         self.lost()
-            .or_else(|| (Time::now() >= self.valid_until()).then_some(LostCause::Expired))
+            .or_else(|| (self.clock.now() >= self.valid_until()).then_some(LostCause::Expired))
     }
 
     pub(crate) async fn until_lost(&self) -> LostCause {
@@ -319,7 +320,7 @@ impl Hold {
         let state = self.state();
         let keep = state
             .keep_until
-            .map_or(Duration::ZERO, |until| until.since(Time::now()));
+            .map_or(Duration::ZERO, |until| until.since(self.clock.now()));
         (u32::try_from(state.entries.len()).unwrap_or(u32::MAX), keep)
     }
 
@@ -369,7 +370,10 @@ impl Hold {
     /// Who waits for the lock in this process, and is to have it when this hold is given back.
     pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId, route: Route) -> Option<Next> {
         let state = self.state();
-        let fresh = |lease| Arc::new(Self::new(self.key.clone(), owner(), lease));
+        let fresh = |lease| {
+            let clock = self.clock.clone();
+            Arc::new(Self::new(clock, self.key.clone(), owner(), lease))
+        };
         state.turn.as_ref()?.next(fresh, route)
     }
 
@@ -391,7 +395,9 @@ impl Hold {
     pub(crate) fn begin_renewal(&self, now: Time) -> Option<(Renewal, Duration)> {
         let (lease, confirmed) = {
             let mut state = self.state();
-            state.renewing = state.wants_renewal(now).then_some(now);
+            // It may have waited for its turn until after the end.
+            let wanted = state.wants_renewal(now) && now < self.valid_until();
+            state.renewing = wanted.then_some(now);
             state.renewing?;
             (state.lease, state.confirmed_lease)
         };
@@ -428,7 +434,7 @@ impl Hold {
 
     /// When the watchdog is to look at this hold next, if all goes well.
     pub(crate) fn due(&self) -> Time {
-        self.due_in(&self.state(), Time::now())
+        self.due_in(&self.state(), self.clock.now())
     }
 
     fn due_in(&self, state: &State, now: Time) -> Time {

@@ -1,4 +1,4 @@
-//! Time as leases count it: a clock that runs through suspend, the safety margin, the renewal schedule.
+//! Time as leases count it: points in time, the safety margin, the renewal schedule.
 
 use std::{
     ops::Add,
@@ -13,30 +13,11 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// A point in time in nanoseconds, on a clock that does not stand still while the machine sleeps.
-///
-/// `std::time::Instant` stops during suspend on Linux, so that a lease which ended hours ago would
-/// still look valid. `CLOCK_BOOTTIME` goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Time(u64);
 
 impl Time {
     pub(crate) const NEVER: Self = Self(u64::MAX);
-
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(crate) fn now() -> Self {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-        let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-        Self(seconds * 1_000_000_000 + nanos)
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn now() -> Self {
-        use std::{sync::OnceLock, time::Instant};
-        static START: OnceLock<Instant> = OnceLock::new();
-        let elapsed = START.get_or_init(Instant::now).elapsed();
-        Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
-    }
 
     pub(crate) fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -63,6 +44,12 @@ impl Add<Duration> for Time {
 
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
+    }
+}
+
+impl From<Duration> for Time {
+    fn from(elapsed: Duration) -> Self {
+        Self(nanos(elapsed))
     }
 }
 
@@ -103,59 +90,5 @@ pub(crate) fn renewal_attempt(lease: Duration) -> Duration {
     lease / 6
 }
 
-/// Resolves at `end`. Looks at the clock once a second, because timers stand still during suspend.
-pub(crate) async fn sleep_until(end: Time) {
-    const LOOK: Duration = Duration::from_secs(1);
-    loop {
-        let left = end.since(Time::now());
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left.min(LOOK)).await;
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LEASES_MS: [u64; 6] = [10, 11, 100, 1_000, 30_000, 86_400_000];
-
-    #[test]
-    fn a_lease_is_valid_for_less_than_its_length_and_never_underflows() {
-        for ms in LEASES_MS {
-            let lease = Duration::from_millis(ms);
-            let sent_at = Time::from_nanos(5);
-            let until = valid_until(sent_at, lease);
-            assert!(until > sent_at && until < sent_at + lease, "{lease:?}");
-        }
-        assert_eq!(
-            valid_until(Time::from_nanos(7), Duration::from_millis(1)),
-            Time::from_nanos(7)
-        );
-    }
-
-    #[test]
-    fn four_attempts_start_within_the_validity_of_every_lease_that_is_accepted() {
-        for ms in LEASES_MS {
-            let lease = Duration::from_millis(ms);
-            for start in [0, 1, 999_999_937, u64::MAX / 4] {
-                let sent_at = Time::from_nanos(start);
-                let due = renewal_due(sent_at, lease);
-                assert!(due <= sent_at + lease / 3, "{lease:?}");
-                let last = due + renewal_attempt(lease) * 2;
-                assert!(last < valid_until(sent_at, lease), "{lease:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn time_saturates_at_its_ends() {
-        assert_eq!(Time::NEVER + Duration::from_secs(1), Time::NEVER);
-        assert_eq!(
-            Time::from_nanos(1).since(Time::from_nanos(2)),
-            Duration::ZERO
-        );
-        assert_eq!(Time::from_nanos(1) + Duration::MAX, Time::NEVER);
-    }
-}
+mod tests;

@@ -62,12 +62,15 @@ mod blocking;
 mod builder;
 mod caller;
 mod client;
+mod clock;
 mod core;
 mod driver;
 mod error;
 mod few;
 mod guard;
 mod hold;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod key;
 mod lease;
 mod limits;
@@ -80,6 +83,7 @@ mod release;
 mod run;
 mod scope;
 mod store;
+mod sync;
 mod view;
 mod wait;
 mod watchdog;
@@ -101,6 +105,7 @@ pub use rlock_macros::distributed_lock;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __private {
+    pub use crate::clock::Clock;
     pub use crate::private::{
         AsClient, FromLockError, Part, Plan, key, run, run_blocking, run_blocking_or_else,
         run_or_else, value,

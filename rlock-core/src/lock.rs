@@ -163,7 +163,8 @@ impl Lock {
         let [name] = &*self.keys else {
             return None;
         };
-        let terms = acquire::terms(self.lease, self.watchdog, self.max_hold);
+        let clock = &self.client.core().clock;
+        let terms = acquire::terms(clock, self.lease, self.watchdog, self.max_hold);
         acquire::enter_at_once(&self.client, &name.given, terms, self.at_least)
     }
 

@@ -3,11 +3,9 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
-
-use tokio::sync::oneshot;
 
 use crate::{
     hold::Hold,
@@ -15,6 +13,7 @@ use crate::{
     owner::OwnerId,
     release::ReleaseQueue,
     store::{Next, Onward, Route},
+    sync::{Mutex, MutexGuard, PoisonError, oneshot},
 };
 
 /// A line per key that somebody holds or waits for; lines without anybody are forgotten.
@@ -80,6 +79,12 @@ impl Queues {
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Key, Arc<Line>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody has a turn, or waits for one.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines().is_empty()
     }
 
     fn line(&self, key: &Key) -> Option<Arc<Line>> {
@@ -358,7 +363,7 @@ mod tests {
         assert!(queues.try_turn(&key).is_none(), "the waiter comes first");
         drop(waiting);
         drop(queues.try_turn(&key).expect("free again"));
-        assert!(queues.lines().is_empty());
+        assert!(queues.is_empty());
     }
 
     #[tokio::test]

@@ -1,13 +1,9 @@
 //! Giving locks back: awaited where somebody waits for the answer, else by the release queue in the
 //! background, which takes over whatever was dropped half-way.
 
-use std::{
-    collections::VecDeque,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
-};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
-use tokio::{sync::Notify, task::JoinSet, time::timeout};
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     core::Core,
@@ -15,6 +11,7 @@ use crate::{
     hold::{EntryId, Hold, Left},
     lease::Time,
     store::{GRACE, Onward, Release, Released, StoreError},
+    sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering},
     wait::Backoff,
 };
 
@@ -26,7 +23,7 @@ const AT_ONCE: usize = 256;
 #[derive(Default)]
 pub(crate) struct ReleaseQueue {
     state: Mutex<State>,
-    wake: Notify,
+    pub(crate) wake: Notify,
     idle: Notify,
 }
 
@@ -75,7 +72,7 @@ impl ReleaseQueue {
         self.idle.notify_waiters();
     }
 
-    fn take(&self, room: usize) -> Vec<Arc<Hold>> {
+    pub(crate) fn take(&self, room: usize) -> Vec<Arc<Hold>> {
         let mut state = self.state();
         let n = room.min(state.waiting.len());
         state.under_way += n;
@@ -126,21 +123,24 @@ pub(crate) async fn run(core: Arc<Core>) {
     loop {
         for hold in core.releases().take(AT_ONCE - tasks.len()) {
             let core = Arc::clone(&core);
-            tasks.spawn(async move {
-                let _done = Done(core.releases());
-                // It is tried for as long as the lease may keep the lock taken.
-                let give_up = Time::now() + hold.lease();
-                if let Err(error) = settle(&core, &hold, give_up).await {
-                    tracing::warn!(key = %hold.key, owner = %hold.owner, %error,
-                        "could not release in the background, the lease will end it");
-                    hold.finish_if_empty();
-                }
-            });
+            tasks.spawn(async move { settle_in_background(&core, &hold).await });
         }
         tokio::select! {
             () = core.releases().wake.notified(), if tasks.len() < AT_ONCE => {}
             Some(_) = tasks.join_next() => {}
         }
+    }
+}
+
+/// Settles a hold that was taken from the queue.
+pub(crate) async fn settle_in_background(core: &Core, hold: &Arc<Hold>) {
+    let _done = Done(core.releases());
+    // It is tried for as long as the lease may keep the lock taken.
+    let give_up = core.clock.now() + hold.lease();
+    if let Err(error) = settle(core, hold, give_up).await {
+        tracing::warn!(key = %hold.key, owner = %hold.owner, %error,
+            "could not release in the background, the lease will end it");
+        hold.finish_if_empty();
     }
 }
 
@@ -234,7 +234,7 @@ pub(crate) async fn give_back(
     broken: Option<LostCause>,
 ) -> Result<(), LockError> {
     let unsettled = Unsettled::new(core, hold);
-    let started = Time::now();
+    let started = core.clock.now();
     let give_up = started + core.options.response_timeout * 2;
     let answer = tokio::select! {
         biased;
@@ -253,14 +253,14 @@ pub(crate) async fn give_back(
         // Still unsettled, so the queue goes on.
         Err(error) => Err(error.into_lock_error(
             format!("release lock `{}`", hold.key),
-            Time::now().since(started),
+            core.clock.now().since(started),
         )),
     }
 }
 
 /// Brings the store's count to the one that is wanted now, trying until `give_up`.
 async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released, StoreError> {
-    let left = || give_up.since(Time::now());
+    let left = || give_up.since(core.clock.now());
     // A change that is not polled to its end must not hold this up for ever.
     let changing = timeout(left(), hold.changing.lock()).await;
     let _changing = changing.map_err(|_| StoreError::busy())?;
@@ -282,6 +282,8 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
                 .flatten(),
         };
         if count > 0 {
+            // One that is cancelled is followed by the same way, or it might set its count last.
+            hold.asking.begin(route);
             hold.about_to_change(route);
         }
         // A runtime that stands still holds up what has to follow by its way; others wait for it.

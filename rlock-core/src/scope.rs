@@ -4,9 +4,11 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use crate::{client::LockClient, error::LostCause, hold::Hold, owner::OwnerId, view::View};
+use crate::{
+    client::LockClient, error::LostCause, hold::Hold, owner::OwnerId, sync::task_local, view::View,
+};
 
-tokio::task_local! {
+task_local! {
     static SCOPE: Scope;
 }
 

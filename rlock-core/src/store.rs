@@ -110,8 +110,8 @@ pub(crate) struct Grant {
 
 impl Grant {
     /// Whether so much of it is left that there is time to renew it.
-    pub(crate) fn is_fresh(&self, lease: Duration) -> bool {
-        Time::now() < self.since + self.ttl.min(lease) / 3
+    pub(crate) fn is_fresh(&self, lease: Duration, now: Time) -> bool {
+        now < self.since + self.ttl.min(lease) / 3
     }
 }
 

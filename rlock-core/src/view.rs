@@ -2,12 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    client::LockClient,
-    error::LostCause,
-    hold::Hold,
-    lease::{Time, sleep_until},
-};
+use crate::{client::LockClient, error::LostCause, hold::Hold, lease::Time};
 
 #[derive(Clone)]
 pub(crate) struct View {
@@ -20,7 +15,7 @@ pub(crate) struct View {
 impl View {
     /// Why the entry is not to be relied on any more, if so.
     pub(crate) fn broken(&self) -> Option<LostCause> {
-        let over = self.until.filter(|until| Time::now() >= *until);
+        let over = self.until.filter(|until| self.now() >= *until);
         match (self.hold.broken(), over) {
             // What came first is what counts.
             (Some(LostCause::Expired), Some(until)) if until <= self.hold.valid_until() => {
@@ -31,6 +26,10 @@ impl View {
         }
     }
 
+    fn now(&self) -> Time {
+        self.client.core().clock.now()
+    }
+
     pub(crate) fn valid_for(&self) -> Duration {
         if self.broken().is_some() {
             return Duration::ZERO;
@@ -39,7 +38,7 @@ impl View {
             .hold
             .valid_until()
             .min(self.until.unwrap_or(Time::NEVER));
-        end.since(Time::now())
+        end.since(self.now())
     }
 
     pub(crate) async fn lost(&self) -> LostCause {
@@ -51,7 +50,7 @@ impl View {
             tokio::select! {
                 biased;
                 cause = self.hold.until_lost() => cause,
-                () = sleep_until(until) => LostCause::MaxHold,
+                () = core.clock.sleep_until(until) => LostCause::MaxHold,
             }
         })
         .await

@@ -4,13 +4,9 @@
 mod agenda;
 mod line;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::Notify,
     task::JoinSet,
     time::{Instant, timeout_at},
 };
@@ -19,11 +15,13 @@ use self::agenda::Agenda;
 #[cfg(feature = "redis")]
 use crate::key::Key;
 use crate::{
+    clock::ClientClock,
     core::Core,
     error::LostCause,
     hold::{Duty, Hold},
     lease::Time,
     store::{Renewal, Renewed},
+    sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
@@ -37,20 +35,28 @@ const AT_ONCE: usize = 64;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks after every hold that may be lost.
-#[derive(Default)]
 pub(crate) struct Watchdog {
+    clock: ClientClock,
     agenda: Mutex<Agenda>,
     wake: Notify,
 }
 
 impl Watchdog {
+    pub(crate) fn new(clock: ClientClock) -> Self {
+        Self {
+            clock,
+            agenda: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+
     fn agenda(&self) -> MutexGuard<'_, Agenda> {
         self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a hold in charge, or looks anew at when it is due.
     pub(crate) fn track(&self, hold: &Arc<Hold>) {
-        let (former, wake) = self.agenda().insert(hold);
+        let (former, wake) = self.agenda().insert(hold, self.clock.now());
         if let Some(former) = former {
             // The store granted the key to another owner, so the former hold is gone.
             former.lose(LostCause::Removed);
@@ -83,7 +89,7 @@ impl Watchdog {
 
     #[cfg(feature = "redis")]
     fn look(&self, put_down: impl FnOnce(&mut Agenda, Time)) {
-        let now = Time::now();
+        let now = self.clock.now();
         let wake = {
             let mut agenda = self.agenda();
             put_down(&mut agenda, now);
@@ -125,7 +131,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         if !verify.is_empty() {
             rounds.spawn(self::verify(Arc::clone(&core), verify));
         }
-        let pause = watchdog.agenda().go_to_sleep(LOOK);
+        let pause = watchdog.agenda().go_to_sleep(watchdog.clock.now(), LOOK);
         tokio::select! {
             () = watchdog.wake.notified() => {}
             () = sleep(pause) => {}
@@ -155,7 +161,7 @@ struct Batch {
 }
 
 fn sort_out(watchdog: &Watchdog) -> Sorted {
-    let due = watchdog.agenda().take_due(Time::now());
+    let due = watchdog.agenda().take_due(watchdog.clock.now());
     let (mut renew, mut verify) = (Vec::new(), Vec::new());
     for (hold, duty) in due {
         match duty {
@@ -206,7 +212,7 @@ async fn renew_all(core: Arc<Core>, batches: Vec<Batch>) {
 }
 
 async fn renew(core: Arc<Core>, mut holds: Vec<Arc<Hold>>) {
-    let now = Time::now();
+    let now = core.clock.now();
     let mut batch: Vec<Renewal> = Vec::with_capacity(holds.len());
     let (mut left, mut lease) = (Duration::MAX, Duration::MAX);
     holds.retain(|hold| {
@@ -242,7 +248,7 @@ fn answered(
     answer: &Renewed,
     sent: Time,
 ) {
-    let now = Time::now();
+    let now = watchdog.clock.now();
     let mut gone = Vec::new();
     {
         let mut agenda = watchdog.agenda();
@@ -272,9 +278,17 @@ async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
             Ok(_) => core.watchdog.lose(hold, LostCause::Removed),
             Err(error) if error.foreign => core.watchdog.lose(hold, LostCause::Removed),
             Err(_) => {
-                let later = Time::now() + LOOK;
+                let later = core.clock.now() + LOOK;
                 return core.watchdog.agenda().verify(&holds[done..], later);
             }
         }
+    }
+}
+
+/// One look at what is due, and all that follows from it.
+#[cfg(all(test, shuttle))]
+pub(crate) async fn look(core: &Arc<Core>) {
+    for batch in sort_out(&core.watchdog).renew {
+        renew(Arc::clone(core), batch.holds).await;
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     guard::LockGuard,
     hold::Hold,
     key::Key,
-    lease::{Time, valid_until},
+    lease::valid_until,
     queue::Turn,
     store::{Acquired, Claim, Grant, Route, StoreError},
     wait::Backoff,
@@ -133,7 +133,8 @@ impl Attempt<'_> {
         let hold = |(key, turn): (&&Key, &Turn)| {
             turn.ask_for(|| {
                 let owner = self.core.fresh_owner();
-                Arc::new(Hold::new((*key).clone(), owner, self.request.lease))
+                let clock = self.core.clock.clone();
+                Arc::new(Hold::new(clock, (*key).clone(), owner, self.request.lease))
             })
         };
         keys.iter().zip(turns).map(hold).collect()
@@ -142,7 +143,7 @@ impl Attempt<'_> {
     /// Whether a lock that the store gave without being asked can be taken as it is.
     fn may_use(&self, grant: &Grant) -> bool {
         // Without a watchdog nobody renews what is given for a short while.
-        grant.is_fresh(self.request.lease)
+        grant.is_fresh(self.request.lease, self.now())
             && (self.request.watchdog || grant.ttl >= self.request.lease)
     }
 
@@ -175,7 +176,7 @@ impl Attempt<'_> {
                 for (hold, grant) in holds.iter().zip(&grants) {
                     hold.asking.given(*grant);
                 }
-                if valid_until(sent_at, lease) <= Time::now() {
+                if valid_until(sent_at, lease) <= self.now() {
                     // The lease may have ended before the answer arrived.
                     return Err(StoreError::late());
                 }

@@ -16,7 +16,7 @@ use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Release, Released, Renewal, Renewed,
     Route, Store,
 };
-use crate::key::Key;
+use crate::{clock::ClientClock, key::Key};
 
 /// What a server is elsewhere: the locks that any number of clients share.
 #[derive(Default)]
@@ -62,12 +62,23 @@ impl Place {
 pub(crate) struct MemoryStore {
     place: Arc<Place>,
     client: Uuid,
+    /// The store knows no other time than that of whoever asks it.
+    clock: ClientClock,
 }
 
 impl MemoryStore {
-    pub(crate) fn join(place: Arc<Place>, client: Uuid, listener: Listener) -> Self {
+    pub(crate) fn join(
+        place: Arc<Place>,
+        client: Uuid,
+        clock: ClientClock,
+        listener: Listener,
+    ) -> Self {
         place.state().join(client, listener);
-        Self { place, client }
+        Self {
+            place,
+            client,
+            clock,
+        }
     }
 }
 
@@ -91,14 +102,16 @@ impl Store for MemoryStore {
         waits: bool,
         _by: (Route, Duration),
     ) -> Answer<'a, Acquired> {
+        let now = self.clock.now();
         let answer = self
             .place
-            .change(|state| state.acquire(claims, lease, count, waits));
+            .change(|state| state.acquire(claims, lease, count, waits, now));
         Box::pin(ready(Ok(answer)))
     }
 
     fn release<'a>(&'a self, release: Release<'a>, _by: (Route, Duration)) -> Answer<'a, Released> {
-        let answer = self.place.change(|state| state.release(&release));
+        let now = self.clock.now();
+        let answer = self.place.change(|state| state.release(&release, now));
         Box::pin(ready(Ok(answer)))
     }
 
@@ -108,11 +121,11 @@ impl Store for MemoryStore {
         _timeout: Duration,
         _silence: Duration,
     ) -> Answer<'a, Renewed> {
-        Box::pin(ready(Ok(self.place.state().renew(batch))))
+        Box::pin(ready(Ok(self.place.state().renew(batch, self.clock.now()))))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, _timeout: Duration) -> Answer<'a, Option<Entry>> {
-        Box::pin(ready(Ok(self.place.state().inspect(key))))
+        Box::pin(ready(Ok(self.place.state().inspect(key, self.clock.now()))))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -38,7 +38,7 @@ use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
     Route, Store, StoreError,
 };
-use crate::{error::LockError, key::Key, lease::Time};
+use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time};
 
 /// A server that is merely busy may be silent for this long without being suspected.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -47,6 +47,7 @@ const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
 pub(crate) struct RedisOptions {
     /// Who is told of what concerns its owners.
     pub(crate) client: Uuid,
+    pub(crate) clock: ClientClock,
     pub(crate) prefix: String,
     pub(crate) tcp_nodelay: bool,
     pub(crate) connect_timeout: Duration,
@@ -55,6 +56,7 @@ pub(crate) struct RedisOptions {
 
 pub(crate) struct RedisStore {
     calls: Arc<Calls>,
+    clock: ClientClock,
     home: Arc<Link>,
     near: Option<Near>,
     patience: Patience,
@@ -70,14 +72,15 @@ impl RedisStore {
         runtime: &Handle,
         own_runtime: bool,
     ) -> Result<Arc<Self>, LockError> {
-        let started = Time::now();
         let RedisOptions {
             client,
+            clock,
             prefix,
             tcp_nodelay,
             connect_timeout,
             response_timeout,
         } = options;
+        let started = clock.now();
         let address = Address::parse(url, tcp_nodelay)?;
         let action = format!("connect to {address}");
         let calls = Arc::new(Calls::new(prefix));
@@ -92,7 +95,7 @@ impl RedisStore {
             Ok(connected) => connected,
             Err(error) => Err(unexpected(error)),
         };
-        connected.map_err(|error| error.into_lock_error(action, Time::now().since(started)))?;
+        connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
         let near = if own_runtime {
             let part = Part::Near {
                 home: Arc::clone(&home),
@@ -103,6 +106,7 @@ impl RedisStore {
         };
         Ok(Arc::new(Self {
             calls,
+            clock,
             home,
             near,
             patience: Patience::default(),
@@ -123,7 +127,7 @@ impl RedisStore {
         if let (Route::Near, Some(near)) = (route, &self.near)
             && let Some(connection) = near.link.present()
         {
-            let (epoch, sent_at) = (connection.epoch, Time::now());
+            let (epoch, sent_at) = (connection.epoch, self.clock.now());
             let by = (patience, silence);
             let answer = self.exchange(&near.link, connection, &request, by);
             let answer = answer.await.inspect_err(|error| {
@@ -149,7 +153,7 @@ impl RedisStore {
                 .await
                 .map_err(|_| self.home.why_down())??,
         };
-        let sent_at = Time::now();
+        let sent_at = self.clock.now();
         let left = patience.saturating_sub(started.elapsed());
         let answer = self.exchange(&self.home, connection, &request, (left, silence));
         Ok((answer.await?, sent_at))

@@ -77,14 +77,14 @@ impl Agenda {
 
     /// Answers the other hold that stood under the same key, if there was one, and whether the
     /// timer sleeps too long for this one.
-    pub(super) fn insert(&mut self, hold: &Arc<Hold>) -> (Option<Arc<Hold>>, bool) {
+    pub(super) fn insert(&mut self, hold: &Arc<Hold>, now: Time) -> (Option<Arc<Hold>>, bool) {
         if !hold.is_held() {
             return (None, false);
         }
         // What was heard of this hold and not yet looked at is still to be looked at.
         let present = hold.appointment();
         let suspect = present.is_some_and(|next| next.suspect);
-        let at = if suspect { Time::now() } else { hold.due() };
+        let at = if suspect { now } else { hold.due() };
         let mut former = None;
         if present.is_none() {
             former = self.tracked.replace(ByKey(Arc::clone(hold)));
@@ -195,8 +195,7 @@ impl Agenda {
     }
 
     /// Notes until when the timer sleeps, `look` at most; `None`: until it is woken.
-    pub(super) fn go_to_sleep(&mut self, look: Duration) -> Option<Duration> {
-        let now = Time::now();
+    pub(super) fn go_to_sleep(&mut self, now: Time, look: Duration) -> Option<Duration> {
         let next = self.first_due();
         self.sleeps_until = next.map_or(Time::NEVER, |due| due.min(now + look));
         next.map(|_| self.sleeps_until.since(now))

@@ -71,8 +71,8 @@ impl State {
         lease: Duration,
         count: u32,
         waits: bool,
+        now: Time,
     ) -> Acquired {
-        let now = Time::now();
         for (claim, Claim { key, owner }) in claims.iter().enumerate() {
             if self.held_by(key, *owner, now).is_some() {
                 continue;
@@ -119,8 +119,7 @@ impl State {
         }
     }
 
-    pub(super) fn release(&mut self, release: &Release<'_>) -> Released {
-        let now = Time::now();
+    pub(super) fn release(&mut self, release: &Release<'_>, now: Time) -> Released {
         let Release {
             key,
             owner,
@@ -200,8 +199,7 @@ impl State {
         }
     }
 
-    pub(super) fn renew(&mut self, batch: &[Renewal]) -> Renewed {
-        let now = Time::now();
+    pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {
         let mut extend = |renewal: &Renewal| {
             let lock = self.held_by(&renewal.key, renewal.owner, now);
             lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease))
@@ -213,8 +211,7 @@ impl State {
         }
     }
 
-    pub(super) fn inspect(&mut self, key: &Key) -> Option<Entry> {
-        let now = Time::now();
+    pub(super) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
         self.live(key, now).map(|lock| Entry {
             owner: if lock.kept {
                 KEPT.to_owned()
@@ -366,19 +363,26 @@ mod tests {
             next: None,
         };
         let released = Released::Done(Onward::Unknown);
-        state.acquire(&claim("k", 1), LEASE, 1, false);
-        assert_eq!(state.release(&release(1)), released);
-        state.acquire(&claim("k", 2), LEASE, 1, false);
-        assert_eq!(state.release(&release(1)), released);
-        assert_eq!(state.release(&release(3)), Released::NotHeld);
-        assert!(state.held_by(&key, owner(2), Time::now()).is_some());
+        let now = Time::from(LEASE);
+        state.acquire(&claim("k", 1), LEASE, 1, false, now);
+        assert_eq!(state.release(&release(1), now), released);
+        state.acquire(&claim("k", 2), LEASE, 1, false, now);
+        assert_eq!(state.release(&release(1), now), released);
+        assert_eq!(state.release(&release(3), now), Released::NotHeld);
+        assert!(state.held_by(&key, owner(2), now).is_some());
     }
 
     #[test]
     fn expired_locks_do_not_pile_up() {
         let mut state = State::default();
         for n in 0..10_000 {
-            state.acquire(&claim(&format!("k:{n}"), n), Duration::ZERO, 1, false);
+            state.acquire(
+                &claim(&format!("k:{n}"), n),
+                Duration::ZERO,
+                1,
+                false,
+                Time::from(LEASE),
+            );
         }
         assert!(state.locks.len() <= 2 * SWEEP_FROM, "{}", state.locks.len());
     }

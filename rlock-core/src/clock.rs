@@ -1,0 +1,66 @@
+//! What a client takes the time from.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::lease::Time;
+
+/// A clock that never goes back, and goes on while the machine sleeps. For tests, which make it jump.
+pub trait Clock: Send + Sync {
+    /// The time since a moment that stays the same.
+    fn elapsed(&self) -> Duration;
+}
+
+/// The clock of a client: the system's, unless it was given another.
+#[derive(Clone, Default)]
+pub(crate) struct ClientClock(Option<Arc<dyn Clock>>);
+
+impl ClientClock {
+    pub(crate) fn given(clock: Arc<dyn Clock>) -> Self {
+        Self(Some(clock))
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        match &self.0 {
+            None => system(),
+            Some(clock) => Time::from(clock.elapsed()),
+        }
+    }
+
+    /// Resolves at `end`. Looks at the clock once a second, because timers stand still during suspend.
+    pub(crate) async fn sleep_until(&self, end: Time) {
+        const LOOK: Duration = Duration::from_secs(1);
+        loop {
+            let left = end.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+    }
+}
+
+impl fmt::Debug for ClientClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            None => "the system's",
+            Some(_) => "a given one",
+        })
+    }
+}
+
+/// `std::time::Instant` stops during suspend on Linux, so that a lease which ended hours ago would
+/// still look valid. `CLOCK_BOOTTIME` goes on.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn system() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    Time::from_nanos(seconds * 1_000_000_000 + nanos)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn system() -> Time {
+    use std::{sync::OnceLock, time::Instant};
+    static START: OnceLock<Instant> = OnceLock::new();
+    Time::from(START.get_or_init(Instant::now).elapsed())
+}

@@ -1,0 +1,183 @@
+//! One hold: nested entries, renewals, losses and releases of it at the same time.
+
+use std::{sync::Arc, time::Duration};
+
+use shuttle::{
+    future::block_on,
+    rand::{Rng, thread_rng},
+    thread,
+};
+
+use super::{
+    in_many_orders,
+    world::{World, with_clients},
+};
+use crate::{
+    client::LockClient,
+    error::{LockError, LostCause},
+    guard::LockGuard,
+    options::Reentry,
+    scope::Scope,
+    sync::atomic::{AtomicUsize, Ordering},
+    watchdog,
+};
+
+fn hold(client: &LockClient) -> LockGuard {
+    block_on(client.lock("k").acquire()).expect("free")
+}
+
+/// Gives an entry back, in one of the ways in which that is done.
+fn leave(guard: LockGuard) {
+    if thread_rng().gen_bool(0.5) {
+        drop(guard);
+    } else {
+        block_on(guard.release()).expect("held");
+    }
+}
+
+/// A thread that enters the hold of this guard once more, or takes the lock if it has ended.
+fn enters(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<LockGuard> {
+    let (client, view) = (client.clone(), outer.view().clone());
+    thread::spawn(move || {
+        let scope = Scope::current().inside(view);
+        let lock = client.lock("k").wait_forever();
+        block_on(scope.around(lock.acquire())).expect("it can be entered, or taken")
+    })
+}
+
+/// The same, and leaves again.
+fn nested(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<()> {
+    let entering = enters(client, outer);
+    thread::spawn(move || leave(entering.join().expect("no panic")))
+}
+
+fn store_counts(client: &LockClient) -> u32 {
+    let info = block_on(client.inspect("k")).expect("an answer");
+    info.map_or(0, |info| info.count)
+}
+
+fn entering_while_the_outer_entry_leaves(reentry: Reentry) {
+    with_clients(1, reentry, &["k"], |World { clients, .. }| {
+        let outer = hold(&clients[0]);
+        let threads = [nested(&clients[0], &outer), nested(&clients[0], &outer)];
+        leave(outer);
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn entering_while_the_outer_entry_leaves_neither_leaks_nor_loses_the_hold() {
+    in_many_orders(|| entering_while_the_outer_entry_leaves(Reentry::Counted));
+}
+
+#[test]
+fn entering_locally_while_the_outer_entry_leaves_neither_leaks_nor_loses_the_hold() {
+    in_many_orders(|| entering_while_the_outer_entry_leaves(Reentry::Local));
+}
+
+#[test]
+fn whoever_enters_while_the_outer_entry_leaves_is_looked_after() {
+    in_many_orders(|| {
+        with_clients(1, Reentry::Counted, &["k"], |world| {
+            let client = &world.clients[0];
+            let outer = hold(client);
+            let entering = enters(client, &outer);
+            leave(outer);
+            let guard = entering.join().expect("no panic");
+            world.settled();
+            let hold = &guard.view().hold;
+            assert!(hold.is_held() && hold.appointment().is_some());
+            assert_eq!(store_counts(client), 1);
+            leave(guard);
+        });
+    });
+}
+
+#[test]
+fn the_store_s_count_is_right_when_all_nested_changes_are_done() {
+    in_many_orders(|| {
+        with_clients(1, Reentry::Counted, &["k"], |world| {
+            let client = &world.clients[0];
+            let outer = hold(client);
+            let threads: Vec<_> = (0..3).map(|_| nested(client, &outer)).collect();
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            world.settled();
+            assert_eq!((store_counts(client), outer.count()), (1, 1));
+            leave(outer);
+        });
+    });
+}
+
+#[test]
+fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
+    in_many_orders(|| {
+        with_clients(1, Reentry::Counted, &["k"], |world| {
+            let client = &world.clients[0];
+            let outer = hold(client);
+            let before = Arc::clone(&outer.view().hold);
+            // It is due, and stays valid.
+            world.clock.jump(Duration::from_secs(12));
+            let renewing = {
+                let client = client.clone();
+                thread::spawn(move || block_on(watchdog::look(client.core())))
+            };
+            let entering = nested(client, &outer);
+            leave(outer);
+            let now = world.clock.now();
+            let left = before.begin_renewal(now).is_none();
+            // Unless somebody entered meanwhile.
+            assert!(left || before.is_held() || before.count() == 0);
+            entering.join().expect("no panic");
+            renewing.join().expect("no panic");
+            assert!(before.begin_renewal(now).is_none());
+            world.clock.jump(Duration::from_secs(12));
+            block_on(watchdog::look(client.core()));
+            assert!(!before.is_held() && before.appointment().is_none());
+        });
+    });
+}
+
+#[test]
+fn a_loss_beside_a_release_is_news_once_at_most_and_lets_the_next_in() {
+    in_many_orders(|| {
+        with_clients(1, Reentry::Counted, &["k"], |world| {
+            let client = &world.clients[0];
+            let guard = hold(client);
+            let told = Arc::new(AtomicUsize::new(0));
+            let lose = |cause| {
+                let (hold, told) = (Arc::clone(&guard.view().hold), Arc::clone(&told));
+                let (client, now) = (client.clone(), world.clock.now());
+                thread::spawn(move || {
+                    told.fetch_add(usize::from(hold.lose(cause)), Ordering::SeqCst);
+                    assert!(hold.begin_renewal(now).is_none(), "lost, or given back");
+                    client.core().watchdog.forget(&hold);
+                })
+            };
+            let losing = [lose(LostCause::Expired), lose(LostCause::Closed)];
+            let next = {
+                let client = client.clone();
+                thread::spawn(move || {
+                    let lock = client.lock("k").wait_forever();
+                    leave(block_on(lock.acquire()).expect("its turn comes"));
+                })
+            };
+            let hold = Arc::clone(&guard.view().hold);
+            let released = block_on(guard.release());
+            for thread in losing.into_iter().chain([next]) {
+                thread.join().expect("no panic");
+            }
+            let told = told.load(Ordering::SeqCst);
+            assert!(told <= 1, "told {told} times");
+            assert_eq!(hold.lost().is_some(), told == 1);
+            match released {
+                Ok(()) => {}
+                Err(LockError::Lost { cause, .. }) => assert_eq!(hold.lost(), Some(cause)),
+                Err(error) => panic!("{error}"),
+            }
+        });
+    });
+}

@@ -1,0 +1,132 @@
+//! Clients of one embedded store whose background is threads of shuttle.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use shuttle::{future::block_on, thread};
+use tokio::runtime::Builder;
+use uuid::Uuid;
+
+use crate::{
+    client::LockClient,
+    clock::Clock,
+    error::LostCause,
+    lease::Time,
+    options::Reentry,
+    release::settle_in_background,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+pub(super) struct World {
+    pub(super) clients: Vec<LockClient>,
+    pub(super) clock: Arc<Still>,
+}
+
+/// A clock that stands still until it jumps, as an order that is repeated has to be the same.
+pub(super) struct Still(AtomicU64);
+
+impl Still {
+    pub(super) fn now(&self) -> Time {
+        Time::from(self.elapsed())
+    }
+
+    pub(super) fn jump(&self, by: Duration) {
+        self.0.fetch_add(by.as_secs(), SeqCst);
+    }
+}
+
+impl Clock for Still {
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs(self.0.load(SeqCst))
+    }
+}
+
+impl World {
+    /// Waits until the release queues have nothing to do.
+    pub(super) fn settled(&self) {
+        for client in &self.clients {
+            block_on(client.core().releases().idle());
+        }
+    }
+}
+
+/// Runs a test with that many clients, and their backgrounds to the end: the part that gives back. Then
+/// nothing is left of these locks.
+pub(super) fn with_clients(
+    count: usize,
+    reentry: Reentry,
+    keys: &[&str],
+    test: impl FnOnce(&World),
+) {
+    // Never driven: no timer fires, and nothing that is spawned on it runs.
+    let runtime = Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.expect("a runtime");
+    let _entered = runtime.enter();
+    let url = format!("memory:{}", Uuid::new_v4());
+    let clock = Arc::new(Still(AtomicU64::new(1)));
+    let connect = |_| {
+        let builder = LockClient::builder()
+            .runtime(runtime.handle().clone())
+            .reentry(reentry)
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        block_on(builder.connect(&url)).expect("the store is there")
+    };
+    let world = World {
+        clients: (0..count).map(connect).collect(),
+        clock: Arc::clone(&clock),
+    };
+    let over = Arc::new(AtomicBool::new(false));
+    let background = |client: &LockClient| {
+        let (client, over) = (client.clone(), Arc::clone(&over));
+        thread::spawn(move || block_on(give_back(&client, &over)))
+    };
+    let background: Vec<_> = world.clients.iter().map(background).collect();
+    test(&world);
+    over.store(true, Ordering::SeqCst);
+    for client in &world.clients {
+        client.core().releases().wake.notify_one();
+    }
+    for thread in background {
+        thread.join().expect("no panic");
+    }
+    for client in &world.clients {
+        for key in keys {
+            assert_free(client, key);
+        }
+        let core = client.core();
+        let tracked = core.watchdog.lose_all(LostCause::Closed);
+        assert!(tracked.is_empty(), "nothing is renewed");
+        assert!(core.queues.is_empty(), "nothing is left of the lines");
+    }
+}
+
+/// The lock can be had, and nobody is in line for it.
+fn assert_free(client: &LockClient, key: &str) {
+    let guard = block_on(client.lock(key).wait(Duration::ZERO).acquire()).expect("free");
+    block_on(guard.release()).expect("held");
+    let info = block_on(client.inspect(key)).expect("an answer");
+    assert!(info.is_none(), "{info:?}");
+}
+
+/// What the release queue's own task does, one hold after the other.
+async fn give_back(client: &LockClient, over: &AtomicBool) {
+    let core = client.core();
+    loop {
+        let last = over.load(Ordering::SeqCst);
+        let holds = core.releases().take(usize::MAX);
+        for hold in &holds {
+            settle_in_background(core, hold).await;
+        }
+        if holds.is_empty() {
+            if last {
+                return;
+            }
+            core.releases().wake.notified().await;
+        }
+    }
+}
