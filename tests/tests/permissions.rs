@@ -265,9 +265,14 @@ async fn whoever_lacks_a_needed_permission_is_told_and_leaves_nothing_behind() {
         let client = connect(&url(&server)).await;
         let said = fails_at(&server, &client, "k", step, left_out).await;
         // Where a token is there already, it is only counted on.
-        let () = server
-            .command(&["SET", "lock:{used}:fence", "1795262039290667"])
-            .await;
+        let fence = [
+            "SET",
+            "lock:{used}:fence",
+            "1795262039290667",
+            "PX",
+            "999999999",
+        ];
+        let () = server.command(&fence).await;
         if matches!(left_out, "+set" | "+time") {
             life_of_a_lock(&client, "used").await.expect(left_out);
         } else {
