@@ -22,7 +22,7 @@ use crate::{
     key::Key,
     lease::Time,
     owner::OwnerId,
-    store::{Acquired, News, Next, Onward, Released},
+    store::{Acquired, GRACE, News, Next, Onward, Released},
 };
 
 const CLIENT: Uuid = Uuid::from_u128(7);
@@ -50,6 +50,9 @@ fn written(names: &Names, news: &News) -> String {
 fn check_news(names: &Names, news: &News) {
     match news {
         News::Granted { owner, .. } | News::AskAgain { owner, .. } => {
+            if let News::Granted { ttl, .. } = news {
+                assert!(*ttl <= GRACE);
+            }
             assert_eq!(owner.client(), CLIENT, "the message is for another client");
             let again = messages::read(names, CLIENT, written(names, news).as_bytes());
             assert_eq!(again.as_ref(), Some(news), "written again it says the same");
@@ -270,7 +273,7 @@ mod tests {
             let (names, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence));
             let ttl = Duration::from_millis(ms);
             let news = match token {
-                Some(token) => News::Granted { key, owner, token, ttl },
+                Some(token) => News::Granted { key, owner, token, ttl: ttl.min(GRACE) },
                 None => News::AskAgain { key, owner, after: ttl },
             };
             let message = written(&names, &news);
