@@ -4,7 +4,10 @@ mod common;
 #[path = "common/log.rs"]
 mod log;
 
-use std::{error::Error, fmt::Debug};
+use std::{
+    error::Error,
+    fmt::{Debug, Write},
+};
 
 use rlock_core::{LockClient, LockError, LostCause, current};
 use rlock_tests::{RedisServer, eventually};
@@ -31,7 +34,7 @@ fn all_of(error: &LockError) -> String {
     let mut said = format!("{error} {error:?} {error:#?}");
     let mut source = error.source();
     while let Some(error) = source {
-        said += &format!(" {error} {error:?}");
+        let _ = write!(said, " {error} {error:?}");
         source = error.source();
     }
     said

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult};
 
-use crate::{error::LockError, limits::invalid_url};
+use crate::{error::LockError, limits::invalid_url, printable::Printable};
 
 /// How long an idle connection goes before the system asks whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -29,7 +29,7 @@ impl Address {
             return Err(invalid_url(url, reason.to_owned()));
         }
         let parsed = url.into_connection_info().and_then(|info| {
-            let shown = info.addr().to_string();
+            let shown = Printable(&info.addr().to_string()).to_string();
             let resp3 = if wants_resp2(url) {
                 None
             } else {
@@ -128,6 +128,8 @@ mod tests {
     fn errors_and_addresses_never_show_a_password() {
         let address = Address::parse("redis://user:s3cret@127.0.0.1:7/2", true).expect("valid");
         assert_eq!(address.to_string(), "127.0.0.1:7");
+        let socket = Address::parse("unix:///run/a%0d%0ab.sock", true).expect("valid");
+        assert_eq!(socket.to_string(), "/run/a\\r\\nb.sock");
         for url in [
             "redis://u:s3cret@h:99999999/",
             "redis://u:s3cret@h/not-a-number",

@@ -178,7 +178,7 @@ fn hash_tag(name: &str) -> Option<&str> {
 /// A URL is an address or an error.
 pub(crate) fn url(url: &str) {
     match Address::parse(url, true) {
-        Ok(address) => assert!(!address.to_string().contains(['\r', '\n'])),
+        Ok(address) => assert!(!address.to_string().contains(char::is_control)),
         Err(error) => assert!(error.to_string().contains("`url`")),
     }
 }
