@@ -152,9 +152,7 @@ async fn no_password_is_in_anything_that_a_client_shows_or_logs() {
         "{refusals:?}"
     );
     assert!(
-        refusals
-            .iter()
-            .any(|line| line.contains("authentication failed")),
+        refusals.iter().any(|line| line.contains("WRONGPASS")),
         "{refusals:?}"
     );
     assert_no_secret(&logged(), "the log");
@@ -203,4 +201,26 @@ async fn a_key_never_begins_a_line_of_its_own() {
             "{line:?}"
         );
     }
+}
+
+/// Servers count wrong passwords, and may shut a user out.
+#[tokio::test]
+async fn a_wrong_password_is_tried_once() {
+    keep_log();
+    let server = server();
+    let url = format!("redis://alice:wrong@{}/", server.address());
+    let error = LockClient::connect(&url).await.expect_err("refused");
+    assert!(error.to_string().contains("WRONGPASS"), "{error}");
+    let log: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG"]).await;
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert_eq!(
+        log[0][..2],
+        [text("count"), redis::Value::Int(1)],
+        "{log:?}"
+    );
+    assert_eq!(log[0][2..4], [text("reason"), text("auth")], "{log:?}");
+}
+
+fn text(text: &str) -> redis::Value {
+    redis::Value::BulkString(text.into())
 }
