@@ -385,6 +385,28 @@ async fn permissions_for_some_locks_only_are_enough_for_these() {
 }
 
 #[tokio::test]
+async fn a_prefix_of_its_own_needs_permissions_for_nothing_else() {
+    let rules = all()
+        .into_iter()
+        .map(|rule| rule.replace("lock:", "billing:lock:"));
+    let rules: Vec<String> = rules.collect();
+    let server = server_with(&rules.iter().map(String::as_str).collect::<Vec<_>>());
+    let builder = LockClient::builder().prefix("billing:lock:");
+    let client = builder
+        .connect(&url(&server))
+        .await
+        .expect("the server is up");
+    life_of_a_lock(&client, "k").await.expect("allowed");
+    let refused: Vec<String> = server.command(&["ACL", "LOG"]).await;
+    assert_eq!(refused, Vec::<String>::new(), "nothing was refused");
+    let error = life_of_a_lock(&connect(&url(&server)).await, "k").await;
+    assert!(
+        matches!(error, Err(("take", LockError::Store { .. }))),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
 async fn permissions_that_are_taken_away_while_a_lock_is_held_end_it_with_its_lease() {
     let server = server_with(&all());
     let client = connect(&url(&server)).await;
