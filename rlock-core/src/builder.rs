@@ -208,11 +208,10 @@ impl LockClientBuilder {
             Some(("redis" | "rediss" | "unix" | "redis+unix" | "valkey" | "valkeys", _)) => {
                 self.connect_redis(url).await
             }
-            scheme => Err(LockError::InvalidOption {
-                option: "url",
-                value: format!("`{}:…`", scheme.map_or("", |(scheme, _)| scheme)),
-                reason: format!("expected one of {KNOWN_URLS}"),
-            }),
+            _ => Err(limits::invalid_url(
+                url,
+                format!("expected one of {KNOWN_URLS}"),
+            )),
         }
     }
 

@@ -2,13 +2,16 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
+use crate::printable::Printable;
+
 /// Why a lock could not be taken, kept or given back.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// The lock stayed taken for as long as the caller was willing to wait.
     #[error(
-        "lock `{key}` was still taken after waiting {}{}; try again later, or allow more with `wait`",
+        "lock `{}` was still taken after waiting {}{}; try again later, or allow more with `wait`",
+        Printable(key),
         Shown(*.waited),
         Remaining(*.remaining)
     )]
@@ -24,7 +27,7 @@ pub enum LockError {
 
     /// The lock was held and is not any more. Another may have taken it since, so what the body
     /// did after that moment was not protected; a fencing token lets storage refuse it.
-    #[error("lock `{key}` was lost while it was held: {cause}")]
+    #[error("lock `{}` was lost while it was held: {cause}", Printable(key))]
     Lost {
         /// The key that was held.
         key: String,
@@ -34,7 +37,11 @@ pub enum LockError {
 
     /// The store did not answer in time. Whatever the request left behind is cleaned up in the
     /// background, and ends with its lease at the latest.
-    #[error("could not {action} within {}, the store is unavailable: {source}", Shown(*.waited))]
+    #[error(
+        "could not {} within {}, the store is unavailable: {source}",
+        Printable(action),
+        Shown(*.waited)
+    )]
     Unavailable {
         /// What was tried, and on which key.
         action: String,
@@ -46,7 +53,7 @@ pub enum LockError {
 
     /// The store refused, and would refuse again: no permission, wrong password, a key of a
     /// foreign type.
-    #[error("could not {action}, the store refuses: {source}")]
+    #[error("could not {}, the store refuses: {source}", Printable(action))]
     Store {
         /// What was tried, and on which key.
         action: String,
@@ -55,7 +62,7 @@ pub enum LockError {
     },
 
     /// The key cannot be locked.
-    #[error("invalid lock key `{key}`: {reason}")]
+    #[error("invalid lock key `{}`: {reason}", Printable(key))]
     InvalidKey {
         /// The key, shortened if it is very long.
         key: String,
@@ -76,8 +83,9 @@ pub enum LockError {
 
     /// An annotated function found no client.
     #[error(
-        "no lock client for `{key}`: call `client.install()` at start-up, run inside `client.scope(…)`, \
-         or name one with `client = …`"
+        "no lock client for `{}`: call `client.install()` at start-up, run inside `client.scope(…)`, \
+         or name one with `client = …`",
+        Printable(key)
     )]
     NoClient {
         /// The key that was to be locked.
@@ -86,8 +94,9 @@ pub enum LockError {
 
     /// A blocking call was made inside an async task, where it would stop the whole executor.
     #[error(
-        "could not {action}: the blocking call was made inside an async task; use the async call, or \
-         wrap the synchronous code in `tokio::task::spawn_blocking`"
+        "could not {}: the blocking call was made inside an async task; use the async call, or \
+         wrap the synchronous code in `tokio::task::spawn_blocking`",
+        Printable(action)
     )]
     WouldBlock {
         /// What was tried, and on which key.
@@ -95,7 +104,7 @@ pub enum LockError {
     },
 
     /// The client was shut down.
-    #[error("could not {action}: its lock client was shut down")]
+    #[error("could not {}: its lock client was shut down", Printable(action))]
     Closed {
         /// What was tried, and on which key.
         action: String,

@@ -194,7 +194,7 @@ impl Hold {
 
     pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {
         LockError::Lost {
-            key: self.key.to_string(),
+            key: self.key.as_str().to_owned(),
             cause,
         }
     }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::error::LockError;
+use crate::{error::LockError, printable::Printable};
 
 /// The longest key that is accepted, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = 1024;
@@ -48,9 +48,10 @@ impl Key {
     }
 }
 
+/// For logs and messages, see [`Printable`].
 impl Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        Printable(&self.0).fmt(f)
     }
 }
 
@@ -127,6 +128,8 @@ impl Write for Escaper<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn reason(key: &str) -> String {
@@ -166,5 +169,50 @@ mod tests {
         assert_ne!(key("1:2", "3"), key("1", "2:3"));
         assert_ne!(key("%3A", ""), key(":", ""));
         assert_eq!(escape("\n\u{85}ü").to_string(), "%0A%C2%85ü");
+    }
+    /// What `escape` encoded.
+    fn unescaped(text: &str) -> Vec<u8> {
+        let mut bytes = text.bytes();
+        let mut plain = Vec::new();
+        while let Some(byte) = bytes.next() {
+            let digits: Vec<u8> = bytes
+                .by_ref()
+                .take(if byte == b'%' { 2 } else { 0 })
+                .collect();
+            let digits = String::from_utf8(digits).expect("digits");
+            plain.push(if byte == b'%' {
+                u8::from_str_radix(&digits, 16).expect("two digits")
+            } else {
+                byte
+            });
+        }
+        plain
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// So no two values are escaped alike, and none holds what separates values.
+        #[test]
+        fn every_value_can_be_told_from_its_escaped_form(
+            value in prop_oneof![any::<String>(), "[%:{}a-f0-9\\x00-\\x1f\u{80}-\u{a0}]{0,12}"]
+        ) {
+            let escaped = escape(&value).to_string();
+            let means_something = |c: char| matches!(c, ':' | '{' | '}') || c.is_control();
+            prop_assert!(!escaped.contains(means_something), "{escaped:?}");
+            prop_assert_eq!(unescaped(&escaped), value.as_bytes());
+            // Whichever way a `Display` writes its text.
+            let in_pieces: String = value.chars().map(|c| escape(c).to_string()).collect();
+            prop_assert_eq!(in_pieces, escaped);
+        }
+
+        #[test]
+        fn no_key_is_split_over_lines_in_a_message(key: String) {
+            let shown = match Key::parse(&key) {
+                Ok(key) => key.to_string(),
+                Err(error) => error.to_string(),
+            };
+            prop_assert!(!shown.contains(char::is_control), "{shown:?}");
+        }
     }
 }

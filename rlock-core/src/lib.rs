@@ -77,6 +77,7 @@ mod limits;
 mod lock;
 mod options;
 mod owner;
+mod printable;
 mod private;
 mod queue;
 mod release;
@@ -101,6 +102,30 @@ pub use crate::{
 };
 #[cfg(feature = "macros")]
 pub use rlock_macros::distributed_lock;
+
+/// What the fuzz targets reach.
+#[cfg(all(fuzzing, feature = "redis"))]
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod __fuzzing {
+    use crate::store::redis::properties;
+
+    pub fn message(message: &[u8]) {
+        properties::message(message);
+    }
+
+    pub fn reply(reply: &[u8]) {
+        properties::reply(reply);
+    }
+
+    pub fn names(one: &str, other: &str) {
+        properties::names(one, other);
+    }
+
+    pub fn url(url: &str) {
+        properties::url(url);
+    }
+}
 
 #[doc(hidden)]
 #[allow(missing_docs)]

@@ -16,6 +16,34 @@ fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {
     }
 }
 
+/// The error for a URL. Shows no more of it than its scheme, because the rest may hold a password; so
+/// may what stands before a colon, where the scheme was forgotten.
+pub(crate) fn invalid_url(url: &str, reason: String) -> LockError {
+    const KNOWN: [&str; 7] = [
+        "memory",
+        "redis",
+        "rediss",
+        "unix",
+        "redis+unix",
+        "valkey",
+        "valkeys",
+    ];
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let scheme = url.split_once(':').filter(|(scheme, rest)| {
+        let looks_like_one = rest.starts_with("//") && scheme.chars().all(letters);
+        KNOWN.contains(scheme) || looks_like_one && !url.contains('@')
+    });
+    LockError::InvalidOption {
+        option: "url",
+        value: match scheme {
+            Some((scheme, _)) => format!("`{scheme}:…`"),
+            None if url.is_empty() => "``".to_owned(),
+            None => "`…`".to_owned(),
+        },
+        reason,
+    }
+}
+
 pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockError> {
     if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
         return Ok(());

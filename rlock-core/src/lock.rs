@@ -188,7 +188,7 @@ impl Lock {
                 waited,
                 remaining,
             } => LockError::Timeout {
-                key: key.to_string(),
+                key: key.as_str().to_owned(),
                 waited,
                 remaining,
             },

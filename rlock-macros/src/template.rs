@@ -4,6 +4,8 @@ use syn::LitStr;
 
 mod format;
 mod placeholder;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 
 pub(crate) use placeholder::Placeholder;
 

@@ -11,6 +11,8 @@ mod names;
 mod near;
 mod patience;
 mod pipe;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod script;
 mod scripts;
 mod server;

@@ -107,9 +107,9 @@ fn step(word: &str, place: &str) -> Result<Step, String> {
 }
 
 fn check_name(word: &str, place: &str) -> Result<(), String> {
-    if syn::parse_str::<Ident>(word).is_ok() {
+    if is_name(word) {
         Ok(())
-    } else if syn::parse_str::<Ident>(&format!("r#{word}")).is_ok() {
+    } else if is_name(&format!("r#{word}")) {
         Err(format!("{place}: `{word}` is a keyword, write `r#{word}`"))
     } else {
         Err(format!(
@@ -117,6 +117,13 @@ fn check_name(word: &str, place: &str) -> Result<(), String> {
              as in `<id>`, `<order.id>`, `<user.id()>`, `<pair.0>`"
         ))
     }
+}
+
+/// Whether this is an identifier and nothing besides. The parser passes over comments and white space.
+fn is_name(word: &str) -> bool {
+    let passed_over =
+        |c: char| c == '/' || c.is_whitespace() || matches!(c, '\u{200e}' | '\u{200f}');
+    !word.contains(passed_over) && syn::parse_str::<Ident>(word).is_ok()
 }
 
 fn identifier(name: &str, span: Span) -> Ident {

@@ -133,6 +133,9 @@ fn a_placeholder_that_is_none_is_refused() {
         ("<a.f(1)>", "is no placeholder"),
         ("<a[0]>", "is no placeholder"),
         ("<m::C>", "is no placeholder"),
+        ("<a.b/* c */>", "is no placeholder"),
+        ("<a//\n>", "is no placeholder"),
+        ("<a.b\u{200e}>", "is no placeholder"),
         ("<a.0x1>", "`0x1` is no index of a tuple"),
         ("<a.99999999999>", "`99999999999` is no index of a tuple"),
     ] {

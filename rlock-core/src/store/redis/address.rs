@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult};
 
-use crate::error::LockError;
+use crate::{error::LockError, limits::invalid_url, printable::Printable};
 
 /// How long an idle connection goes before the system asks whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -22,10 +22,14 @@ pub(super) struct Address {
 impl Address {
     pub(super) fn parse(url: &str, nodelay: bool) -> Result<Self, LockError> {
         if !cfg!(feature = "tls") && (url.starts_with("rediss:") || url.starts_with("valkeys:")) {
-            return Err(invalid(url, "TLS needs the feature `tls` of rlock-core"));
+            let reason = "TLS needs the feature `tls` of rlock-core";
+            return Err(invalid_url(url, reason.to_owned()));
+        }
+        if let Some(reason) = misread(url) {
+            return Err(invalid_url(url, reason.to_owned()));
         }
         let parsed = url.into_connection_info().and_then(|info| {
-            let shown = info.addr().to_string();
+            let shown = Printable(&info.addr().to_string()).to_string();
             let resp3 = if wants_resp2(url) {
                 None
             } else {
@@ -43,11 +47,8 @@ impl Address {
             })
         });
         parsed.map_err(|error| {
-            let text = error.to_string();
-            invalid(
-                url,
-                &format!("{text}; expected `redis://[user:password@]host[:port][/database]`"),
-            )
+            let expected = "expected `redis://[user:password@]host[:port][/database]`";
+            invalid_url(url, format!("{error}; {expected}"))
         })
     }
 
@@ -96,24 +97,39 @@ fn with_settings(
     info.clone().set_tcp_settings(tcp).set_redis_settings(redis)
 }
 
-fn invalid(url: &str, reason: &str) -> LockError {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    LockError::InvalidOption {
-        option: "url",
-        // The rest may hold a password.
-        value: format!("`{scheme}:…`"),
-        reason: reason.to_owned(),
+/// Why a URL is not what was meant, although it can be read.
+fn misread(url: &str) -> Option<&'static str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    if !scheme.ends_with("unix") && rest[end..].contains('@') {
+        // What stands before would pass for a host and a port, and be shown.
+        return Some(
+            "an `@` stands behind the host: in a user's name or password, `/`, `?`, `#` and `@` are \
+             percent-encoded, as `%2F`, `%3F`, `%23` and `%40`",
+        );
     }
+    let (_, fragment) = rest.split_once('#')?;
+    Some(match fragment {
+        "insecure" => {
+            "certificates are always verified; have the system trust the authority that signed the \
+             server's, or name that in the environment variable `SSL_CERT_FILE`"
+        }
+        _ => "nothing can follow a `#`; in a password it is written `%23`",
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn errors_and_addresses_never_show_a_password() {
         let address = Address::parse("redis://user:s3cret@127.0.0.1:7/2", true).expect("valid");
         assert_eq!(address.to_string(), "127.0.0.1:7");
+        let socket = Address::parse("unix:///run/a%0d%0ab.sock", true).expect("valid");
+        assert_eq!(socket.to_string(), "/run/a\\r\\nb.sock");
         for url in [
             "redis://u:s3cret@h:99999999/",
             "redis://u:s3cret@h/not-a-number",
@@ -125,6 +141,69 @@ mod tests {
                 !shown.contains("s3cret") && shown.contains("`redis:…`"),
                 "{shown}"
             );
+        }
+    }
+
+    #[test]
+    fn a_password_that_is_cut_is_refused_before_it_passes_for_an_address() {
+        for (url, hint) in [
+            ("redis://user:12/s3cret@h/", "%2F"),
+            ("redis://user:12?s3cret@h/", "%3F"),
+            ("redis://user:12#s3cret@h/", "%23"),
+            ("redis://user:12#s3cret", "%23"),
+            ("unix:///redis.sock?pass=12#s3cret", "%23"),
+        ] {
+            let error = Address::parse(url, true).err().expect(url);
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains(hint), "{shown}");
+            assert!(!shown.contains("s3cret"), "{shown}");
+        }
+        let whole = Address::parse("redis://user:12%2Fs3%40cret@h/", true).expect("valid");
+        let settings = whole.preferred().get_connection_info().redis_settings();
+        assert_eq!(settings.password(), Some("12/s3@cret"));
+        let socket = "unix:///redis.sock?user=u&pass=s3@cret";
+        assert!(Address::parse(socket, true).is_ok());
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn verification_cannot_be_switched_off() {
+        let error = Address::parse("rediss://h/#insecure", true).err();
+        let shown = error.expect("refused").to_string();
+        assert!(shown.contains("always verified"), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_password_is_shown_wherever_it_stands(before in "[ -~]{0,4}", after in "[ -~]{0,4}") {
+            let password = format!("{before}S3CRET{after}");
+            let encode = |text, byte| format!("{text}%{byte:02x}");
+            let encoded = password.bytes().fold(String::new(), encode);
+            for password in [&password, &encoded] {
+                for url in [
+                    format!("redis://:{password}@h/"),
+                    format!("redis://u:{password}@h:1/2"),
+                    format!("rediss://u:{password}@h/"),
+                    format!("redis://u:{password}@h:99999/"),
+                    format!("redis://u:{password}@h/no-number"),
+                    format!("redis://u:{password}@"),
+                    format!("redis:u:{password}@h"),
+                    format!("unix:///redis.sock?user=u&pass={password}"),
+                    format!("unix:///redis.sock?pass={password}&db=none"),
+                    format!("unix://u:{password}@h/redis.sock"),
+                    format!("u:{password}@h:6379/0"),
+                    format!("{password}@h:6379"),
+                    format!("{password}://@h"),
+                    format!("http://u:{password}@h/"),
+                ] {
+                    let shown = match Address::parse(&url, true) {
+                        Ok(address) => address.to_string(),
+                        Err(error) => format!("{error} {error:?}"),
+                    };
+                    let shown = shown.to_lowercase();
+                    prop_assert!(!shown.contains("s3cret") && !shown.contains("%53%33"), "{shown}");
+                }
+            }
         }
     }
 

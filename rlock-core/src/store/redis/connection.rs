@@ -187,7 +187,7 @@ fn server_may_refuse(outcome: RedisResult<()>) -> RedisResult<()> {
 }
 
 /// Takes what the server sends without being asked.
-fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
+pub(super) fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
     let Some(link) = link.upgrade() else {
         return;
     };

@@ -46,9 +46,9 @@ pub(super) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> Stor
     }
 }
 
-/// Whether the server wants to know first who asks.
+/// Whether the server wants to know first who asks, or does not believe it.
 pub(super) fn wants_password(error: &RedisError) -> bool {
-    has_code(error, "NOAUTH")
+    has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
 }
 
 fn is_passing(error: &RedisError) -> bool {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError, Value, aio::MultiplexedConnection};
 use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ use super::{
     connection::Connection,
     errors::{classify, wants_password},
     messages,
-    server::warn_of_eviction,
+    server::{warn_of_eviction, warn_of_refusals},
 };
 use crate::{
     store::{Listener, News, StoreError},
@@ -138,14 +138,22 @@ impl Link {
 
     /// Connects for the first time.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
-        let mut connection = self.open(FIRST_EPOCH, self.connect_timeout).await?;
+        let connection = self.open(FIRST_EPOCH, self.connect_timeout).await?;
         if self.is_home() {
             // Nobody has to wait for a warning.
-            let warned = warn_of_eviction(&mut connection.commands);
-            let _ = timeout(self.connect_timeout, warned).await;
+            let _ = timeout(self.connect_timeout, self.warn(&connection.commands)).await;
         }
         self.state.send_replace(State::Up(connection));
         Ok(())
+    }
+
+    /// Says what is amiss with the server, as far as it affects locks.
+    async fn warn(&self, commands: &MultiplexedConnection) {
+        let (mut one, mut other) = (commands.clone(), commands.clone());
+        let lock = self.calls.names.example();
+        let channel = self.channel().unwrap_or_default();
+        let refusals = warn_of_refusals(&mut other, &self.address, &lock, &channel);
+        tokio::join!(warn_of_eviction(&mut one), refusals);
     }
 
     /// The present connection, if there is one.

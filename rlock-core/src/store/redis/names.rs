@@ -45,6 +45,11 @@ impl Names {
         }
     }
 
+    /// What locks are called, for asking whether they may be touched.
+    pub(super) fn example(&self) -> String {
+        format!("{}{{any}}", self.prefix)
+    }
+
     /// What the names of the channels that clients listen to begin with; the client's id follows.
     pub(super) fn channels(&self) -> &str {
         &self.channels

@@ -1,6 +1,8 @@
 //! What is worth knowing of the server when a client connects.
 
-use redis::{InfoDict, aio::MultiplexedConnection, cmd};
+use redis::{InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd};
+
+use super::address::Address;
 
 /// Says so when the server may throw locks away to make room. Without the permission to ask,
 /// nothing is said.
@@ -18,5 +20,31 @@ pub(super) async fn warn_of_eviction(commands: &mut MultiplexedConnection) {
             "the server may evict locks when its memory is full; use a server with \
              `maxmemory-policy noeviction` for locks"
         );
+    }
+}
+
+/// Says what the user may not do; inside of scripts most of that would pass in silence. Where this is
+/// refused too, the first request for a lock says so.
+pub(super) async fn warn_of_refusals(
+    commands: &mut MultiplexedConnection,
+    address: &Address,
+    lock: &str,
+    channel: &str,
+) {
+    let script = Script::new(include_str!("scripts/permissions.lua"));
+    let mut call = script.arg(lock);
+    let answer: RedisResult<(Vec<String>, Vec<String>)> =
+        call.arg(channel).invoke_async(commands).await;
+    let Ok((needed, better)) = answer else {
+        return;
+    };
+    if !needed.is_empty() {
+        let commands = needed.join(", ");
+        tracing::error!(%address, commands, "the server's user lacks permissions that locks need");
+    }
+    if !better.is_empty() {
+        let commands = better.join(", ");
+        tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
+            losses are noticed later, or questions stay open");
     }
 }

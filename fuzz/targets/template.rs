@@ -1,0 +1,11 @@
+//! Key templates of the attribute: `rlock-macros/src/template/properties.rs`.
+#![no_main]
+
+// A crate of macros has nothing that others could call, so its module is taken in here.
+#[path = "../../rlock-macros/src"]
+mod macros {
+    #[allow(dead_code, reason = "the attribute needs more of it")]
+    pub(crate) mod template;
+}
+
+libfuzzer_sys::fuzz_target!(|text: &str| macros::template::properties::template(text));

@@ -1,0 +1,14 @@
+//! Values in key templates: `rlock-macros/src/template/properties.rs`.
+#![no_main]
+
+// A crate of macros has nothing that others could call, so its module is taken in here.
+#[path = "../../rlock-macros/src"]
+mod macros {
+    #[allow(dead_code, reason = "the attribute needs more of it")]
+    pub(crate) mod template;
+}
+
+libfuzzer_sys::fuzz_target!(|input: (&str, [&str; 3], [&str; 3])| {
+    let (template, one, other) = input;
+    macros::template::properties::values(template, one, other);
+});
