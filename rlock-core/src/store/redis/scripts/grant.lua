@@ -13,8 +13,8 @@ local function micros()
 end
 
 -- The next fencing token: two more than the last, because a release leaves one more; or, where the
--- last one is gone, the time, which is more than any from before. `token` is what INCRBY answered, if
--- it was asked already.
+-- last one is gone, the time, which is more than any from before; a release that found none left one.
+-- `token` is what INCRBY answered, if it was asked already.
 local function next_token(lock, ttl, token)
   local fence = lock .. ':fence'
   token = token or redis.pcall('INCRBY', fence, 2)
@@ -23,7 +23,7 @@ local function next_token(lock, ttl, token)
       return nil, redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token')
     end
     return nil, token
-  elseif token <= 2 then
+  elseif token <= 3 then
     token = micros()
     redis.call('SET', fence, string.format('%.0f', token), 'PX', 2 * ttl)
   elseif redis.call('PTTL', fence) < tonumber(ttl) then
