@@ -164,7 +164,7 @@ mod scripts {
         let server = RedisServer::start();
         for key in ["a", "b"] {
             let () = server
-                .command(&["SET", &format!("{}:fence", name(key)), "100"])
+                .command(&["SET", &format!("{}:fence", name(key)), "1762345678900100"])
                 .await;
         }
         let (a, b) = (name("a"), name("b"));
@@ -172,7 +172,7 @@ mod scripts {
             "EVAL", ACQUIRE, "3", &a, &a, &b, DAY, "one", "5000", "other", "5000", "one", "5000",
         ];
         let answers: Vec<i64> = server.command(&asked).await;
-        assert_eq!(answers, [102, 0, 102]);
+        assert_eq!(answers, [1_762_345_678_900_102, 0, 1_762_345_678_900_102]);
         assert_eq!(
             server.hgetall(&a).await.into_keys().collect::<Vec<_>>(),
             ["one"]
@@ -195,7 +195,7 @@ mod scripts {
         let _: u64 = server.command(&["ZADD", &queue, "1", "waiter"]).await;
         for key in [&text, &held, &waited] {
             let () = server
-                .command(&["SET", &format!("{key}:fence"), "100"])
+                .command(&["SET", &format!("{key}:fence"), "1762345678900100"])
                 .await;
         }
         let before = server.keys("*").await;

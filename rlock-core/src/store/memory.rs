@@ -1,5 +1,7 @@
 //! The embedded store: the same semantics as a server's, inside one process.
 
+#[cfg(test)]
+mod differential;
 mod state;
 
 use std::{

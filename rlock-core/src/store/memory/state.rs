@@ -1,5 +1,8 @@
 //! What the embedded store knows, and how each operation changes it.
 
+#[cfg(test)]
+mod look;
+
 use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
@@ -47,6 +50,12 @@ struct Lock {
     kept: bool,
 }
 
+impl Lock {
+    fn is_held_by(&self, owner: OwnerId) -> bool {
+        self.owner == owner && !self.kept
+    }
+}
+
 impl State {
     pub(super) fn join(&mut self, client: Uuid, listener: Listener) {
         self.clients.insert(client, listener);
@@ -73,41 +82,31 @@ impl State {
         waits: bool,
         now: Time,
     ) -> Acquired {
-        for (claim, Claim { key, owner }) in claims.iter().enumerate() {
-            if self.held_by(key, *owner, now).is_some() {
-                continue;
-            }
-            if self.live(key, now).is_none() {
-                if count > 1 {
-                    return Acquired::NotHeld;
-                }
-                // A lock that ended by its lease: those in line come first.
-                self.hand_off(key, Some(*owner), now);
-            }
-            let Some(lock) = self.live(key, now) else {
-                continue;
-            };
-            if lock.owner == *owner && !lock.kept {
-                continue;
-            }
-            let ttl = Some(lock.expires.since(now));
-            for Claim { key, owner } in claims {
-                // One of several may have been kept for this call since it stood in line for it.
-                if count == 1 && self.held_by(key, *owner, now).is_some() {
-                    self.locks.remove(key);
-                    self.hand_off(key, None, now);
+        let mut taken = None;
+        for (at, claim) in claims.iter().enumerate() {
+            match self.live(&claim.key, now) {
+                None if count > 1 => return Acquired::NotHeld,
+                None => {}
+                Some(lock) if lock.is_held_by(claim.owner) => {}
+                Some(_) => {
+                    taken = Some(at);
+                    break;
                 }
             }
-            if waits {
-                self.stand_in_line(key, *owner, now);
+        }
+        if taken.is_none() {
+            // Where a lock ended by its lease, those in line come first.
+            taken = claims.iter().position(|Claim { key, owner }| {
+                self.live(key, now).is_none() && self.hand_off(key, Some(*owner), now)
+            });
+        }
+        if let Some(taken) = taken {
+            if let [_, _, ..] = claims
+                && count == 1
+            {
+                self.give_up(claims, taken, now);
             }
-            return Acquired::Held {
-                claim,
-                ttl,
-                in_line: waits,
-                sent_at: now,
-                fences: claims.iter().map(|_| self.last_token).collect(),
-            };
+            return self.refuse(claims, taken, waits, now);
         }
         let tokens = claims
             .iter()
@@ -116,6 +115,34 @@ impl State {
         Acquired::Granted {
             tokens,
             sent_at: now,
+        }
+    }
+
+    /// Of several locks one is taken: what is kept of the others since it stood in line for them, and
+    /// what is free as far as was looked, goes to whoever is next.
+    fn give_up(&mut self, claims: &[Claim], taken: usize, now: Time) {
+        for (at, Claim { key, owner }) in claims.iter().enumerate() {
+            if self.held_by(key, *owner, now).is_some() {
+                self.locks.remove(key);
+                self.hand_off(key, None, now);
+            } else if at < taken && self.live(key, now).is_none() {
+                self.hand_off(key, None, now);
+            }
+        }
+    }
+
+    fn refuse(&mut self, claims: &[Claim], taken: usize, waits: bool, now: Time) -> Acquired {
+        let Claim { key, owner } = &claims[taken];
+        let ttl = self.live(key, now).map(|lock| lock.expires.since(now));
+        if waits {
+            self.stand_in_line(key, *owner, now);
+        }
+        Acquired::Held {
+            claim: taken,
+            ttl: ttl.or(Some(Duration::ZERO)),
+            in_line: waits,
+            sent_at: now,
+            fences: claims.iter().map(|_| self.last_token).collect(),
         }
     }
 
@@ -129,11 +156,15 @@ impl State {
             token: _,
         } = *release;
         let Some(lock) = self.held_by(key, owner, now) else {
-            self.leave_line(key, owner);
-            if count == 0 && self.released.contains(&owner) {
-                return Released::Done(self.what_became_of(key, next, now));
+            if count > 0 {
+                return Released::NotHeld;
             }
-            return Released::NotHeld;
+            self.leave_line(key, owner);
+            return match self.what_became_of(key, next, now) {
+                Onward::Unknown if !self.released.contains(&owner) => Released::NotHeld,
+                // A waiter that it named is known: so an earlier copy was done.
+                onward => Released::Done(onward),
+            };
         };
         if count > 0 {
             lock.count = count;
@@ -143,6 +174,7 @@ impl State {
             self.locks.remove(key);
         } else {
             lock.kept = true;
+            lock.count = 1;
             lock.expires = now + keep;
         }
         if self.released.len() == REMEMBERED_RELEASES {
@@ -233,8 +265,7 @@ impl State {
     }
 
     fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
-        self.live(key, now)
-            .filter(|lock| lock.owner == owner && !lock.kept)
+        self.live(key, now).filter(|lock| lock.is_held_by(owner))
     }
 
     /// Gives a lock that is free, or the owner's own.

@@ -49,8 +49,11 @@ if taken then
   for n, lock in ipairs(KEYS[2] and count == '1' and KEYS or {}) do
     give_back(n)
     -- One that is free is not taken either, and may have somebody else in line.
-    if n < taken and ttls[n] == -2 then
-      waiters(channel)(lock, tokens[n], redis.pcall('ZPOPMIN', lock .. ':queue'))
+    if n < taken and ttls[n] == -2 and redis.pcall('EXISTS', lock .. ':queue') == 1 then
+      local next = tokens[n] or next_token(lock, fence_ttl)
+      if next then
+        waiters(channel)(lock, next, redis.pcall('ZPOPMIN', lock .. ':queue'))
+      end
     end
   end
   local in_line = 0

@@ -22,7 +22,7 @@ if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
   local lock = KEYS[1]
   local fence = lock .. ':fence'
   token = redis.pcall('INCRBY', fence, 2)
-  if type(token) == 'number' and token > 2 then
+  if type(token) == 'number' and token > 1e12 then
     if token % 64 < 2 then
       redis.call('PEXPIRE', fence, 2 * ARGV[3])
     end

@@ -19,7 +19,7 @@ for n, lock in ipairs(KEYS) do
   if free or redis.pcall('EXISTS', lock, queues[n]) == 0 then
     local fence = lock .. ':fence'
     local token = redis.pcall('INCRBY', fence, 2)
-    if type(token) == 'number' and token > 2 and redis.pcall('HSET', lock, owner, 1) == 1 then
+    if type(token) == 'number' and token > 1e12 and redis.pcall('HSET', lock, owner, 1) == 1 then
       if redis.pcall('PEXPIRE', lock, lease) == 1 then
         if token % 64 < 2 then
           redis.pcall('PEXPIRE', fence, 2 * (ARGV[1] + lease))

@@ -13,8 +13,8 @@ local function micros()
 end
 
 -- The next fencing token: two more than the last, because a release leaves one more; or, where the
--- last one is gone, the time, which is more than any from before. `token` is what INCRBY answered, if
--- it was asked already.
+-- last one is gone, the time (µs), which is more than any from before. What is less than a time was
+-- counted from nothing. `token` is what INCRBY answered, if it was asked already.
 local function next_token(lock, ttl, token)
   local fence = lock .. ':fence'
   token = token or redis.pcall('INCRBY', fence, 2)
@@ -23,7 +23,7 @@ local function next_token(lock, ttl, token)
       return nil, redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token')
     end
     return nil, token
-  elseif token <= 2 then
+  elseif token < 1e12 then
     token = micros()
     redis.call('SET', fence, string.format('%.0f', token), 'PX', 2 * ttl)
   elseif token % 64 < 2 then
@@ -31,16 +31,6 @@ local function next_token(lock, ttl, token)
     redis.call('PEXPIRE', fence, 2 * ttl)
   end
   return token
-end
-
--- Marks a release; where the fence is gone, so that the next token is more than any from before.
-local function mark_release(fence, ttl)
-  if redis.pcall('INCR', fence) == 1 then
-    local time = redis.pcall('TIME')
-    if time[1] then
-      redis.pcall('SET', fence, string.format('%.0f', time[1] * 1000000 + time[2]), 'PX', 2 * ttl)
-    end
-  end
 end
 
 -- What only locks with waiters need.

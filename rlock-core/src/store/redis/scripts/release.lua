@@ -20,7 +20,9 @@ if keep ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
   redis.call('PEXPIRE', lock, keep)
   redis.call('HSET', lock, 'kept', '1')
   redis.call('HDEL', lock, owner)
-  mark_release(fence, fence_ttl)
+  if redis.pcall('INCR', fence) == 1 then
+    redis.pcall('PEXPIRE', fence, 2 * fence_ttl)
+  end
   local waiter = redis.pcall('ZRANGE', queue, 0, 0)[1]
   if waiter then
     local _, _, tell = waiters(channel)

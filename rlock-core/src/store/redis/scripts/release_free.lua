@@ -23,11 +23,7 @@ if ARGV[2] == '0' and ARGV[3] == '0' then
     first = ARGV[9] == '1' and {} or redis.pcall('ZPOPMIN', queue)
     if not own and not first[1] then
       if redis.pcall('INCR', fence) == 1 then
-        -- It was gone: the next token is to be more than any from before.
-        local time = redis.pcall('TIME')
-        if time[1] then
-          redis.pcall('SET', fence, string.format('%.0f', time[1] * 1000000 + time[2]), 'PX', 2 * ARGV[5])
-        end
+        redis.pcall('PEXPIRE', fence, 2 * ARGV[5])
       end
       return 1
     end

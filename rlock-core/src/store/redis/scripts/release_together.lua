@@ -15,11 +15,7 @@ for n, lock in ipairs(KEYS) do
   if (nobody_waits or redis.pcall('EXISTS', queues[n]) == 0) and redis.pcall('HDEL', lock, ARGV[n + 1]) == 1 then
     local fence = lock .. ':fence'
     if redis.pcall('INCR', fence) == 1 then
-      -- It was gone: the next token is more than any from before.
-      local time = redis.pcall('TIME')
-      if time[1] then
-        redis.pcall('SET', fence, string.format('%.0f', time[1] * 1000000 + time[2]), 'PX', 2 * ARGV[1])
-      end
+      redis.pcall('PEXPIRE', fence, 2 * ARGV[1])
     end
     answers[n] = 1
   end

@@ -1,0 +1,138 @@
+//! The same random operations on the model's server and on a real store have to give the same answers.
+//!
+//! Tokens are compared as order: what is one grant to the model is one grant to the store, and the
+//! grants of a key have the same order. Times to live are compared within the time that the run took.
+
+mod agree;
+mod operation;
+mod subject;
+mod tokens;
+
+use std::time::{Duration, Instant};
+
+use proptest::{
+    collection::vec,
+    test_runner::{Config, TestCaseError, TestError, TestRunner},
+};
+
+pub use self::{
+    agree::Design,
+    operation::{CLIENTS, KEYS, Operation},
+    subject::{Answer, KeyView, ModelSubject, Observed, Subject},
+};
+use self::{agree::compare, operation::operations, tokens::Side};
+
+/// Operations in one sequence, at the most.
+const LONGEST: usize = 30;
+/// A run that took longer may have come into the next range of times.
+const BRISK: Duration = Duration::from_millis(40);
+/// How often a sequence is run until it is brisk.
+const TRIES: usize = 50;
+
+/// What was done.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    /// Sequences that were run.
+    pub sequences: usize,
+    /// Operations in them.
+    pub operations: usize,
+    /// Answers by which a lock was given.
+    pub granted: usize,
+    /// Answers that another has it.
+    pub held: usize,
+    /// Messages to waiters.
+    pub news: usize,
+    /// Sequences that differed, but were too slow on each try to say anything.
+    pub inconclusive: usize,
+}
+
+/// Runs random sequences, 256 unless `PROPTEST_CASES` says otherwise, and shrinks one that differs.
+///
+/// # Panics
+///
+/// When the store answers anything else than the model.
+pub fn run<S: Subject>(store: S, design: Design) -> Tally {
+    let config = Config {
+        failure_persistence: None,
+        max_shrink_iters: 4_096,
+        ..Config::default()
+    };
+    let mut runner = TestRunner::new(config);
+    let (store, tally) = (
+        std::cell::RefCell::new(store),
+        std::cell::RefCell::default(),
+    );
+    let sequences = vec(operations(design), 1..LONGEST);
+    let outcome = runner.run(&sequences, |operations| {
+        let (mut store, mut tally) = (store.borrow_mut(), tally.borrow_mut());
+        check(&mut *store, design, &operations, &mut tally).map_err(TestCaseError::fail)
+    });
+    match outcome {
+        Ok(()) => tally.into_inner(),
+        Err(TestError::Fail(reason, operations)) => {
+            let steps: Vec<String> = operations
+                .iter()
+                .map(|step| format!("  {step:?}"))
+                .collect();
+            panic!("{reason}\nafter\n{}", steps.join("\n"))
+        }
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+}
+
+fn check<S: Subject>(
+    store: &mut S,
+    design: Design,
+    operations: &[Operation],
+    tally: &mut Tally,
+) -> Result<(), String> {
+    for _ in 0..TRIES {
+        let started = Instant::now();
+        let mut counted = *tally;
+        let outcome = once(store, design, operations, started, &mut counted);
+        if outcome.is_ok() || started.elapsed() < BRISK {
+            counted.sequences += 1;
+            *tally = counted;
+            return outcome;
+        }
+    }
+    tally.inconclusive += 1;
+    Ok(())
+}
+
+fn once<S: Subject>(
+    store: &mut S,
+    design: Design,
+    operations: &[Operation],
+    started: Instant,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    store.reset();
+    let mut model = ModelSubject::new(design);
+    let (mut by_model, mut by_store) = (Side::default(), Side::default());
+    let mut gone = Vec::new();
+    for (n, operation) in operations.iter().enumerate() {
+        if design.forgets_who_left && gone.iter().any(|client| operation.is_by(*client)) {
+            continue;
+        }
+        if let Operation::Leave(client) = operation {
+            gone.push(*client);
+        }
+        let expected = model.apply(operation, by_model.token_for(operation));
+        let found = store.apply(operation, by_store.token_for(operation));
+        let context = |what: String| {
+            format!("step {n}, {operation:?}: {what}\nmodel: {expected:?}\nstore: {found:?}")
+        };
+        let late = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let past = by_model.past(operation);
+        compare(design, operation, past, (&expected, &found), late + 2).map_err(context)?;
+        by_model.note(operation, &expected).map_err(context)?;
+        by_store.note(operation, &found).map_err(context)?;
+        by_model.same_order(&by_store).map_err(context)?;
+        tally.operations += 1;
+        tally.granted += usize::from(expected.answer.is_grant());
+        tally.held += usize::from(expected.answer.is_held());
+        tally.news += expected.news.len();
+    }
+    Ok(())
+}

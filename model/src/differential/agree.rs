@@ -1,0 +1,164 @@
+//! What counts as the same answer, and the only place that knows where the stores differ by design.
+
+use super::{Answer, KeyView, Observed, Operation};
+use crate::words::{Acquired, Entry, Millis, News, Onward, Released};
+
+/// Where a store differs from a Redis server by design.
+#[derive(Clone, Copy, Debug)]
+pub struct Design {
+    /// How long a queue lasts that nobody joins; `None`: a store that knows who is gone keeps it.
+    pub queue_lasts: Option<Millis>,
+    /// Whoever is gone has left all lines at once, and nothing of it comes late.
+    pub forgets_who_left: bool,
+    /// Whether a release that finds nothing is answered from a list of the last releases. Else the
+    /// token tells whether the lock was given back, went on to others, or ended.
+    pub remembers_releases: bool,
+    /// Whether it can lose what it knows, and live.
+    pub loses_data: bool,
+}
+
+impl Design {
+    /// A Redis server.
+    pub const REDIS: Self = Self {
+        queue_lasts: Some(20_000),
+        forgets_who_left: false,
+        remembers_releases: false,
+        loses_data: true,
+    };
+
+    /// The embedded store.
+    pub const MEMORY: Self = Self {
+        queue_lasts: None,
+        forgets_who_left: true,
+        remembers_releases: true,
+        loses_data: false,
+    };
+}
+
+impl Design {
+    /// What a store answers where the model's server answers this. `earlier`: the owner gave the lock
+    /// back before.
+    fn released(self, model: Released, holds: bool, count: u8, earlier: bool) -> Released {
+        match model {
+            Released::MovedOn | Released::NotHeld | Released::Done(Onward::Unknown)
+                if self.remembers_releases && !holds =>
+            {
+                if count == 0 && earlier {
+                    Released::Done(Onward::Unknown)
+                } else {
+                    Released::NotHeld
+                }
+            }
+            model => model,
+        }
+    }
+}
+
+/// What is known of the owner of a release before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Past {
+    pub(super) holds: bool,
+    pub(super) released: bool,
+}
+
+/// Compares what was seen of one step; times may differ by `late`.
+pub(super) fn compare(
+    design: Design,
+    operation: &Operation,
+    past: Past,
+    (model, store): (&Observed, &Observed),
+    late: Millis,
+) -> Result<(), String> {
+    let answers_agree = match (&model.answer, &store.answer) {
+        (Answer::Acquired(model), Answer::Acquired(store)) => acquired(model, store, late),
+        (Answer::Released(model), Answer::Released(store)) => {
+            let Operation::Release(ask) = operation else {
+                return Err("nobody asked".to_owned());
+            };
+            let model = design.released(*model, past.holds, ask.count, past.released);
+            without_order(model) == without_order(*store)
+        }
+        (model, store) => model == store,
+    };
+    if !answers_agree {
+        return Err("the answers differ".to_owned());
+    }
+    let told = |seen: &Observed| {
+        let mut told: Vec<_> = seen.news.iter().map(without_token).collect();
+        told.sort_unstable();
+        told
+    };
+    if told(model) != told(store) {
+        return Err("waiters are told different things".to_owned());
+    }
+    let same = |(model, store): (&KeyView, &KeyView)| {
+        model.line == store.line && entries(model.entry, store.entry, late)
+    };
+    if model.keys.len() != store.keys.len() || !model.keys.iter().zip(&store.keys).all(same) {
+        return Err("the locks differ".to_owned());
+    }
+    Ok(())
+}
+
+fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
+    match (model, store) {
+        (Acquired::Granted { .. }, Acquired::Granted { .. })
+        | (Acquired::NotHeld, Acquired::NotHeld) => true,
+        (
+            Acquired::Held {
+                claim,
+                ttl,
+                in_line,
+                ..
+            },
+            Acquired::Held {
+                claim: other,
+                ttl: left,
+                in_line: also,
+                ..
+            },
+        ) => claim == other && in_line == also && close(*ttl, *left, late),
+        _ => false,
+    }
+}
+
+fn entries(model: Option<Entry>, store: Option<Entry>, late: Millis) -> bool {
+    match (model, store) {
+        (None, None) => true,
+        (Some(model), Some(store)) => {
+            model.holder == store.holder
+                && model.count == store.count
+                && close(model.ttl, store.ttl, late)
+        }
+        _ => false,
+    }
+}
+
+/// The store's time goes on while the model's stands still, except that a loss of data takes the model
+/// a millisecond.
+fn close(model: Millis, store: Millis, late: Millis) -> bool {
+    const LOSSES: Millis = super::LONGEST as Millis;
+    store <= model + LOSSES && model <= store + late
+}
+
+/// Tokens are compared elsewhere.
+fn without_order(answer: Released) -> Released {
+    match answer {
+        Released::Done(Onward::Granted(_)) => Released::Done(Onward::Granted(0)),
+        answer => answer,
+    }
+}
+
+fn without_token(news: &News) -> News {
+    match *news {
+        News::Granted {
+            key, owner, ttl, ..
+        } => News::Granted {
+            key,
+            owner,
+            token: 0,
+            ttl,
+        },
+        news @ News::AskAgain { .. } => news,
+    }
+}

@@ -1,0 +1,157 @@
+//! What is done, and how it is chosen.
+
+use proptest::{
+    prelude::{Just, Strategy, any},
+    prop_oneof,
+    sample::select,
+};
+
+use super::Design;
+use crate::words::{Acquire, Claim, Key, Millis, Next, Owner, Release, Renewal};
+
+/// How many keys there are.
+pub const KEYS: u8 = 2;
+/// How many clients there are.
+pub const CLIENTS: u8 = 3;
+/// How many owners each has.
+const OWNERS: u8 = 2;
+
+/// An owner is of one key.
+fn of(key: Key, owner: Owner) -> Owner {
+    Owner {
+        sequence: key * OWNERS + owner.sequence,
+        ..owner
+    }
+}
+
+/// One step.
+///
+/// Any owner may ask for anything at any time: requests that come late, twice or out of order are
+/// among the sequences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Asks for locks.
+    Acquire(Acquire),
+    /// Lowers a count. Its token is that of the owner's last grant, as far as that is known.
+    Release(Release),
+    /// Extends leases.
+    Renew(Vec<Renewal>),
+    /// Time goes by.
+    Pass(Millis),
+    /// A client is gone.
+    Leave(u8),
+    /// The server starts again, empty.
+    Restart,
+    /// The last token of a key is lost.
+    LoseToken(Key),
+}
+
+impl Operation {
+    /// Whether it is a request of this client.
+    pub(super) fn is_by(&self, client: u8) -> bool {
+        match self {
+            Self::Acquire(ask) => ask.claims.iter().any(|claim| claim.owner.client == client),
+            Self::Release(ask) => ask.owner.client == client,
+            Self::Renew(batch) => batch.iter().any(|renewal| renewal.owner.client == client),
+            Self::Pass(_) | Self::Leave(_) | Self::Restart | Self::LoseToken(_) => false,
+        }
+    }
+}
+
+/// Hundreds of milliseconds, so that the time that a run takes moves nothing across an end.
+const LEASES: [Millis; 3] = [2_000, 10_000, 60_000];
+const PASSES: [Millis; 7] = [100, 400, 700, 1_500, 3_000, 12_000, 21_000];
+
+fn key() -> impl Strategy<Value = Key> {
+    // Mostly the same, so that owners meet.
+    prop_oneof![3 => Just(0), 1 => 0..KEYS]
+}
+
+fn owner() -> impl Strategy<Value = Owner> {
+    (0..CLIENTS, 0..OWNERS).prop_map(|(client, sequence)| Owner { client, sequence })
+}
+
+fn lease() -> impl Strategy<Value = Millis> {
+    select(LEASES.as_slice())
+}
+
+fn acquire() -> impl Strategy<Value = Operation> {
+    let single = (key(), owner()).prop_map(|(key, owner)| {
+        vec![Claim {
+            key,
+            owner: of(key, owner),
+        }]
+    });
+    let both = (owner(), owner()).prop_map(|(first, second)| {
+        let claim = |(key, owner)| Claim {
+            key,
+            owner: of(key, owner),
+        };
+        (0..KEYS).zip([first, second]).map(claim).collect()
+    });
+    let count = prop_oneof![6 => Just(1), 1 => Just(2), 1 => Just(3)];
+    let claims = prop_oneof![
+        4 => (single, count),
+        1 => (both, Just(1)),
+    ];
+    (claims, lease(), any::<bool>()).prop_map(|((claims, count), lease, waits)| {
+        Operation::Acquire(Acquire {
+            claims,
+            lease,
+            count,
+            waits,
+        })
+    })
+}
+
+fn release() -> impl Strategy<Value = Operation> {
+    let next = (owner(), lease(), any::<bool>()).prop_map(|(owner, lease, first)| Next {
+        owner,
+        lease,
+        first,
+    });
+    let next = prop_oneof![2 => Just(None), 1 => next.prop_map(Some)];
+    let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
+    let keep = prop_oneof![4 => Just(0), 1 => Just(3_000)];
+    (key(), owner(), count, keep, next).prop_map(|(key, owner, count, keep, next)| {
+        let owner = of(key, owner);
+        let next = next.map(|next: Next| Next {
+            owner: of(key, next.owner),
+            ..next
+        });
+        // As the clients do it.
+        let next = next.filter(|next| {
+            count == 0 && keep == 0 && next.owner != owner && next.owner.client == owner.client
+        });
+        Operation::Release(Release {
+            key,
+            owner,
+            token: 0,
+            count,
+            keep,
+            next,
+        })
+    })
+}
+
+fn renew() -> impl Strategy<Value = Operation> {
+    let renewal = (key(), owner(), lease()).prop_map(|(key, owner, lease)| Renewal {
+        key,
+        owner: of(key, owner),
+        lease,
+    });
+    proptest::collection::vec(renewal, 1..4).prop_map(Operation::Renew)
+}
+
+pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
+    let loses_data = u32::from(design.loses_data);
+    prop_oneof![
+        8 => acquire(),
+        8 => release(),
+        2 => renew(),
+        4 => select(PASSES.as_slice()).prop_map(Operation::Pass),
+        1 => (0..CLIENTS).prop_map(Operation::Leave),
+        loses_data => Just(Operation::Restart),
+        loses_data => key().prop_map(Operation::LoseToken),
+    ]
+}

@@ -1,0 +1,121 @@
+//! What is compared.
+
+use super::{Design, KEYS, Operation, operation::CLIENTS};
+use crate::{
+    server::{Server, Timing},
+    words::{Acquired, Effects, Entry, News, Owner, Released, Token},
+};
+
+/// A store under comparison.
+pub trait Subject {
+    /// Begins anew: no locks, and every client listens.
+    fn reset(&mut self);
+
+    /// Does one step. `token` is what the owner of a release knows of its hold.
+    fn apply(&mut self, operation: &Operation, token: Token) -> Observed;
+}
+
+/// What was seen of one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// What was answered.
+    pub answer: Answer,
+    /// What waiters were told.
+    pub news: Vec<News>,
+    /// Each key afterwards.
+    pub keys: Vec<KeyView>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To an acquire.
+    Acquired(Acquired),
+    /// To a release.
+    Released(Released),
+    /// To a renewal.
+    Renewed(Vec<bool>),
+    /// Nobody was asked.
+    None,
+}
+
+impl Answer {
+    pub(super) fn is_grant(&self) -> bool {
+        matches!(self, Self::Acquired(Acquired::Granted { .. }))
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self, Self::Acquired(Acquired::Held { .. }))
+    }
+}
+
+/// A key as the store sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyView {
+    /// Who holds it.
+    pub entry: Option<Entry>,
+    /// Who stands in line.
+    pub line: Vec<Owner>,
+}
+
+/// The model's server under comparison.
+#[derive(Debug)]
+pub struct ModelSubject {
+    design: Design,
+    server: Server,
+}
+
+impl ModelSubject {
+    /// A server that keeps to the design of a store.
+    #[must_use]
+    pub fn new(design: Design) -> Self {
+        let timing = Timing {
+            queue: design.queue_lasts.unwrap_or(u64::MAX / 2),
+            ..Timing::REAL
+        };
+        let mut server = Server::new(1_000_000, timing);
+        (0..CLIENTS).for_each(|client| server.join(client));
+        Self { design, server }
+    }
+}
+
+impl Subject for ModelSubject {
+    fn reset(&mut self) {
+        *self = Self::new(self.design);
+    }
+
+    fn apply(&mut self, operation: &Operation, token: Token) -> Observed {
+        let server = &mut self.server;
+        let mut effects = Effects::default();
+        let mut answer = Answer::None;
+        match operation {
+            Operation::Acquire(ask) => {
+                answer = Answer::Acquired(server.acquire(ask, &mut effects));
+            }
+            Operation::Release(ask) => {
+                let ask = crate::words::Release {
+                    token,
+                    ..ask.clone()
+                };
+                answer = Answer::Released(server.release(&ask, &mut effects));
+            }
+            Operation::Renew(batch) => answer = Answer::Renewed(server.renew(batch)),
+            Operation::Pass(time) => server.pass(*time),
+            Operation::Leave(client) if self.design.forgets_who_left => {
+                server.leave_all_lines(*client);
+            }
+            Operation::Leave(client) => server.leave(*client),
+            Operation::Restart => server.restart(),
+            Operation::LoseToken(key) => server.lose_token(*key),
+        }
+        let view = |key| KeyView {
+            entry: server.inspect(key),
+            line: server.line(key),
+        };
+        Observed {
+            answer,
+            news: effects.news,
+            keys: (0..KEYS).map(view).collect(),
+        }
+    }
+}

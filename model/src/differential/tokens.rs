@@ -1,0 +1,127 @@
+//! Tokens as one side gave them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Answer, Observed, Operation, agree::Past};
+use crate::words::{Acquired, Entry, Holder, Key, News, Onward, Owner, Released, Token};
+
+/// What is known of the tokens of one side.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    /// The last grant of each owner.
+    known: BTreeMap<(Key, Owner), Token>,
+    /// The grants of each key, in the order in which they were made.
+    grants: BTreeMap<Key, Vec<(Owner, Token)>>,
+    /// What later grants have to be above.
+    floor: BTreeMap<Key, Token>,
+    released: BTreeSet<(Key, Owner)>,
+    /// The keys after the last step.
+    entries: Vec<Option<Entry>>,
+}
+
+impl Side {
+    /// What the owner of a release knows.
+    pub(super) fn token_for(&self, operation: &Operation) -> Token {
+        let Operation::Release(ask) = operation else {
+            return 0;
+        };
+        self.known.get(&(ask.key, ask.owner)).copied().unwrap_or(0)
+    }
+
+    /// What is known of the owner of a release.
+    pub(super) fn past(&self, operation: &Operation) -> Past {
+        let Operation::Release(ask) = operation else {
+            return Past::default();
+        };
+        let entry = self.entries.get(usize::from(ask.key)).copied().flatten();
+        Past {
+            holds: entry.is_some_and(|entry| entry.holder == Holder::Owner(ask.owner)),
+            released: self.released.contains(&(ask.key, ask.owner)),
+        }
+    }
+
+    /// Takes down what a step gave. Those who were told or handed a lock got it before the asker.
+    pub(super) fn note(&mut self, operation: &Operation, seen: &Observed) -> Result<(), String> {
+        for news in &seen.news {
+            if let News::Granted {
+                key, owner, token, ..
+            } = news
+            {
+                self.granted(*key, *owner, *token)?;
+            }
+        }
+        match (operation, &seen.answer) {
+            (Operation::Acquire(ask), Answer::Acquired(Acquired::Granted { tokens })) => {
+                if tokens.len() != ask.claims.len() {
+                    return Err(format!("{} tokens", tokens.len()));
+                }
+                for (claim, token) in ask.claims.iter().zip(tokens) {
+                    self.granted(claim.key, claim.owner, *token)?;
+                }
+            }
+            (Operation::Acquire(ask), Answer::Acquired(Acquired::Held { fences, .. })) => {
+                for (claim, fence) in ask.claims.iter().zip(fences) {
+                    let floor = self.floor.entry(claim.key).or_default();
+                    // After a loss of data none is known.
+                    if *fence > 3 && *fence < *floor {
+                        return Err(format!("fence {fence} after {floor}"));
+                    }
+                    *floor = (*floor).max(*fence);
+                }
+            }
+            (Operation::Release(ask), Answer::Released(answer)) => {
+                if let (Released::Done(Onward::Granted(token)), Some(next)) = (answer, ask.next) {
+                    self.granted(ask.key, next.owner, *token)?;
+                }
+                if ask.count == 0 && self.past(operation).holds {
+                    self.released.insert((ask.key, ask.owner));
+                }
+            }
+            _ => {}
+        }
+        self.entries = seen.keys.iter().map(|view| view.entry).collect();
+        self.agrees_with_view(seen)
+    }
+
+    fn granted(&mut self, key: Key, owner: Owner, token: Token) -> Result<(), String> {
+        let grants = self.grants.entry(key).or_default();
+        if grants.last() == Some(&(owner, token)) {
+            return Ok(());
+        }
+        let floor = self.floor.entry(key).or_default();
+        if token <= *floor {
+            return Err(format!("token {token} of key {key} after {floor}"));
+        }
+        *floor = token;
+        grants.push((owner, token));
+        self.known.insert((key, owner), token);
+        Ok(())
+    }
+
+    /// The store shows the token of whoever holds a lock.
+    fn agrees_with_view(&self, seen: &Observed) -> Result<(), String> {
+        for (key, view) in (0..).zip(&seen.keys) {
+            if let Some(entry) = view.entry
+                && let Holder::Owner(owner) = entry.holder
+                && entry.token > 0
+                && self.known.get(&(key, owner)) != Some(&entry.token)
+            {
+                return Err(format!("key {key} shows token {}", entry.token));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether both sides made the same grants in the same order.
+    pub(super) fn same_order(&self, other: &Self) -> Result<(), String> {
+        let owners = |side: &Self| -> Vec<Vec<Owner>> {
+            let owners = |grants: &Vec<(Owner, Token)>| grants.iter().map(|(o, _)| *o).collect();
+            side.grants.values().map(owners).collect()
+        };
+        if owners(self) == owners(other) {
+            Ok(())
+        } else {
+            Err(format!("grants {:?} and {:?}", self.grants, other.grants))
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The server: what the Lua scripts do, each of them one step, as a pure state machine.
+//!
+//! It knows no clock but the one that it is told ([`Server::pass`]) and sends nothing: what a step tells
+//! and gives is handed to the caller in [`Effects`]. So it can be explored exhaustively, and compared
+//! with the real thing step by step.
+
+mod acquire;
+mod release;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::words::{
+    Acquire, Acquired, Effects, Entry, Grant, Holder, Key, Millis, News, Owner, Release, Released,
+    Renewal, Token,
+};
+
+/// How many tokens the clock is worth in a millisecond: where the last token is gone, counting begins
+/// again at the time in microseconds.
+const TOKENS_A_MILLISECOND: Token = 1000;
+
+/// The times that the scripts know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Timing {
+    /// How long a lock is a waiter's that has not yet said that it is there.
+    pub grace: Millis,
+    /// Whoever was not heard of for longer may have died unnoticed.
+    pub unheard: Millis,
+    /// For how long a queue stays that nobody joins.
+    pub queue: Millis,
+}
+
+impl Timing {
+    /// As in `grant.lua`.
+    pub const REAL: Self = Self {
+        grace: 1_000,
+        unheard: 50,
+        queue: 20_000,
+    };
+}
+
+/// Mistakes that a server could make. Each is found by the checker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServerBug {
+    /// A release deletes the lock, whoever holds it.
+    ReleaseOfOthers,
+    /// A renewal takes a lock that is free.
+    RenewalCreates,
+    /// A renewal extends a lock, whoever holds it.
+    RenewalOfOthers,
+    /// An acquire adds to the count instead of setting it.
+    CountAdded,
+    /// Where the last token is gone, counting begins again at one.
+    TokensFromOne,
+    /// Where the last token is gone, a release begins to count, and the next grant goes on from there.
+    TokensFromReleases,
+    /// A lock that is handed on keeps its token.
+    TokenKept,
+    /// A hand-off has no end unless its waiter gives it one.
+    GraceWithoutEnd,
+    /// A lock is handed on without a word.
+    HandOffUntold,
+    /// A waiter that does not listen is given the lock like any other.
+    HandOffToTheDeaf,
+}
+
+/// One server: its clock, its locks and who listens to it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    now: Millis,
+    locks: BTreeMap<Key, Lock>,
+    listening: BTreeSet<u8>,
+    timing: Timing,
+    bug: Option<ServerBug>,
+}
+
+/// What the server keeps of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Lock {
+    held: Option<Held>,
+    /// The last token; zero: none is known.
+    fence: Token,
+    queue: Vec<(Owner, Millis)>,
+    queue_until: Millis,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    by: Holder,
+    count: u8,
+    until: Millis,
+}
+
+impl Server {
+    /// An empty server, at a time by its clock.
+    #[must_use]
+    pub fn new(now: Millis, timing: Timing) -> Self {
+        Self {
+            now,
+            locks: BTreeMap::new(),
+            listening: BTreeSet::new(),
+            timing,
+            bug: None,
+        }
+    }
+
+    /// The same with a mistake.
+    #[must_use]
+    pub fn with_bug(self, bug: Option<ServerBug>) -> Self {
+        Self { bug, ..self }
+    }
+
+    fn has(&self, bug: ServerBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// The time by its clock.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// Time goes by.
+    pub fn pass(&mut self, time: Millis) {
+        self.now += time;
+        for lock in self.locks.values_mut() {
+            lock.expire(self.now);
+        }
+    }
+
+    /// A client listens from here on.
+    pub fn join(&mut self, client: u8) {
+        self.listening.insert(client);
+    }
+
+    /// A client is gone. Its places in line stay until their turn comes.
+    pub fn leave(&mut self, client: u8) {
+        self.listening.remove(&client);
+    }
+
+    /// As [`leave`](Self::leave), and its places in line are gone at once.
+    pub fn leave_all_lines(&mut self, client: u8) {
+        self.leave(client);
+        for lock in self.locks.values_mut() {
+            lock.queue.retain(|(owner, _)| owner.client != client);
+        }
+    }
+
+    /// The server starts again and knows nothing but the time, which has gone on.
+    pub fn restart(&mut self) {
+        self.pass(1);
+        self.locks.clear();
+    }
+
+    /// The last token of a key is lost: evicted, say. The time has gone on since it was given.
+    pub fn lose_token(&mut self, key: Key) {
+        self.pass(1);
+        self.lock(key).fence = 0;
+    }
+
+    /// Takes locks, all or none; see `acquire.lua`.
+    pub fn acquire(&mut self, ask: &Acquire, effects: &mut Effects) -> Acquired {
+        acquire::acquire(self, ask, effects)
+    }
+
+    /// Gives a lock back, or lowers a count; see `release.lua`.
+    pub fn release(&mut self, release: &Release, effects: &mut Effects) -> Released {
+        release::release(self, release, effects)
+    }
+
+    /// Extends leases; see `renew.lua`.
+    pub fn renew(&mut self, batch: &[Renewal]) -> Vec<bool> {
+        batch
+            .iter()
+            .map(|renewal| self.renew_one(renewal))
+            .collect()
+    }
+
+    fn renew_one(&mut self, renewal: &Renewal) -> bool {
+        let (now, bug) = (self.now, self.bug);
+        let lock = self.lock(renewal.key);
+        if bug == Some(ServerBug::RenewalCreates) && lock.held.is_none() {
+            lock.give(renewal.owner, 1, now + renewal.lease);
+        }
+        let any = bug == Some(ServerBug::RenewalOfOthers);
+        match &mut lock.held {
+            Some(held) if any || held.by == Holder::Owner(renewal.owner) => {
+                held.until = held.until.max(now + renewal.lease);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Who holds a lock; see `inspect.lua`.
+    #[must_use]
+    pub fn inspect(&self, key: Key) -> Option<Entry> {
+        let lock = self.locks.get(&key)?;
+        lock.held.as_ref().map(|held| Entry {
+            holder: held.by,
+            count: held.count,
+            ttl: held.until - self.now,
+            token: lock.fence,
+        })
+    }
+
+    /// Who stands in line for a lock.
+    #[must_use]
+    pub fn line(&self, key: Key) -> Vec<Owner> {
+        let queue = self.locks.get(&key).map(|lock| lock.queue.as_slice());
+        queue
+            .unwrap_or_default()
+            .iter()
+            .map(|(owner, _)| *owner)
+            .collect()
+    }
+
+    /// The last token of a key that is known; zero: none.
+    #[must_use]
+    pub fn fence(&self, key: Key) -> Token {
+        self.locks.get(&key).map_or(0, |lock| lock.fence)
+    }
+
+    fn lock(&mut self, key: Key) -> &mut Lock {
+        self.locks.entry(key).or_default()
+    }
+
+    fn holds(&self, key: Key, owner: Owner) -> bool {
+        let held = self.locks.get(&key).and_then(|lock| lock.held.as_ref());
+        held.is_some_and(|held| held.by == Holder::Owner(owner))
+    }
+
+    /// As `next_token` in `grant.lua`.
+    fn next_token(&mut self, key: Key) -> Token {
+        let fresh = self.now * TOKENS_A_MILLISECOND;
+        // A release that finds none leaves one.
+        let most_without = match self.bug {
+            Some(ServerBug::TokensFromOne) => 0,
+            Some(ServerBug::TokensFromReleases) => 2,
+            _ => 3,
+        };
+        let lock = self.lock(key);
+        let raised = lock.fence + 2;
+        lock.fence = if raised <= most_without {
+            fresh
+        } else {
+            raised
+        };
+        lock.fence
+    }
+
+    fn first_in_line(&mut self, key: Key) -> Option<(Owner, Millis)> {
+        let queue = &mut self.lock(key).queue;
+        (!queue.is_empty()).then(|| queue.remove(0))
+    }
+
+    /// As `hand_off` in `grant.lua`.
+    fn hand_off(
+        &mut self,
+        key: Key,
+        token: Token,
+        mut first: Option<(Owner, Millis)>,
+        asks: Option<Owner>,
+        effects: &mut Effects,
+    ) -> bool {
+        while let Some((owner, since)) = first
+            && Some(owner) != asks
+        {
+            if self.listening.contains(&owner.client) || self.has(ServerBug::HandOffToTheDeaf) {
+                let Timing { grace, unheard, .. } = self.timing;
+                let now = self.now;
+                let ttl = if self.has(ServerBug::GraceWithoutEnd) {
+                    1000 * grace
+                } else {
+                    grace
+                };
+                self.lock(key).give(owner, 1, now + ttl);
+                effects.grants.push(Grant { key, owner, token });
+                if !self.has(ServerBug::HandOffUntold) {
+                    self.tell(
+                        News::Granted {
+                            key,
+                            owner,
+                            token,
+                            ttl: grace,
+                        },
+                        effects,
+                    );
+                }
+                if now - since > unheard {
+                    self.tell_first(key, grace, effects);
+                }
+                return true;
+            }
+            first = self.first_in_line(key);
+        }
+        false
+    }
+
+    /// Tells the first in line when to ask again.
+    fn tell_first(&self, key: Key, after: Millis, effects: &mut Effects) {
+        if let Some(owner) = self.line(key).first().copied() {
+            self.tell(News::AskAgain { key, owner, after }, effects);
+        }
+    }
+
+    fn tell(&self, news: News, effects: &mut Effects) {
+        if self.listening.contains(&news.owner().client) {
+            effects.news.push(news);
+        }
+    }
+
+    /// As `stand_in_line` in `grant.lua`.
+    fn stand_in_line(&mut self, key: Key, owner: Owner) {
+        let (now, until) = (self.now, self.now.saturating_add(self.timing.queue));
+        let lock = self.lock(key);
+        if lock.queue.iter().all(|(in_line, _)| *in_line != owner) {
+            lock.queue.push((owner, now));
+        }
+        lock.queue_until = until;
+    }
+}
+
+impl Lock {
+    fn give(&mut self, owner: Owner, count: u8, until: Millis) {
+        self.held = Some(Held {
+            by: Holder::Owner(owner),
+            count,
+            until,
+        });
+    }
+
+    fn expire(&mut self, now: Millis) {
+        if self.held.as_ref().is_some_and(|held| held.until <= now) {
+            self.held = None;
+        }
+        if self.queue.is_empty() || self.queue_until <= now {
+            self.queue.clear();
+            self.queue_until = 0;
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `acquire.lua`, with the usual case of `acquire_free.lua`.
+
+use super::{Server, ServerBug};
+use crate::words::{Acquire, Acquired, Effects, Grant, Holder, Millis, Token};
+
+/// What is known of one of the locks before anything is given.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// `None`: the lock is free.
+    ttl: Option<Millis>,
+    mine: bool,
+    token: Option<Token>,
+    /// Whether the token was made for this request.
+    fresh: bool,
+}
+
+pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects) -> Acquired {
+    let mut seen = Vec::new();
+    let mut taken = None;
+    for (n, claim) in ask.claims.iter().enumerate() {
+        let entry = server.inspect(claim.key);
+        if entry.is_none() && ask.count != 1 {
+            return Acquired::NotHeld;
+        }
+        let mine = server.holds(claim.key, claim.owner);
+        let fence = server.fence(claim.key);
+        seen.push(Seen {
+            ttl: entry.as_ref().map(|entry| entry.ttl),
+            mine,
+            token: (mine && fence > 0).then_some(fence),
+            fresh: false,
+        });
+        if entry.is_some() && !mine {
+            taken = Some((n, entry.map(|entry| entry.ttl)));
+            break;
+        }
+    }
+    if taken.is_none() {
+        taken = tokens(server, ask, &mut seen, effects);
+    }
+    match taken {
+        Some((n, ttl)) => refuse(server, ask, &seen, (n, ttl), effects),
+        None => give(server, ask, &seen, effects),
+    }
+}
+
+/// A token for each lock; unless one of them goes to somebody in line, who comes first.
+fn tokens(
+    server: &mut Server,
+    ask: &Acquire,
+    seen: &mut [Seen],
+    effects: &mut Effects,
+) -> Option<(usize, Option<Millis>)> {
+    for (n, (claim, seen)) in ask.claims.iter().zip(seen).enumerate() {
+        seen.fresh = seen.token.is_none();
+        let token = seen.token.unwrap_or_else(|| server.next_token(claim.key));
+        seen.token = Some(token);
+        if !seen.mine {
+            let first = server.first_in_line(claim.key);
+            if server.hand_off(claim.key, token, first, Some(claim.owner), effects) {
+                return Some((n, Some(server.timing.grace)));
+            }
+        }
+    }
+    None
+}
+
+fn refuse(
+    server: &mut Server,
+    ask: &Acquire,
+    seen: &[Seen],
+    (at, ttl): (usize, Option<Millis>),
+    effects: &mut Effects,
+) -> Acquired {
+    if ask.claims.len() > 1 && ask.count == 1 {
+        for (n, claim) in ask.claims.iter().enumerate() {
+            if server.holds(claim.key, claim.owner) {
+                server.lock(claim.key).held = None;
+                let token = server.next_token(claim.key);
+                let first = server.first_in_line(claim.key);
+                server.hand_off(claim.key, token, first, None, effects);
+            } else if n < at && seen[n].ttl.is_none() {
+                // Free, and not taken either.
+                let first = server.first_in_line(claim.key);
+                if first.is_some() {
+                    let known = seen[n].token;
+                    let token = known.unwrap_or_else(|| server.next_token(claim.key));
+                    server.hand_off(claim.key, token, first, None, effects);
+                }
+            }
+        }
+    }
+    let claim = &ask.claims[at];
+    if ask.waits {
+        server.stand_in_line(claim.key, claim.owner);
+    }
+    Acquired::Held {
+        claim: at,
+        ttl: ttl.unwrap_or_default(),
+        in_line: ask.waits,
+        fences: ask
+            .claims
+            .iter()
+            .map(|claim| server.fence(claim.key))
+            .collect(),
+    }
+}
+
+fn give(server: &mut Server, ask: &Acquire, seen: &[Seen], effects: &mut Effects) -> Acquired {
+    let until = server.now + ask.lease;
+    let adds = server.has(ServerBug::CountAdded);
+    for (claim, seen) in ask.claims.iter().zip(seen) {
+        match &mut server.lock(claim.key).held {
+            Some(held) if held.by == Holder::Owner(claim.owner) => {
+                held.count = if adds { held.count + 1 } else { ask.count };
+                held.until = held.until.max(until);
+            }
+            _ => server.lock(claim.key).give(claim.owner, ask.count, until),
+        }
+        if seen.fresh {
+            effects.grants.push(Grant {
+                key: claim.key,
+                owner: claim.owner,
+                token: seen.token.unwrap_or_default(),
+            });
+        }
+    }
+    Acquired::Granted {
+        tokens: seen.iter().filter_map(|seen| seen.token).collect(),
+    }
+}

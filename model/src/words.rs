@@ -1,0 +1,200 @@
+//! The words that a server and its clients exchange.
+
+/// Milliseconds, by the server's clock.
+pub type Millis = u64;
+/// A fencing token.
+pub type Token = u64;
+/// What is locked.
+pub type Key = u8;
+
+/// The identity of one outermost hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner {
+    /// Whose it is.
+    pub client: u8,
+    /// What tells it apart from the client's others.
+    pub sequence: u8,
+}
+
+/// One of the locks that an acquire asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Claim {
+    /// The lock.
+    pub key: Key,
+    /// Who is to hold it.
+    pub owner: Owner,
+}
+
+/// A request for locks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Acquire {
+    /// All or none of these.
+    pub claims: Vec<Claim>,
+    /// For this long.
+    pub lease: Millis,
+    /// The count wanted.
+    pub count: u8,
+    /// Whether the owner of a lock that is taken stands in line.
+    pub waits: bool,
+}
+
+/// What it is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Acquired {
+    /// Every owner holds its lock.
+    Granted {
+        /// A token for each claim.
+        tokens: Vec<Token>,
+    },
+    /// Another holds one of the locks.
+    Held {
+        /// Which.
+        claim: usize,
+        /// For how long, unless renewed.
+        ttl: Millis,
+        /// Whether the owner stands in line.
+        in_line: bool,
+        /// No earlier grant up to these tokens is worth anything.
+        fences: Vec<Token>,
+    },
+    /// Further entries were wanted by an owner that holds nothing.
+    NotHeld,
+}
+
+/// A waiter of the process that gives a lock back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Next {
+    /// Who.
+    pub owner: Owner,
+    /// For how long it wants the lock.
+    pub lease: Millis,
+    /// Whether it comes before those in line.
+    pub first: bool,
+}
+
+/// A request that lowers a count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Release {
+    /// The lock.
+    pub key: Key,
+    /// Who is to have less of it.
+    pub owner: Owner,
+    /// The token of its hold; zero: none.
+    pub token: Token,
+    /// Zero gives the lock back.
+    pub count: u8,
+    /// How long a lock that is given back stays taken, by nobody.
+    pub keep: Millis,
+    /// Who waits for it in the same process.
+    pub next: Option<Next>,
+}
+
+/// What it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Released {
+    /// Done, now or by an earlier copy.
+    Done(Onward),
+    /// The owner holds nothing.
+    NotHeld,
+    /// The owner holds nothing, and others have held the lock since.
+    MovedOn,
+}
+
+/// What became of the waiter that a release named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Onward {
+    /// It has the lock.
+    Granted(Token),
+    /// It stands in line.
+    InLine,
+    /// There is none, or it is to ask for itself.
+    Unknown,
+}
+
+/// A wish to keep a lock for longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Renewal {
+    /// The lock.
+    pub key: Key,
+    /// Who holds it.
+    pub owner: Owner,
+    /// For this long from now.
+    pub lease: Millis,
+}
+
+/// What a client is told without having asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum News {
+    /// An owner in line was given its lock.
+    Granted {
+        /// The lock.
+        key: Key,
+        /// The owner.
+        owner: Owner,
+        /// The token of the grant.
+        token: Token,
+        /// For how long it was given.
+        ttl: Millis,
+    },
+    /// An owner in line does well to ask again after a while.
+    AskAgain {
+        /// The lock.
+        key: Key,
+        /// The owner.
+        owner: Owner,
+        /// The while.
+        after: Millis,
+    },
+}
+
+impl News {
+    /// Whom it concerns.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        match self {
+            Self::Granted { owner, .. } | Self::AskAgain { owner, .. } => *owner,
+        }
+    }
+}
+
+/// Who holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Holder {
+    /// An owner.
+    Owner(Owner),
+    /// Nobody: it was given back, and stays taken for a while.
+    Kept,
+}
+
+/// A lock as its server sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// Who holds it.
+    pub holder: Holder,
+    /// How often.
+    pub count: u8,
+    /// For how long, unless renewed.
+    pub ttl: Millis,
+    /// Its token; of a lock that is kept, a later one.
+    pub token: Token,
+}
+
+/// A lock that was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Grant {
+    /// Which.
+    pub key: Key,
+    /// To whom.
+    pub owner: Owner,
+    /// With this token.
+    pub token: Token,
+}
+
+/// What one step of a server does beside its answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// What it tells.
+    pub news: Vec<News>,
+    /// What it gives, in this order.
+    pub grants: Vec<Grant>,
+}

@@ -1,0 +1,249 @@
+//! The embedded store gives the answers that the model of the protocol gives.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use rlock_model::{
+    differential::{Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Subject, run},
+    words,
+};
+use uuid::Uuid;
+
+use super::{MemoryStore, Place};
+use crate::{
+    clock::ClientClock,
+    key::Key,
+    owner::OwnerId,
+    store::{Acquired, Claim, KEPT, News, Next, Onward, Release, Released, Renewal, Route, Store},
+};
+
+type Told = Arc<Mutex<Vec<words::News>>>;
+
+#[derive(Default)]
+struct Embedded {
+    place: Arc<Place>,
+    clients: Vec<Option<MemoryStore>>,
+    told: Told,
+}
+
+impl Embedded {
+    /// What a client sees; of those that are gone, another.
+    fn client(&self, client: u8) -> &MemoryStore {
+        let own = self
+            .clients
+            .get(usize::from(client))
+            .and_then(Option::as_ref);
+        own.or_else(|| self.clients.iter().flatten().next())
+            .expect("a client is left")
+    }
+}
+
+fn key(key: words::Key) -> Key {
+    Key::parse(&format!("k{key}")).expect("valid")
+}
+
+fn key_back(key: &Key) -> words::Key {
+    key.as_str()[1..].parse().expect("one of ours")
+}
+
+fn owner(owner: words::Owner) -> OwnerId {
+    OwnerId::new(Uuid::from_u128(owner.client.into()), owner.sequence.into())
+}
+
+fn owner_back(owner: OwnerId) -> words::Owner {
+    words::Owner {
+        client: owner.client().as_u128().try_into().expect("small"),
+        sequence: owner.sequence().try_into().expect("small"),
+    }
+}
+
+fn millis(time: Duration) -> words::Millis {
+    // Rounded up, as what is left of a lease on a server.
+    time.as_micros().div_ceil(1_000).try_into().expect("short")
+}
+
+fn news_back(news: News) -> Option<words::News> {
+    match news {
+        News::Granted {
+            key,
+            owner,
+            token,
+            ttl,
+        } => Some(words::News::Granted {
+            key: key_back(&key),
+            owner: owner_back(owner),
+            token,
+            ttl: millis(ttl),
+        }),
+        News::AskAgain { key, owner, after } => Some(words::News::AskAgain {
+            key: key_back(&key),
+            owner: owner_back(owner),
+            after: millis(after),
+        }),
+        #[cfg(feature = "redis")]
+        News::Changed(_) | News::AllChanged | News::Disconnected => None,
+    }
+}
+
+fn at_once<T>(answer: impl Future<Output = T>) -> T {
+    answer
+        .now_or_never()
+        .expect("the embedded store answers at once")
+}
+
+const BY: (Route, Duration) = (Route::Home, Duration::ZERO);
+
+impl Embedded {
+    fn acquire(&self, ask: &words::Acquire) -> words::Acquired {
+        let claims: Vec<Claim> = ask
+            .claims
+            .iter()
+            .map(|claim| Claim {
+                key: key(claim.key),
+                owner: owner(claim.owner),
+            })
+            .collect();
+        let lease = Duration::from_millis(ask.lease);
+        let asks = self.client(ask.claims[0].owner.client);
+        let answer = asks.acquire(&claims, lease, ask.count.into(), ask.waits, BY);
+        match at_once(answer).expect("never fails") {
+            Acquired::Granted { tokens, .. } => words::Acquired::Granted {
+                tokens: tokens.to_vec(),
+            },
+            Acquired::Held {
+                claim,
+                ttl,
+                in_line,
+                fences,
+                ..
+            } => words::Acquired::Held {
+                claim,
+                ttl: millis(ttl.expect("every lease ends")),
+                in_line,
+                fences: fences.to_vec(),
+            },
+            Acquired::NotHeld => words::Acquired::NotHeld,
+        }
+    }
+
+    fn release(&self, ask: &words::Release, token: words::Token) -> words::Released {
+        let key = key(ask.key);
+        let next = ask.next.map(|next| Next {
+            owner: owner(next.owner),
+            lease: Duration::from_millis(next.lease),
+            first: next.first,
+        });
+        let release = Release {
+            key: &key,
+            owner: owner(ask.owner),
+            token,
+            count: ask.count.into(),
+            keep: Duration::from_millis(ask.keep),
+            next,
+        };
+        let answer = self.client(ask.owner.client).release(release, BY);
+        match at_once(answer).expect("never fails") {
+            Released::Done(onward) => words::Released::Done(match onward {
+                Onward::Granted(grant) => words::Onward::Granted(grant.token),
+                Onward::InLine { .. } => words::Onward::InLine,
+                Onward::Unknown => words::Onward::Unknown,
+            }),
+            Released::NotHeld => words::Released::NotHeld,
+            Released::MovedOn => words::Released::MovedOn,
+        }
+    }
+
+    fn renew(&self, batch: &[words::Renewal]) -> Vec<bool> {
+        let renewal = |renewal: &words::Renewal| Renewal {
+            key: key(renewal.key),
+            owner: owner(renewal.owner),
+            lease: Duration::from_millis(renewal.lease),
+        };
+        let renewals: Vec<Renewal> = batch.iter().map(renewal).collect();
+        let asks = self.client(batch[0].owner.client);
+        let answer = asks.renew(&renewals, Duration::ZERO, Duration::ZERO);
+        at_once(answer).expect("never fails").held
+    }
+
+    fn view(&self, name: words::Key) -> KeyView {
+        let key = key(name);
+        let mut state = self.place.state();
+        let entry = state
+            .inspect(&key, ClientClock::default().now())
+            .map(|entry| words::Entry {
+                holder: if entry.owner == KEPT {
+                    words::Holder::Kept
+                } else {
+                    let (client, sequence) = entry.owner.rsplit_once(':').expect("an owner");
+                    let client: Uuid = client.parse().expect("a client");
+                    let sequence = sequence.parse().expect("a number");
+                    words::Holder::Owner(owner_back(OwnerId::new(client, sequence)))
+                },
+                count: entry.count.try_into().expect("small"),
+                ttl: millis(entry.ttl.expect("every lease ends")),
+                token: entry.token.expect("every lock has one"),
+            });
+        KeyView {
+            entry,
+            line: state.line(&key).into_iter().map(owner_back).collect(),
+        }
+    }
+}
+
+impl Subject for Embedded {
+    fn reset(&mut self) {
+        *self = Self::default();
+        for client in 0..CLIENTS {
+            let told = Arc::clone(&self.told);
+            let listener = Arc::new(move |news| {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.extend(news_back(news));
+            });
+            let client = Uuid::from_u128(client.into());
+            let (place, clock) = (Arc::clone(&self.place), ClientClock::default());
+            let store = MemoryStore::join(place, client, clock, listener);
+            self.clients.push(Some(store));
+        }
+    }
+
+    fn apply(&mut self, operation: &Operation, token: words::Token) -> Observed {
+        let answer = match operation {
+            Operation::Acquire(ask) => Answer::Acquired(self.acquire(ask)),
+            Operation::Release(ask) => Answer::Released(self.release(ask, token)),
+            Operation::Renew(batch) => Answer::Renewed(self.renew(batch)),
+            Operation::Pass(time) => {
+                self.place.state().pass(Duration::from_millis(*time));
+                Answer::None
+            }
+            Operation::Leave(client) => {
+                self.clients[usize::from(*client)] = None;
+                Answer::None
+            }
+            Operation::Restart | Operation::LoseToken(_) => {
+                unreachable!("the embedded store loses nothing while it lives")
+            }
+        };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = std::mem::take(&mut *told);
+        drop(told);
+        Observed {
+            answer,
+            news,
+            keys: (0..KEYS).map(|key| self.view(key)).collect(),
+        }
+    }
+}
+
+#[test]
+fn the_embedded_store_answers_as_the_model_does() {
+    let tally = run(Embedded::default(), Design::MEMORY);
+    println!("{tally:?}");
+    assert_eq!(tally.inconclusive, 0, "{tally:?}");
+    assert!(
+        tally.granted > 100 && tally.held > 100 && tally.news > 20,
+        "{tally:?}"
+    );
+}

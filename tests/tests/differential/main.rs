@@ -1,0 +1,297 @@
+//! The Lua scripts on a real server give the answers that the model of the protocol gives.
+
+mod scripts;
+
+use redis::{Commands, Connection, Value};
+use rlock_model::{
+    differential::{Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Subject, run},
+    words::{
+        Acquire, Acquired, Entry, Holder, Key, Millis, News, Onward, Owner, Release, Released,
+        Renewal, Token,
+    },
+};
+use rlock_tests::RedisServer;
+
+use scripts::Scripts;
+
+/// What names of channels begin with.
+const CHANNELS: &str = "lock:client:";
+/// How long the server keeps a token.
+const FENCE_TTL: Millis = 86_400_000;
+
+struct Scripted {
+    scripts: Scripts,
+    commands: Connection,
+    listeners: Vec<Option<Connection>>,
+    client: redis::Client,
+    /// How often the listeners were asked whether they heard everything.
+    rounds: u64,
+}
+
+impl Scripted {
+    fn new(server: &RedisServer) -> Self {
+        let client = redis::Client::open(server.url()).expect("a URL");
+        Self {
+            scripts: Scripts::new(),
+            commands: client.get_connection().expect("the server runs"),
+            listeners: (0..CLIENTS).map(|_| None).collect(),
+            client,
+            rounds: 0,
+        }
+    }
+
+    fn acquire(&mut self, ask: &Acquire) -> Acquired {
+        let mut call = self.scripts.acquire.prepare_invoke();
+        ask.claims
+            .iter()
+            .for_each(|claim| _ = call.key(lock(claim.key)));
+        call.arg(ask.lease)
+            .arg(ask.count)
+            .arg(FENCE_TTL + ask.lease);
+        call.arg(u8::from(ask.waits)).arg(CHANNELS);
+        ask.claims
+            .iter()
+            .for_each(|claim| _ = call.arg(name(claim.owner)));
+        let answer: Vec<i64> = call.invoke(&mut self.commands).expect("no error");
+        let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
+        match answer.as_slice() {
+            [1, tokens @ ..] => Acquired::Granted {
+                tokens: tokens.iter().map(unsigned).collect(),
+            },
+            [0, claim, ttl, in_line, fences @ ..] => Acquired::Held {
+                claim: usize::try_from(*claim).expect("not negative"),
+                ttl: unsigned(ttl),
+                in_line: *in_line == 1,
+                fences: fences.iter().map(unsigned).collect(),
+            },
+            [-1] => Acquired::NotHeld,
+            answer => panic!("{answer:?} to {ask:?}"),
+        }
+    }
+
+    fn release(&mut self, ask: &Release, token: Token) -> Released {
+        let mut call = self.scripts.release.prepare_invoke();
+        let lease = ask.next.map_or(0, |next| next.lease);
+        call.key(lock(ask.key))
+            .arg(name(ask.owner))
+            .arg(ask.count)
+            .arg(ask.keep)
+            .arg(token);
+        call.arg(FENCE_TTL + lease).arg(CHANNELS);
+        if let Some(next) = ask.next {
+            call.arg(name(next.owner))
+                .arg(next.lease)
+                .arg(u8::from(next.first));
+        }
+        match call.invoke(&mut self.commands).expect("no error") {
+            Value::Int(0) => Released::NotHeld,
+            Value::Int(1) => Released::Done(Onward::Unknown),
+            Value::Int(2) => Released::MovedOn,
+            Value::BulkString(empty) if empty.is_empty() => Released::Done(Onward::InLine),
+            token @ Value::BulkString(_) => Released::Done(Onward::Granted(
+                redis::from_redis_value(token).expect("a token"),
+            )),
+            answer => panic!("{answer:?} to {ask:?}"),
+        }
+    }
+
+    fn renew(&mut self, batch: &[Renewal]) -> Vec<bool> {
+        let mut call = self.scripts.renew.prepare_invoke();
+        batch
+            .iter()
+            .for_each(|renewal| _ = call.key(lock(renewal.key)));
+        call.arg(FENCE_TTL);
+        for renewal in batch {
+            call.arg(name(renewal.owner)).arg(renewal.lease);
+        }
+        call.invoke(&mut self.commands).expect("no error")
+    }
+
+    fn view(&mut self, key: Key) -> KeyView {
+        let mut call = self.scripts.inspect.prepare_invoke();
+        let entry = call
+            .key(lock(key))
+            .invoke(&mut self.commands)
+            .expect("no error");
+        let line: Vec<String> = self
+            .commands
+            .zrange(format!("{}:queue", lock(key)), 0, -1)
+            .expect("no error");
+        KeyView {
+            entry: entry_of(entry),
+            line: line.iter().map(|name| owner(name)).collect(),
+        }
+    }
+
+    fn leave(&mut self, client: u8) {
+        self.listeners[usize::from(client)] = None;
+        while self.hear(client, "are you there?") > 0 {}
+    }
+
+    fn hear(&mut self, client: u8, message: &str) -> usize {
+        self.commands
+            .publish(channel(client), message)
+            .expect("no error")
+    }
+
+    /// What the clients were told since this was asked last.
+    fn told(&mut self) -> Vec<News> {
+        self.rounds += 1;
+        let last = format!("round {}", self.rounds);
+        let mut told = Vec::new();
+        for client in 0..CLIENTS {
+            if self.listeners[usize::from(client)].is_none() {
+                continue;
+            }
+            assert_eq!(self.hear(client, &last), 1, "client {client} listens");
+            let listener = self.listeners[usize::from(client)]
+                .as_mut()
+                .expect("it is there");
+            loop {
+                let message = listener.recv_response().expect("a message");
+                let message = redis::Msg::from_owned_value(message).expect("a message");
+                let text: String = message.get_payload().expect("text");
+                if text == last {
+                    break;
+                }
+                told.push(news(&text));
+            }
+        }
+        told
+    }
+}
+
+fn lock(key: Key) -> String {
+    format!("lock:{{{key}}}")
+}
+
+fn channel(client: u8) -> String {
+    format!("{CHANNELS}{client:036}")
+}
+
+/// As long as a client's id in an owner's name.
+fn name(owner: Owner) -> String {
+    format!("{:036}:{}", owner.client, owner.sequence)
+}
+
+fn owner(name: &str) -> Owner {
+    let (client, sequence) = name.split_once(':').expect("an owner");
+    Owner {
+        client: client.parse().expect("a number"),
+        sequence: sequence.parse().expect("a number"),
+    }
+}
+
+fn entry_of(answer: Value) -> Option<Entry> {
+    if matches!(&answer, Value::Array(items) if items.is_empty()) {
+        return None;
+    }
+    let (holder, count, ttl, token): (String, u8, Millis, String) =
+        redis::from_redis_value(answer).expect("an entry");
+    Some(Entry {
+        holder: if holder == "kept" {
+            Holder::Kept
+        } else {
+            Holder::Owner(owner(&holder))
+        },
+        count,
+        ttl,
+        token: if token.is_empty() {
+            0
+        } else {
+            token.parse().expect("a number")
+        },
+    })
+}
+
+fn news(text: &str) -> News {
+    let words: Vec<&str> = text.splitn(4, ' ').collect();
+    let [name, token, ms, lock] = words[..] else {
+        panic!("`{text}` to a waiter")
+    };
+    let key = lock
+        .strip_prefix("lock:{")
+        .and_then(|key| key.strip_suffix('}'));
+    let key = key.expect("a lock").parse().expect("one of ours");
+    let (owner, ms) = (owner(name), ms.parse().expect("a number"));
+    if token.is_empty() {
+        News::AskAgain {
+            key,
+            owner,
+            after: ms,
+        }
+    } else {
+        News::Granted {
+            key,
+            owner,
+            token: token.parse().expect("a number"),
+            ttl: ms,
+        }
+    }
+}
+
+impl Subject for Scripted {
+    fn reset(&mut self) {
+        redis::cmd("FLUSHALL")
+            .exec(&mut self.commands)
+            .expect("no error");
+        self.told();
+        for client in 0..CLIENTS {
+            let listener = &mut self.listeners[usize::from(client)];
+            if listener.is_none() {
+                let mut connection = self.client.get_connection().expect("the server runs");
+                connection
+                    .send_packed_command(
+                        &redis::cmd("SUBSCRIBE")
+                            .arg(channel(client))
+                            .get_packed_command(),
+                    )
+                    .expect("no error");
+                connection.recv_response().expect("subscribed");
+                *listener = Some(connection);
+            }
+        }
+    }
+
+    fn apply(&mut self, operation: &Operation, token: Token) -> Observed {
+        let mut answer = Answer::None;
+        match operation {
+            Operation::Acquire(ask) => answer = Answer::Acquired(self.acquire(ask)),
+            Operation::Release(ask) => answer = Answer::Released(self.release(ask, token)),
+            Operation::Renew(batch) => answer = Answer::Renewed(self.renew(batch)),
+            Operation::Pass(time) => {
+                let mut call = self.scripts.time.prepare_invoke();
+                (0..KEYS).for_each(|key| _ = call.key(lock(key)));
+                call.arg(*time);
+                call.invoke::<()>(&mut self.commands).expect("no error");
+            }
+            Operation::Leave(client) => self.leave(*client),
+            Operation::Restart => {
+                redis::cmd("FLUSHALL")
+                    .exec(&mut self.commands)
+                    .expect("no error");
+            }
+            Operation::LoseToken(key) => {
+                let fence = format!("{}:fence", lock(*key));
+                self.commands.del::<_, ()>(fence).expect("no error");
+            }
+        }
+        Observed {
+            answer,
+            news: self.told(),
+            keys: (0..KEYS).map(|key| self.view(key)).collect(),
+        }
+    }
+}
+
+#[test]
+fn the_scripts_answer_as_the_model_does() {
+    let server = RedisServer::start();
+    let tally = run(Scripted::new(&server), Design::REDIS);
+    println!("{tally:?}");
+    assert!(tally.inconclusive * 10 <= tally.sequences, "{tally:?}");
+    assert!(
+        tally.granted > 100 && tally.held > 100 && tally.news > 20,
+        "{tally:?}"
+    );
+}

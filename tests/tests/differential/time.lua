@@ -1,0 +1,21 @@
+-- Lets time go by: moves everything that a server keeps of locks so much into the past.
+-- KEYS  lock, lock, …
+-- ARGV  ms
+local by = tonumber(ARGV[1])
+
+local function sooner(key)
+  local ttl = redis.call('PTTL', key)
+  if ttl >= 0 and ttl <= by then
+    redis.call('DEL', key)
+  elseif ttl > 0 then
+    redis.call('PEXPIRE', key, ttl - by)
+  end
+end
+
+for _, lock in ipairs(KEYS) do
+  sooner(lock)
+  sooner(lock .. ':queue')
+  for _, owner in ipairs(redis.call('ZRANGE', lock .. ':queue', 0, -1)) do
+    redis.call('ZINCRBY', lock .. ':queue', -1000 * by, owner)
+  end
+end
