@@ -50,7 +50,11 @@ if taken then
     give_back(n)
     -- One that is free is not taken either, and may have somebody else in line.
     if n < taken and ttls[n] == -2 then
-      waiters(channel)(lock, tokens[n], redis.pcall('ZPOPMIN', lock .. ':queue'))
+      local first = redis.pcall('ZPOPMIN', lock .. ':queue')
+      local next = first[1] and next_token(lock, fence_ttl, tokens[n])
+      if next then
+        waiters(channel)(lock, next, first)
+      end
     end
   end
   local in_line = 0
