@@ -30,6 +30,8 @@ pub(super) struct Hold {
     pub(super) left: Option<u64>,
     /// Whether the store confirmed that it was given back, with nothing lost.
     pub(super) released: bool,
+    /// Whether a body runs inside, which its client stops before it gives the lock back.
+    pub(super) in_body: bool,
 }
 
 /// An owner that was seen to have a lock.
@@ -80,6 +82,8 @@ pub(super) struct History {
     pub(super) killed: HashMap<u32, u64>,
     /// When each client died, with its process or in it.
     pub(super) dead: HashMap<String, u64>,
+    /// When each client was shut down.
+    closed: HashMap<String, u64>,
     /// The process of each client.
     clients: HashMap<String, u32>,
     /// Errors that nothing in a run should cause.
@@ -115,6 +119,7 @@ impl History {
                     .extend(died.into_iter().map(|client| (client, at)));
             }
             Record::Ended { client, at } => drop(self.dead.insert(client, at)),
+            Record::Closed { client, at } => drop(self.closed.insert(client, at)),
             Record::Operation(operation) => self.operation(operation),
             Record::Looked {
                 key,
@@ -196,6 +201,7 @@ impl History {
                     ended: None,
                     left: None,
                     released: false,
+                    in_body: matches!(how.0, Verb::Run | Verb::RunBoth),
                 });
             }
             _ => {}
@@ -215,6 +221,20 @@ impl History {
         self.faults.iter().filter(move |fault| {
             fault.kind.loses_data() && fault.key.as_deref().is_none_or(|own| own == key)
         })
+    }
+
+    /// Until when the owner could rely on its lock. Whoever shuts a client down knows that its guards are not
+    /// valid any more.
+    pub(super) fn reliance_end(&self, hold: &Hold) -> u64 {
+        let killed = self.killed.get(&hold.process);
+        let closed = self.closed.get(client_of(&hold.owner));
+        let ends = [
+            Some(hold.valid_until),
+            hold.ended,
+            killed.copied(),
+            closed.copied().filter(|_| !hold.in_body),
+        ];
+        ends.into_iter().flatten().min().unwrap_or_default()
     }
 
     /// Whether the store forgot this lock between these times.

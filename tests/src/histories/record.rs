@@ -22,6 +22,8 @@ pub(super) enum Record {
     Killed { process: u32, at: u64 },
     /// The background of a client ended while its process went on.
     Ended { client: String, at: u64 },
+    /// A client is about to be shut down by its user.
+    Closed { client: String, at: u64 },
     /// A client called, and was answered. A call that its process did not survive is not here.
     Operation(Operation),
     /// Until when a hold could be relied on, when its holder looked; `None`: not any more.

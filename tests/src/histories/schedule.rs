@@ -83,7 +83,7 @@ impl Schedule {
         Self {
             server: lane(0, &SERVER, 300..2_500),
             networks: lanes(1_000, &NETWORK, 200..2_500),
-            processes: lanes(2_000, &PROCESS, 1_500..8_000),
+            processes: lanes(2_000, &PROCESS, 1_000..6_000),
         }
     }
 

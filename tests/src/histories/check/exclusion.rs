@@ -1,7 +1,7 @@
 //! The intervals in which owners could rely on a lock never overlap.
 //!
 //! An owner relies on its lock from when it is inside until it leaves, or the validity that it was told ends, or
-//! it is told that the lock is lost, or it is killed; whichever is first. Its true reliance may be longer by what a
+//! it is told that the lock is lost, or it is killed, or its user shuts its client down; whichever is first. Its true reliance may be longer by what a
 //! renewal added after it looked last, so nothing is found that was not so.
 //!
 //! A lock with `at_least` stays taken after its release: that is an interval in which nobody may rely on it.
@@ -45,12 +45,10 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
 
 /// When the holder could rely on its lock.
 fn reliance<'a>(history: &History, hold: &'a Hold) -> Interval<'a> {
-    let killed = history.killed.get(&hold.process).copied();
-    let end = [Some(hold.valid_until), hold.ended, killed];
     Interval {
         hold,
         begin: hold.granted,
-        end: end.into_iter().flatten().min().unwrap_or_default(),
+        end: history.reliance_end(hold),
         earliest: hold.earliest,
     }
 }
@@ -167,6 +165,20 @@ mod tests {
         sample.killed("a", 60);
         sample.hold("b:1", 2).called(0, 70, 190).left(80);
         assert_eq!(sample.violations(), []);
+    }
+
+    #[test]
+    fn a_guard_of_a_client_that_is_shut_down_is_not_relied_on_and_a_body_is() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100);
+        sample.closed("a", 60);
+        sample.hold("b:1", 2).called(0, 70, 190).left(80);
+        assert_eq!(sample.violations(), []);
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100).runs();
+        sample.closed("a", 60);
+        sample.hold("b:1", 2).called(0, 70, 190).left(80);
+        assert_eq!(broken(&sample), [Property::OneHolder]);
     }
 
     #[test]

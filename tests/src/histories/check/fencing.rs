@@ -49,7 +49,7 @@ fn refused(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
         let Some(hold) = lock.hold(&write.owner) else {
             continue;
         };
-        let end = hold.ended.unwrap_or(u64::MAX).min(hold.valid_until);
+        let end = history.reliance_end(hold);
         if write.at < hold.granted || write.at >= end {
             continue;
         }

@@ -116,6 +116,13 @@ impl Sample {
         });
     }
 
+    pub(super) fn closed(&mut self, client: &str, at: u64) {
+        self.0.push(Record::Closed {
+            client: client.to_owned(),
+            at: at * MS,
+        });
+    }
+
     fn fault(&mut self, kind: FaultKind, key: Option<&str>, start: u64, end: u64) {
         self.0.push(Record::Fault(Fault {
             kind,
@@ -180,6 +187,11 @@ impl HoldOf<'_> {
 
     pub(super) fn keeps(self, at_least: u64) -> Self {
         self.sample.last_operation().at_least = Some(at_least * MS);
+        self
+    }
+
+    pub(super) fn runs(self) -> Self {
+        self.sample.last_operation().operation = Verb::Run;
         self
     }
 

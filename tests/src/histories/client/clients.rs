@@ -182,6 +182,11 @@ async fn end(place: Place, process: u32) {
         runtime.shutdown_background();
         FaultKind::ClientEnded
     } else {
+        let closed = Record::Closed {
+            client: place.id.clone(),
+            at: start,
+        };
+        print(&closed);
         // Bodies that block may keep it from giving everything back: then the leases do.
         let _ = place.client.shutdown().await;
         FaultKind::ClientShutDown
