@@ -160,12 +160,11 @@ impl History {
     }
 
     fn operation(&mut self, operation: Operation) {
-        let how = (operation.operation, operation.outcome);
+        let how = (operation.verb, operation.outcome);
         *self.operations.entry(how).or_default() += 1;
         if operation.outcome == Outcome::Refused {
             let error = operation.error.clone().unwrap_or_default();
-            self.refusals
-                .push(format!("{}: {error}", operation.operation));
+            self.refusals.push(format!("{}: {error}", operation.verb));
         }
         let Some(owner) = operation.owner else {
             return;

@@ -71,7 +71,8 @@ pub(super) struct Run {
 pub(super) struct Operation {
     pub(super) process: u32,
     pub(super) task: u32,
-    pub(super) operation: Verb,
+    #[serde(rename = "operation")]
+    pub(super) verb: Verb,
     pub(super) key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,

@@ -7,7 +7,12 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::record::FaultKind::{self, *};
+use super::record::FaultKind::{
+    self, AllFlushed, BlackHole, ClientsKilled, ConnectionsHalfClosed, ConnectionsRefused,
+    ConnectionsReset, LockDeleted, ProcessKilled, ProcessPaused, ProcessRetired, RepliesDelayed,
+    RepliesDropped, RepliesHeld, RepliesSwallowed, RequestsDropped, RequestsHeld,
+    RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
+};
 
 /// One fault, and the pause before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -64,11 +64,11 @@ impl Sample {
         }
     }
 
-    fn operation(&mut self, operation: Verb, outcome: Outcome, owner: &str, token: u64) {
+    fn operation(&mut self, verb: Verb, outcome: Outcome, owner: &str, token: u64) {
         self.0.push(Record::Operation(Operation {
             process: process_of(owner),
             task: 0,
-            operation,
+            verb,
             key: KEY.to_owned(),
             owner: Some(owner.to_owned()),
             count: Some(1),
@@ -191,7 +191,7 @@ impl HoldOf<'_> {
     }
 
     pub(super) fn runs(self) -> Self {
-        self.sample.last_operation().operation = Verb::Run;
+        self.sample.last_operation().verb = Verb::Run;
         self
     }
 

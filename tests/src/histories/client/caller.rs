@@ -30,7 +30,7 @@ impl Caller {
         Operation {
             process: self.process,
             task: self.task,
-            operation: verb,
+            verb,
             key: key.to_owned(),
             owner: None,
             count: None,

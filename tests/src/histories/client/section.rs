@@ -109,7 +109,7 @@ impl Section {
             caller.resource.write(key, &owner, token).await;
         }
         // By chance of the pause, some leave by dropping.
-        let drops = self.pause.subsec_micros() % 2 == 0;
+        let drops = self.pause.subsec_micros().is_multiple_of(2);
         while let Some(guard) = guards.pop() {
             if drops {
                 continue;
