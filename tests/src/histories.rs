@@ -11,7 +11,7 @@
 //! | `run`, `slot`, `outage`, `memory` | a run: processes, servers and proxies, and the faults that strike them |
 //! | `client` | what a client process does |
 //! | `resource` | what the locks protect: a register with a fence and one without |
-//! | `watch`, `leftovers` | what the server holds, seen from outside |
+//! | `watch` | what the server holds, seen from outside |
 //! | `collect`, `history` | the records, and what the checks need of them |
 //! | `check` | the properties |
 //! | `report` | the outcome as text and as JSON |
@@ -21,7 +21,6 @@ mod client;
 mod clock;
 mod collect;
 mod history;
-mod leftovers;
 mod memory;
 mod options;
 mod outage;

@@ -12,7 +12,7 @@ use tokio::{sync::watch, task::JoinSet, time::sleep};
 use super::{
     clock,
     collect::{Collector, Recorder},
-    leftovers, memory,
+    memory,
     options::{Kind, Options},
     outage::{self, Server},
     record::{Record, Run},
@@ -22,6 +22,7 @@ use super::{
     slot::{Order, Slot, Way},
     watch as eye,
 };
+use crate::leftovers;
 
 pub(super) fn main(options: &Options) -> Report {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -131,7 +132,12 @@ async fn on_a_server(
         slot.stop().await;
     }
     let redis = server.up().await;
-    leftovers::of_idle_clients(&redis, slots.len(), recorder).await;
+    let note = |leftovers: Vec<String>| {
+        for what in leftovers {
+            recorder.note(Record::Leftover { what });
+        }
+    };
+    note(leftovers::of_idle_clients(&redis, slots.len()).await);
     for (slot, _) in &mut slots {
         slot.end().await;
     }
@@ -139,7 +145,7 @@ async fn on_a_server(
     // What it saw last is recorded when it is dropped.
     let _ = eye.await;
     tokio::task::block_in_place(|| drop(slots));
-    leftovers::of_nobody(&redis, recorder).await;
+    note(leftovers::of_nobody(&redis).await);
 }
 
 async fn version(server: &Server) -> String {

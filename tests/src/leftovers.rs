@@ -1,61 +1,64 @@
-//! What is still on the server when nobody wants anything any more.
+//! What is still on a server when nobody wants anything any more.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{collect::Recorder, record::Record};
 use crate::RedisServer;
 
-/// Longer than a lease: what was left to its lease is gone by then.
+/// Longer than the leases in use: what was left to its lease is gone by then.
 const LOCKS: Duration = Duration::from_secs(5);
 /// Longer than a queue that nobody renews stays.
 const QUEUES: Duration = Duration::from_secs(30);
-/// Longer than a lease: a hold that is still renewed would show.
+/// Longer than the leases in use: a hold that is still renewed shows.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// While the clients are there, but want nothing.
-pub(super) async fn of_idle_clients(server: &RedisServer, clients: usize, recorder: &Recorder) {
-    let leftover = |what: String| recorder.note(Record::Leftover { what });
+/// While so many clients are there, but want nothing.
+pub(crate) async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec<String> {
+    let mut left = Vec::new();
     let locks = |key: &String| !key.ends_with(":fence") && !key.ends_with(":queue");
-    if let Some(keys) = still_there(server, LOCKS, locks).await {
-        leftover(format!("locks that nobody wants: {keys:?}"));
+    let keys = still_there(server, LOCKS, locks).await;
+    if !keys.is_empty() {
+        left.push(format!("locks that nobody wants: {keys:?}"));
     }
     let mut watch = server.watch_commands().await;
     sleep(SILENCE).await;
     let scripts = watch.count_of("EVALSHA").await + watch.count_of("EVAL").await;
     if scripts > 0 {
-        leftover(format!("{scripts} scripts are sent by idle clients"));
+        left.push(format!("{scripts} scripts are sent by idle clients"));
     }
     let channels = channels(server).await;
     if channels != clients {
-        leftover(format!(
+        left.push(format!(
             "{clients} idle clients listen to {channels} channels"
         ));
     }
+    left
 }
 
 /// When the clients are gone.
-pub(super) async fn of_nobody(server: &RedisServer, recorder: &Recorder) {
-    let leftover = |what: String| recorder.note(Record::Leftover { what });
+pub(crate) async fn of_nobody(server: &RedisServer) -> Vec<String> {
+    let mut left = Vec::new();
     let end = Instant::now() + LOCKS;
     while server.client_count().await > 0 && Instant::now() < end {
         sleep(Duration::from_millis(50)).await;
     }
     let (connections, channels) = (server.client_count().await, channels(server).await);
     if connections + channels > 0 {
-        leftover(format!(
+        left.push(format!(
             "{connections} connections and {channels} subscriptions of clients that are gone"
         ));
     }
     // Fences stay for a day on purpose.
-    let all = |key: &String| !key.ends_with(":fence");
-    if let Some(keys) = still_there(server, QUEUES, all).await {
-        leftover(format!("keys that nobody wants: {keys:?}"));
+    let keys = still_there(server, QUEUES, |key| !key.ends_with(":fence")).await;
+    if !keys.is_empty() {
+        left.push(format!("keys that nobody wants: {keys:?}"));
     }
+    left
 }
 
-async fn channels(server: &RedisServer) -> usize {
+/// The channels that clients listen to.
+pub(crate) async fn channels(server: &RedisServer) -> usize {
     let channels: Vec<String> = server
         .command(&["PUBSUB", "CHANNELS", "lock:client:*"])
         .await;
@@ -67,16 +70,13 @@ async fn still_there(
     server: &RedisServer,
     within: Duration,
     sort: impl Fn(&String) -> bool,
-) -> Option<Vec<String>> {
+) -> Vec<String> {
     let end = Instant::now() + within;
     loop {
         let mut keys = server.keys("lock:*").await;
         keys.retain(&sort);
-        if keys.is_empty() {
-            return None;
-        }
-        if Instant::now() > end {
-            return Some(keys);
+        if keys.is_empty() || Instant::now() > end {
+            return keys;
         }
         sleep(Duration::from_millis(50)).await;
     }
