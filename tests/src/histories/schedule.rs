@@ -98,7 +98,7 @@ impl Schedule {
         Self {
             server: Lane::new(),
             networks: Vec::new(),
-            processes: vec![lane(&mut rng, lasts, &EMBEDDED, 500..4_000, 1)],
+            processes: vec![lane(&mut rng, lasts, &EMBEDDED, 300..2_500, 1)],
         }
     }
 

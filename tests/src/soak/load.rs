@@ -71,14 +71,15 @@ impl Load {
         }
     }
 
-    /// A lock by chance: every second one of a few that everybody wants.
+    /// A lock by chance, which every second time is one of a few that everybody wants.
     fn lock(&self, rng: &mut fastrand::Rng) -> Lock {
         const HOT: u64 = 4;
-        let number = if rng.bool() {
-            rng.u64(..HOT)
-        } else {
-            rng.u64(..self.keys)
-        };
+        let keys = if rng.bool() { HOT } else { self.keys };
+        self.one_of(keys, rng)
+    }
+
+    fn one_of(&self, keys: u64, rng: &mut fastrand::Rng) -> Lock {
+        let number = rng.u64(..keys);
         let client = &self.clients[rng.usize(..self.clients.len())];
         client
             .lock(format!("soak:{number}"))
@@ -118,7 +119,10 @@ pub(super) async fn work(load: Arc<Load>, over: watch::Receiver<bool>) {
                 load.note(lock.run(nested).await.flatten().flatten());
             }
             // Long enough to be renewed several times.
-            _ => load.note(lock.run(sleep(Duration::from_millis(1_500))).await),
+            _ => {
+                let lock = load.one_of(load.keys, &mut rng);
+                load.note(lock.run(sleep(Duration::from_millis(1_500))).await);
+            }
         }
         sleep(Duration::from_micros(rng.u64(0..4_000))).await;
     }

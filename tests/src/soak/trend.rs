@@ -16,7 +16,7 @@ struct Measure {
 
 const MEASURES: [Measure; 10] = [
     // An allocator that serves several threads keeps some for each.
-    measure("memory/KiB", |s| s.memory, 10, 4096),
+    measure("memory/KiB", |s| s.memory, 10, 1024),
     measure("threads", |s| s.threads, 0, 1),
     measure("descriptors", |s| s.descriptors, 0, 4),
     // As many as calls are under way.
