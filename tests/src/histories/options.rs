@@ -29,7 +29,7 @@ pub(super) struct Options {
     /// How many tasks use each client.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) tasks: u32,
-    /// Fewer grants than this do not count; ten a second if not given.
+    /// Fewer grants than this do not count; five a second if not given.
     #[arg(long)]
     pub(super) floor: Option<u64>,
     /// Where the history goes, a line of JSON for each event; nowhere if not given.
@@ -44,7 +44,7 @@ pub(super) struct Options {
 
 impl Options {
     pub(super) fn floor(&self) -> u64 {
-        self.floor.unwrap_or(self.seconds * 10)
+        self.floor.unwrap_or(self.seconds * 5)
     }
 }
 

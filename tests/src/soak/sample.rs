@@ -57,7 +57,7 @@ impl Sample {
             tasks: Handle::current().metrics().num_alive_tasks() as u64,
             background_tasks: background.metrics().num_alive_tasks() as u64,
             connections: server.client_count().await as u64,
-            channels: channels(server).await as u64,
+            channels: channels(server).await.len() as u64,
             locks: (keys.len() - queues - fences) as u64,
             queues: queues as u64,
             fences: fences as u64,
