@@ -1,7 +1,7 @@
 //! What the tests of this workspace stand on: real servers, a network that fails on demand, other
 //! processes, and witnesses of mutual exclusion.
 //!
-//! Nothing here knows the library under test. A fixture that cannot do its part panics and says why,
+//! Nothing here knows the library under test, but for [`histories`] and [`soak`]. A fixture that cannot do its part panics and says why,
 //! because a test has no better answer; "# Panics" is therefore not repeated on every method.
 
 #![allow(clippy::missing_panics_doc)]
@@ -11,11 +11,14 @@ mod eventually;
 mod exclusion;
 mod executor;
 mod gate;
+pub mod histories;
+mod leftovers;
 mod port;
 mod process;
 mod proxy;
 mod serve;
 mod server;
+pub mod soak;
 
 pub use eventually::{eventually, within};
 pub use exclusion::{Exclusion, Inside, Overlap, SharedExclusion, SharedInside};

@@ -901,6 +901,32 @@ async fn who_wants_several_keys_stands_in_line_for_one_of_them_at_a_time() {
     assert_nothing_left(&server).await;
 }
 
+/// The one that is free has somebody in line who does not know of that yet.
+#[tokio::test]
+async fn whoever_finds_one_of_several_keys_free_and_another_taken_hands_the_free_one_on() {
+    #[distributed_lock(key = ["a", "b"], wait = "0s", client = client)]
+    async fn both_at_once(client: &LockClient) -> Result<(), LockError> {
+        Ok(())
+    }
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let third = client(&server).await;
+    let a = hold(&one, "a").await;
+    let b = hold(&one, "b").await;
+    let waiting = stand(&server, &other, "a", 1).await;
+    assert!(server.del(&name("a")).await);
+    let asked = Instant::now();
+    let error = both_at_once(&third).await;
+    assert!(matches!(error, Err(LockError::Timeout { .. })), "{error:?}");
+    let (a_of_other, came) = served(waiting).await;
+    assert!(came - asked < TOLD, "{:?}", came - asked);
+    a_of_other.release().await.expect("held");
+    b.release().await.expect("held");
+    assert_lost(&a, LONG, LostCause::Removed).await;
+    drop(a);
+    assert_nothing_left(&server).await;
+}
+
 #[tokio::test]
 async fn a_kept_lock_goes_on_in_order_when_its_time_is_over() {
     const LEAST: Duration = Duration::from_millis(1500);

@@ -1,0 +1,102 @@
+//! The properties that every history must have.
+//!
+//! 1. [`tokens`]: the tokens of a key strictly grow with each grant, and agree with real time.
+//! 2. [`exclusion`]: the intervals in which owners could rely on a lock never overlap.
+//! 3. [`fencing`]: a resource that checks tokens accepts no stale write, and refuses no fresh one.
+//! 4. [`leases`]: nothing stays locked for longer than its lease after its owner died or left.
+//!
+//! A store that forgets its locks breaks the second by nature, until the former holder notices. What follows
+//! from that is counted apart, and only if the store was made to forget that very lock while one of the two
+//! holders had it: killed and restarted empty, flushed, or the lock deleted by hand. Nothing else is excused.
+
+mod exclusion;
+mod fencing;
+mod leases;
+mod tokens;
+
+pub(super) use self::leases::{LONGEST_LEASE, LONGEST_WAIT};
+
+use serde::Serialize;
+
+use super::{history::History, record::Outcome};
+
+/// What a history may break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Property {
+    TokensGrow,
+    OneHolder,
+    NoStaleWrite,
+    NothingStaysLocked,
+    /// The store refused what was right.
+    NothingIsRefused,
+}
+
+impl Property {
+    pub(super) const ALL: [Self; 5] = [
+        Self::TokensGrow,
+        Self::OneHolder,
+        Self::NoStaleWrite,
+        Self::NothingStaysLocked,
+        Self::NothingIsRefused,
+    ];
+}
+
+/// One place where a history breaks a property.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Violation {
+    pub(super) property: Property,
+    pub(super) what: String,
+}
+
+/// What the checks found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Findings {
+    /// Intervals of reliance that were compared.
+    pub(super) beliefs: u64,
+    /// Overlaps after the store had been made to forget the lock.
+    pub(super) overlaps_by_nature: u64,
+    /// The longest of them, in milliseconds.
+    pub(super) longest_by_nature_ms: u64,
+    /// Tokens out of the order of reliance, and fresh writes refused, for the same reason.
+    pub(super) others_by_nature: u64,
+    pub(super) violations: Vec<Violation>,
+}
+
+impl Findings {
+    fn breaks(&mut self, property: Property, what: String) {
+        self.violations.push(Violation { property, what });
+    }
+}
+
+/// Checks everything.
+pub(super) fn check(history: &History) -> Findings {
+    let mut findings = Findings::default();
+    tokens::check(history, &mut findings);
+    exclusion::check(history, &mut findings);
+    fencing::check(history, &mut findings);
+    leases::check(history, &mut findings);
+    for what in &history.leftovers {
+        findings.breaks(Property::NothingStaysLocked, what.clone());
+    }
+    let refused: u64 = history
+        .operations
+        .iter()
+        .filter(|((_, outcome), _)| *outcome == Outcome::Refused)
+        .map(|(_, count)| count)
+        .sum();
+    if refused > 0 {
+        let some: Vec<&str> = history
+            .refusals
+            .iter()
+            .take(3)
+            .map(String::as_str)
+            .collect();
+        let what = format!("{refused} calls were refused: {}", some.join("; "));
+        findings.breaks(Property::NothingIsRefused, what);
+    }
+    findings
+}
+
+#[cfg(test)]
+mod sample;

@@ -1,0 +1,153 @@
+//! Nothing stays locked for longer than its lease after its owner died or left.
+//!
+//! What the store holds was seen from outside. A request that was under way when its owner ended may be executed
+//! after whatever held it up; from then on its lease counts. An owner that was never inside anything stands for a
+//! call that asks until its wait ends, and so may hold the lock unknown to it for as long, and for a lease more.
+
+use super::{Findings, Property};
+use crate::histories::{
+    clock::ms,
+    history::{History, Lock, Sighting},
+    record::{Fault, client_of},
+};
+
+/// No lease in a run is longer.
+pub(in crate::histories) const LONGEST_LEASE: u64 = 2_000_000_000;
+/// No wait in a run is longer.
+pub(in crate::histories) const LONGEST_WAIT: u64 = 3_000_000_000;
+/// What a busy machine takes to do what is due.
+const SLACK: u64 = 1_500_000_000;
+/// A fault that begins so soon after its owner ended may still hold up what it sent.
+const ON_ITS_WAY: u64 = 200_000_000;
+
+pub(super) fn check(history: &History, findings: &mut Findings) {
+    let mut delays: Vec<&Fault> = history
+        .faults
+        .iter()
+        .filter(|fault| fault.kind.holds_up())
+        .collect();
+    delays.sort_by_key(|fault| fault.start);
+    for (key, lock) in &history.locks {
+        for sighting in &lock.sightings {
+            let Some((ended, lease)) = end_of(history, lock, sighting) else {
+                continue;
+            };
+            let process = history.process_of(&sighting.owner);
+            let bound = held_up(&delays, process, ended) + lease + SLACK;
+            if sighting.last > bound {
+                let what = format!(
+                    "{key}: still locked for {} at {} ms, though it ended at {} ms and its lease is {} ms",
+                    sighting.owner,
+                    ms(sighting.last),
+                    ms(ended),
+                    ms(lease)
+                );
+                findings.breaks(Property::NothingStaysLocked, what);
+            }
+        }
+    }
+}
+
+/// When the owner was over, and its lease; `None`: it was not.
+fn end_of(history: &History, lock: &Lock, sighting: &Sighting) -> Option<(u64, u64)> {
+    let died = history.dead.get(client_of(&sighting.owner)).copied();
+    let Some(hold) = lock.hold(&sighting.owner) else {
+        let gave_up = sighting.first + LONGEST_WAIT;
+        let died = died.map_or(gave_up, |died| died.max(sighting.first));
+        return Some((gave_up.min(died), LONGEST_LEASE));
+    };
+    // Who was killed never left.
+    let ended = hold.left.into_iter().chain(died).min()?;
+    Some((ended, hold.lease))
+}
+
+/// When the last request that was under way at this time arrived at the latest.
+fn held_up(delays: &[&Fault], process: Option<u32>, mut at: u64) -> u64 {
+    for delay in delays {
+        let concerns = delay.process.is_none() || process.is_none() || delay.process == process;
+        if concerns && delay.start <= at + ON_ITS_WAY && delay.end > at {
+            at = delay.end;
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::sample::{Sample, broken},
+        Property,
+    };
+
+    const AFTER_LEASE: u64 = 100 + 1_500;
+
+    #[test]
+    fn the_lock_of_a_dead_owner_may_last_for_its_lease() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100);
+        sample.killed("a", 50);
+        sample.seen("a:1", 10, 50 + AFTER_LEASE);
+        assert_eq!(sample.violations(), []);
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_owner_that_lasts_longer_is_found() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100);
+        sample.killed("a", 50);
+        sample.seen("a:1", 10, 51 + AFTER_LEASE);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn the_lock_of_an_owner_that_left_and_is_renewed_for_ever_is_found() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100).left(20);
+        sample.seen("a:1", 10, 21 + AFTER_LEASE);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_was_inside_of_is_found_if_it_lasts() {
+        let mut sample = Sample::default();
+        let longest = 3_000 + 2_000 + 1_500;
+        sample.seen("a:1", 10, 10 + longest);
+        assert_eq!(sample.violations(), []);
+        sample.seen("a:2", 10, 11 + longest);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn what_a_paused_server_executes_late_counts_from_then() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100);
+        sample.killed("a", 50);
+        sample.server_paused(40, 1_000);
+        sample.seen("a:1", 10, 1_000 + AFTER_LEASE);
+        assert_eq!(sample.violations(), []);
+        sample.seen("a:1", 10, 1_001 + AFTER_LEASE);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn a_hold_that_goes_on_may_last() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100);
+        sample.seen("a:1", 10, 1_000_000);
+        assert_eq!(sample.violations(), []);
+    }
+
+    #[test]
+    fn whatever_is_left_at_the_end_is_found() {
+        let mut sample = Sample::default();
+        sample.left_over("a subscription");
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn a_refusal_is_found() {
+        let mut sample = Sample::default();
+        sample.refused();
+        assert_eq!(broken(&sample), [Property::NothingIsRefused]);
+    }
+}

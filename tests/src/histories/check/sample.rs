@@ -1,0 +1,216 @@
+//! Histories made by hand, in milliseconds and of one key, to see that what is bad is found.
+
+use super::{Findings, Property, Violation, check};
+use crate::histories::{
+    history::History,
+    record::{Fault, FaultKind, Operation, Outcome, Record, Verb, Written, client_of},
+};
+
+pub(super) const MS: u64 = 1_000_000;
+const KEY: &str = "k";
+const LEASE: u64 = 100;
+
+#[derive(Default)]
+pub(super) struct Sample(Vec<Record>);
+
+/// A hold that is being described.
+pub(super) struct HoldOf<'a> {
+    sample: &'a mut Sample,
+    owner: String,
+    token: u64,
+}
+
+/// The properties that are broken, each once.
+pub(super) fn broken(sample: &Sample) -> Vec<Property> {
+    let mut all: Vec<Property> = sample
+        .violations()
+        .iter()
+        .map(|violation| violation.property)
+        .collect();
+    all.dedup();
+    all
+}
+
+fn process_of(owner: &str) -> u32 {
+    u32::from(client_of(owner).as_bytes()[0])
+}
+
+impl Sample {
+    pub(super) fn findings(&self) -> Findings {
+        let mut history = History::default();
+        for record in &self.0 {
+            // As a file would have it.
+            let line = serde_json::to_string(record).expect("plain data");
+            history.add(serde_json::from_str(&line).expect("what was written"));
+        }
+        check(&history)
+    }
+
+    pub(super) fn violations(&self) -> Vec<Violation> {
+        self.findings().violations
+    }
+
+    pub(super) fn hold(&mut self, owner: &str, token: u64) -> HoldOf<'_> {
+        let (process, client) = (process_of(owner), client_of(owner).to_owned());
+        self.0.push(Record::Started {
+            process,
+            client,
+            at: 0,
+        });
+        HoldOf {
+            sample: self,
+            owner: owner.to_owned(),
+            token,
+        }
+    }
+
+    fn operation(&mut self, verb: Verb, outcome: Outcome, owner: &str, token: u64) {
+        self.0.push(Record::Operation(Operation {
+            process: process_of(owner),
+            task: 0,
+            verb,
+            key: KEY.to_owned(),
+            owner: Some(owner.to_owned()),
+            count: Some(1),
+            token: Some(token),
+            lease: LEASE * MS,
+            at_least: None,
+            invoke: 0,
+            returned: 0,
+            valid_until: None,
+            outcome,
+            error: None,
+        }));
+    }
+
+    fn last_operation(&mut self) -> &mut Operation {
+        let last = self.0.iter_mut().rev().find_map(|record| match record {
+            Record::Operation(operation) => Some(operation),
+            _ => None,
+        });
+        last.expect("there is a hold")
+    }
+
+    pub(super) fn entered(&mut self, owner: &str, token: u64) {
+        self.operation(Verb::Enter, Outcome::Granted, owner, token);
+    }
+
+    pub(super) fn released(&mut self, owner: &str) {
+        self.operation(Verb::Release, Outcome::Released, owner, 0);
+    }
+
+    pub(super) fn refused(&mut self) {
+        self.operation(Verb::Acquire, Outcome::Refused, "a:1", 0);
+    }
+
+    /// Moves the grant of the last hold by so many nanoseconds.
+    pub(super) fn shift_last_grant(&mut self, nanos: i64) {
+        let operation = self.last_operation();
+        operation.returned = operation.returned.saturating_add_signed(nanos);
+    }
+
+    pub(super) fn killed(&mut self, client: &str, at: u64) {
+        self.0.push(Record::Killed {
+            process: process_of(client),
+            at: at * MS,
+        });
+    }
+
+    pub(super) fn closed(&mut self, client: &str, at: u64) {
+        self.0.push(Record::Closed {
+            client: client.to_owned(),
+            at: at * MS,
+        });
+    }
+
+    fn fault(&mut self, kind: FaultKind, key: Option<&str>, start: u64, end: u64) {
+        self.0.push(Record::Fault(Fault {
+            kind,
+            start: start * MS,
+            end: end * MS,
+            key: key.map(str::to_owned),
+            process: None,
+            messages: None,
+        }));
+    }
+
+    pub(super) fn flushed(&mut self, start: u64, end: u64) {
+        self.fault(FaultKind::AllFlushed, None, start, end);
+    }
+
+    pub(super) fn deleted(&mut self, key: &str, at: u64) {
+        self.fault(FaultKind::LockDeleted, Some(key), at, at);
+    }
+
+    pub(super) fn server_paused(&mut self, start: u64, end: u64) {
+        self.fault(FaultKind::ServerPaused, None, start, end);
+    }
+
+    pub(super) fn wrote(&mut self, owner: &str, token: u64, at: u64, accepted: bool) {
+        self.0.push(Record::Written(Written {
+            key: KEY.to_owned(),
+            owner: owner.to_owned(),
+            token,
+            at: at * MS,
+            accepted,
+            late: false,
+        }));
+    }
+
+    pub(super) fn seen(&mut self, owner: &str, first: u64, last: u64) {
+        self.0.push(Record::Locked {
+            key: KEY.to_owned(),
+            owner: owner.to_owned(),
+            first: first * MS,
+            last: last * MS,
+        });
+    }
+
+    pub(super) fn left_over(&mut self, what: &str) {
+        self.0.push(Record::Leftover {
+            what: what.to_owned(),
+        });
+    }
+}
+
+impl HoldOf<'_> {
+    /// Called at `invoke`, inside since `granted`, valid until then.
+    pub(super) fn called(self, invoke: u64, granted: u64, valid_until: u64) -> Self {
+        self.sample
+            .operation(Verb::Acquire, Outcome::Granted, &self.owner, self.token);
+        let operation = self.sample.last_operation();
+        operation.invoke = invoke * MS;
+        operation.returned = granted * MS;
+        operation.valid_until = Some(valid_until * MS);
+        self
+    }
+
+    pub(super) fn keeps(self, at_least: u64) -> Self {
+        self.sample.last_operation().at_least = Some(at_least * MS);
+        self
+    }
+
+    pub(super) fn runs(self) -> Self {
+        self.sample.last_operation().verb = Verb::Run;
+        self
+    }
+
+    pub(super) fn looked(self, at: u64, valid_until: Option<u64>) -> Self {
+        self.sample.0.push(Record::Looked {
+            key: KEY.to_owned(),
+            owner: self.owner.clone(),
+            at: at * MS,
+            valid_until: valid_until.map(|until| until * MS),
+        });
+        self
+    }
+
+    pub(super) fn left(self, at: u64) -> Self {
+        self.sample.0.push(Record::Left {
+            key: KEY.to_owned(),
+            owner: self.owner.clone(),
+            at: at * MS,
+        });
+        self
+    }
+}

@@ -1,0 +1,175 @@
+//! Tokens strictly grow with each grant, and agree with real time.
+
+use super::{Findings, Property};
+use crate::histories::{
+    clock::ms,
+    history::{History, Hold, Lock},
+};
+
+pub(super) fn check(history: &History, findings: &mut Findings) {
+    for (key, lock) in &history.locks {
+        each_owner_has_its_own(key, lock, findings);
+        later_calls_get_larger_ones(key, lock, findings);
+        later_reliance_has_larger_ones(history, key, lock, findings);
+        nested_entries_share_one(key, lock, findings);
+    }
+}
+
+fn breaks(findings: &mut Findings, key: &str, one: &Hold, other: &Hold, why: &str) {
+    let told = |hold: &Hold| {
+        format!(
+            "{} (token {}, called {} ms, inside {} ms)",
+            hold.owner,
+            hold.token,
+            ms(hold.invoke),
+            ms(hold.granted)
+        )
+    };
+    let what = format!("{key}: {} and {}: {why}", told(one), told(other));
+    findings.breaks(Property::TokensGrow, what);
+}
+
+fn each_owner_has_its_own(key: &str, lock: &Lock, findings: &mut Findings) {
+    let mut holds: Vec<&Hold> = lock.holds.iter().collect();
+    holds.sort_by_key(|hold| hold.token);
+    for pair in holds.windows(2) {
+        if pair[0].token == pair[1].token {
+            breaks(findings, key, pair[0], pair[1], "the same token");
+        }
+    }
+}
+
+/// Of two calls one after the other, the later has the larger token, whatever happens to the store.
+fn later_calls_get_larger_ones(key: &str, lock: &Lock, findings: &mut Findings) {
+    let mut by_return: Vec<&Hold> = lock.holds.iter().collect();
+    let mut by_call = by_return.clone();
+    by_return.sort_by_key(|hold| hold.granted);
+    by_call.sort_by_key(|hold| hold.invoke);
+    let mut returned = by_return.into_iter().peekable();
+    let mut largest: Option<&Hold> = None;
+    for hold in by_call {
+        while let Some(before) = returned.next_if(|before| before.granted < hold.invoke) {
+            if largest.is_none_or(|largest| before.token > largest.token) {
+                largest = Some(before);
+            }
+        }
+        if let Some(before) = largest.filter(|before| before.token >= hold.token) {
+            breaks(
+                findings,
+                key,
+                before,
+                hold,
+                "the later call has no larger token",
+            );
+        }
+    }
+}
+
+/// Who is inside by right has the lock then. So two who were inside by right had it in that order, unless the
+/// store forgot the lock of the second.
+fn later_reliance_has_larger_ones(
+    history: &History,
+    key: &str,
+    lock: &Lock,
+    findings: &mut Findings,
+) {
+    let rightful = |hold: &&Hold| hold.first_valid_until > hold.granted;
+    let mut holds: Vec<&Hold> = lock.holds.iter().filter(rightful).collect();
+    holds.sort_by_key(|hold| hold.granted);
+    let mut largest: Option<&Hold> = None;
+    for hold in holds {
+        match largest {
+            Some(before) if before.token >= hold.token => {
+                if history.forgotten(key, hold.earliest, hold.granted) {
+                    findings.others_by_nature += 1;
+                } else {
+                    let why = "who was inside later has no larger token";
+                    breaks(findings, key, before, hold, why);
+                }
+            }
+            _ => largest = Some(hold),
+        }
+    }
+}
+
+fn nested_entries_share_one(key: &str, lock: &Lock, findings: &mut Findings) {
+    for nested in &lock.nested {
+        let outer = lock.hold(&nested.owner).map(|hold| hold.token);
+        if outer != Some(nested.token) {
+            let what = format!(
+                "{key}: {} entered once more with token {}, outside with {outer:?}",
+                nested.owner, nested.token
+            );
+            findings.breaks(Property::TokensGrow, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::sample::{Sample, broken},
+        Property,
+    };
+
+    #[test]
+    fn growing_tokens_are_in_order() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 10).called(0, 5, 100).left(20);
+        sample.hold("b:1", 12).called(1, 25, 120).left(30);
+        sample.hold("a:2", 15).called(26, 35, 130).left(40);
+        assert_eq!(sample.violations(), []);
+    }
+
+    #[test]
+    fn a_token_that_two_owners_have_is_found() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 10).called(0, 5, 100).left(20);
+        sample.hold("b:1", 10).called(6, 25, 120).left(30);
+        assert_eq!(broken(&sample), [Property::TokensGrow]);
+    }
+
+    #[test]
+    fn a_later_call_with_a_smaller_token_is_found_even_after_a_flush() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 10).called(0, 5, 100).left(20);
+        sample.flushed(21, 22);
+        sample.hold("b:1", 9).called(23, 25, 120).left(30);
+        assert!(broken(&sample).contains(&Property::TokensGrow));
+    }
+
+    #[test]
+    fn who_is_inside_later_with_a_smaller_token_is_found_though_both_called_at_once() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 10).called(0, 5, 100).left(20);
+        sample.hold("b:1", 9).called(0, 25, 120).left(30);
+        assert_eq!(broken(&sample), [Property::TokensGrow]);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_lock_was_forgotten_may_have_a_smaller_token() {
+        let mut sample = Sample::default();
+        sample.flushed(4, 4);
+        sample.hold("a:1", 10).called(0, 5, 100).left(20);
+        sample.hold("b:1", 9).called(0, 25, 102).left(30);
+        assert_eq!(sample.violations(), []);
+        assert_eq!(sample.findings().others_by_nature, 1);
+    }
+
+    #[test]
+    fn a_nested_entry_with_another_token_is_found() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 10).called(0, 5, 100).left(20);
+        sample.entered("a:1", 10);
+        assert_eq!(sample.violations(), []);
+        sample.entered("a:1", 11);
+        assert_eq!(broken(&sample), [Property::TokensGrow]);
+    }
+
+    #[test]
+    fn a_nested_entry_of_an_owner_that_was_never_outside_is_found() {
+        let mut sample = Sample::default();
+        sample.entered("a:1", 10);
+        assert_eq!(broken(&sample), [Property::TokensGrow]);
+    }
+}

@@ -1,0 +1,107 @@
+//! A client process: several tasks that take locks in every way there is, and write to the resource inside.
+//!
+//! It prints its records, one a line. Its input says when to stop: after `stop` it finishes what it is at and
+//! prints `idle`; after `end` it shuts its clients down and ends.
+
+mod caller;
+mod clients;
+mod cut;
+mod eye;
+mod section;
+mod session;
+mod terms;
+
+use std::{
+    io::{BufRead as _, stdin},
+    sync::Arc,
+    thread,
+};
+
+use tokio::{runtime::Builder, sync::watch, task::JoinSet};
+
+use self::{caller::Caller, clients::Clients, session::Session};
+use super::{options::ClientOptions, resource::Resource};
+
+/// What the process prints when nothing of its is under way any more.
+pub(super) const IDLE: &str = "idle";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Work,
+    Stop,
+    End,
+}
+
+pub(super) fn main(options: &ClientOptions) {
+    let mut rng = fastrand::Rng::with_seed(options.seed);
+    // A runtime with one thread suffers more from whoever blocks it.
+    let mut builder = if rng.u8(..4) == 0 {
+        Builder::new_current_thread()
+    } else {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2);
+        builder
+    };
+    let runtime = builder.enable_all().build().expect("a runtime");
+    runtime.block_on(work(options, rng));
+}
+
+async fn work(options: &ClientOptions, mut rng: fastrand::Rng) {
+    let mut phase = listen();
+    let clients = Arc::new(Clients::connect(options, &mut rng).await);
+    let mut tasks = JoinSet::new();
+    for client in 0..options.clients {
+        for task in 0..options.tasks {
+            let caller = Caller {
+                process: options.process,
+                task: client * options.tasks + task,
+                resource: Resource::connect(options.resource).await,
+            };
+            let session = Session {
+                caller,
+                clients: Arc::clone(&clients),
+                place: client as usize,
+                keys: options.keys,
+                rng: rng.fork(),
+            };
+            tasks.spawn(session.work(phase.clone()));
+        }
+    }
+    let eye = clients.embedded().then(|| {
+        tasks.spawn(clients::replace(
+            Arc::clone(&clients),
+            phase.clone(),
+            rng.fork(),
+        ));
+        tokio::spawn(eye::watch(Arc::clone(&clients), options.keys))
+    });
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("sessions do not panic");
+    }
+    if let Some(eye) = eye {
+        eye::look_for_leftovers(&clients, options.keys).await;
+        eye.abort();
+        let _ = eye.await;
+    }
+    println!("{IDLE}");
+    let _ = phase.wait_for(|phase| *phase == Phase::End).await;
+    clients.shut_down().await;
+}
+
+/// What the input says.
+fn listen() -> watch::Receiver<Phase> {
+    let (sender, phase) = watch::channel(Phase::Work);
+    thread::spawn(move || {
+        for line in stdin().lock().lines().map_while(Result::ok) {
+            let phase = if line == "stop" {
+                Phase::Stop
+            } else {
+                Phase::End
+            };
+            sender.send_replace(phase);
+        }
+        // The run is gone.
+        sender.send_replace(Phase::End);
+    });
+    phase
+}

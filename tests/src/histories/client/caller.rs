@@ -1,0 +1,231 @@
+//! Who calls, and how what it sees is put down.
+
+use rlock_core::{CurrentHold, LockError, LockGuard};
+
+use super::terms::Terms;
+use crate::histories::{
+    clock,
+    record::{Fault, FaultKind, Operation, Outcome, Record, Verb},
+    resource::Resource,
+};
+
+/// Prints a record: one write, so that what a killed process printed is whole.
+pub(super) fn print(record: &Record) {
+    println!(
+        "{}",
+        serde_json::to_string(record).expect("records are plain data")
+    );
+}
+
+/// A task, and its way to the resource.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) process: u32,
+    pub(super) task: u32,
+    pub(super) resource: Resource,
+}
+
+impl Caller {
+    pub(super) fn operation(&self, verb: Verb, key: &str, terms: &Terms, invoke: u64) -> Operation {
+        Operation {
+            process: self.process,
+            task: self.task,
+            verb,
+            key: key.to_owned(),
+            owner: None,
+            count: None,
+            token: None,
+            lease: clock::nanos(terms.lease),
+            at_least: terms.at_least.map(clock::nanos),
+            invoke,
+            returned: clock::now(),
+            valid_until: None,
+            outcome: Outcome::Taken,
+            error: None,
+        }
+    }
+
+    /// A call ended without a lock.
+    pub(super) fn failed(
+        &self,
+        verb: Verb,
+        key: &str,
+        terms: &Terms,
+        invoke: u64,
+        error: Option<&LockError>,
+    ) {
+        let outcome = error.map_or(Outcome::Taken, outcome_of);
+        if matches!(error, Some(LockError::Timeout { .. })) {
+            self.fault(FaultKind::WaitTimedOut, invoke);
+        }
+        print(&Record::Operation(Operation {
+            outcome,
+            error: error
+                .filter(|_| outcome == Outcome::Refused)
+                .map(ToString::to_string),
+            ..self.operation(verb, key, terms, invoke)
+        }));
+    }
+
+    /// A call ended by itself without having been inside, or a body did.
+    pub(super) fn ended(
+        &self,
+        verb: Verb,
+        key: &str,
+        terms: &Terms,
+        invoke: u64,
+        outcome: Outcome,
+    ) {
+        print(&Record::Operation(Operation {
+            outcome,
+            ..self.operation(verb, key, terms, invoke)
+        }));
+    }
+
+    /// Something was made to fail here.
+    pub(super) fn fault(&self, kind: FaultKind, start: u64) {
+        print(&Record::Fault(Fault {
+            kind,
+            start,
+            end: clock::now(),
+            key: None,
+            process: Some(self.process),
+            messages: None,
+        }));
+    }
+}
+
+pub(super) fn outcome_of(error: &LockError) -> Outcome {
+    match error {
+        LockError::Timeout { .. } => Outcome::Taken,
+        LockError::Lost { .. } => Outcome::Lost,
+        LockError::Unavailable { .. } => Outcome::Unavailable,
+        LockError::Closed { .. } => Outcome::Closed,
+        _ => Outcome::Refused,
+    }
+}
+
+/// A hold as its holder sees it.
+pub(super) trait Held {
+    fn key(&self) -> &str;
+    fn owner(&self) -> String;
+    fn token(&self) -> u64;
+    fn count(&self) -> u32;
+    fn valid_for(&self) -> std::time::Duration;
+
+    /// When it was looked at, and until when it was valid then; `None`: not any more.
+    ///
+    /// A process that is paused while it looks would put down too late an end: so that the time is the one
+    /// before, and the end too early rather.
+    fn look(&self) -> (u64, Option<u64>) {
+        let at = clock::now();
+        let left = clock::nanos(self.valid_for());
+        (at, (left > 0).then(|| at + left))
+    }
+}
+
+impl Held for LockGuard {
+    fn key(&self) -> &str {
+        self.key()
+    }
+
+    fn owner(&self) -> String {
+        self.owner().to_string()
+    }
+
+    fn token(&self) -> u64 {
+        self.fencing_token()
+    }
+
+    fn count(&self) -> u32 {
+        self.count()
+    }
+
+    fn valid_for(&self) -> std::time::Duration {
+        self.valid_for()
+    }
+}
+
+impl Held for CurrentHold {
+    fn key(&self) -> &str {
+        self.key()
+    }
+
+    fn owner(&self) -> String {
+        self.owner().to_string()
+    }
+
+    fn token(&self) -> u64 {
+        self.fencing_token()
+    }
+
+    fn count(&self) -> u32 {
+        self.count()
+    }
+
+    fn valid_for(&self) -> std::time::Duration {
+        self.valid_for()
+    }
+}
+
+/// An owner inside its lock: from the record that it is there to the record that it leaves, which is made
+/// when this is dropped.
+#[derive(Debug)]
+pub(super) struct Inside {
+    key: String,
+    owner: String,
+    valid_until: u64,
+}
+
+impl Inside {
+    pub(super) fn enter(
+        caller: &Caller,
+        held: &impl Held,
+        verb: Verb,
+        terms: &Terms,
+        invoke: u64,
+    ) -> Self {
+        let (at, valid_until) = held.look();
+        let (key, owner) = (held.key().to_owned(), held.owner());
+        print(&Record::Operation(Operation {
+            owner: Some(owner.clone()),
+            count: Some(held.count()),
+            token: Some(held.token()),
+            returned: at,
+            valid_until,
+            outcome: Outcome::Granted,
+            ..caller.operation(verb, &key, terms, invoke)
+        }));
+        Self {
+            key,
+            owner,
+            valid_until: valid_until.unwrap_or(at),
+        }
+    }
+
+    /// Looks whether the hold is valid, and puts down what is news.
+    pub(super) fn look(&mut self, held: &impl Held) -> bool {
+        const NEWS: u64 = 1_000_000;
+        let (at, valid_until) = held.look();
+        if valid_until.is_none_or(|until| until > self.valid_until + NEWS) {
+            self.valid_until = valid_until.unwrap_or(u64::MAX / 2);
+            print(&Record::Looked {
+                key: self.key.clone(),
+                owner: self.owner.clone(),
+                at,
+                valid_until,
+            });
+        }
+        valid_until.is_some()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        print(&Record::Left {
+            key: self.key.clone(),
+            owner: self.owner.clone(),
+            at: clock::now(),
+        });
+    }
+}

@@ -1,0 +1,206 @@
+//! The lock clients of a process, and how they end under their users.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fastrand::Rng;
+use rlock_core::{LockClient, LockClientBuilder, Reentry};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::watch,
+};
+
+use super::{Phase, caller::print};
+use crate::histories::{
+    clock,
+    options::ClientOptions,
+    record::{Fault, FaultKind, Record, client_of},
+};
+
+pub(super) struct Clients {
+    url: String,
+    process: u32,
+    places: Vec<Mutex<Place>>,
+}
+
+struct Place {
+    client: LockClient,
+    id: String,
+    /// What its background runs on, if that is no thread of its own.
+    runtime: Option<Runtime>,
+}
+
+impl Clients {
+    pub(super) async fn connect(options: &ClientOptions, rng: &mut Rng) -> Self {
+        let mut places = Vec::new();
+        for _ in 0..options.clients {
+            let place = Place::connect(&options.url, options.process, rng).await;
+            places.push(Mutex::new(place));
+        }
+        Self {
+            url: options.url.clone(),
+            process: options.process,
+            places,
+        }
+    }
+
+    /// Whether the locks live in this process.
+    pub(super) fn embedded(&self) -> bool {
+        is_embedded(&self.url)
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(super) fn at(&self, place: usize) -> LockClient {
+        self.place(place).client.clone()
+    }
+
+    fn place(&self, place: usize) -> MutexGuard<'_, Place> {
+        self.places[place]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn shut_down(&self) {
+        for place in 0..self.places.len() {
+            let client = self.at(place);
+            client
+                .shutdown()
+                .await
+                .expect("nothing is held, so nothing keeps a client from ending");
+        }
+        for place in 0..self.places.len() {
+            if let Some(runtime) = self.place(place).runtime.take() {
+                runtime.shutdown_background();
+            }
+        }
+    }
+}
+
+fn is_embedded(url: &str) -> bool {
+    url.starts_with("memory:")
+}
+
+impl Place {
+    /// A client with options by chance. A server that is down is waited for.
+    async fn connect(url: &str, process: u32, rng: &mut Rng) -> Self {
+        let runtime = (is_embedded(url) && rng.bool()).then(|| {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(1).enable_all();
+            builder.build().expect("a runtime")
+        });
+        let mut builder = options(rng);
+        if let Some(runtime) = &runtime {
+            builder = builder.runtime(runtime.handle().clone());
+        }
+        let protocol = if !is_embedded(url) && rng.u8(..4) == 0 {
+            "?protocol=resp2"
+        } else {
+            ""
+        };
+        let url = format!("{url}{protocol}");
+        loop {
+            if let Some(client) = try_to_connect(builder.clone(), &url).await {
+                let id = id_of(&client, process).await;
+                print(&Record::Started {
+                    process,
+                    client: id.clone(),
+                    at: clock::now(),
+                });
+                return Self {
+                    client,
+                    id,
+                    runtime,
+                };
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn options(rng: &mut Rng) -> LockClientBuilder {
+    const TIMEOUTS: [u64; 3] = [300, 1_000, 2_000];
+    let reentry = if rng.u8(..3) == 0 {
+        Reentry::Local
+    } else {
+        Reentry::Counted
+    };
+    LockClient::builder()
+        .connect_timeout(Duration::from_secs(1))
+        .response_timeout(Duration::from_millis(TIMEOUTS[rng.usize(..3)]))
+        .reentry(reentry)
+        .local_handovers(if rng.u8(..3) == 0 { 0 } else { 16 })
+}
+
+async fn try_to_connect(builder: LockClientBuilder, url: &str) -> Option<LockClient> {
+    builder.connect(url).await.ok()
+}
+
+/// A client is known by its owners.
+async fn id_of(client: &LockClient, process: u32) -> String {
+    let lock = client.lock(format!("hello-{process}"));
+    loop {
+        let lock = lock.clone().lease(Duration::from_millis(500));
+        if let Ok(guard) = lock.acquire().await {
+            let owner = guard.owner().to_string();
+            drop(guard);
+            return client_of(&owner).to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Ends clients of an embedded store while they are used, and puts others in their place: the store goes on, as
+/// a server would when a process dies.
+pub(super) async fn replace(
+    clients: std::sync::Arc<Clients>,
+    phase: watch::Receiver<Phase>,
+    mut rng: Rng,
+) {
+    let mut until_next = 0;
+    while *phase.borrow() == Phase::Work {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if until_next > 0 {
+            until_next -= 1;
+            continue;
+        }
+        until_next = rng.u32(10..40);
+        let place = rng.usize(..clients.places.len());
+        let next = Place::connect(&clients.url, clients.process, &mut rng).await;
+        let before = std::mem::replace(&mut *clients.place(place), next);
+        end(before, clients.process).await;
+    }
+}
+
+async fn end(place: Place, process: u32) {
+    let start = clock::now();
+    let kind = if let Some(runtime) = place.runtime {
+        runtime.shutdown_background();
+        FaultKind::ClientEnded
+    } else {
+        let closed = Record::Closed {
+            client: place.id.clone(),
+            at: start,
+        };
+        print(&closed);
+        // Bodies that block may keep it from giving everything back: then the leases do.
+        let _ = place.client.shutdown().await;
+        FaultKind::ClientShutDown
+    };
+    print(&Record::Ended {
+        client: place.id,
+        at: clock::now(),
+    });
+    print(&Record::Fault(Fault {
+        kind,
+        start,
+        end: clock::now(),
+        key: None,
+        process: Some(process),
+        messages: None,
+    }));
+}

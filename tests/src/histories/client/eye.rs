@@ -1,0 +1,62 @@
+//! Watches an embedded store from inside its process.
+
+use std::{sync::Arc, time::Duration};
+
+use rlock_core::LockClient;
+
+use super::{caller::print, clients::Clients};
+use crate::histories::{
+    clock,
+    record::Record,
+    watch::{POLL, Sightings},
+};
+
+/// How long what is given back late may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+async fn client(clients: &Clients) -> LockClient {
+    LockClient::connect(clients.url())
+        .await
+        .expect("the embedded store is always there")
+}
+
+/// Notes who has which lock, for as long as it is not aborted.
+pub(super) async fn watch(clients: Arc<Clients>, keys: u32) {
+    let client = client(&clients).await;
+    let mut sightings = Sightings::new(|record| print(&record));
+    loop {
+        for number in 0..keys {
+            let key = format!("k{number}");
+            let at = clock::now();
+            let info = client.inspect(&key).await.expect("the store is there");
+            let owner = info.map(|info| info.owner);
+            sightings.saw(&key, owner.as_deref(), at);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Every lock can be taken: nobody has it, and nobody stands in its line.
+pub(super) async fn look_for_leftovers(clients: &Clients, keys: u32) {
+    let client = client(clients).await;
+    let end = clock::now() + clock::nanos(PATIENCE);
+    for number in 0..keys {
+        let key = format!("k{number}");
+        let lock = client.lock(&key);
+        loop {
+            match lock.try_acquire().await {
+                Ok(Some(guard)) => {
+                    guard.release().await.expect("nobody takes it away");
+                    break;
+                }
+                outcome if clock::now() > end => {
+                    let who = client.inspect(&key).await;
+                    let what = format!("{key} cannot be taken at the end: {outcome:?}, {who:?}");
+                    print(&Record::Leftover { what });
+                    break;
+                }
+                _ => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! A task: one call after the other, each in a way chosen by chance.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use futures_util::FutureExt as _;
+use rlock_core::{LockClient, LockError, LockGuard, current, distributed_lock};
+use tokio::sync::watch;
+
+use super::{
+    Phase,
+    caller::{Caller, Inside, outcome_of, print},
+    clients::Clients,
+    cut::Cut,
+    section::Section,
+    terms::Terms,
+};
+use crate::histories::{
+    clock,
+    record::{FaultKind, Operation, Outcome, Record, Verb},
+};
+
+pub(super) struct Session {
+    pub(super) caller: Caller,
+    pub(super) clients: Arc<Clients>,
+    /// Whose client it uses.
+    pub(super) place: usize,
+    pub(super) keys: u32,
+    pub(super) rng: Rng,
+}
+
+/// What one call is to be like.
+struct Call {
+    client: LockClient,
+    key: String,
+    terms: Terms,
+    section: Section,
+    invoke: u64,
+}
+
+impl Session {
+    pub(super) async fn work(mut self, phase: watch::Receiver<Phase>) {
+        while *phase.borrow() == Phase::Work {
+            let call = self.call();
+            match self.rng.u8(..100) {
+                0..45 => self.run(call).await,
+                45..80 => self.acquire(call).await,
+                80..90 => self.try_acquire(call).await,
+                _ => self.run_both(call).await,
+            }
+            let pause = Duration::from_micros(self.rng.u64(0..4_000));
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn call(&mut self) -> Call {
+        let terms = Terms::by_chance(&mut self.rng);
+        Call {
+            client: self.clients.at(self.place),
+            key: format!("k{}", self.rng.u32(..self.keys)),
+            section: Section::by_chance(&mut self.rng, terms.lease),
+            terms,
+            invoke: clock::now(),
+        }
+    }
+
+    /// A body, which is stopped when its lock is lost.
+    async fn run(&mut self, call: Call) {
+        let caller = &self.caller;
+        let (terms, invoke) = (&call.terms, call.invoke);
+        let lock = terms.on(call.client.lock(&call.key));
+        let mut was_inside = false;
+        let body = async {
+            was_inside = true;
+            let held = current().expect("inside a lock");
+            let mut inside = Inside::enter(caller, &held, Verb::Run, terms, invoke);
+            let work = call.section.work(caller, &call.client, &held, &mut inside);
+            work.await;
+        };
+        let cut = Cut::by_chance(&mut self.rng, 15);
+        let ended = ending(cut.short(lock.run(body))).await;
+        finish(caller, &call, Verb::Run, was_inside, ended);
+    }
+
+    /// A body inside two locks.
+    async fn run_both(&mut self, call: Call) {
+        let caller = &self.caller;
+        let (terms, invoke) = (&call.terms, call.invoke);
+        let (first, second) = two(&mut self.rng, self.keys);
+        let mut was_inside = false;
+        let work = async {
+            was_inside = true;
+            // Entering once more tells the token of each.
+            let mut held: Vec<LockGuard> = Vec::new();
+            for number in [first, second] {
+                let key = format!("k{number}");
+                match terms.on(call.client.lock(&key)).acquire().await {
+                    Ok(guard) => held.push(guard),
+                    Err(error) => {
+                        return caller.failed(Verb::Enter, &key, terms, clock::now(), Some(&error));
+                    }
+                }
+            }
+            let mut insides: Vec<Inside> = held
+                .iter()
+                .map(|guard| Inside::enter(caller, guard, Verb::RunBoth, terms, invoke))
+                .collect();
+            for (guard, inside) in held.iter().zip(&mut insides) {
+                let work = call.section.work(caller, &call.client, guard, inside);
+                work.await;
+            }
+            // They leave before what lets them in.
+            drop(insides);
+        };
+        let cut = Cut::by_chance(&mut self.rng, 15);
+        let body = both(&call.client, first, second, terms.lease, terms.wait(), work);
+        let ended = ending(cut.short(body)).await;
+        finish(caller, &call, Verb::RunBoth, was_inside, ended);
+    }
+
+    /// A guard, which is released or dropped.
+    async fn acquire(&mut self, call: Call) {
+        let lock = call.terms.on(call.client.lock(&call.key));
+        let cut = Cut::by_chance(&mut self.rng, 20);
+        match cut.short(lock.acquire()).await {
+            Some(Ok(guard)) => self.hold(call, guard, Verb::Acquire).await,
+            Some(Err(error)) => {
+                self.caller.failed(
+                    Verb::Acquire,
+                    &call.key,
+                    &call.terms,
+                    call.invoke,
+                    Some(&error),
+                );
+            }
+            None => cancelled(&self.caller, &call, Verb::Acquire),
+        }
+    }
+
+    async fn try_acquire(&mut self, call: Call) {
+        let lock = call.terms.on(call.client.lock(&call.key));
+        let cut = Cut::by_chance(&mut self.rng, 10);
+        let (caller, verb) = (&self.caller, Verb::TryAcquire);
+        match cut.short(lock.try_acquire()).await {
+            Some(Ok(Some(guard))) => self.hold(call, guard, verb).await,
+            Some(Ok(None)) => caller.failed(verb, &call.key, &call.terms, call.invoke, None),
+            Some(Err(error)) => {
+                caller.failed(verb, &call.key, &call.terms, call.invoke, Some(&error));
+            }
+            None => cancelled(caller, &call, verb),
+        }
+    }
+
+    async fn hold(&mut self, call: Call, guard: LockGuard, verb: Verb) {
+        let Call { client, terms, .. } = &call;
+        let caller = &self.caller;
+        let mut inside = Inside::enter(caller, &guard, verb, terms, call.invoke);
+        let work = call.section.work(caller, client, &guard, &mut inside);
+        let panicked = AssertUnwindSafe(guard.scope(work)).catch_unwind().await;
+        drop(inside);
+        let invoke = clock::now();
+        if panicked.is_err() || self.rng.u8(..100) < 20 {
+            drop(guard);
+            return caller.fault(FaultKind::GuardDropped, invoke);
+        }
+        let owner = guard.owner().to_string();
+        let released = Cut::by_chance(&mut self.rng, 5)
+            .short(guard.release())
+            .await;
+        let outcome = match &released {
+            None => Outcome::Cancelled,
+            Some(Ok(())) => Outcome::Released,
+            Some(Err(error)) => outcome_of(error),
+        };
+        print(&Record::Operation(Operation {
+            owner: Some(owner),
+            outcome,
+            ..caller.operation(Verb::Release, &call.key, terms, invoke)
+        }));
+    }
+}
+
+/// How a body and what is around it ended.
+enum Ending {
+    By(Result<(), LockError>),
+    Cancelled,
+    Panicked,
+}
+
+async fn ending(call: impl Future<Output = Option<Result<(), LockError>>>) -> Ending {
+    match AssertUnwindSafe(call).catch_unwind().await {
+        Ok(Some(outcome)) => Ending::By(outcome),
+        Ok(None) => Ending::Cancelled,
+        Err(_) => Ending::Panicked,
+    }
+}
+
+/// Puts down how a body ended, or why there was none.
+fn finish(caller: &Caller, call: &Call, verb: Verb, was_inside: bool, ending: Ending) {
+    let Call {
+        key, terms, invoke, ..
+    } = call;
+    match ending {
+        Ending::By(Err(error)) if !was_inside => {
+            caller.failed(verb, key, terms, *invoke, Some(&error));
+        }
+        Ending::By(outcome) => {
+            let outcome = outcome
+                .as_ref()
+                .map_or_else(outcome_of, |()| Outcome::Released);
+            caller.ended(verb, key, terms, *invoke, outcome);
+        }
+        Ending::Cancelled if was_inside => {
+            caller.fault(FaultKind::BodyCancelled, clock::now());
+            caller.ended(verb, key, terms, *invoke, Outcome::Cancelled);
+        }
+        Ending::Cancelled => cancelled(caller, call, verb),
+        Ending::Panicked => caller.ended(verb, key, terms, *invoke, Outcome::Panicked),
+    }
+}
+
+fn cancelled(caller: &Caller, call: &Call, verb: Verb) {
+    caller.fault(FaultKind::AcquireCancelled, call.invoke);
+    caller.ended(
+        verb,
+        &call.key,
+        &call.terms,
+        call.invoke,
+        Outcome::Cancelled,
+    );
+}
+
+/// Two different numbers.
+fn two(rng: &mut Rng, below: u32) -> (u32, u32) {
+    let first = rng.u32(..below);
+    (first, (first + rng.u32(1..below)) % below)
+}
+
+#[distributed_lock(
+    key = ["k<first>", "k<second>"],
+    client = client,
+    lease = lease,
+    wait = wait,
+    crate = rlock_core
+)]
+async fn both(
+    client: &LockClient,
+    first: u32,
+    second: u32,
+    lease: Duration,
+    wait: Duration,
+    work: impl Future<Output = ()>,
+) -> Result<(), LockError> {
+    work.await;
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! How a lock is asked for.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use rlock_core::Lock;
+
+use crate::histories::check::{LONGEST_LEASE, LONGEST_WAIT};
+
+/// The options of a lock, by chance.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) lease: Duration,
+    wait: Duration,
+    watchdog: bool,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) at_least: Option<Duration>,
+}
+
+impl Terms {
+    pub(super) fn by_chance(rng: &mut Rng) -> Self {
+        const LEASES: [u64; 6] = [200, 300, 500, 800, 1_200, LONGEST_LEASE / 1_000_000];
+        const WAITS: [u64; 6] = [0, 50, 300, 1_000, 1_000, LONGEST_WAIT / 1_000_000];
+        Self {
+            lease: Duration::from_millis(LEASES[rng.usize(..LEASES.len())]),
+            wait: Duration::from_millis(WAITS[rng.usize(..WAITS.len())]),
+            watchdog: rng.u8(..100) < 88,
+            max_hold: (rng.u8(..100) < 8).then(|| Duration::from_millis(rng.u64(30..600))),
+            at_least: (rng.u8(..100) < 6).then(|| Duration::from_millis(rng.u64(20..400))),
+        }
+    }
+
+    /// Of a nested acquire.
+    pub(super) fn nested(rng: &mut Rng) -> Self {
+        Self {
+            max_hold: None,
+            at_least: None,
+            ..Self::by_chance(rng)
+        }
+    }
+
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    pub(super) fn on(&self, lock: Lock) -> Lock {
+        let mut lock = lock
+            .lease(self.lease)
+            .wait(self.wait)
+            .watchdog(self.watchdog);
+        if let Some(most) = self.max_hold {
+            lock = lock.max_hold(most);
+        }
+        if let Some(least) = self.at_least {
+            lock = lock.at_least(least);
+        }
+        lock
+    }
+}

@@ -1,0 +1,28 @@
+//! One clock for all processes of the machine, which goes on while the machine sleeps.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: ClockId = ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: ClockId = ClockId::Monotonic;
+
+/// Nanoseconds since the machine started.
+pub(super) fn now() -> u64 {
+    let now = clock_gettime(CLOCK);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds * 1_000_000_000 + nanos
+}
+
+/// A duration in the clock's units.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A time of the clock in milliseconds, for people.
+pub(super) fn ms(nanos: u64) -> u64 {
+    nanos / 1_000_000
+}

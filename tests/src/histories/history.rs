@@ -1,0 +1,257 @@
+//! What the checks need of the records, and no more: a long run has millions.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::File,
+    io::{self, BufRead as _, BufReader},
+    path::Path,
+};
+
+use super::record::{Fault, FaultKind, Operation, Outcome, Record, Run, Verb, Written, client_of};
+
+/// One owner's hold of one lock, as its process saw it.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    pub(super) owner: String,
+    pub(super) process: u32,
+    pub(super) token: u64,
+    /// The longest lease that it asked for.
+    pub(super) lease: u64,
+    pub(super) at_least: Option<u64>,
+    pub(super) invoke: u64,
+    pub(super) granted: u64,
+    /// The store gave it at this time or later.
+    pub(super) earliest: u64,
+    /// Until when it could be relied on when it was granted, and as was seen since.
+    pub(super) first_valid_until: u64,
+    pub(super) valid_until: u64,
+    /// When it was first seen to be over: left, or not valid any more.
+    pub(super) ended: Option<u64>,
+    pub(super) left: Option<u64>,
+    /// Whether the store confirmed that it was given back, with nothing lost.
+    pub(super) released: bool,
+    /// Whether a body runs inside, which its client stops before it gives the lock back.
+    pub(super) in_body: bool,
+}
+
+/// An owner that was seen to have a lock.
+#[derive(Clone, Debug)]
+pub(super) struct Sighting {
+    pub(super) owner: String,
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+/// A nested entry that was granted.
+#[derive(Clone, Debug)]
+pub(super) struct Nested {
+    pub(super) owner: String,
+    pub(super) token: u64,
+}
+
+/// What happened around one key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lock {
+    pub(super) holds: Vec<Hold>,
+    by_owner: HashMap<String, usize>,
+    pub(super) nested: Vec<Nested>,
+    /// In the order of the resource.
+    pub(super) writes: Vec<Written>,
+    pub(super) sightings: Vec<Sighting>,
+}
+
+impl Lock {
+    pub(super) fn hold(&self, owner: &str) -> Option<&Hold> {
+        self.by_owner.get(owner).map(|at| &self.holds[*at])
+    }
+
+    fn hold_mut(&mut self, owner: &str) -> Option<&mut Hold> {
+        self.by_owner.get(owner).map(|at| &mut self.holds[*at])
+    }
+}
+
+/// Everything that is checked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    pub(super) run: Option<Run>,
+    pub(super) over: u64,
+    pub(super) locks: BTreeMap<String, Lock>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) operations: BTreeMap<(Verb, Outcome), u64>,
+    /// When each process was killed.
+    pub(super) killed: HashMap<u32, u64>,
+    /// When each client died, with its process or in it.
+    pub(super) dead: HashMap<String, u64>,
+    /// When each client was shut down.
+    closed: HashMap<String, u64>,
+    /// The process of each client.
+    clients: HashMap<String, u32>,
+    /// Errors that nothing in a run should cause.
+    pub(super) refusals: Vec<String>,
+    pub(super) leftovers: Vec<String>,
+}
+
+impl History {
+    /// Reads what a run has written.
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
+        let mut history = Self::default();
+        for line in BufReader::new(File::open(path)?).lines() {
+            history.add(serde_json::from_str(&line?)?);
+        }
+        Ok(history)
+    }
+
+    fn lock(&mut self, key: String) -> &mut Lock {
+        self.locks.entry(key).or_default()
+    }
+
+    pub(super) fn add(&mut self, record: Record) {
+        match record {
+            Record::Run(run) => self.run = Some(run),
+            Record::Started {
+                process, client, ..
+            } => drop(self.clients.insert(client, process)),
+            Record::Killed { process, at } => {
+                self.killed.insert(process, at);
+                let died = self.clients.iter().filter(|(_, own)| **own == process);
+                let died: Vec<String> = died.map(|(client, _)| client.clone()).collect();
+                self.dead
+                    .extend(died.into_iter().map(|client| (client, at)));
+            }
+            Record::Ended { client, at } => drop(self.dead.insert(client, at)),
+            Record::Closed { client, at } => drop(self.closed.insert(client, at)),
+            Record::Operation(operation) => self.operation(operation),
+            Record::Looked {
+                key,
+                owner,
+                at,
+                valid_until,
+            } => {
+                if let Some(hold) = self.lock(key).hold_mut(&owner) {
+                    match valid_until {
+                        Some(until) => hold.valid_until = hold.valid_until.max(until),
+                        None => hold.ended = Some(hold.ended.map_or(at, |ended| ended.min(at))),
+                    }
+                }
+            }
+            Record::Left { key, owner, at } => {
+                if let Some(hold) = self.lock(key).hold_mut(&owner) {
+                    hold.left = Some(at);
+                    hold.ended = Some(hold.ended.map_or(at, |ended| ended.min(at)));
+                }
+            }
+            Record::Written(written) => {
+                let lock = self.lock(written.key.clone());
+                lock.writes.push(written);
+            }
+            Record::Locked {
+                key,
+                owner,
+                first,
+                last,
+            } => self
+                .lock(key)
+                .sightings
+                .push(Sighting { owner, first, last }),
+            Record::Fault(fault) => self.faults.push(fault),
+            Record::Leftover { what } => self.leftovers.push(what),
+            Record::Over { at } => self.over = at,
+        }
+    }
+
+    fn operation(&mut self, operation: Operation) {
+        let how = (operation.verb, operation.outcome);
+        *self.operations.entry(how).or_default() += 1;
+        if operation.outcome == Outcome::Refused {
+            let error = operation.error.clone().unwrap_or_default();
+            self.refusals.push(format!("{}: {error}", operation.verb));
+        }
+        let Some(owner) = operation.owner else {
+            return;
+        };
+        let lock = self.locks.entry(operation.key).or_default();
+        match how {
+            (Verb::Release, Outcome::Released) => {
+                if let Some(hold) = lock.hold_mut(&owner) {
+                    hold.released = true;
+                }
+            }
+            (Verb::Enter, Outcome::Granted) => {
+                if let Some(hold) = lock.hold_mut(&owner) {
+                    hold.lease = hold.lease.max(operation.lease);
+                }
+                let token = operation.token.unwrap_or_default();
+                lock.nested.push(Nested { owner, token });
+            }
+            (_, Outcome::Granted) => {
+                let valid_until = operation.valid_until.unwrap_or(operation.returned);
+                lock.by_owner.insert(owner.clone(), lock.holds.len());
+                lock.holds.push(Hold {
+                    owner,
+                    process: operation.process,
+                    token: operation.token.unwrap_or_default(),
+                    lease: operation.lease,
+                    at_least: operation.at_least,
+                    invoke: operation.invoke,
+                    granted: operation.returned,
+                    earliest: valid_until.saturating_sub(operation.lease),
+                    first_valid_until: valid_until,
+                    valid_until,
+                    ended: None,
+                    left: None,
+                    released: false,
+                    in_body: matches!(how.0, Verb::Run | Verb::RunBoth),
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// How many owners were inside a lock.
+    pub(super) fn grants(&self) -> u64 {
+        self.locks
+            .values()
+            .map(|lock| lock.holds.len() as u64)
+            .sum()
+    }
+
+    /// The faults that made the store forget this lock.
+    pub(super) fn data_losses<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Fault> {
+        self.faults.iter().filter(move |fault| {
+            fault.kind.loses_data() && fault.key.as_deref().is_none_or(|own| own == key)
+        })
+    }
+
+    /// Until when the owner could rely on its lock. Whoever shuts a client down knows that its guards are not
+    /// valid any more.
+    pub(super) fn reliance_end(&self, hold: &Hold) -> u64 {
+        let killed = self.killed.get(&hold.process);
+        let closed = self.closed.get(client_of(&hold.owner));
+        let ends = [
+            Some(hold.valid_until),
+            hold.ended,
+            killed.copied(),
+            closed.copied().filter(|_| !hold.in_body),
+        ];
+        ends.into_iter().flatten().min().unwrap_or_default()
+    }
+
+    /// Whether the store forgot this lock between these times.
+    pub(super) fn forgotten(&self, key: &str, from: u64, to: u64) -> bool {
+        self.data_losses(key)
+            .any(|fault| fault.start <= to && fault.end >= from)
+    }
+
+    /// The process of the client that this owner belongs to.
+    pub(super) fn process_of(&self, owner: &str) -> Option<u32> {
+        self.clients.get(client_of(owner)).copied()
+    }
+
+    pub(super) fn faults_by_kind(&self) -> BTreeMap<FaultKind, u64> {
+        let mut counts = BTreeMap::new();
+        for fault in &self.faults {
+            *counts.entry(fault.kind).or_default() += 1;
+        }
+        counts
+    }
+}

@@ -1,0 +1,223 @@
+//! The outcome of a run, as text and as JSON.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Serialize;
+
+use super::{
+    check::{self, Findings, Property, Violation},
+    history::History,
+    record::{FaultKind, Run},
+};
+
+/// So many violations of a property are told in full.
+const TOLD: usize = 10;
+/// In a run as long as this, in seconds, some write of a former holder should come late.
+const LONG_ENOUGH: u64 = 30;
+
+/// What a run showed.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    run: Option<Run>,
+    /// Calls by kind and outcome.
+    operations: BTreeMap<String, BTreeMap<String, u64>>,
+    calls: u64,
+    /// How often somebody came to be inside a lock.
+    grants: u64,
+    faults: BTreeMap<String, u64>,
+    /// How many requests and replies the proxies lost one by one.
+    messages_lost: u64,
+    /// By property, those that are told and all others.
+    violations: BTreeMap<Property, u64>,
+    told: Vec<Violation>,
+    findings: Counts,
+    fenced: Writes,
+    unfenced: Writes,
+    counts: bool,
+}
+
+/// What was compared, and what was excused.
+#[derive(Clone, Debug, Serialize)]
+struct Counts {
+    intervals_compared: u64,
+    data_losses: u64,
+    overlaps_by_nature: u64,
+    longest_by_nature_ms: u64,
+    others_by_nature: u64,
+}
+
+/// What happened to a register.
+#[derive(Clone, Debug, Serialize)]
+struct Writes {
+    accepted: u64,
+    refused: u64,
+    /// Accepted after a later holder's write.
+    violations: u64,
+}
+
+impl Report {
+    pub(super) fn on(history: &History) -> Self {
+        let Findings {
+            beliefs,
+            overlaps_by_nature,
+            longest_by_nature_ms,
+            others_by_nature,
+            violations: all,
+        } = check::check(history);
+        let mut violations: BTreeMap<Property, u64> =
+            Property::ALL.map(|property| (property, 0)).into();
+        let mut told = Vec::new();
+        for violation in all {
+            let count = violations.entry(violation.property).or_default();
+            *count += 1;
+            if *count <= TOLD as u64 {
+                told.push(violation);
+            }
+        }
+        let faults = history.faults_by_kind();
+        let writes = || history.locks.values().flat_map(|lock| &lock.writes);
+        let count = |which: &dyn Fn(bool, bool) -> bool| {
+            writes()
+                .filter(|write| which(write.accepted, write.late))
+                .count() as u64
+        };
+        let mut operations: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+        for ((verb, outcome), count) in &history.operations {
+            let by_outcome = operations.entry(verb.to_string()).or_default();
+            by_outcome.insert(outcome.to_string(), *count);
+        }
+        let run = history.run.clone();
+        let grants = history.grants();
+        let late = count(&|_, late| late);
+        let counts = run
+            .as_ref()
+            .is_some_and(|run| grants >= run.floor && (late > 0 || run.seconds < LONG_ENOUGH));
+        Self {
+            run,
+            operations,
+            calls: history.operations.values().sum(),
+            grants,
+            findings: Counts {
+                intervals_compared: beliefs,
+                data_losses: faults
+                    .iter()
+                    .filter(|(kind, _)| kind.loses_data())
+                    .map(|(_, count)| count)
+                    .sum(),
+                overlaps_by_nature,
+                longest_by_nature_ms,
+                others_by_nature,
+            },
+            faults: told_by_kind(faults),
+            messages_lost: history
+                .faults
+                .iter()
+                .filter_map(|fault| fault.messages)
+                .sum(),
+            fenced: Writes {
+                accepted: count(&|accepted, _| accepted),
+                refused: count(&|accepted, _| !accepted),
+                violations: violations[&Property::NoStaleWrite],
+            },
+            unfenced: Writes {
+                accepted: count(&|_, _| true),
+                refused: 0,
+                violations: late,
+            },
+            violations,
+            told,
+            counts,
+        }
+    }
+
+    /// Whether a property does not hold.
+    pub(super) fn violated(&self) -> bool {
+        self.violations.values().any(|count| *count > 0)
+    }
+
+    /// Whether the run was large enough.
+    pub(super) fn counts(&self) -> bool {
+        self.counts
+    }
+
+    pub(super) fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
+        text.push('\n');
+        text
+    }
+}
+
+fn told_by_kind(faults: BTreeMap<FaultKind, u64>) -> BTreeMap<String, u64> {
+    faults
+        .into_iter()
+        .map(|(kind, count)| (kind.to_string(), count))
+        .collect()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(run) = &self.run {
+            let server = run.server.as_deref().unwrap_or("embedded");
+            writeln!(
+                f,
+                "store {} ({server}), seed {}, {} s",
+                run.store, run.seed, run.seconds
+            )?;
+        }
+        writeln!(f, "{} calls, {} grants", self.calls, self.grants)?;
+        for (verb, outcomes) in &self.operations {
+            writeln!(f, "  {verb:<12} {}", list(outcomes))?;
+        }
+        let faults: u64 = self.faults.values().sum();
+        writeln!(
+            f,
+            "{faults} faults, {} messages lost one by one",
+            self.messages_lost
+        )?;
+        for (kind, count) in &self.faults {
+            writeln!(f, "  {kind:<24} {count}")?;
+        }
+        let Counts {
+            intervals_compared,
+            data_losses,
+            overlaps_by_nature,
+            longest_by_nature_ms,
+            others_by_nature,
+        } = &self.findings;
+        writeln!(f, "{intervals_compared} intervals of reliance compared")?;
+        writeln!(
+            f,
+            "by nature, after {data_losses} losses of data: {overlaps_by_nature} overlaps, the longest \
+             {longest_by_nature_ms} ms; {others_by_nature} others"
+        )?;
+        for (name, writes) in [("fenced", &self.fenced), ("unfenced", &self.unfenced)] {
+            writeln!(
+                f,
+                "{name} register: {} writes accepted, {} refused, {} violations",
+                writes.accepted, writes.refused, writes.violations
+            )?;
+        }
+        for (property, count) in &self.violations {
+            writeln!(f, "{property:?}: {count} violations")?;
+        }
+        for Violation { property, what } in &self.told {
+            writeln!(f, "  {property:?}: {what}")?;
+        }
+        if !self.counts {
+            let floor = self.run.as_ref().map_or(0, |run| run.floor);
+            writeln!(
+                f,
+                "this run does not count: it has to have {floor} grants and late writes"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn list(outcomes: &BTreeMap<String, u64>) -> String {
+    let told: Vec<String> = outcomes
+        .iter()
+        .map(|(outcome, count)| format!("{outcome} {count}"))
+        .collect();
+    told.join(", ")
+}

@@ -1,0 +1,278 @@
+//! The place of one client process: the process that is there at present, the proxy before it, and what befalls
+//! both.
+
+use std::{
+    env,
+    net::SocketAddr,
+    process::Command,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use super::{
+    client::IDLE,
+    clock,
+    collect::Recorder,
+    outage::Server,
+    record::{Fault, FaultKind, Record},
+    schedule::{Lane, Step},
+};
+use crate::{Proxy, Worker};
+
+/// How long a process may take to finish what it is at.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What all processes of a run are told.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) resource: SocketAddr,
+    pub(super) seed: u64,
+    pub(super) keys: u32,
+    pub(super) clients: u32,
+    pub(super) tasks: u32,
+    pub(super) recorder: Recorder,
+    /// How many processes there have been.
+    pub(super) started: Arc<AtomicU32>,
+}
+
+/// Where a process finds its store.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    Embedded,
+    /// By a proxy of its own.
+    Proxied(Arc<Server>),
+}
+
+/// The process that is there at present.
+struct Process {
+    number: u32,
+    worker: Worker,
+}
+
+/// What faults of the network strike.
+type Front = (u32, Option<Arc<Proxy>>);
+
+/// A place for one client process at a time.
+pub(super) struct Slot {
+    order: Order,
+    way: Way,
+    process: Process,
+    front: Arc<Mutex<Front>>,
+}
+
+impl Slot {
+    pub(super) async fn open(order: Order, way: Way) -> Self {
+        let (process, proxy) = start(order.clone(), way.clone()).await;
+        let front = Arc::new(Mutex::new((process.number, proxy)));
+        Self {
+            order,
+            way,
+            process,
+            front,
+        }
+    }
+
+    /// Strikes the network of whatever process is there.
+    pub(super) fn strike_network(&self, lane: Lane) -> impl Future<Output = ()> + Send + 'static {
+        strike_network(Arc::clone(&self.front), lane, self.order.recorder.clone())
+    }
+
+    /// Strikes the process, and reads what it prints; at `over` no more is struck.
+    pub(super) async fn strike(&mut self, lane: Lane, mut over: watch::Receiver<bool>) {
+        for step in lane {
+            self.read_for(step.pause).await;
+            if *over.borrow() {
+                return;
+            }
+            let (start, process) = (clock::now(), self.process.number);
+            match step.kind {
+                FaultKind::ProcessPaused => {
+                    self.process.worker.pause();
+                    self.read_for(step.lasts).await;
+                    self.process.worker.resume();
+                }
+                FaultKind::ProcessKilled => self.kill().await,
+                FaultKind::ProcessRetired => {
+                    self.stop().await;
+                    self.end().await;
+                    self.replace().await;
+                }
+                kind => unreachable!("{kind} is no fault of a process"),
+            }
+            self.order.recorder.note(Record::Fault(Fault {
+                kind: step.kind,
+                start,
+                end: clock::now(),
+                key: None,
+                process: Some(process),
+                messages: None,
+            }));
+        }
+        let over = async move {
+            let _ = over.wait_for(|over| *over).await;
+        };
+        self.read_until(over).await;
+    }
+
+    async fn kill(&mut self) {
+        let at = clock::now();
+        self.process.worker.kill();
+        self.read_rest().await;
+        self.order.recorder.note(Record::Killed {
+            process: self.process.number,
+            at,
+        });
+        self.replace().await;
+    }
+
+    async fn replace(&mut self) {
+        let (process, proxy) = start(self.order.clone(), self.way.clone()).await;
+        let mut front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
+        *front = (process.number, proxy);
+        self.process = process;
+    }
+
+    /// Lets the process finish what it is at.
+    pub(super) async fn stop(&mut self) {
+        self.process.worker.send("stop");
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            match self.process.worker.line(PATIENCE).await {
+                Some(line) if line == IDLE => return,
+                Some(line) => self.note(&line),
+                None => break,
+            }
+        }
+        let what = format!("process {} did not come to rest", self.process.number);
+        self.order.recorder.note(Record::Leftover { what });
+    }
+
+    /// Lets the process end.
+    pub(super) async fn end(&mut self) {
+        self.process.worker.send("end");
+        self.read_rest().await;
+        let status = self.process.worker.wait(PATIENCE).await;
+        if !status.success() {
+            let what = format!("process {} ended with {status}", self.process.number);
+            self.order.recorder.note(Record::Leftover { what });
+        }
+    }
+
+    async fn read_rest(&mut self) {
+        for line in self.process.worker.remaining_lines(PATIENCE).await {
+            self.note(&line);
+        }
+    }
+
+    async fn read_for(&mut self, pause: Duration) {
+        self.read_until(sleep(pause)).await;
+    }
+
+    async fn read_until(&mut self, end: impl Future<Output = ()>) {
+        const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => return,
+                line = self.process.worker.line(FOR_EVER) => match line {
+                    Some(line) => self.note(&line),
+                    None => break,
+                },
+            }
+        }
+        let what = format!("process {} ended by itself", self.process.number);
+        self.order.recorder.note(Record::Leftover { what });
+        end.await;
+    }
+
+    fn note(&self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(record) => self.order.recorder.note(record),
+            // The last line of a killed process may be cut short.
+            Err(error) => eprintln!("a line that is no record: {line}: {error}"),
+        }
+    }
+}
+
+async fn start(order: Order, way: Way) -> (Process, Option<Arc<Proxy>>) {
+    let number = order.started.fetch_add(1, Ordering::Relaxed);
+    let (url, proxy) = match way {
+        Way::Embedded => ("memory:histories".to_owned(), None),
+        Way::Proxied(server) => {
+            let proxy = Proxy::in_front_of(&*server.up().await);
+            (proxy.url(), Some(Arc::new(proxy)))
+        }
+    };
+    let program = env::current_exe().expect("a program knows its path");
+    let mut command = Command::new(program);
+    command.arg("client").args(["--url", &url]);
+    let mut option = |name: &str, value: String| {
+        command.args([name, &value]);
+    };
+    option("--resource", order.resource.to_string());
+    option("--process", number.to_string());
+    option(
+        "--seed",
+        order.seed.wrapping_add(u64::from(number)).to_string(),
+    );
+    option("--keys", order.keys.to_string());
+    option("--clients", order.clients.to_string());
+    option("--tasks", order.tasks.to_string());
+    let worker = Worker::start(&mut command);
+    (Process { number, worker }, proxy)
+}
+
+async fn strike_network(front: Arc<Mutex<Front>>, lane: Lane, recorder: Recorder) {
+    for step in lane {
+        sleep(step.pause).await;
+        let (process, proxy) = front.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(proxy) = proxy else { return };
+        let (start, lost) = (clock::now(), proxy.replies_lost() + proxy.requests_lost());
+        strike_proxy(&proxy, &step).await;
+        let messages = proxy.replies_lost() + proxy.requests_lost() - lost;
+        recorder.note(Record::Fault(Fault {
+            kind: step.kind,
+            start,
+            end: clock::now(),
+            key: None,
+            process: Some(process),
+            messages: (messages > 0).then_some(messages),
+        }));
+        // The last one ends a thread, when its process is gone.
+        tokio::task::block_in_place(|| drop(proxy));
+    }
+}
+
+async fn strike_proxy(proxy: &Proxy, step: &Step) {
+    let number = u64::from(step.number);
+    match step.kind {
+        FaultKind::ConnectionsReset => proxy.reset(),
+        FaultKind::ConnectionsHalfClosed => proxy.half_close(),
+        FaultKind::ConnectionsRefused => {
+            proxy.refuse();
+            proxy.reset();
+        }
+        FaultKind::RepliesDropped => proxy.drop_replies(number),
+        FaultKind::RequestsDropped => proxy.drop_requests(number),
+        FaultKind::RepliesDelayed => {
+            proxy.delay_replies(step.lasts);
+            sleep(step.lasts * 3).await;
+        }
+        FaultKind::BlackHole => proxy.black_hole(),
+        FaultKind::RequestsSwallowed => proxy.black_hole_requests(),
+        FaultKind::RepliesSwallowed => proxy.black_hole_replies(),
+        FaultKind::RequestsHeld => proxy.hold_requests(),
+        FaultKind::RepliesHeld => proxy.hold_replies(),
+        kind => unreachable!("{kind} is no fault of a network"),
+    }
+    sleep(step.lasts).await;
+    proxy.pass();
+}

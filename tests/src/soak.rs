@@ -1,0 +1,126 @@
+//! A soak: steady load for an hour, with cancelled calls, killed connections and clients that come and go. Memory,
+//! tasks, threads, descriptors, connections, subscriptions and keys must not grow after the warm-up, and nothing
+//! may be left at the end.
+
+mod load;
+mod sample;
+mod trend;
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use clap::Parser;
+use rlock_core::LockClient;
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::watch,
+    task::JoinSet,
+    time::Instant,
+};
+
+use self::{load::Load, sample::Sample};
+use crate::{RedisServer, leftovers};
+
+/// Uses locks for hours and watches what grows. Exit code: 0 nothing does, and nothing is left; 1 something.
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    /// How long.
+    #[arg(long, default_value_t = 3600, value_parser = clap::value_parser!(u64).range(30..))]
+    seconds: u64,
+    /// How many tasks take locks.
+    #[arg(long, default_value_t = 16)]
+    tasks: u64,
+    /// How many different keys they take.
+    #[arg(long, default_value_t = 200)]
+    keys: u64,
+}
+
+/// How many clients the tasks share: one with a thread of its own, one on a runtime of ours.
+const CLIENTS: usize = 2;
+
+/// Does what the command line says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all();
+    let runtime = builder.build().expect("a runtime");
+    let background = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let problems = runtime.block_on(soak(&options, &background));
+    background.shutdown_background();
+    for problem in &problems {
+        println!("{problem}");
+    }
+    if problems.is_empty() {
+        println!("nothing grows, and nothing is left");
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+async fn soak(options: &Options, background: &Runtime) -> Vec<String> {
+    let server = Arc::new(RedisServer::start());
+    let clients = clients(&server, background.handle()).await;
+    let (over, is_over) = watch::channel(false);
+    let load = Arc::new(Load::new(clients.to_vec(), options.keys));
+    let mut tasks = JoinSet::new();
+    for _ in 0..options.tasks {
+        tasks.spawn(load::work(Arc::clone(&load), is_over.clone()));
+    }
+    tasks.spawn(load::disturb(Arc::clone(&server), is_over.clone()));
+    tasks.spawn(load::come_and_go(server.url(), is_over));
+
+    let samples = samples(options, &server, &load, background.handle()).await;
+    over.send_replace(true);
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("no task panics");
+    }
+    let mut problems = trend::growing(&samples);
+    problems.extend(load.unexpected());
+    problems.extend(leftovers::of_idle_clients(&server, CLIENTS).await);
+    drop(load);
+    for client in clients {
+        if let Err(error) = client.shutdown().await {
+            problems.push(format!("a client did not end in good order: {error}"));
+        }
+    }
+    problems.extend(leftovers::of_nobody(&server).await);
+    let tasks = background.handle().metrics().num_alive_tasks();
+    if tasks > 0 {
+        problems.push(format!("{tasks} tasks of clients that are gone"));
+    }
+    problems
+}
+
+async fn clients(server: &RedisServer, background: &Handle) -> [LockClient; CLIENTS] {
+    let own = LockClient::connect(&server.url()).await;
+    let builder = LockClient::builder().runtime(background.clone());
+    let on_ours = builder.connect(&server.url()).await;
+    [own, on_ours].map(|client| client.expect("the server is up"))
+}
+
+/// Looks once a second; prints a line a minute, or sixty in all.
+async fn samples(
+    options: &Options,
+    server: &RedisServer,
+    load: &Load,
+    background: &Handle,
+) -> Vec<Sample> {
+    let pause = (options.seconds / 60).clamp(1, 60);
+    println!("{}", Sample::HEAD);
+    let started = Instant::now();
+    let mut samples = Vec::new();
+    for second in 1..=options.seconds {
+        tokio::time::sleep_until(started + Duration::from_secs(second)).await;
+        let sample = Sample::take(second, server, load, background).await;
+        if second % pause == 0 {
+            println!("{sample}");
+        }
+        samples.push(sample);
+    }
+    samples
+}

@@ -1,0 +1,88 @@
+//! One look at everything that might grow.
+
+use std::{fmt, fs};
+
+use tokio::runtime::Handle;
+
+use super::load::Load;
+use crate::{RedisServer, leftovers::channels};
+
+/// What there is at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) second: u64,
+    /// Memory of this process that is no file, in KiB.
+    pub(super) memory: u64,
+    pub(super) threads: u64,
+    pub(super) descriptors: u64,
+    /// Of the runtime that the locks are used on, and of the one that is a client's background.
+    pub(super) tasks: u64,
+    pub(super) background_tasks: u64,
+    /// At the server.
+    pub(super) connections: u64,
+    pub(super) channels: u64,
+    pub(super) locks: u64,
+    pub(super) queues: u64,
+    pub(super) fences: u64,
+    /// What was done so far.
+    pub(super) grants: u64,
+}
+
+impl Sample {
+    pub(super) const HEAD: &str = "seconds memory/KiB threads descriptors tasks background-tasks \
+         connections channels locks queues fences grants";
+
+    pub(super) async fn take(
+        second: u64,
+        server: &RedisServer,
+        load: &Load,
+        background: &Handle,
+    ) -> Self {
+        let status = fs::read_to_string("/proc/self/status").expect("Linux tells of a process");
+        let fact = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let word = line.and_then(|line| line.split_whitespace().next());
+            word.and_then(|word| word.parse().ok())
+                .unwrap_or_else(|| panic!("Linux tells of {name}"))
+        };
+        let descriptors = fs::read_dir("/proc/self/fd").expect("Linux tells of descriptors");
+        let keys = server.keys("lock:*").await;
+        let number = |suffix: &str| keys.iter().filter(|key| key.ends_with(suffix)).count();
+        let (queues, fences) = (number(":queue"), number(":fence"));
+        Self {
+            second,
+            memory: fact("RssAnon:"),
+            threads: fact("Threads:"),
+            descriptors: descriptors.count() as u64,
+            tasks: Handle::current().metrics().num_alive_tasks() as u64,
+            background_tasks: background.metrics().num_alive_tasks() as u64,
+            connections: server.client_count().await as u64,
+            channels: channels(server).await.len() as u64,
+            locks: (keys.len() - queues - fences) as u64,
+            queues: queues as u64,
+            fences: fences as u64,
+            grants: load.grants(),
+        }
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:>7} {:>10} {:>7} {:>11} {:>5} {:>16} {:>11} {:>8} {:>5} {:>6} {:>6} {:>6}",
+            self.second,
+            self.memory,
+            self.threads,
+            self.descriptors,
+            self.tasks,
+            self.background_tasks,
+            self.connections,
+            self.channels,
+            self.locks,
+            self.queues,
+            self.fences,
+            self.grants
+        )
+    }
+}
