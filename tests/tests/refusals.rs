@@ -5,6 +5,7 @@ mod common;
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{RedisServer, eventually, within};
 
@@ -61,7 +62,7 @@ async fn a_server_that_loads_its_data_is_waited_for_and_has_the_locks_that_were_
 }
 
 #[tokio::test]
-async fn connecting_to_a_server_that_loads_its_data_works_or_says_so() {
+async fn a_client_connects_to_a_server_that_still_loads_its_data() {
     let server = RedisServer::builder()
         .debug_commands()
         .slow_to_load(ms(2))
@@ -69,13 +70,9 @@ async fn connecting_to_a_server_that_loads_its_data_works_or_says_so() {
     let () = server.command(&["DEBUG", "POPULATE", "1000"]).await;
     server.save().await;
     server.restart_with_data();
-    match LockClient::connect(&server.url()).await {
-        Ok(client) => drop(client.lock("k").wait(LONG).acquire().await.expect("free")),
-        Err(error) => {
-            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-            assert!(error.to_string().contains("LOADING"), "{error}");
-        }
-    }
+    let client = client(&server).await;
+    let guard = client.lock("k").wait(LONG).acquire().await;
+    guard.expect("free").release().await.expect("held");
 }
 
 #[tokio::test]
@@ -253,13 +250,15 @@ async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself
 /// Redis does not undo what a script wrote before one of its commands was refused.
 #[tokio::test]
 async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
-    for refused in [
+    // Who is not told comes by its timer: all at once, because that takes seconds.
+    let refusals = [
         "-publish",
         "resetchannels",
         "-zpopmin",
         "-incr -incrby",
         "-exists",
-    ] {
+    ];
+    join_all(refusals.map(|refused| async move {
         let (server, client) = trusted().await;
         let waiter = connect(&server.url()).await;
         let guard = client.lock("k").lease(LASTING).acquire().await;
@@ -275,7 +274,8 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
         assert!(!left.contains_key(&owner), "{refused}: {left:?}");
         let next = within(LONG, refused, waiting).await.expect("no panic");
         next.expect("its turn").release().await.expect("held");
-    }
+    }))
+    .await;
 }
 
 /// What an acquire wrote before one of its commands was refused is taken back by the same script.
@@ -301,6 +301,17 @@ async fn a_refusal_in_the_middle_of_an_acquire_leaves_nothing_taken() {
         let guard = client.lock("k").acquire().await.expect("free");
         guard.release().await.expect("held");
     }
+}
+
+/// As above, for a user who may neither give a lock an end nor take back what it wrote.
+#[tokio::test]
+#[ignore = "the lock stays without an end: the script cannot undo its HSET"]
+async fn a_user_who_may_neither_let_expire_nor_delete_leaves_nothing_taken() {
+    let (server, client) = trusted().await;
+    server.set_user("locker", "-pexpire -hdel").await;
+    let refused = client.lock("k").acquire().await;
+    refused.expect_err("not permitted");
+    assert!(!server.exists(&name("k")).await);
 }
 
 /// A permission that is withdrawn while a lock is held: the release says so, and the lease ends it.
