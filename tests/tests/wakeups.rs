@@ -70,17 +70,17 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
     }
     let held = clients[0].lock("k").lease(LASTING).acquire().await;
     let held = held.expect("free");
-    let (exclusion, served) = (Exclusion::new(), Arc::new(AtomicU64::new(0)));
+    let (exclusion, entries) = (Exclusion::new(), Arc::new(AtomicU64::new(0)));
     let mut waiting = Vec::new();
     for client in &clients {
         for _ in 0..EACH {
             let lock = client.lock("k").lease(LASTING).wait(LONG * 6);
-            let (exclusion, served) = (exclusion.clone(), Arc::clone(&served));
+            let (exclusion, entries) = (exclusion.clone(), Arc::clone(&entries));
             waiting.push(tokio::spawn(async move {
                 let body = async {
                     let _inside = exclusion.enter("a waiter");
                     tokio::task::yield_now().await;
-                    served.fetch_add(1, Ordering::SeqCst);
+                    entries.fetch_add(1, Ordering::SeqCst);
                 };
                 lock.run(body).await
             }));
@@ -98,7 +98,7 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
         asked <= CLIENTS * 5,
         "{asked} requests of {CLIENTS} clients"
     );
-    assert_eq!(served.load(Ordering::SeqCst), 0, "the lock is held");
+    assert_eq!(entries.load(Ordering::SeqCst), 0, "the lock is held");
     assert!(held.is_valid());
 
     watch.clear().await;
@@ -108,7 +108,7 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
         outcome.expect("no panic").expect("served");
     }
     exclusion.assert_held();
-    assert_eq!(served.load(Ordering::SeqCst), CLIENTS * EACH);
+    assert_eq!(entries.load(Ordering::SeqCst), CLIENTS * EACH);
     let changes = watch.count_of("EVALSHA").await;
     // One a change, and now and then one to make sure of a lock that came late.
     assert!(changes <= CLIENTS * EACH * 2, "{changes} requests");
