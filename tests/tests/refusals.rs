@@ -358,3 +358,45 @@ async fn a_server_that_has_too_many_clients_is_waited_for() {
     assert!(held.is_valid());
     held.release().await.expect("held");
 }
+
+/// One node of a cluster has a part of the keys.
+#[tokio::test]
+async fn a_node_of_a_cluster_that_has_not_the_key_says_so_at_once() {
+    let nodes = [(); 2].map(|()| {
+        RedisServer::builder()
+            .config("cluster-enabled", "yes")
+            .start()
+    });
+    for (node, [first, last]) in nodes.iter().zip([["0", "8191"], ["8192", "16383"]]) {
+        let () = node
+            .command(&["CLUSTER", "ADDSLOTSRANGE", first, last])
+            .await;
+    }
+    let port = nodes[1].port().to_string();
+    let () = nodes[0]
+        .command(&["CLUSTER", "MEET", "127.0.0.1", &port])
+        .await;
+    for node in &nodes {
+        eventually(LONG, "the cluster is up", async || {
+            let info: String = node.command(&["CLUSTER", "INFO"]).await;
+            info.contains("cluster_state:ok")
+        })
+        .await;
+    }
+    let client = client(&nodes[0]).await;
+    let mut moved = 0;
+    for key in ["a", "b", "c", "d"] {
+        let slot: u16 = nodes[0].command(&["CLUSTER", "KEYSLOT", &name(key)]).await;
+        let (outcome, took) = timed(client.lock(key).wait(LONG).acquire()).await;
+        if slot < 8192 {
+            outcome.expect("its own").release().await.expect("held");
+            continue;
+        }
+        moved += 1;
+        let error = outcome.expect_err("another node's");
+        assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+        assert!(error.to_string().contains("Moved"), "{error}");
+        assert!(took < LONG / 4, "no wait would help, yet it took {took:?}");
+    }
+    assert!((1..4).contains(&moved), "both kinds were tried");
+}
