@@ -102,6 +102,9 @@ pub(crate) fn enter_at_once(
     Some(Ok(guard))
 }
 
+/// So close to its end a wait is over.
+const NOTICED: Duration = Duration::from_millis(10);
+
 /// One call's way to its locks.
 struct Attempt<'a> {
     client: &'a LockClient,
@@ -197,13 +200,17 @@ impl<'a> Attempt<'a> {
         self.request.terms()
     }
 
-    /// Pauses after a failure, or gives up.
+    /// Pauses after a failure, or gives up. Towards the end of the wait pauses are shorter, so that none
+    /// of them ends it.
     async fn pause(&self, backoff: &mut Backoff, error: StoreError) -> Result<(), Refused> {
-        let pause = backoff.next();
-        if !error.transient || self.asks_once() || self.left() <= pause {
+        if !error.transient || self.asks_once() {
             return Err(self.failed(error));
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(backoff.next().min(self.left() / 2)).await;
+        // Nothing is answered in no time; this error says more than that one would.
+        if self.left() <= NOTICED {
+            return Err(self.failed(error));
+        }
         Ok(())
     }
 }

@@ -400,3 +400,23 @@ async fn a_node_of_a_cluster_that_has_not_the_key_says_so_at_once() {
     }
     assert!((1..4).contains(&moved), "both kinds were tried");
 }
+
+/// The pauses between tries grow, and yet none of them ends the wait early.
+#[tokio::test]
+async fn a_state_that_passes_before_the_wait_is_over_is_waited_for() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    server.config_set("min-replicas-to-write", "1").await;
+    let calls = (0..20).map(|n| {
+        let lock = client.lock(format!("k:{n}")).wait(ms(4000));
+        async move { lock.run(async {}).await }
+    });
+    let passes = async {
+        tokio::time::sleep(ms(3700)).await;
+        server.config_set("min-replicas-to-write", "0").await;
+    };
+    let (outcomes, ()) = tokio::join!(join_all(calls), passes);
+    for outcome in outcomes {
+        outcome.expect("there was time left");
+    }
+}

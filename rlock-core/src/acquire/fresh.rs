@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use super::{Attempt, Refused, enter::guard};
+use super::{Attempt, NOTICED, Refused, enter::guard};
 use crate::{
     few::Few,
     guard::LockGuard,
@@ -15,9 +15,6 @@ use crate::{
     store::{Acquired, Claim, Grant, Route, StoreError},
     wait::Backoff,
 };
-
-/// So close to its end a wait is over.
-const NOTICED: Duration = Duration::from_millis(10);
 
 /// What is known of a lock that another has.
 #[derive(Clone, Copy)]
