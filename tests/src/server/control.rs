@@ -52,6 +52,8 @@ impl RedisServer {
     /// Makes this server a replica, and returns once it has what its master has. Neither has a
     /// password.
     pub async fn follow(&self, master: &Self) {
+        // A master waits for further replicas otherwise.
+        master.config_set("repl-diskless-sync-delay", "0").await;
         self.follow_in_vain(master).await;
         eventually(PATIENCE, "the replica has the master's data", async || {
             let replication: InfoDict = self.command(&["INFO", "replication"]).await;
