@@ -210,13 +210,13 @@ impl<'a> Attempt<'a> {
         self.request.terms(&self.core.clock)
     }
 
-    /// Pauses after a failure, or gives up.
+    /// Pauses after a failure, or gives up. Towards the end of the wait pauses are shorter, so that none
+    /// of them ends it.
     async fn pause(&self, backoff: &mut Backoff, error: StoreError) -> Result<(), Refused> {
-        let pause = backoff.next();
-        if !error.transient || self.asks_once() || self.left() <= pause {
+        if !error.transient || self.asks_once() {
             return Err(self.failed(error));
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(backoff.next().min(self.left() / 2)).await;
         // Nothing is answered in no time; this error says more than that one would.
         if self.left() <= NOTICED {
             return Err(self.failed(error));

@@ -1,6 +1,7 @@
 //! A real redis-server for one test.
 
 mod builder;
+mod control;
 mod look;
 mod monitor;
 mod tls;
@@ -142,6 +143,13 @@ impl RedisServer {
 
     /// Starts the server anew on the same port, empty. Kills it first if it still runs.
     pub fn restart(&self) {
+        let _ = fs::remove_file(self.directory.join("dump.rdb"));
+        self.restart_with_data();
+    }
+
+    /// Starts the server anew on the same port, with what was [saved](Self::save). Kills it first if it
+    /// still runs. It may still be loading when this returns.
+    pub fn restart_with_data(&self) {
         self.kill();
         let process = self.settings.launch_on(&self.directory, self.port);
         *self.process() = Some(process);

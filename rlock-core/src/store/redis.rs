@@ -30,7 +30,7 @@ use self::{
     address::Address,
     calls::{Calls, Usual},
     connection::Connection,
-    errors::{classify, unexpected, wants_reconnect},
+    errors::{classify, not_sent, unexpected, wants_reconnect},
     link::{Link, Part},
     near::Near,
     patience::Patience,
@@ -63,6 +63,8 @@ pub(crate) struct RedisStore {
     near: Option<Near>,
     patience: Patience,
     response_timeout: Duration,
+    /// Whose connections these are.
+    process: u32,
 }
 
 impl RedisStore {
@@ -113,7 +115,21 @@ impl RedisStore {
             near,
             patience: Patience::default(),
             response_timeout,
+            process: std::process::id(),
         }))
+    }
+
+    /// Refuses to work in a process that was forked off: it shares the connections and the owners' names
+    /// of its parent, and has none of its threads.
+    fn not_inherited(&self) -> Result<(), StoreError> {
+        let present = std::process::id();
+        if present == self.process {
+            return Ok(());
+        }
+        Err(not_sent(format!(
+            "this client belongs to process {}, which forked this one ({present}); connect anew after a fork",
+            self.process
+        )))
     }
 
     /// Sends a script and reads its answer; also says when it was sent.
@@ -125,6 +141,7 @@ impl RedisStore {
         request: Request<'_, impl Fn() -> Cmd>,
         (route, patience): (Route, Duration),
     ) -> Result<(Value, Time), StoreError> {
+        self.not_inherited()?;
         let silence = self.silence();
         if let (Route::Near, Some(near)) = (route, &self.near)
             && let Some(connection) = near.link.present()
@@ -148,6 +165,7 @@ impl RedisStore {
         patience: Duration,
         silence: Duration,
     ) -> Result<(Value, Time), StoreError> {
+        self.not_inherited()?;
         let started = Instant::now();
         let connection = match self.home.present() {
             Some(connection) => connection,

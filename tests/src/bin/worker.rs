@@ -41,7 +41,7 @@ async fn connect(url: &str) -> LockClient {
     LockClient::connect(url).await.expect("the server is up")
 }
 
-/// Holds a lock, and does what it reads: `valid?` is answered on the spot, `step` by the body.
+/// Holds a lock, and does what it reads: `valid?` and `token?` are answered on the spot, `step` by the body.
 async fn hold(url: &str, key: &str, lease: Duration) {
     let client = connect(url).await;
     let (told, hold) = std::sync::mpsc::channel::<CurrentHold>();
@@ -52,6 +52,7 @@ async fn hold(url: &str, key: &str, lease: Duration) {
         for line in stdin().lock().lines().map_while(Result::ok) {
             match line.as_str() {
                 "valid?" => println!("valid {}", hold.is_valid()),
+                "token?" => println!("token {}", hold.fencing_token()),
                 // Nobody receives once the body is gone.
                 _ => drop(sender.send(())),
             }
@@ -141,6 +142,8 @@ async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
             std::process::exit(0);
         }
         "by-exit" => std::process::exit(0),
+        "by-abort" => std::process::abort(),
+        "by-panic" => panic!("on purpose, with {} held", guard.key()),
         _ => panic!("unknown way to leave {how:?}"),
     }
 }

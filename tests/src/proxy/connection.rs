@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::Request;
-use super::control::{Control, Flow, Weather};
+use super::control::{Control, Flow, Lane, Weather};
 use super::pending::{Meaning, Pending};
 use super::resp::{self, Scan};
 
@@ -22,27 +22,37 @@ enum End {
     Reset,
 }
 
-/// Bytes on their way to the client, and when they arrive there.
+/// Bytes on their way, and when they arrive.
 type Delivery = (Instant, Vec<u8>);
+
+/// Which direction it is.
+type Direction = fn(&Weather) -> &Lane;
 
 /// What one direction sees of the network.
 struct Link {
     weather: watch::Receiver<Weather>,
-    direction: fn(&Weather) -> Flow,
+    direction: Direction,
+    connection: u64,
     resets: u64,
     swallowed: bool,
 }
 
 impl Link {
-    fn new(control: &Control, direction: fn(&Weather) -> Flow) -> Self {
+    fn new(control: &Control, connection: u64, direction: Direction) -> Self {
         let weather = control.weather.subscribe();
         let resets = weather.borrow().resets;
         Self {
             weather,
             direction,
+            connection,
             resets,
             swallowed: false,
         }
+    }
+
+    /// When what is read now arrives.
+    fn arrival(&self) -> Instant {
+        Instant::now() + (self.direction)(&self.weather.borrow()).delay
     }
 
     /// The next bytes that pass, or why there are none.
@@ -77,7 +87,12 @@ impl Link {
         loop {
             let (flow, resets) = {
                 let weather = self.weather.borrow_and_update();
-                ((self.direction)(&weather), weather.resets)
+                let flow = if self.connection < weather.silent_before {
+                    Flow::Swallow
+                } else {
+                    (self.direction)(&weather).flow
+                };
+                (flow, weather.resets)
             };
             if resets != self.resets {
                 return Err(End::Reset);
@@ -92,9 +107,10 @@ impl Link {
     }
 }
 
-pub(super) async fn serve(mut client: TcpStream, target: Arc<str>, control: Arc<Control>) {
-    let mut requests = Link::new(&control, |weather| weather.requests);
-    let replies = Link::new(&control, |weather| weather.replies);
+pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Control>) {
+    let mut requests = Link::new(&control, number, |weather| &weather.requests);
+    let replies = Link::new(&control, number, |weather| &weather.replies);
+    let target = Arc::clone(&control.weather.borrow().target);
     let Ok(mut server) = TcpStream::connect(&*target).await else {
         // Behind a black hole nobody hears that the server is gone.
         while requests.settled().await == Ok(Flow::Swallow)
@@ -108,12 +124,17 @@ pub(super) async fn serve(mut client: TcpStream, target: Arc<str>, control: Arc<
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let pending = Mutex::new(Pending::default());
-    let (deliver, deliveries) = mpsc::unbounded_channel();
 
-    let towards_server = pump_requests(requests, from_client, to_server, &control, &pending);
+    let towards_server = async {
+        let (deliver, deliveries) = mpsc::unbounded_channel();
+        let writing = write_deliveries(deliveries, to_server, &control, requests.direction);
+        let reading = pump_requests(requests, from_client, deliver, &control, &pending);
+        tokio::join!(reading, writing).0
+    };
     let towards_client = async {
+        let (deliver, deliveries) = mpsc::unbounded_channel();
+        let writing = write_deliveries(deliveries, to_client, &control, replies.direction);
         let reading = pump_replies(replies, from_server, deliver, &control, &pending);
-        let writing = write_deliveries(deliveries, to_client, &control);
         let (end, mut to_client) = tokio::join!(reading, writing);
         if end == End::Closed {
             let _ = to_client.shutdown().await;
@@ -152,7 +173,7 @@ fn next_message(
 async fn pump_requests(
     mut link: Link,
     mut from: ReadHalf<'_>,
-    mut to: WriteHalf<'_>,
+    deliver: mpsc::UnboundedSender<Delivery>,
     control: &Control,
     pending: &Mutex<Pending>,
 ) -> End {
@@ -162,6 +183,7 @@ async fn pump_requests(
         if let Err(end) = link.read(&mut from, &mut bytes).await {
             return end;
         }
+        let arrival = link.arrival();
         let mut passing = Vec::new();
         let mut lost = false;
         while !lost
@@ -181,7 +203,9 @@ async fn pump_requests(
                 passing.extend(message);
             }
         }
-        if to.write_all(&passing).await.is_err() || lost {
+        let (count, cut) = control.requests_pass(passing.len());
+        passing.truncate(count);
+        if deliver.send((arrival, passing)).is_err() || lost || cut {
             return End::Closed;
         }
     }
@@ -200,7 +224,7 @@ async fn pump_replies(
         if let Err(end) = link.read(&mut from, &mut bytes).await {
             return end;
         }
-        let arrival = Instant::now() + link.weather.borrow().delay;
+        let arrival = link.arrival();
         let mut passing = Vec::new();
         let mut lost = false;
         while !lost && let Some(message) = next_message(&mut bytes, &mut foreign, resp::scan_reply)
@@ -217,7 +241,7 @@ async fn pump_replies(
                 passing.extend(message);
             }
         }
-        let (count, cut) = control.passes(passing.len());
+        let (count, cut) = control.replies_pass(passing.len());
         passing.truncate(count);
         if deliver.send((arrival, passing)).is_err() || lost || cut {
             return End::Closed;
@@ -230,14 +254,15 @@ async fn write_deliveries<'a>(
     mut deliveries: mpsc::UnboundedReceiver<Delivery>,
     mut to: WriteHalf<'a>,
     control: &Control,
+    direction: Direction,
 ) -> WriteHalf<'a> {
     let mut weather = control.weather.subscribe();
-    let before = weather.borrow().half_closes;
+    let before = direction(&weather.borrow()).half_closes;
     let mut open = true;
     loop {
         let half_closed = async {
             weather
-                .wait_for(|weather| weather.half_closes != before)
+                .wait_for(|weather| direction(weather).half_closes != before)
                 .await
                 .is_ok()
         };

@@ -1,7 +1,10 @@
 //! What the proxy has been told to do, shared by its handle and its connections.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -21,15 +24,25 @@ pub(super) enum Flow {
 }
 
 /// The lasting state of the network.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Weather {
-    pub(super) requests: Flow,
-    pub(super) replies: Flow,
-    pub(super) delay: Duration,
+    /// Where new connections lead.
+    pub(super) target: Arc<str>,
+    pub(super) requests: Lane,
+    pub(super) replies: Lane,
     pub(super) refuse: bool,
     /// Connections from before the last reset are cut.
     pub(super) resets: u64,
-    /// Connections from before the last half-close get no more bytes.
+    /// Connections with smaller numbers swallow everything.
+    pub(super) silent_before: u64,
+}
+
+/// One direction.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lane {
+    pub(super) flow: Flow,
+    pub(super) delay: Duration,
+    /// Connections from before the last half-close get no more bytes this way.
     pub(super) half_closes: u64,
 }
 
@@ -41,13 +54,16 @@ type Filter = Box<dyn Fn(&Request) -> bool + Send>;
 struct Faults {
     lose_reply: Option<Loss>,
     lose_request: Option<Loss>,
-    cut_after: Option<usize>,
+    cut_replies_after: Option<usize>,
+    cut_requests_after: Option<usize>,
     replies_lost: u64,
     requests_lost: u64,
     requests: Vec<Request>,
 }
 
 struct Loss {
+    /// So many pass first.
+    skip: u64,
     left: u64,
     matches: Filter,
 }
@@ -55,11 +71,15 @@ struct Loss {
 impl Loss {
     fn strikes(loss: &mut Option<Self>, request: &Request) -> bool {
         let Some(armed) = loss else { return false };
-        let strikes = armed.left > 0 && (armed.matches)(request);
-        if strikes {
-            armed.left -= 1;
+        if armed.left == 0 || !(armed.matches)(request) {
+            return false;
         }
-        strikes
+        if armed.skip > 0 {
+            armed.skip -= 1;
+            return false;
+        }
+        armed.left -= 1;
+        true
     }
 }
 
@@ -67,14 +87,33 @@ impl Loss {
 pub(super) struct Control {
     pub(super) weather: watch::Sender<Weather>,
     faults: Mutex<Faults>,
+    connections: AtomicU64,
 }
 
 impl Control {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(target: &str) -> Self {
         Self {
-            weather: watch::Sender::new(Weather::default()),
+            weather: watch::Sender::new(Weather {
+                target: target.into(),
+                requests: Lane::default(),
+                replies: Lane::default(),
+                refuse: false,
+                resets: 0,
+                silent_before: 0,
+            }),
             faults: Mutex::default(),
+            connections: AtomicU64::new(0),
         }
+    }
+
+    /// The number of a connection that begins now.
+    pub(super) fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// How many connections have begun.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// Back to a good network.
@@ -83,26 +122,43 @@ impl Control {
             let mut faults = self.faults();
             faults.lose_reply = None;
             faults.lose_request = None;
-            faults.cut_after = None;
+            faults.cut_replies_after = None;
+            faults.cut_requests_after = None;
         }
         self.weather.send_modify(|weather| {
-            weather.requests = Flow::Pass;
-            weather.replies = Flow::Pass;
-            weather.delay = Duration::ZERO;
+            for lane in [&mut weather.requests, &mut weather.replies] {
+                lane.flow = Flow::Pass;
+                lane.delay = Duration::ZERO;
+            }
             weather.refuse = false;
+            weather.silent_before = 0;
         });
     }
 
-    pub(super) fn lose_replies(&self, left: u64, matches: Filter) {
-        self.faults().lose_reply = Some(Loss { left, matches });
+    /// Loses `left` replies after the next `skip`.
+    pub(super) fn lose_replies(&self, skip: u64, left: u64, matches: Filter) {
+        self.faults().lose_reply = Some(Loss {
+            skip,
+            left,
+            matches,
+        });
     }
 
-    pub(super) fn lose_requests(&self, left: u64, matches: Filter) {
-        self.faults().lose_request = Some(Loss { left, matches });
+    /// Loses `left` requests after the next `skip`.
+    pub(super) fn lose_requests(&self, skip: u64, left: u64, matches: Filter) {
+        self.faults().lose_request = Some(Loss {
+            skip,
+            left,
+            matches,
+        });
     }
 
-    pub(super) fn cut_after(&self, bytes: usize) {
-        self.faults().cut_after = Some(bytes);
+    pub(super) fn cut_replies_after(&self, bytes: usize) {
+        self.faults().cut_replies_after = Some(bytes);
+    }
+
+    pub(super) fn cut_requests_after(&self, bytes: usize) {
+        self.faults().cut_requests_after = Some(bytes);
     }
 
     /// Notes a request and says whether it gets lost.
@@ -123,23 +179,13 @@ impl Control {
     }
 
     /// How many of the next `bytes` towards the client still pass, and whether the cut comes then.
-    pub(super) fn passes(&self, bytes: usize) -> (usize, bool) {
-        if bytes == 0 {
-            return (0, false);
-        }
-        let mut faults = self.faults();
-        match &mut faults.cut_after {
-            None => (bytes, false),
-            Some(left) if bytes < *left => {
-                *left -= bytes;
-                (bytes, false)
-            }
-            Some(left) => {
-                let last = *left;
-                faults.cut_after = None;
-                (last, true)
-            }
-        }
+    pub(super) fn replies_pass(&self, bytes: usize) -> (usize, bool) {
+        pass_until_cut(&mut self.faults().cut_replies_after, bytes)
+    }
+
+    /// The same towards the server.
+    pub(super) fn requests_pass(&self, bytes: usize) -> (usize, bool) {
+        pass_until_cut(&mut self.faults().cut_requests_after, bytes)
     }
 
     pub(super) fn replies_lost(&self) -> u64 {
@@ -156,6 +202,17 @@ impl Control {
 
     fn faults(&self) -> MutexGuard<'_, Faults> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pass_until_cut(cut: &mut Option<usize>, bytes: usize) -> (usize, bool) {
+    match cut {
+        Some(left) if bytes > 0 && bytes >= *left => (cut.take().unwrap_or(bytes), true),
+        Some(left) => {
+            *left -= bytes;
+            (bytes, false)
+        }
+        None => (bytes, false),
     }
 }
 

@@ -59,6 +59,20 @@ impl RedisServerBuilder {
         self.config("user", &format!("{name} {rules}"))
     }
 
+    /// Allows `DEBUG`, for [`RedisServer::sleep`].
+    #[must_use]
+    pub fn debug_commands(self) -> Self {
+        self.config("enable-debug-command", "yes")
+    }
+
+    /// Takes this long to load each key when it starts with data, and answers LOADING meanwhile.
+    #[must_use]
+    pub fn slow_to_load(self, each: Duration) -> Self {
+        self.config("key-load-delay", &each.as_micros().to_string())
+            .config("loading-process-events-interval-bytes", "1024")
+            .config("rdbcompression", "no")
+    }
+
     /// Listens for TLS too, with a fresh certificate for `localhost` and `127.0.0.1`.
     #[must_use]
     pub fn tls(mut self) -> Self {
@@ -232,7 +246,7 @@ fn fresh_directory() -> PathBuf {
     directory
 }
 
-/// Asks over the socket. A server that wants a password first is up as well.
+/// Asks over the socket. A server that wants a password first is up as well, and so is one that loads.
 fn answers(socket: &Path) -> bool {
     let ask = || -> io::Result<bool> {
         let mut stream = UnixStream::connect(socket)?;
@@ -240,7 +254,8 @@ fn answers(socket: &Path) -> bool {
         stream.write_all(b"PING\r\n")?;
         let mut answer = [0; 64];
         let length = stream.read(&mut answer)?;
-        Ok(answer[..length].starts_with(b"+PONG") || answer[..length].starts_with(b"-NOAUTH"))
+        let up: [&[u8]; 3] = [b"+PONG", b"-NOAUTH", b"-LOADING"];
+        Ok(up.iter().any(|word| answer[..length].starts_with(word)))
     };
     ask().unwrap_or(false)
 }

@@ -46,6 +46,14 @@ pub(super) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> Stor
     }
 }
 
+/// A request that never left, and never will.
+pub(super) fn not_sent(why: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    StoreError {
+        maybe_executed: false,
+        ..unexpected(why)
+    }
+}
+
 /// Whether the server wants to know first who asks, or does not believe it.
 pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")

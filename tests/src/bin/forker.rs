@@ -1,0 +1,90 @@
+//! A process that forks while it holds a lock, for the tests in `tests/`. The first argument says
+//! which way its client runs.
+
+use std::{
+    env, process, thread,
+    time::{Duration, Instant},
+};
+
+use fork::{Fork, fork};
+use rlock_core::{LockClient, LockError, LockGuard};
+use rlock_tests::block_on;
+
+const LEASE: Duration = Duration::from_secs(2);
+const WAIT: Duration = Duration::from_millis(500);
+/// A child that is not done by then hangs.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+fn main() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["blocking", url] => block_on(forks(url)),
+        ["async", url] => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+            .block_on(forks(url)),
+        _ => panic!("unknown task {words:?}"),
+    }
+}
+
+async fn forks(url: &str) {
+    let client = LockClient::connect(url).await.expect("the server is up");
+    let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
+    match fork().expect("processes can be made") {
+        Fork::Child => child(&client, guard).await,
+        Fork::Parent(child) => parent(&client, guard, child).await,
+    }
+}
+
+async fn child(client: &LockClient, guard: LockGuard) {
+    thread::spawn(|| {
+        thread::sleep(PATIENCE);
+        println!("child hangs");
+        process::exit(1);
+    });
+    println!("child valid {}", guard.is_valid());
+    let started = Instant::now();
+    tell(
+        "child nested",
+        guard.scope(client.lock("k").wait(WAIT).acquire()).await,
+    );
+    tell(
+        "child acquires",
+        client.lock("other").wait(WAIT).acquire().await,
+    );
+    println!("child took {}", started.elapsed().as_millis());
+    thread::sleep(LEASE.saturating_sub(started.elapsed()) + Duration::from_millis(500));
+    println!("child valid later {}", guard.is_valid());
+    match guard.release().await {
+        Ok(()) => println!("child releases"),
+        Err(error) => println!("child releases: {error:?}"),
+    }
+    println!("child done");
+    process::exit(0);
+}
+
+async fn parent(client: &LockClient, guard: LockGuard, child: i32) {
+    let started = Instant::now();
+    while started.elapsed() < LEASE * 2 {
+        tell(
+            "parent acquires",
+            client.lock("other").wait(WAIT).acquire().await,
+        );
+        thread::sleep(Duration::from_millis(100));
+    }
+    let _ = fork::waitpid(child);
+    println!("parent valid {}", guard.is_valid());
+    match guard.release().await {
+        Ok(()) => println!("parent releases"),
+        Err(error) => println!("parent releases: {error:?}"),
+    }
+}
+
+fn tell(who: &str, outcome: Result<LockGuard, LockError>) {
+    match outcome {
+        Ok(guard) => println!("{who}: {}", guard.owner()),
+        Err(error) => println!("{who}: {error:?}"),
+    }
+}

@@ -1,0 +1,121 @@
+//! What a server can be made to do while it runs.
+
+use std::fs;
+use std::time::Duration;
+
+use redis::InfoDict;
+
+use super::RedisServer;
+use crate::{PATIENCE, eventually};
+
+impl RedisServer {
+    /// Empties the server.
+    pub async fn flush_all(&self) {
+        let () = self.command(&["FLUSHALL"]).await;
+    }
+
+    /// Lets all clients wait for this long (`CLIENT PAUSE`): what they send is executed afterwards, and
+    /// so is what the fixture sends. Nothing expires meanwhile.
+    pub async fn pause_clients(&self, time: Duration) {
+        let time = time.as_millis().to_string();
+        let () = self.command(&["CLIENT", "PAUSE", &time, "ALL"]).await;
+    }
+
+    /// Does nothing for this long, and answers nobody (`DEBUG SLEEP`). Only after
+    /// [`RedisServerBuilder::debug_commands`](super::RedisServerBuilder::debug_commands). Returns when
+    /// it is over.
+    pub async fn sleep(&self, time: Duration) {
+        let time = time.as_secs_f64().to_string();
+        let () = self.command(&["DEBUG", "SLEEP", &time]).await;
+    }
+
+    /// Runs a script for this long. Once it has run for `busy-reply-threshold` (5 s), others are
+    /// answered BUSY. Returns when it is over.
+    pub async fn run_script_for(&self, time: Duration) {
+        const SCRIPT: &str = "local function now()
+              local time = redis.call('TIME')
+              return time[1] * 1000 + time[2] / 1000
+            end
+            local ending = now() + ARGV[1]
+            while now() < ending do end";
+        let time = time.as_millis().to_string();
+        let _: redis::Value = self.command(&["EVAL", SCRIPT, "0", &time]).await;
+    }
+
+    /// Changes what a user may do; `rules` as in `ACL SETUSER`.
+    pub async fn set_user(&self, name: &str, rules: &str) {
+        let mut words = vec!["ACL", "SETUSER", name];
+        words.extend(rules.split_whitespace());
+        let () = self.command(&words).await;
+    }
+
+    /// Makes this server a replica, and returns once it has what its master has. Neither has a
+    /// password.
+    pub async fn follow(&self, master: &Self) {
+        // A master waits for further replicas otherwise.
+        master.config_set("repl-diskless-sync-delay", "0").await;
+        self.follow_in_vain(master).await;
+        eventually(PATIENCE, "the replica has the master's data", async || {
+            let replication: InfoDict = self.command(&["INFO", "replication"]).await;
+            replication.get::<String>("master_link_status").as_deref() == Some("up")
+        })
+        .await;
+    }
+
+    /// Makes this server a replica of a server that need not be there.
+    pub async fn follow_in_vain(&self, master: &Self) {
+        let port = master.port().to_string();
+        let () = self.command(&["REPLICAOF", "127.0.0.1", &port]).await;
+    }
+
+    /// Returns once the replica has executed all that its master has until now.
+    pub async fn catch_up_with(&self, master: &Self) {
+        let offset = async |server: &Self, name: &str| -> i64 {
+            let replication: InfoDict = server.command(&["INFO", "replication"]).await;
+            replication.get(name).unwrap_or(-1)
+        };
+        let wanted = offset(master, "master_repl_offset").await;
+        eventually(PATIENCE, "the replica catches up", async || {
+            offset(self, "slave_repl_offset").await >= wanted
+        })
+        .await;
+    }
+
+    /// Makes a replica a master.
+    pub async fn promote(&self) {
+        let () = self.command(&["REPLICAOF", "NO", "ONE"]).await;
+    }
+
+    /// Writes what the server holds to its disk, for [`restart_with_data`](Self::restart_with_data).
+    pub async fn save(&self) {
+        let () = self.command(&["SAVE"]).await;
+    }
+
+    /// Lets every attempt to save fail, so that a server which is to save refuses writes (MISCONF);
+    /// returns once it does. [`let_saves_succeed`](Self::let_saves_succeed) undoes it.
+    pub async fn let_saves_fail(&self) {
+        let in_the_way = self.directory().join("dump.rdb");
+        fs::create_dir_all(in_the_way.join("x")).expect("the directory is the fixture's own");
+        self.config_set("save", "3600 1000000").await;
+        let _: redis::Value = self.command(&["BGSAVE"]).await;
+        self.last_save_is("err").await;
+    }
+
+    /// Lets saves succeed again, and the server with them.
+    pub async fn let_saves_succeed(&self) {
+        let in_the_way = self.directory().join("dump.rdb");
+        fs::remove_dir_all(in_the_way).expect("the directory is the fixture's own");
+        let _: redis::Value = self.command(&["BGSAVE"]).await;
+        self.last_save_is("ok").await;
+        self.config_set("save", "").await;
+    }
+
+    async fn last_save_is(&self, status: &str) {
+        eventually(PATIENCE, "the attempt to save has ended", async || {
+            let persistence: InfoDict = self.command(&["INFO", "persistence"]).await;
+            let last: Option<String> = persistence.get("rdb_last_bgsave_status");
+            last.as_deref() == Some(status)
+        })
+        .await;
+    }
+}

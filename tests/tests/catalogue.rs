@@ -1,0 +1,157 @@
+//! `docs/failures.md` keeps its word: every failure is there, and every test and message that it names
+//! exists.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// How many kinds of failure there are.
+const ENTRIES: u32 = 35;
+
+fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("the workspace").to_owned()
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/failures.md")).expect("the page is there")
+}
+
+/// All Rust sources below a directory.
+fn sources(directory: &Path) -> Vec<(String, String)> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources.extend(self::sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let stem = path.file_stem().expect("a name").to_string_lossy();
+            let text = fs::read_to_string(&path).expect("a text");
+            sources.push((stem.into_owned(), text));
+        }
+    }
+    sources
+}
+
+/// The names of the functions that carry `#[test]` or the like, and are not ignored.
+fn tests_in(source: &str) -> BTreeSet<String> {
+    let (mut tests, mut is_test) = (BTreeSet::new(), false);
+    for line in source.lines().map(str::trim) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            is_test = true;
+        } else if line.starts_with("#[ignore") {
+            is_test = false;
+        } else if let Some((before, name)) = line.split_once("fn ")
+            && matches!(before, "" | "async ")
+        {
+            let name = name.split(['(', '<']).next().unwrap_or_default();
+            if std::mem::take(&mut is_test) {
+                tests.insert(name.to_owned());
+            }
+        }
+    }
+    tests
+}
+
+/// Every test of the integration tests and of the core, by file.
+fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for directory in ["tests/tests", "rlock-core/src"] {
+        for (stem, text) in sources(&root().join(directory)) {
+            all.entry(stem).or_default().extend(tests_in(&text));
+        }
+    }
+    all
+}
+
+/// What stands between backticks, if it looks like `file::test`.
+fn references(page: &str) -> Vec<(String, String)> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let reference = |quoted: &str| {
+        let (file, test) = quoted.split_once("::")?;
+        let is_name = |name: &str| {
+            name.contains('_')
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        };
+        let is_file = file.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        (is_file && is_name(test)).then(|| (file.to_owned(), test.to_owned()))
+    };
+    quoted.filter_map(reference).collect()
+}
+
+/// The rows of the tables of failures: a number, and what stands in the last column.
+fn rows(page: &str) -> Vec<(u32, String)> {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').collect();
+        let number = cells.first()?.trim().parse().ok()?;
+        assert_eq!(cells.len(), 4, "{line}");
+        Some((number, (*cells.last()?).to_owned()))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+#[test]
+fn every_failure_is_on_the_page_with_tests_that_provoke_it() {
+    let rows = rows(&page());
+    let present: BTreeSet<u32> = rows.iter().map(|(number, _)| *number).collect();
+    assert_eq!(
+        present,
+        (1..=ENTRIES).collect(),
+        "all are there, and no other"
+    );
+    assert!(rows.is_sorted_by_key(|(number, _)| *number), "in order");
+    for (number, proofs) in &rows {
+        assert!(
+            !references(proofs).is_empty(),
+            "failure {number} has no test"
+        );
+        let words = proofs.split_whitespace().count();
+        assert_eq!(
+            words,
+            references(proofs).len(),
+            "failure {number}: {proofs}"
+        );
+    }
+}
+
+#[test]
+fn every_test_that_the_page_names_exists() {
+    let (page, all) = (page(), all_tests());
+    let named = references(&page);
+    assert!(named.len() > 100, "the page is read: {}", named.len());
+    for (file, test) in named {
+        let there = all.get(&file);
+        let there = there.unwrap_or_else(|| panic!("there is no {file}.rs (for {test})"));
+        assert!(
+            there.contains(&test),
+            "there is no test {test} in {file}.rs"
+        );
+    }
+}
+
+#[test]
+fn every_message_that_the_page_quotes_is_logged() {
+    let page = page();
+    let core: String = sources(&root().join("rlock-core/src"))
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    // A long message is broken over lines in the source.
+    let core = core.replace('\\', " ");
+    let core: Vec<&str> = core.split_whitespace().collect();
+    let core = core.join(" ");
+    let messages: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| WARN") || line.starts_with("| ERROR"))
+        .filter_map(|line| line.split('`').nth(1))
+        .collect();
+    assert_eq!(messages.len(), 8, "{messages:?}");
+    for message in messages {
+        let literal = format!("\"{message}");
+        assert!(core.contains(&literal), "nothing logs {message:?}");
+    }
+}

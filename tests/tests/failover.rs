@@ -1,0 +1,130 @@
+//! A replica takes its master's place, behind an address that stays the same.
+
+mod common;
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LostCause};
+use rlock_tests::{Proxy, RedisServer, eventually, within};
+
+use common::{LASTING, LONG, assert_lost, cause_of, connect, count, ms, name};
+
+/// A master, its replica, and the address by which clients know whichever is the master.
+struct Pair {
+    master: RedisServer,
+    replica: RedisServer,
+    address: Proxy,
+    client: LockClient,
+    other: LockClient,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let (master, replica) = (RedisServer::start(), RedisServer::start());
+        replica.follow(&master).await;
+        let address = Proxy::in_front_of(&master);
+        let client = connect(&address.url()).await;
+        let other = connect(&address.url()).await;
+        Self {
+            master,
+            replica,
+            address,
+            client,
+            other,
+        }
+    }
+
+    /// The replica is a master from now on, and the address leads to it.
+    async fn fail_over(&self) {
+        self.replica.promote().await;
+        self.address.lead_to(&self.replica);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_had_reached_the_replica_is_kept_through_a_failover() {
+    let pair = Pair::new().await;
+    let lock = pair.client.lock("k").lease(ms(3000));
+    let guard = lock.acquire().await.expect("free");
+    let nested = guard.scope(lock.acquire()).await.expect("enters");
+    pair.replica.catch_up_with(&pair.master).await;
+    pair.master.kill();
+    pair.fail_over().await;
+    tokio::time::sleep(ms(5000)).await;
+    assert!(guard.is_valid(), "renewed at the new master");
+    assert_eq!(count(&pair.replica, &guard).await, Some(2));
+    nested.release().await.expect("held");
+    guard.release().await.expect("held");
+    let next = pair.other.lock("k").acquire().await.expect("free");
+    next.release().await.expect("held");
+}
+
+/// What no single server can prevent, and what the token is for.
+#[tokio::test]
+async fn a_lock_that_had_not_reached_the_replica_is_lost_and_the_token_tells() {
+    let pair = Pair::new().await;
+    // From here on the replica hears nothing, and so misses the grant.
+    let unreachable = RedisServer::start();
+    unreachable.kill();
+    pair.replica.follow_in_vain(&unreachable).await;
+    let guard = pair.client.lock("k").lease(LASTING).acquire().await;
+    let guard = guard.expect("free");
+    assert!(!pair.replica.exists(&name("k")).await);
+    pair.master.kill();
+    pair.fail_over().await;
+    let next = pair.other.lock("k").lease(LASTING).wait(LONG);
+    let next = next
+        .acquire()
+        .await
+        .expect("the new master knows of nobody");
+    assert!(next.fencing_token() > guard.fencing_token());
+    // Told long before its next renewal, which is ten seconds away.
+    assert_lost(&guard, Duration::from_secs(8), LostCause::Removed).await;
+    assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
+    assert_eq!(count(&pair.replica, &next).await, Some(1));
+    next.release().await.expect("held");
+}
+
+/// A demoted master goes on answering, and refuses writes: whoever stays there has no lock.
+#[tokio::test]
+async fn a_client_leaves_a_master_that_was_demoted() {
+    let pair = Pair::new().await;
+    let guard = pair.client.lock("k").lease(ms(3000)).acquire().await;
+    let guard = guard.expect("free");
+    pair.replica.catch_up_with(&pair.master).await;
+    pair.fail_over().await;
+    // Its connections stay.
+    pair.master.follow(&pair.replica).await;
+    let waiting = pair.other.lock("other").lease(LASTING).wait(LONG);
+    let taken = within(LONG, "it finds the new master", waiting.acquire()).await;
+    let taken = taken.expect("free");
+    assert_eq!(count(&pair.replica, &taken).await, Some(1));
+    tokio::time::sleep(ms(4000)).await;
+    assert!(guard.is_valid(), "renewed at the new master");
+    taken.release().await.expect("held");
+    guard.release().await.expect("held");
+    eventually(LONG, "the replica follows", async || {
+        pair.master.keys("lock:{*}").await.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_waited_at_the_old_master_has_its_turn_at_the_new_one() {
+    let pair = Pair::new().await;
+    let held = pair.client.lock("k").lease(ms(3000)).acquire().await;
+    let held = held.expect("free");
+    let waiting = pair.other.lock("k").lease(LASTING).wait(LONG * 2);
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    common::assert_soon_in_line(&pair.replica, "k", 1).await;
+    pair.master.kill();
+    pair.fail_over().await;
+    tokio::time::sleep(ms(2000)).await;
+    assert!(held.is_valid(), "renewed at the new master");
+    assert!(!waiting.is_finished());
+    held.release().await.expect("held");
+    let next = within(LONG, "its turn", waiting).await.expect("no panic");
+    let next = next.expect("granted");
+    assert_eq!(count(&pair.replica, &next).await, Some(1));
+    next.release().await.expect("held");
+}
