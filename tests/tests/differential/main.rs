@@ -97,9 +97,9 @@ impl Scripted {
 
     fn renew(&mut self, batch: &[Renewal]) -> Vec<bool> {
         let mut call = self.scripts.renew.prepare_invoke();
-        batch
-            .iter()
-            .for_each(|renewal| _ = call.key(lock(renewal.key)));
+        for renewal in batch {
+            call.key(lock(renewal.key));
+        }
         call.arg(FENCE_TTL);
         for renewal in batch {
             call.arg(name(renewal.owner)).arg(renewal.lease);
