@@ -54,8 +54,11 @@ pub fn main() -> ExitCode {
     let options = Options::parse();
     let report = match &options.command {
         Some(Command::Client(own)) => {
-            client::main(own);
-            return ExitCode::SUCCESS;
+            return if client::main(own) {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            };
         }
         Some(Command::Check { file }) => {
             let history = History::read(file)

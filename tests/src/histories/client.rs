@@ -1,7 +1,7 @@
 //! A client process: several tasks that take locks in every way there is, and write to the resource inside.
 //!
 //! It prints its records, one a line. Its input says when to stop: after `stop` it finishes what it is at and
-//! prints `idle`; after `end` it shuts its clients down and ends.
+//! prints `idle`; at the end of its input it shuts its clients down and ends.
 
 mod caller;
 mod clients;
@@ -32,7 +32,8 @@ enum Phase {
     End,
 }
 
-pub(super) fn main(options: &ClientOptions) {
+/// Says whether the process ended in good order.
+pub(super) fn main(options: &ClientOptions) -> bool {
     let mut rng = fastrand::Rng::with_seed(options.seed);
     // A runtime with one thread suffers more from whoever blocks it.
     let mut builder = if rng.u8(..4) == 0 {
@@ -43,10 +44,10 @@ pub(super) fn main(options: &ClientOptions) {
         builder
     };
     let runtime = builder.enable_all().build().expect("a runtime");
-    runtime.block_on(work(options, rng));
+    runtime.block_on(work(options, rng))
 }
 
-async fn work(options: &ClientOptions, mut rng: fastrand::Rng) {
+async fn work(options: &ClientOptions, mut rng: fastrand::Rng) -> bool {
     let mut phase = listen();
     let clients = Arc::new(Clients::connect(options, &mut rng).await);
     let mut tasks = JoinSet::new();
@@ -85,7 +86,7 @@ async fn work(options: &ClientOptions, mut rng: fastrand::Rng) {
     }
     println!("{IDLE}");
     let _ = phase.wait_for(|phase| *phase == Phase::End).await;
-    clients.shut_down().await;
+    clients.shut_down().await
 }
 
 /// What the input says.
@@ -93,14 +94,10 @@ fn listen() -> watch::Receiver<Phase> {
     let (sender, phase) = watch::channel(Phase::Work);
     thread::spawn(move || {
         for line in stdin().lock().lines().map_while(Result::ok) {
-            let phase = if line == "stop" {
-                Phase::Stop
-            } else {
-                Phase::End
-            };
-            sender.send_replace(phase);
+            if line == "stop" {
+                sender.send_replace(Phase::Stop);
+            }
         }
-        // The run is gone.
         sender.send_replace(Phase::End);
     });
     phase

@@ -20,6 +20,9 @@ pub(super) struct Options {
     /// How long the faults last; a few more seconds are spent on looking for what is left.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) seconds: u64,
+    /// Leaves out the faults by which the server loses its data: then no overlap is excused.
+    #[arg(long)]
+    pub(super) keep_data: bool,
     /// How many locks.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..))]
     pub(super) keys: u32,

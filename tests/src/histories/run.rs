@@ -39,7 +39,14 @@ async fn run(options: &Options) -> Report {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let lasts = Duration::from_secs(options.seconds);
     let schedule = match options.store {
-        Kind::Redis => Schedule::of_servers(seed, lasts, options.processes, options.keys),
+        Kind::Redis => {
+            let schedule = Schedule::of_servers(seed, lasts, options.processes, options.keys);
+            if options.keep_data {
+                schedule.without_losses()
+            } else {
+                schedule
+            }
+        }
         Kind::Memory => Schedule::embedded(seed, lasts),
     };
     println!(

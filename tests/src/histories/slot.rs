@@ -4,7 +4,7 @@
 use std::{
     env,
     net::SocketAddr,
-    process::Command,
+    process::{Command, ExitStatus},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -14,7 +14,7 @@ use std::{
 
 use tokio::{
     sync::watch,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use super::{
@@ -29,6 +29,8 @@ use crate::{Proxy, Worker};
 
 /// How long a process may take to finish what it is at.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Where something else says when to stop.
+const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What all processes of a run are told.
 #[derive(Clone, Debug)]
@@ -102,7 +104,8 @@ impl Slot {
                 FaultKind::ProcessKilled => self.kill().await,
                 FaultKind::ProcessRetired => {
                     self.stop().await;
-                    self.end().await;
+                    // In the middle of an outage it may not be able to give everything back.
+                    let _ = self.await_end().await;
                     self.replace().await;
                 }
                 kind => unreachable!("{kind} is no fault of a process"),
@@ -144,30 +147,36 @@ impl Slot {
     pub(super) async fn stop(&mut self) {
         self.process.worker.send("stop");
         let end = Instant::now() + PATIENCE;
-        while Instant::now() < end {
-            match self.process.worker.line(PATIENCE).await {
-                Some(line) if line == IDLE => return,
-                Some(line) => self.note(&line),
-                None => break,
+        while let Ok(Some(line)) = timeout_at(end, self.process.worker.line(FOR_EVER)).await {
+            if line == IDLE {
+                return;
             }
+            self.note(&line);
         }
-        let what = format!("process {} did not come to rest", self.process.number);
-        self.order.recorder.note(Record::Leftover { what });
+        self.complain("did not come to rest");
     }
 
-    /// Lets the process end.
+    /// Lets the process end; when nothing fails any more, it has to do so in good order.
     pub(super) async fn end(&mut self) {
-        self.process.worker.send("end");
-        self.read_rest().await;
-        let status = self.process.worker.wait(PATIENCE).await;
-        if !status.success() {
-            let what = format!("process {} ended with {status}", self.process.number);
-            self.order.recorder.note(Record::Leftover { what });
+        if let Some(status) = self.await_end().await
+            && !status.success()
+        {
+            self.complain(&format!("ended with {status}"));
         }
+    }
+
+    async fn await_end(&mut self) -> Option<ExitStatus> {
+        self.process.worker.close_input();
+        if timeout(PATIENCE, self.read_rest()).await.is_err() {
+            self.process.worker.kill();
+            self.complain("did not end");
+            return None;
+        }
+        Some(self.process.worker.wait(PATIENCE).await)
     }
 
     async fn read_rest(&mut self) {
-        for line in self.process.worker.remaining_lines(PATIENCE).await {
+        while let Some(line) = self.process.worker.line(FOR_EVER).await {
             self.note(&line);
         }
     }
@@ -177,7 +186,6 @@ impl Slot {
     }
 
     async fn read_until(&mut self, end: impl Future<Output = ()>) {
-        const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
         tokio::pin!(end);
         loop {
             tokio::select! {
@@ -188,9 +196,13 @@ impl Slot {
                 },
             }
         }
-        let what = format!("process {} ended by itself", self.process.number);
-        self.order.recorder.note(Record::Leftover { what });
+        self.complain("ended by itself");
         end.await;
+    }
+
+    fn complain(&self, what: &str) {
+        let what = format!("process {} {what}", self.process.number);
+        self.order.recorder.note(Record::Leftover { what });
     }
 
     fn note(&self, line: &str) {

@@ -65,19 +65,18 @@ impl Clients {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn shut_down(&self) {
+    /// Says whether everything was given back.
+    pub(super) async fn shut_down(&self) -> bool {
+        let mut clean = true;
         for place in 0..self.places.len() {
-            let client = self.at(place);
-            client
-                .shutdown()
-                .await
-                .expect("nothing is held, so nothing keeps a client from ending");
+            clean &= self.at(place).shutdown().await.is_ok();
         }
         for place in 0..self.places.len() {
             if let Some(runtime) = self.place(place).runtime.take() {
                 runtime.shutdown_background();
             }
         }
+        clean
     }
 }
 
