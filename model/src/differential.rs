@@ -8,11 +8,14 @@ mod operation;
 mod subject;
 mod tokens;
 
-use std::time::{Duration, Instant};
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant},
+};
 
 use proptest::{
     collection::vec,
-    test_runner::{Config, TestCaseError, TestError, TestRunner},
+    test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
 };
 
 pub use self::{
@@ -46,17 +49,24 @@ pub struct Tally {
     pub inconclusive: usize,
 }
 
-/// Runs random sequences, 256 unless `PROPTEST_CASES` says otherwise, and shrinks one that differs.
+/// Runs random sequences, 256 unless `PROPTEST_CASES` says otherwise, and shrinks one that differs. The
+/// same again: `PROPTEST_RNG_SEED`.
 ///
 /// # Panics
 ///
 /// When the store answers anything else than the model.
 pub fn run<S: Subject>(store: S, design: Design) -> Tally {
-    let config = Config {
+    let mut config = Config {
         failure_persistence: None,
         max_shrink_iters: 4_096,
         ..Config::default()
     };
+    let seed = match config.rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => RandomState::new().hash_one(0),
+    };
+    config.rng_seed = RngSeed::Fixed(seed);
+    println!("PROPTEST_RNG_SEED={seed}");
     let mut runner = TestRunner::new(config);
     let (store, tally) = (
         std::cell::RefCell::new(store),
@@ -74,10 +84,23 @@ pub fn run<S: Subject>(store: S, design: Design) -> Tally {
                 .iter()
                 .map(|step| format!("  {step:?}"))
                 .collect();
-            panic!("{reason}\nafter\n{}", steps.join("\n"))
+            panic!("seed {seed}: {reason}\nafter\n{}", steps.join("\n"))
         }
         Err(TestError::Abort(reason)) => panic!("{reason}"),
     }
+}
+
+/// Runs one sequence.
+///
+/// # Panics
+///
+/// When the store answers anything else than the model.
+pub fn replay<S: Subject>(store: &mut S, design: Design, operations: &[Operation]) {
+    let mut tally = Tally::default();
+    if let Err(reason) = check(store, design, operations, &mut tally) {
+        panic!("{reason}");
+    }
+    assert_eq!(tally.inconclusive, 0, "the machine is too slow to tell");
 }
 
 fn check<S: Subject>(

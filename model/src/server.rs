@@ -224,7 +224,7 @@ impl Server {
         self.locks.entry(key).or_default()
     }
 
-    fn holds(&self, key: Key, owner: Owner) -> bool {
+    pub(crate) fn holds(&self, key: Key, owner: Owner) -> bool {
         let held = self.locks.get(&key).and_then(|lock| lock.held.as_ref());
         held.is_some_and(|held| held.by == Holder::Owner(owner))
     }

@@ -1,7 +1,20 @@
 //! One owner's hold of one lock: the state that its guards, its body, the watchdog and the release
 //! queue share.
 
+<<<<<<< HEAD
 use std::{sync::Arc, time::Duration};
+=======
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+>>>>>>> model
 
 use smallvec::SmallVec;
 use tokio::sync::SetOnce;
@@ -232,10 +245,11 @@ impl Hold {
 
     /// The store counted a further entry, as a request sent at `sent_at` asked.
     ///
-    /// A hold that was lost meanwhile stays lost; one that ended meanwhile goes on with this entry.
+    /// A hold that was lost meanwhile stays lost; one that ended meanwhile goes on with this entry. A lease
+    /// that has ended is not brought back: others may have had the lock since.
     pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> Result<EntryId, LockError> {
         let mut state = self.state();
-        if let Some(cause) = state.lost {
+        if let Some(cause) = state.lost.or_else(|| self.broken()) {
             return Err(self.lost_error(cause));
         }
         state.phase = Phase::Held;
@@ -273,6 +287,9 @@ impl Hold {
 
     /// The store confirmed a lease to a request sent at `sent_at`. Puts off the appointment, if there is
     /// one that can wait; answers when it was, and when it is.
+    ///
+    /// A lease that has ended is not brought back: others may have had the lock since, where a copy of the
+    /// request that took it was executed once more.
     pub(crate) fn renewed(
         &self,
         sent_at: Time,
@@ -280,6 +297,9 @@ impl Hold {
         now: Time,
     ) -> Option<(Time, Time)> {
         let mut state = self.state();
+        if now >= self.valid_until() {
+            return None;
+        }
         self.confirm(&mut state, sent_at, lease);
         let next = self.due_in(&state, now);
         // What was heard since the request was sent is still to be looked at.

@@ -4,10 +4,12 @@ mod scripts;
 
 use redis::{Commands, Connection, Value};
 use rlock_model::{
-    differential::{Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Subject, run},
+    differential::{
+        Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Subject, replay, run,
+    },
     words::{
-        Acquire, Acquired, Entry, Holder, Key, Millis, News, Onward, Owner, Release, Released,
-        Renewal, Token,
+        Acquire, Acquired, Claim, Entry, Holder, Key, Millis, News, Onward, Owner, Release,
+        Released, Renewal, Token,
     },
 };
 use rlock_tests::RedisServer;
@@ -294,4 +296,68 @@ fn the_scripts_answer_as_the_model_does() {
         tally.granted > 100 && tally.held > 100 && tally.news > 20,
         "{tally:?}"
     );
+}
+
+const ONE: Owner = Owner {
+    client: 0,
+    sequence: 0,
+};
+const OTHER: Owner = Owner {
+    client: 1,
+    sequence: 0,
+};
+
+fn claim(key: Key, owner: Owner) -> Claim {
+    Claim { key, owner }
+}
+
+fn asks(claims: &[Claim], waits: bool) -> Operation {
+    Operation::Acquire(Acquire {
+        claims: claims.to_vec(),
+        lease: 2_000,
+        count: 1,
+        waits,
+    })
+}
+
+fn replays(operations: &[Operation]) {
+    let server = RedisServer::start();
+    replay(&mut Scripted::new(&server), Design::REDIS, operations);
+}
+
+#[test]
+fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
+    for keep in [0, 3_000] {
+        let release = Release {
+            key: 0,
+            owner: ONE,
+            token: 0,
+            count: 0,
+            keep,
+            next: None,
+        };
+        replays(&[
+            asks(&[claim(0, ONE)], false),
+            Operation::LoseToken(0),
+            Operation::Release(release),
+            Operation::Pass(21_000),
+            asks(&[claim(0, OTHER)], false),
+        ]);
+    }
+}
+
+#[test]
+fn a_lock_that_ended_goes_to_its_waiter_when_another_of_several_is_taken() {
+    let waiter = Owner {
+        client: 2,
+        sequence: 0,
+    };
+    replays(&[
+        asks(&[claim(0, ONE)], false),
+        asks(&[claim(0, waiter)], true),
+        Operation::Pass(1_500),
+        asks(&[claim(1, ONE)], false),
+        Operation::Pass(700),
+        asks(&[claim(0, OTHER), claim(1, OTHER)], true),
+    ]);
 }

@@ -1,0 +1,130 @@
+//! Explores all states of a world.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
+
+use crate::protocol::{Config, Protocol};
+
+/// What was found.
+#[derive(Debug)]
+pub struct Report {
+    /// The world.
+    pub name: &'static str,
+    /// Different states.
+    pub unique: usize,
+    /// Steps to states, known ones among them.
+    pub total: usize,
+    /// The longest way from the beginning.
+    pub depth: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// What has to hold always, and does not, each with the steps that lead there.
+    pub broken: Vec<(&'static str, Vec<String>)>,
+    /// What has to be seen, and was not.
+    pub unseen: Vec<&'static str>,
+}
+
+impl Report {
+    /// Whether this property does not hold.
+    #[must_use]
+    pub fn breaks(&self, property: &str) -> bool {
+        self.broken.iter().any(|(name, _)| *name == property)
+    }
+
+    /// How much was explored.
+    #[must_use]
+    pub fn line(&self) -> String {
+        format!(
+            "{:<44} {:>9} states, {:>9} steps, depth {:>2}, {:>6.1} s",
+            self.name,
+            self.unique,
+            self.total,
+            self.depth,
+            self.took.as_secs_f64()
+        )
+    }
+
+    /// Whether the world is as it has to be.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.broken.is_empty() && self.unseen.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line())?;
+        for name in &self.unseen {
+            write!(f, "\n  never seen: {name}")?;
+        }
+        for (name, steps) in &self.broken {
+            write!(f, "\n  broken: {name}")?;
+            for step in steps {
+                write!(f, "\n    {step}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Explores all states.
+#[must_use]
+pub fn exhaust(config: Config) -> Report {
+    let name = config.name;
+    let started = Instant::now();
+    let checker = Protocol::new(config)
+        .checker()
+        .threads(threads())
+        .spawn_dfs()
+        .join();
+    report(name, started, &checker)
+}
+
+/// Explores states, nearest first, until something is broken.
+#[must_use]
+pub fn find(config: Config) -> Report {
+    let name = config.name;
+    let started = Instant::now();
+    let builder = Protocol::new(config).checker().threads(threads());
+    let checker = builder
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
+    report(name, started, &checker)
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn report(name: &'static str, started: Instant, checker: &impl Checker<Protocol>) -> Report {
+    let took = started.elapsed();
+    let found = checker.discoveries();
+    let (mut broken, mut unseen) = (Vec::new(), Vec::new());
+    for Property {
+        expectation, name, ..
+    } in checker.model().properties()
+    {
+        match (expectation, found.get(name)) {
+            (Expectation::Sometimes, None) => unseen.push(name),
+            (Expectation::Always | Expectation::Eventually, Some(path)) => {
+                let steps = path.clone().into_actions();
+                broken.push((name, steps.iter().map(|step| format!("{step:?}")).collect()));
+            }
+            _ => {}
+        }
+    }
+    Report {
+        name,
+        unique: checker.unique_state_count(),
+        total: checker.state_count(),
+        depth: checker.max_depth(),
+        took,
+        broken,
+        unseen,
+    }
+}

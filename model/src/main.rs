@@ -1,0 +1,54 @@
+//! Explores the worlds of the model: `small` (the default), `large`, `mistakes`, or those whose name
+//! contains what is given.
+
+use std::process::ExitCode;
+
+use rlock_model::{
+    check,
+    worlds::{hard_mistakes, large, mistakes, small},
+};
+
+fn main() -> ExitCode {
+    let which = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "small".to_owned());
+    let worlds = match which.as_str() {
+        "mistakes" => return find_mistakes(),
+        "small" => small(),
+        "large" => large(),
+        part => {
+            let all = small().into_iter().chain(large());
+            all.filter(|world| world.name.contains(part)).collect()
+        }
+    };
+    let (mut good, mut unique, mut total) = (!worlds.is_empty(), 0, 0);
+    for world in worlds {
+        let report = check::exhaust(world);
+        println!("{report}");
+        good &= report.is_good();
+        unique += report.unique;
+        total += report.total;
+    }
+    println!("{unique} states, {total} steps in all");
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn find_mistakes() -> ExitCode {
+    let mut missed = 0;
+    for mistake in mistakes().into_iter().chain(hard_mistakes()) {
+        let report = check::find(mistake.world);
+        let found = report.breaks(mistake.breaks);
+        let verdict = if found { "found" } else { "MISSED" };
+        println!("{}\n  {verdict}: not \"{}\"", report.line(), mistake.breaks);
+        missed += u8::from(!found);
+    }
+    if missed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

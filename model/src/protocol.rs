@@ -1,0 +1,62 @@
+//! The whole protocol as a model: clients, a server, a network that loses, repeats and reorders, and a
+//! resource that checks tokens.
+
+mod bug;
+mod client;
+mod config;
+mod network;
+mod properties;
+mod resource;
+mod state;
+mod steps;
+
+pub use self::{
+    bug::{Bug, ClientBug},
+    config::{Config, Faults, Time},
+    state::State,
+    steps::Action,
+};
+
+use stateright::{Model, Property};
+
+/// The key that everybody wants.
+const KEY: crate::words::Key = 0;
+
+/// The protocol, in one configuration.
+#[derive(Clone, Debug)]
+pub struct Protocol {
+    config: Config,
+}
+
+impl Protocol {
+    /// The protocol in this configuration.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config }
+    }
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(&self.config)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if !state.is_broken() {
+            steps::possible(&self.config, state, actions);
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut state = state.clone();
+        steps::take(&self.config, &mut state, action);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        properties::of(&self.config)
+    }
+}

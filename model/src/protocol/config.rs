@@ -1,0 +1,179 @@
+//! How large a world is explored, and what may go wrong in it.
+
+use super::{Bug, ClientBug};
+use crate::server::ServerBug;
+
+/// Time in steps of the clock. A third of a lease is one step.
+pub type Time = u64;
+
+/// One world.
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What it is called.
+    pub name: &'static str,
+    /// How many clients there are.
+    pub clients: u8,
+    /// How many callers of each client want the lock.
+    pub callers: u8,
+    /// How many entries a hold has in all.
+    pub entries: u8,
+    /// Whether each holder writes to the resource, once.
+    pub writes: bool,
+    /// Whether holders renew their lease.
+    pub renews: bool,
+    /// When the world ends. It begins at 1.
+    pub end: Time,
+    /// Whether everybody does at once what is to be done, and no message takes longer than a step of the
+    /// clock. Else anything may take any time: any client may stand still in any state.
+    pub prompt: bool,
+    /// Whether the requests of a client are executed in the order of sending.
+    pub in_order: bool,
+    /// What may go wrong, and how often.
+    pub faults: Faults,
+    /// What is wrong.
+    pub bug: Option<Bug>,
+}
+
+/// How often each fault happens at the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Faults {
+    /// A request is lost.
+    pub lost_requests: u8,
+    /// An answer is lost.
+    pub lost_replies: u8,
+    /// A message to a waiter is lost.
+    pub lost_news: u8,
+    /// A request or a message arrives twice.
+    pub repeats: u8,
+    /// A client stops waiting for an answer that may still come.
+    pub time_outs: u8,
+    /// A caller gives up.
+    pub gives_up: u8,
+    /// A client dies.
+    pub crashes: u8,
+    /// The server dies and starts again, empty.
+    pub restarts: u8,
+    /// The server loses the last token.
+    pub lost_tokens: u8,
+}
+
+impl Faults {
+    /// Nothing goes wrong.
+    pub const NONE: Self = Self {
+        lost_requests: 0,
+        lost_replies: 0,
+        lost_news: 0,
+        repeats: 0,
+        time_outs: 0,
+        gives_up: 0,
+        crashes: 0,
+        restarts: 0,
+        lost_tokens: 0,
+    };
+}
+
+impl Config {
+    /// The lease that everybody asks for.
+    pub const LEASE: Time = 3;
+
+    /// The smallest world: two clients, one caller each, anything may take any time.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            clients: 2,
+            callers: 1,
+            entries: 1,
+            writes: false,
+            renews: false,
+            end: 5,
+            prompt: false,
+            in_order: false,
+            faults: Faults::NONE,
+            bug: None,
+        }
+    }
+
+    /// Where everybody does his part in time, and requests keep their order.
+    #[must_use]
+    pub fn prompt(name: &'static str) -> Self {
+        Self {
+            prompt: true,
+            in_order: true,
+            end: 16,
+            ..Self::new(name)
+        }
+    }
+
+    /// The same with so many clients of so many callers.
+    #[must_use]
+    pub fn of(self, clients: u8, callers: u8) -> Self {
+        Self {
+            clients,
+            callers,
+            ..self
+        }
+    }
+
+    /// The same until another end. It begins at 1.
+    #[must_use]
+    pub fn until(self, end: Time) -> Self {
+        Self { end, ..self }
+    }
+
+    /// The same with so many entries in each hold.
+    #[must_use]
+    pub fn entries(self, entries: u8) -> Self {
+        Self { entries, ..self }
+    }
+
+    /// The same with renewals.
+    #[must_use]
+    pub fn renewing(self) -> Self {
+        Self {
+            renews: true,
+            ..self
+        }
+    }
+
+    /// The same with writes.
+    #[must_use]
+    pub fn writing(self) -> Self {
+        Self {
+            writes: true,
+            ..self
+        }
+    }
+
+    /// The same with faults.
+    #[must_use]
+    pub fn with(self, faults: Faults) -> Self {
+        Self { faults, ..self }
+    }
+
+    /// The same with a mistake.
+    #[must_use]
+    pub fn but(self, bug: Bug) -> Self {
+        Self {
+            bug: Some(bug),
+            ..self
+        }
+    }
+
+    pub(super) fn has(&self, bug: ClientBug) -> bool {
+        self.bug == Some(Bug::Client(bug))
+    }
+
+    pub(super) fn server_bug(&self) -> Option<ServerBug> {
+        match self.bug {
+            Some(Bug::Server(bug)) => Some(bug),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing was lost for good, so that everything is tidied up in the end.
+    pub(super) fn is_tidy(&self) -> bool {
+        self.in_order && self.faults.crashes + self.faults.restarts == 0
+    }
+}

@@ -1,0 +1,125 @@
+//! What is under way.
+
+use crate::words::{Acquire, Acquired, News, Owner, Release, Released, Renewal, Token};
+
+/// Tells the requests of a client apart.
+pub(crate) type Id = u8;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Request {
+    /// For the lock.
+    Acquire(Acquire),
+    /// To lower a count.
+    Release(Release),
+    /// To keep the lock for longer.
+    Renew(Renewal),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Answer {
+    /// To an acquire.
+    Acquired(Acquired),
+    /// To a release.
+    Released(Released),
+    /// To a renewal.
+    Renewed(bool),
+}
+
+/// Something that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Message {
+    /// From a client to the server.
+    Request {
+        /// Whose.
+        from: u8,
+        /// Which of its requests.
+        id: Id,
+        /// What it asks.
+        request: Request,
+    },
+    /// From the server to a client.
+    Reply {
+        /// To whom.
+        to: u8,
+        /// The answer to which of its requests.
+        id: Id,
+        /// The answer.
+        answer: Answer,
+    },
+    /// From the server to a client that did not ask.
+    News(News),
+    /// From a holder to the resource.
+    Write {
+        /// Whose hold.
+        owner: Owner,
+        /// With which token.
+        token: Token,
+    },
+}
+
+/// The network: a bag of messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Network(Vec<Message>);
+
+impl Network {
+    pub(super) fn send(&mut self, message: Message) {
+        let at = self.0.partition_point(|other| *other <= message);
+        self.0.insert(at, message);
+    }
+
+    pub(super) fn take(&mut self, message: &Message) {
+        if let Ok(at) = self.0.binary_search(message) {
+            self.0.remove(at);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each message once, however often it is under way.
+    pub(super) fn messages(&self) -> impl Iterator<Item = &Message> {
+        let repeats = |at: usize| at > 0 && self.0[at - 1] == self.0[at];
+        self.0
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| !repeats(*at))
+            .map(|(_, message)| message)
+    }
+
+    /// Nobody waits for this answer any more.
+    pub(super) fn forget_reply(&mut self, client: u8, request: Id) {
+        self.0.retain(|message| {
+            !matches!(message, Message::Reply { to, id, .. } if *to == client && *id == request)
+        });
+    }
+
+    /// Nobody is there any more whom answers and news could reach.
+    pub(super) fn forget_client(&mut self, client: u8) {
+        self.0.retain(|message| match message {
+            Message::Reply { to, .. } => *to != client,
+            Message::News(news) => news.owner().client != client,
+            Message::Request { .. } | Message::Write { .. } => true,
+        });
+    }
+
+    /// Whether a request, or its answer, is under way.
+    pub(super) fn carries(&self, client: u8, request: Id) -> bool {
+        self.0.iter().any(|message| match message {
+            Message::Request { from, id, .. } => *from == client && *id == request,
+            Message::Reply { to, id, .. } => *to == client && *id == request,
+            Message::News(_) | Message::Write { .. } => false,
+        })
+    }
+
+    /// The first of a client's requests that are under way.
+    pub(super) fn oldest(&self, client: u8) -> Option<Id> {
+        let own = self.0.iter().filter_map(|message| match message {
+            Message::Request { from, id, .. } if *from == client => Some(*id),
+            _ => None,
+        });
+        own.min()
+    }
+}

@@ -1,0 +1,244 @@
+//! What can happen next.
+
+mod delivery;
+mod own;
+
+use super::{
+    Config, KEY, State, Time,
+    client::{Client, Step, Turn},
+    network::{Id, Message},
+};
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A caller comes.
+    Call(u8),
+    /// The head of a line asks for the lock.
+    Ask(u8),
+    /// The head of a line takes what it was told of.
+    Take(u8),
+    /// The head of a line gives up.
+    GiveUp(u8),
+    /// A holder wants to enter once more.
+    Enter(u8),
+    /// A holder leaves.
+    Leave(u8),
+    /// A client tells the server of a count that is lower.
+    Count(u8),
+    /// A client renews its hold.
+    Renew(u8),
+    /// A client sees that its lease is over.
+    Notice(u8),
+    /// A client gives back, its n-th.
+    GiveBack(u8, usize),
+    /// A client leaves to its end what it could not give back.
+    Abandon(u8, usize),
+    /// A client waits for an answer no longer.
+    TimeOut(u8, Id),
+    /// A holder writes to the resource.
+    Write(u8),
+    /// A message arrives.
+    Deliver(Message),
+    /// A message arrives, and will once more.
+    Repeat(Message),
+    /// A message is lost.
+    Lose(Message),
+    /// A client dies.
+    Crash(u8),
+    /// The server starts again, empty.
+    Restart,
+    /// The server loses the last token.
+    LoseToken,
+    /// The clock goes on.
+    Tick,
+}
+
+/// Until when callers come where everybody is to be served.
+const LAST_CALL: Time = 2;
+
+/// Everything that can happen.
+pub(super) fn possible(config: &Config, state: &State, actions: &mut Vec<Action>) {
+    for message in state.network.messages() {
+        if !config.in_order || is_first(state, message) {
+            actions.push(Action::Deliver(message.clone()));
+        }
+    }
+    for client in state.clients.iter().filter(|client| !client.dead) {
+        due(config, state, client, actions);
+    }
+    let urgent = config.prompt && !actions.is_empty();
+    for client in state.clients.iter().filter(|client| !client.dead) {
+        optional(config, state, client, actions);
+    }
+    faults(config, state, actions);
+    if !urgent && state.now() < config.end {
+        actions.push(Action::Tick);
+    }
+}
+
+fn is_first(state: &State, message: &Message) -> bool {
+    match message {
+        Message::Request { from, id, .. } => state.network.oldest(*from) == Some(*id),
+        _ => true,
+    }
+}
+
+/// What a client is to do at once, or some time later.
+fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
+    let (name, now) = (client.name, state.now());
+    if client.turn == Turn::Head {
+        match &client.asked {
+            None => actions.push(Action::Ask(name)),
+            Some(asked) if asked.pending.is_none() => match asked.step {
+                Step::Granted(given) if given.is_fresh(Config::LEASE, now) => {
+                    actions.push(Action::Take(name));
+                }
+                Step::Waiting { .. } if config.has(super::ClientBug::NoTimer) => {}
+                Step::Waiting { look, .. } if now < look => {}
+                _ => actions.push(Action::Ask(name)),
+            },
+            Some(_) => {}
+        }
+    }
+    if let Some(hold) = &client.hold {
+        if now >= hold.valid_until {
+            actions.push(Action::Notice(name));
+        }
+        if hold.change.is_none() && hold.dirty {
+            actions.push(Action::Count(name));
+        }
+        if config.renews
+            && now < hold.valid_until
+            && now > hold.confirmed
+            && hold.renewals.iter().all(|renewal| renewal.sent < now)
+        {
+            actions.push(Action::Renew(name));
+        }
+        if config.prompt && now > hold.began && hold.change.is_none() {
+            actions.push(Action::Leave(name));
+        }
+    }
+    for (at, settling) in client.settling.iter().enumerate() {
+        if settling.pending.is_none() {
+            actions.push(Action::GiveBack(name, at));
+        }
+    }
+    if config.prompt {
+        // An answer that cannot come is not waited for.
+        for id in own::awaited(client) {
+            if !state.network.carries(name, id) {
+                actions.push(Action::TimeOut(name, id));
+            }
+        }
+    }
+}
+
+/// What a client may do or leave.
+fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
+    let (name, now) = (client.name, state.now());
+    if client.to_come > 0 && (!config.prompt || now <= LAST_CALL) {
+        actions.push(Action::Call(name));
+    }
+    if client.turn == Turn::Head && state.left.gives_up > 0 {
+        actions.push(Action::GiveUp(name));
+    }
+    if let Some(hold) = &client.hold {
+        let believes = now < hold.valid_until;
+        if hold.change.is_none() {
+            // Once; again where no answer came.
+            let may_enter = !hold.dirty && hold.entered + 1 < config.entries;
+            if believes && (may_enter || hold.dirty && hold.entering) {
+                actions.push(Action::Enter(name));
+            }
+            if !config.prompt || now == hold.began || hold.entries > 1 {
+                actions.push(Action::Leave(name));
+            }
+        }
+        if config.writes && believes && !hold.wrote {
+            actions.push(Action::Write(name));
+        }
+    }
+    for (at, settling) in client.settling.iter().enumerate() {
+        if settling.pending.is_none() && settling.tried && !config.is_tidy() {
+            actions.push(Action::Abandon(name, at));
+        }
+    }
+    if state.left.time_outs > 0 {
+        for id in own::awaited(client) {
+            if state.network.carries(name, id) {
+                actions.push(Action::TimeOut(name, id));
+            }
+        }
+    }
+}
+
+fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
+    let left = &state.left;
+    for message in state.network.messages() {
+        let (lost, repeated) = match message {
+            Message::Request { .. } => (left.lost_requests, left.repeats),
+            Message::Reply { .. } => (left.lost_replies, 0),
+            Message::News(_) => (left.lost_news, left.repeats),
+            Message::Write { .. } => (0, 0),
+        };
+        if lost > 0 {
+            actions.push(Action::Lose(message.clone()));
+        }
+        if repeated > 0 && (!config.in_order || is_first(state, message)) {
+            actions.push(Action::Repeat(message.clone()));
+        }
+    }
+    if left.crashes > 0 {
+        let alive = state
+            .clients
+            .iter()
+            .filter(|client| !client.dead && !client.is_idle());
+        actions.extend(alive.map(|client| Action::Crash(client.name)));
+    }
+    if left.restarts > 0 && state.now() < config.end {
+        actions.push(Action::Restart);
+    }
+    if left.lost_tokens > 0 && state.now() < config.end && state.server.fence(KEY) > 0 {
+        actions.push(Action::LoseToken);
+    }
+}
+
+/// Does one.
+pub(super) fn take(config: &Config, state: &mut State, action: Action) {
+    match action {
+        Action::Deliver(message) => {
+            state.network.take(&message);
+            delivery::arrive(config, state, message);
+        }
+        Action::Repeat(message) => {
+            state.left.repeats -= 1;
+            delivery::arrive(config, state, message);
+        }
+        Action::Lose(message) => {
+            state.network.take(&message);
+            match message {
+                Message::Request { .. } => state.left.lost_requests -= 1,
+                Message::Reply { .. } => state.left.lost_replies -= 1,
+                Message::News(_) => state.left.lost_news -= 1,
+                Message::Write { .. } => {}
+            }
+        }
+        Action::Crash(name) => {
+            state.left.crashes -= 1;
+            state.client(name).die();
+            state.network.forget_client(name);
+            state.server.leave(name);
+        }
+        Action::Restart => {
+            state.left.restarts -= 1;
+            state.server.restart();
+        }
+        Action::LoseToken => {
+            state.left.lost_tokens -= 1;
+            state.server.lose_token(KEY);
+        }
+        Action::Tick => state.server.pass(1),
+        action => own::act(config, state, &action),
+    }
+}

@@ -1,0 +1,273 @@
+//! The worlds that are explored.
+
+use crate::{
+    protocol::{Bug, ClientBug, Config, Faults},
+    server::ServerBug,
+};
+
+const NONE: Faults = Faults::NONE;
+const REPEATS: Faults = Faults { repeats: 1, ..NONE };
+const GIVES_UP: Faults = Faults {
+    gives_up: 1,
+    ..NONE
+};
+const TIME_OUTS: Faults = Faults {
+    time_outs: 1,
+    ..NONE
+};
+const LATE: Faults = Faults {
+    time_outs: 1,
+    gives_up: 1,
+    ..NONE
+};
+const CRASHES: Faults = Faults { crashes: 1, ..NONE };
+const RESTARTS: Faults = Faults {
+    restarts: 1,
+    ..NONE
+};
+const LOST_TOKENS: Faults = Faults {
+    lost_tokens: 1,
+    ..NONE
+};
+const LOST: Faults = Faults {
+    lost_requests: 1,
+    lost_replies: 1,
+    lost_news: 1,
+    ..NONE
+};
+
+/// Explored with every run of the tests.
+#[must_use]
+pub fn small() -> Vec<Config> {
+    let any = Config::new;
+    let prompt = Config::prompt;
+    vec![
+        any("any delay, writes").writing(),
+        any("any delay, renewals").renewing().until(4),
+        any("any delay, two callers each").of(2, 2).until(3),
+        any("any delay, re-entry").entries(2).until(3),
+        any("repeated and late messages").with(REPEATS).until(3),
+        any("late requests").with(LATE).until(2),
+        any("a client dies").with(CRASHES),
+        any("the server forgets, writes")
+            .writing()
+            .with(RESTARTS)
+            .until(4),
+        any("the server loses a token, writes")
+            .writing()
+            .with(LOST_TOKENS)
+            .until(4),
+        prompt("in time, two callers each").of(2, 2),
+        prompt("in time, re-entry").entries(2),
+        prompt("in time, three clients").of(3, 1),
+        prompt("in time, lost messages").with(LOST),
+        prompt("in time, callers give up").with(LATE),
+        prompt("in time, one of three dies").of(3, 1).with(Faults {
+            crashes: 1,
+            lost_news: 1,
+            ..NONE
+        }),
+    ]
+}
+
+/// Explored on demand.
+#[must_use]
+pub fn large() -> Vec<Config> {
+    let any = Config::new;
+    let prompt = Config::prompt;
+    vec![
+        any("any delay, writes, until 6").writing().until(6),
+        any("any delay, renewals, until 5").renewing(),
+        any("any delay, two callers each, until 4")
+            .of(2, 2)
+            .until(4),
+        any("any delay, three clients").of(3, 1).until(3),
+        any("repeated and late messages, until 4")
+            .with(REPEATS)
+            .until(4),
+        any("repeated and late messages, renewals")
+            .with(REPEATS)
+            .renewing()
+            .until(4),
+        any("late requests, until 4").with(LATE).until(4),
+        any("a client dies, renewals")
+            .with(CRASHES)
+            .renewing()
+            .until(5),
+        any("the server forgets, writes, until 5")
+            .writing()
+            .with(RESTARTS)
+            .until(5),
+        any("the server forgets, renewals")
+            .renewing()
+            .with(RESTARTS)
+            .until(4),
+        prompt("in time, two callers each, re-entry")
+            .of(2, 2)
+            .entries(2),
+        prompt("in time, two callers each, lost messages")
+            .of(2, 2)
+            .with(LOST),
+        prompt("in time, two callers each, callers give up")
+            .of(2, 2)
+            .with(LATE),
+        prompt("in time, three clients, two callers each")
+            .of(3, 2)
+            .until(24),
+    ]
+}
+
+/// A mistake in a world in which it shows.
+#[derive(Debug)]
+pub struct Mistake {
+    /// The world, mistake included.
+    pub world: Config,
+    /// The property that does not hold.
+    pub breaks: &'static str,
+}
+
+const RELIES: &str = "nobody else is given a lock that its holder relies on";
+const TOKENS: &str = "tokens grow with every grant";
+const FREE: &str = "when all are dead, the lock is free after a lease";
+
+/// Mistakes that are found within seconds.
+#[must_use]
+pub fn mistakes() -> Vec<Mistake> {
+    let mut all = mistakes_of_servers();
+    all.extend(mistakes_of_clients());
+    all
+}
+
+fn mistakes_of_servers() -> Vec<Mistake> {
+    let server = |bug, breaks, world: Config| Mistake {
+        world: world.but(Bug::Server(bug)),
+        breaks,
+    };
+    let lost_replies = Faults {
+        lost_replies: 1,
+        ..NONE
+    };
+    let any = Config::new;
+    let prompt = Config::prompt;
+    vec![
+        server(
+            ServerBug::ReleaseOfOthers,
+            RELIES,
+            any("a release of others' locks")
+                .of(2, 2)
+                .with(GIVES_UP)
+                .until(1),
+        ),
+        server(
+            ServerBug::RenewalCreates,
+            "a renewal creates nothing",
+            any("a renewal that creates a lock").renewing(),
+        ),
+        server(
+            ServerBug::CountAdded,
+            "the server counts the entries",
+            prompt("a count that is added to")
+                .entries(2)
+                .with(lost_replies),
+        ),
+        server(
+            ServerBug::TokensFromOne,
+            TOKENS,
+            any("tokens from one after a restart").with(RESTARTS),
+        ),
+        server(
+            ServerBug::TokensFromReleases,
+            TOKENS,
+            any("tokens from a release that found none").with(LOST_TOKENS),
+        ),
+        server(
+            ServerBug::TokenKept,
+            TOKENS,
+            any("a token that is handed on"),
+        ),
+        server(
+            ServerBug::GraceWithoutEnd,
+            FREE,
+            any("a hand-off without an end"),
+        ),
+        server(
+            ServerBug::HandOffToTheDeaf,
+            FREE,
+            any("a hand-off to the dead"),
+        ),
+    ]
+}
+
+fn mistakes_of_clients() -> Vec<Mistake> {
+    let client = |bug, breaks, world: Config| Mistake {
+        world: world.but(Bug::Client(bug)),
+        breaks,
+    };
+    let lost_news = Faults {
+        lost_news: 1,
+        ..NONE
+    };
+    let any = Config::new;
+    let prompt = Config::prompt;
+    vec![
+        client(
+            ClientBug::LeaseFromReply,
+            "at most one holder believes that it has the lock",
+            any("a lease from the reply"),
+        ),
+        client(
+            ClientBug::LeaseFromMessage,
+            RELIES,
+            any("a lease from the message").of(2, 2).until(4),
+        ),
+        client(
+            ClientBug::LateMessageBelieved,
+            RELIES,
+            any("a late message believed").of(2, 2).until(4),
+        ),
+        client(
+            ClientBug::RenewsAfterRelease,
+            "no hold is renewed after its release",
+            any("a watchdog that outlives the release"),
+        ),
+        client(
+            ClientBug::OwnerReused,
+            RELIES,
+            any("an owner used again").of(2, 2).with(TIME_OUTS).until(2),
+        ),
+        client(
+            ClientBug::NoTimer,
+            "whoever waits is served before the end",
+            prompt("a waiter without a timer").with(lost_news),
+        ),
+        client(
+            ClientBug::NoCompensation,
+            "nothing is left behind when all have gone",
+            prompt("nothing said after giving up").with(GIVES_UP),
+        ),
+    ]
+}
+
+/// Mistakes that take longer to find.
+#[must_use]
+pub fn hard_mistakes() -> Vec<Mistake> {
+    let any = Config::new;
+    vec![
+        Mistake {
+            world: any("a hold revived by a late answer")
+                .renewing()
+                .with(REPEATS)
+                .until(4)
+                .but(Bug::Client(ClientBug::RevivedByAnswer)),
+            breaks: RELIES,
+        },
+        Mistake {
+            world: any("a renewal of others' locks")
+                .renewing()
+                .with(RESTARTS)
+                .until(4)
+                .but(Bug::Server(ServerBug::RenewalOfOthers)),
+            breaks: "after a server forgot, two believe for a lease at most",
+        },
+    ]
+}
