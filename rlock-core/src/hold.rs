@@ -1,20 +1,10 @@
 //! One owner's hold of one lock: the state that its guards, its body, the watchdog and the release
 //! queue share.
 
-<<<<<<< HEAD
-use std::{sync::Arc, time::Duration};
-=======
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
->>>>>>> model
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::sync::SetOnce;

@@ -3,7 +3,10 @@ use std::{sync::Arc, thread, time::Duration};
 use uuid::Uuid;
 
 use super::{Hold, Terms};
-use crate::{error::LostCause, key::Key, lease::Time, owner::OwnerId, queue::Queues, store::Grant};
+use crate::{
+    clock::ClientClock, error::LostCause, key::Key, lease::Time, owner::OwnerId, queue::Queues,
+    store::Grant,
+};
 
 const LEASE: Duration = Duration::from_millis(20);
 const TERMS: Terms = Terms {
@@ -15,10 +18,15 @@ const TERMS: Terms = Terms {
 fn held() -> Hold {
     let key = Key::parse("k").expect("valid");
     let turn = Arc::new(Queues::new(16)).try_turn(&key).expect("free");
-    let hold = Hold::new(key, OwnerId::new(Uuid::nil(), 1), LEASE);
+    let hold = Hold::new(
+        ClientClock::default(),
+        key,
+        OwnerId::new(Uuid::nil(), 1),
+        LEASE,
+    );
     let grant = Grant {
         token: 1,
-        since: Time::now(),
+        since: ClientClock::default().now(),
         ttl: LEASE,
     };
     hold.begin(TERMS, grant, turn);
@@ -39,7 +47,7 @@ fn a_renewal_that_is_answered_in_time_extends_a_lease() {
 fn a_renewal_that_is_answered_late_does_not_bring_a_lease_back() {
     let hold = held();
     thread::sleep(LEASE);
-    let now = Time::now();
+    let now = ClientClock::default().now();
     hold.renewed(now, LEASE, now);
     assert_eq!(hold.broken(), Some(LostCause::Expired));
 }
@@ -48,6 +56,6 @@ fn a_renewal_that_is_answered_late_does_not_bring_a_lease_back() {
 fn an_entry_that_is_answered_late_does_not_bring_a_lease_back() {
     let hold = held();
     thread::sleep(LEASE);
-    assert!(hold.enter(TERMS, Time::now()).is_err());
+    assert!(hold.enter(TERMS, ClientClock::default().now()).is_err());
     assert_eq!(hold.broken(), Some(LostCause::Expired));
 }
