@@ -14,8 +14,7 @@ impl State {
 
     /// Makes everything that happened, and that is to end, so much earlier: as if the time went by.
     pub(in crate::store::memory) fn pass(&mut self, time: Duration) {
-        let earlier =
-            |at: Time| Time::from_nanos(at.since(Time::from_nanos(0) + time).as_nanos() as u64);
+        let earlier = |at: Time| Time::from(at.since(Time::from_nanos(0) + time));
         for lock in self.locks.values_mut() {
             lock.expires = earlier(lock.expires);
         }
