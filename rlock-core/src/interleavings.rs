@@ -9,7 +9,16 @@ pub(crate) mod steps;
 mod turns;
 mod world;
 
-use std::env;
+use std::{
+    env,
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+};
+
+use shuttle::rand::{Rng, thread_rng};
+
+use crate::guard::LockGuard;
 
 /// Runs a test in many orders: chosen freely, and with a few changes of thread in awkward places.
 fn in_many_orders(test: impl Fn() + Send + Sync + Copy + 'static) {
@@ -17,4 +26,30 @@ fn in_many_orders(test: impl Fn() + Send + Sync + Copy + 'static) {
     let orders = orders.map_or(5_000, |orders| orders.parse().expect("a number"));
     shuttle::check_random(test, orders);
     shuttle::check_pct(test, orders, 3);
+}
+
+/// Drops the future after so many polls, unless it is done before.
+async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            poll => poll.map(Some),
+        }
+    })
+    .await
+}
+
+/// Gives an entry back, in one of the ways in which that is done.
+async fn leave(guard: LockGuard) {
+    match thread_rng().gen_range(0..3) {
+        0 => drop(guard),
+        1 => drop(polled(1, guard.release()).await),
+        _ => guard.release().await.expect("held"),
+    }
 }

@@ -2,14 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shuttle::{
-    future::block_on,
-    rand::{Rng, thread_rng},
-    thread,
-};
+use shuttle::{future::block_on, thread};
 
 use super::{
-    in_many_orders,
+    in_many_orders, leave,
     world::{World, with_clients},
 };
 use crate::{
@@ -26,15 +22,6 @@ fn hold(client: &LockClient) -> LockGuard {
     block_on(client.lock("k").acquire()).expect("free")
 }
 
-/// Gives an entry back, in one of the ways in which that is done.
-fn leave(guard: LockGuard) {
-    if thread_rng().gen_bool(0.5) {
-        drop(guard);
-    } else {
-        block_on(guard.release()).expect("held");
-    }
-}
-
 /// A thread that enters the hold of this guard once more, or takes the lock if it has ended.
 fn enters(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<LockGuard> {
     let (client, view) = (client.clone(), outer.view().clone());
@@ -48,7 +35,7 @@ fn enters(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<LockGuar
 /// The same, and leaves again.
 fn nested(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<()> {
     let entering = enters(client, outer);
-    thread::spawn(move || leave(entering.join().expect("no panic")))
+    thread::spawn(move || block_on(leave(entering.join().expect("no panic"))))
 }
 
 fn store_counts(client: &LockClient) -> u32 {
@@ -60,7 +47,7 @@ fn entering_while_the_outer_entry_leaves(reentry: Reentry) {
     with_clients(1, reentry, &["k"], |World { clients, .. }| {
         let outer = hold(&clients[0]);
         let threads = [nested(&clients[0], &outer), nested(&clients[0], &outer)];
-        leave(outer);
+        block_on(leave(outer));
         for thread in threads {
             thread.join().expect("no panic");
         }
@@ -84,13 +71,13 @@ fn whoever_enters_while_the_outer_entry_leaves_is_looked_after() {
             let client = &world.clients[0];
             let outer = hold(client);
             let entering = enters(client, &outer);
-            leave(outer);
+            block_on(leave(outer));
             let guard = entering.join().expect("no panic");
             world.settled();
             let hold = &guard.view().hold;
             assert!(hold.is_held() && hold.appointment().is_some());
             assert_eq!(store_counts(client), 1);
-            leave(guard);
+            block_on(leave(guard));
         });
     });
 }
@@ -107,7 +94,7 @@ fn the_store_s_count_is_right_when_all_nested_changes_are_done() {
             }
             world.settled();
             assert_eq!((store_counts(client), outer.count()), (1, 1));
-            leave(outer);
+            block_on(leave(outer));
         });
     });
 }
@@ -126,7 +113,7 @@ fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
                 thread::spawn(move || block_on(watchdog::look(client.core())))
             };
             let entering = nested(client, &outer);
-            leave(outer);
+            block_on(leave(outer));
             let now = world.clock.now();
             let left = before.begin_renewal(now).is_none();
             // Unless somebody entered meanwhile.
@@ -162,7 +149,8 @@ fn a_loss_beside_a_release_is_news_once_at_most_and_lets_the_next_in() {
                 let client = client.clone();
                 thread::spawn(move || {
                     let lock = client.lock("k").wait_forever();
-                    leave(block_on(lock.acquire()).expect("its turn comes"));
+                    let guard = block_on(lock.acquire()).expect("its turn comes");
+                    block_on(leave(guard));
                 })
             };
             let hold = Arc::clone(&guard.view().hold);
@@ -178,6 +166,30 @@ fn a_loss_beside_a_release_is_news_once_at_most_and_lets_the_next_in() {
                 Err(LockError::Lost { cause, .. }) => assert_eq!(hold.lost(), Some(cause)),
                 Err(error) => panic!("{error}"),
             }
+        });
+    });
+}
+
+#[test]
+fn whoever_waits_behind_a_lost_hold_has_the_lock_before_that_is_given_back() {
+    in_many_orders(|| {
+        with_clients(1, Reentry::Counted, &["k"], |world| {
+            let client = &world.clients[0];
+            let guard = hold(client);
+            let next = {
+                let client = client.clone();
+                thread::spawn(move || {
+                    let lock = client.lock("k").wait_forever();
+                    let guard = block_on(lock.acquire()).expect("its turn comes");
+                    block_on(leave(guard));
+                })
+            };
+            world.clock.jump(Duration::from_secs(31));
+            block_on(watchdog::look(client.core()));
+            next.join().expect("no panic");
+            assert_eq!(guard.view().hold.lost(), Some(LostCause::Expired));
+            let released = block_on(guard.release());
+            assert!(matches!(released, Err(LockError::Lost { .. })));
         });
     });
 }

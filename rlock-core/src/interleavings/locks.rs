@@ -1,11 +1,6 @@
 //! Locks that are taken, waited for, handed over, given up and given back.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-};
+use std::sync::Arc;
 
 use shuttle::{
     future::block_on,
@@ -15,7 +10,7 @@ use shuttle::{
 use smallvec::smallvec;
 
 use super::{
-    in_many_orders,
+    in_many_orders, leave, polled,
     world::{World, with_clients},
 };
 use crate::{
@@ -25,23 +20,6 @@ use crate::{
     options::Reentry,
     sync::atomic::{AtomicUsize, Ordering},
 };
-
-/// Drops the future after so many polls, unless it is done before.
-async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = times;
-    poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            poll => poll.map(Some),
-        }
-    })
-    .await
-}
 
 /// What one of several callers does with its locks, chosen by shuttle.
 async fn call(lock: &Lock, inside: &[Arc<AtomicUsize>]) {
@@ -64,11 +42,7 @@ async fn call(lock: &Lock, inside: &[Arc<AtomicUsize>]) {
         room.fetch_sub(1, Ordering::SeqCst);
     }
     for guard in guards {
-        match thread_rng().gen_range(0..3) {
-            0 => drop(guard),
-            1 => drop(polled(1, guard.release()).await),
-            _ => guard.release().await.expect("held"),
-        }
+        leave(guard).await;
     }
 }
 
