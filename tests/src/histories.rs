@@ -2,7 +2,7 @@
 //! happens is recorded, and the record is checked afterwards.
 //!
 //! The program that is run starts itself again for each client process. Everything goes by one clock
-//! ([`clock`]) into one list of [`record`]s, which is a file that can be checked again.
+//! (`clock`) into one list of `record`s, which is a file that can be checked again.
 //!
 //! | module | its one idea |
 //! | --- | --- |
