@@ -14,8 +14,8 @@ impl State {
 
     /// Makes everything that happened, and that is to end, so much earlier: as if the time went by.
     pub(in crate::store::memory) fn pass(&mut self, time: Duration) {
-        let earlier =
-            |at: Time| Time::from_nanos(at.since(Time::from_nanos(0) + time).as_nanos() as u64);
+        let by = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let earlier = |at: Time| Time::from_nanos(at.nanos().saturating_sub(by));
         for lock in self.locks.values_mut() {
             lock.expires = earlier(lock.expires);
         }
