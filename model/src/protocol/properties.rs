@@ -55,6 +55,16 @@ pub(super) fn of(config: &Config) -> Vec<P> {
             },
         ));
     } else {
+        all.push(P::always(
+            "after a server forgot, two believe for a lease at most",
+            |_, state| {
+                let mut holds = state.believers().filter_map(|client| client.hold.as_ref());
+                holds.all(|hold| {
+                    let since = hold.overtaken.unwrap_or(hold.valid_until);
+                    hold.valid_until <= since + Config::LEASE
+                })
+            },
+        ));
         all.push(P::sometimes(
             "a server that forgets lets two believe",
             |_, state| state.believers().count() > 1,

@@ -44,16 +44,16 @@ impl Scripted {
 
     fn acquire(&mut self, ask: &Acquire) -> Acquired {
         let mut call = self.scripts.acquire.prepare_invoke();
-        ask.claims
-            .iter()
-            .for_each(|claim| _ = call.key(lock(claim.key)));
+        for claim in &ask.claims {
+            call.key(lock(claim.key));
+        }
         call.arg(ask.lease)
             .arg(ask.count)
             .arg(FENCE_TTL + ask.lease);
         call.arg(u8::from(ask.waits)).arg(CHANNELS);
-        ask.claims
-            .iter()
-            .for_each(|claim| _ = call.arg(name(claim.owner)));
+        for claim in &ask.claims {
+            call.arg(name(claim.owner));
+        }
         let answer: Vec<i64> = call.invoke(&mut self.commands).expect("no error");
         let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
         match answer.as_slice() {
@@ -263,7 +263,9 @@ impl Subject for Scripted {
             Operation::Renew(batch) => answer = Answer::Renewed(self.renew(batch)),
             Operation::Pass(time) => {
                 let mut call = self.scripts.time.prepare_invoke();
-                (0..KEYS).for_each(|key| _ = call.key(lock(key)));
+                for key in 0..KEYS {
+                    call.key(lock(key));
+                }
                 call.arg(*time);
                 call.invoke::<()>(&mut self.commands).expect("no error");
             }

@@ -65,27 +65,27 @@ fn millis(time: Duration) -> words::Millis {
     time.as_micros().div_ceil(1_000).try_into().expect("short")
 }
 
-fn news_back(news: News) -> Option<words::News> {
-    match news {
+fn take_down(news: News, told: &mut Vec<words::News>) {
+    told.push(match news {
         News::Granted {
             key,
             owner,
             token,
             ttl,
-        } => Some(words::News::Granted {
+        } => words::News::Granted {
             key: key_back(&key),
             owner: owner_back(owner),
             token,
             ttl: millis(ttl),
-        }),
-        News::AskAgain { key, owner, after } => Some(words::News::AskAgain {
+        },
+        News::AskAgain { key, owner, after } => words::News::AskAgain {
             key: key_back(&key),
             owner: owner_back(owner),
             after: millis(after),
-        }),
+        },
         #[cfg(feature = "redis")]
-        News::Changed(_) | News::AllChanged | News::Disconnected => None,
-    }
+        News::Changed(_) | News::AllChanged | News::Disconnected => return,
+    });
 }
 
 fn at_once<T>(answer: impl Future<Output = T>) -> T {
@@ -200,7 +200,7 @@ impl Subject for Embedded {
             let told = Arc::clone(&self.told);
             let listener = Arc::new(move |news| {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                told.extend(news_back(news));
+                take_down(news, &mut told);
             });
             let client = Uuid::from_u128(client.into());
             let (place, clock) = (Arc::clone(&self.place), ClientClock::default());
