@@ -17,9 +17,8 @@ use common::{
 /// A wait that ends before the state that it meets.
 const SHORT: Duration = Duration::from_millis(400);
 
-/// In a state in which the server refuses with this word: who will not wait is told so in time, who
-/// waits is served when the state has passed.
-async fn assert_waited_for(client: &LockClient, word: &str, passes: impl Future<Output = ()>) {
+/// In a state in which the server refuses with this word: who will not wait is told so in time.
+async fn assert_told(client: &LockClient, word: &str) {
     // What the server says is known once it has said it: until then the connection may be in question.
     eventually(LONG, word, async || {
         let (outcome, took) = timed(client.lock("new").wait(SHORT).acquire()).await;
@@ -31,6 +30,11 @@ async fn assert_waited_for(client: &LockClient, word: &str, passes: impl Future<
         shown.to_uppercase().contains(word)
     })
     .await;
+}
+
+/// The same, and who waits is served when the state has passed.
+async fn assert_waited_for(client: &LockClient, word: &str, passes: impl Future<Output = ()>) {
+    assert_told(client, word).await;
     let waiting = client.lock("new").lease(LASTING).wait(LONG * 2);
     let waiting = tokio::spawn(async move { waiting.acquire().await });
     tokio::time::sleep(SHORT).await;
@@ -54,7 +58,10 @@ async fn a_server_that_loads_its_data_is_waited_for_and_has_the_locks_that_were_
     let () = server.command(&["DEBUG", "POPULATE", "1500"]).await;
     server.save().await;
     server.restart_with_data();
-    assert_waited_for(&one, "LOADING", async {}).await;
+    assert_told(&one, "LOADING").await;
+    // This state passes by itself.
+    let new = one.lock("new").wait(LONG * 2).acquire().await;
+    new.expect("loaded").release().await.expect("held");
     assert!(held.is_valid());
     assert_eq!(count(&server, &held).await, Some(1));
     held.release().await.expect("the server has kept it");
