@@ -33,7 +33,7 @@ enum Answer {
 impl Attempt<'_> {
     /// Takes all of these locks at once.
     pub(super) async fn take(&self, keys: Few<&Key>) -> Result<Few<LockGuard>, Refused> {
-        let mut taken = None;
+        let (mut taken, mut refused) = (None, None);
         let mut turns = self.turns(&keys, None, &mut taken).await?;
         let mut backoff = Backoff::default();
         loop {
@@ -65,12 +65,15 @@ impl Attempt<'_> {
                     }
                 }
                 Err(error) => {
-                    // The wait ended during the last request: what is known is that it was taken.
-                    if self.left() <= NOTICED
-                        && error.maybe_executed
-                        && let Some(taken) = taken
-                    {
-                        return Err(self.taken(keys[taken.at], taken.ttl));
+                    // The wait ended during the last request: what is known is what was said before.
+                    if self.left() <= NOTICED && error.maybe_executed {
+                        if let Some(taken) = taken {
+                            return Err(self.taken(keys[taken.at], taken.ttl));
+                        }
+                        return Err(self.failed(refused.unwrap_or(error)));
+                    }
+                    if !error.maybe_executed {
+                        refused = Some(error.clone());
                     }
                     self.pause(&mut backoff, error).await?;
                 }
