@@ -11,6 +11,7 @@ mod eventually;
 mod exclusion;
 mod executor;
 mod gate;
+pub mod mutants;
 mod port;
 mod process;
 mod proxy;

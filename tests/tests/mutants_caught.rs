@@ -1,0 +1,132 @@
+//! What goes wrong only where several things come together, and would not be noticed elsewhere. Each
+//! test catches a mutant in `tests/mutants`.
+
+mod common;
+
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rlock_core::{LockClient, LockError};
+use rlock_tests::{Proxy, RedisServer, eventually, within};
+
+use common::{LASTING, LONG, begin, client, connect, ms, name};
+
+#[tokio::test]
+async fn a_renewed_lease_counts_from_before_its_request_was_sent() {
+    const LEASE: Duration = Duration::from_millis(2400);
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let client = connect(&proxy.url()).await;
+    let guard = client.lock("k").lease(LEASE).acquire().await;
+    let guard = guard.expect("free");
+    // The margin for drift is far less than this, and the patience far more.
+    proxy.delay_replies(ms(500));
+    let started = Instant::now();
+    let mut renewals = 0;
+    let mut before = Duration::ZERO;
+    while renewals < 2 || started.elapsed() < LEASE {
+        assert!(started.elapsed() < LONG, "it is renewed");
+        // The clock goes on between the two looks, which is in favour of the guard.
+        let left = u64::try_from(server.pttl(&name("k")).await).unwrap_or(0);
+        let believed = guard.valid_for();
+        assert!(
+            believed <= ms(left),
+            "{believed:?} believed, and {left} ms left at the server"
+        );
+        renewals += u32::from(believed > before);
+        before = believed;
+        tokio::time::sleep(ms(20)).await;
+    }
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn what_a_cut_connection_left_behind_is_given_back() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let (cut, other) = (connect(&proxy.url()).await, client(&server).await);
+    let lock = other.lock("k").lease(LASTING);
+    for bytes in [1, 4] {
+        proxy.cut_after_bytes(bytes);
+        let outcome = cut.lock("k").lease(LASTING).try_acquire().await;
+        let error = outcome.expect_err("the answer is cut off");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        eventually(ms(5000), "the orphan is given back", async || {
+            match lock.try_acquire().await.expect("an answer") {
+                Some(guard) => guard.release().await.is_ok(),
+                None => false,
+            }
+        })
+        .await;
+    }
+}
+
+/// Says that it is dropped, and waits for a word before it is gone.
+struct Slow {
+    dropping: mpsc::Sender<()>,
+    go: mpsc::Receiver<()>,
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = self.dropping.send(());
+        let _ = self.go.recv_timeout(LONG);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_body_is_dropped_before_its_lock_is_given_back() {
+    let server = RedisServer::start();
+    let (said, dropping) = mpsc::channel();
+    let (go, word) = mpsc::channel();
+    let stopped = Slow {
+        dropping: said,
+        go: word,
+    };
+    let url = server.url();
+    let call = thread::spawn(move || {
+        rlock_tests::block_on(async {
+            let client = LockClient::connect(&url).await.expect("the server is up");
+            let lock = client.lock("k").lease(LASTING).max_hold(ms(200));
+            let body = async move {
+                let _stopped = stopped;
+                std::future::pending::<()>().await;
+            };
+            lock.run(body).await
+        })
+    });
+    tokio::task::block_in_place(|| dropping.recv_timeout(LONG)).expect("the body is stopped");
+    tokio::time::sleep(ms(200)).await;
+    assert!(
+        server.exists(&name("k")).await,
+        "values of the body are left, and the lock is free"
+    );
+    go.send(()).expect("it waits for the word");
+    let outcome = tokio::task::block_in_place(|| call.join());
+    let outcome = outcome.expect("no panic");
+    assert!(matches!(outcome, Err(LockError::Lost { .. })));
+    assert!(!server.exists(&name("k")).await);
+}
+
+/// It is not polled between being given its turn and being dropped.
+#[tokio::test]
+async fn a_turn_given_to_one_that_is_cancelled_goes_to_the_next() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(LASTING).wait(LONG);
+    let held = lock.acquire().await.expect("free");
+    let mut cancelled = Box::pin(lock.acquire());
+    begin(&mut cancelled).await;
+    let next = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.acquire().await.expect("its turn") })
+    };
+    tokio::time::sleep(ms(100)).await;
+    held.release().await.expect("held");
+    drop(cancelled);
+    let next = within(ms(4000), "the next has its turn", next).await;
+    next.expect("no panic").release().await.expect("held");
+}
