@@ -43,25 +43,25 @@ async fn a_renewed_lease_counts_from_before_its_request_was_sent() {
     assert!(guard.is_valid());
 }
 
+/// Nothing happens to the connection, whose replacement would be a reason to try again.
 #[tokio::test]
-async fn what_a_cut_connection_left_behind_is_given_back() {
+async fn a_renewal_that_is_refused_is_tried_again_before_the_lease_ends() {
+    const LEASE: Duration = Duration::from_secs(3);
     let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let (cut, other) = (connect(&proxy.url()).await, client(&server).await);
-    let lock = other.lock("k").lease(LASTING);
-    for bytes in [1, 4] {
-        proxy.cut_after_bytes(bytes);
-        let outcome = cut.lock("k").lease(LASTING).try_acquire().await;
-        let error = outcome.expect_err("the answer is cut off");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        eventually(ms(5000), "the orphan is given back", async || {
-            match lock.try_acquire().await.expect("an answer") {
-                Some(guard) => guard.release().await.is_ok(),
-                None => false,
-            }
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(LEASE).acquire().await;
+    let guard = guard.expect("free");
+    for may in ["-evalsha", "+evalsha"] {
+        let () = server.command(&["ACL", "SETUSER", "default", may]).await;
+        eventually(LEASE, "a renewal is refused", async || {
+            let refusals: String = server.command(&["INFO", "errorstats"]).await;
+            refusals.contains("NOPERM")
         })
         .await;
     }
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_valid(), "renewed by another attempt");
+    guard.release().await.expect("held");
 }
 
 /// Says that it is dropped, and waits for a word before it is gone.

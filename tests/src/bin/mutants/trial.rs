@@ -84,6 +84,6 @@ fn complaint(said: &str) -> String {
     let Some((_, last)) = said.rsplit_once("panicked at ") else {
         return "it ended without a word".to_owned();
     };
-    let lines: Vec<_> = last.lines().take(2).collect();
-    lines.join(" ")
+    let lines = last.lines().take_while(|line| !line.starts_with("note: "));
+    lines.map(str::trim).take(4).collect::<Vec<_>>().join(" ")
 }
