@@ -9,10 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rlock_core::{LockClient, LockError};
+use futures_util::future::{join_all, try_join_all};
+use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_tests::{Proxy, RedisServer, eventually, within};
 
-use common::{LASTING, LONG, begin, client, connect, ms, name};
+use common::{LASTING, LONG, assert_soon_in_line, begin, client, connect, ms, name};
 
 #[tokio::test]
 async fn a_renewed_lease_counts_from_before_its_request_was_sent() {
@@ -129,4 +130,30 @@ async fn a_turn_given_to_one_that_is_cancelled_goes_to_the_next() {
     drop(cancelled);
     let next = within(ms(4000), "the next has its turn", next).await;
     next.expect("no panic").release().await.expect("held");
+}
+
+/// Not when the timers of the waiters come to it.
+#[tokio::test]
+async fn of_many_that_are_given_back_together_those_with_waiters_go_on_at_once() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let keys: Vec<_> = (0..16).map(|n| format!("k{n}")).collect();
+    let mut held = Vec::new();
+    for key in &keys {
+        let guard = one.lock(key).lease(LASTING).acquire().await;
+        held.push(guard.expect("free"));
+    }
+    let mut waiting = Vec::new();
+    for key in &keys[8..10] {
+        let lock = other.lock(key).lease(LASTING).wait(LONG);
+        waiting.push(tokio::spawn(async move { lock.acquire().await }));
+        assert_soon_in_line(&server, key, 1).await;
+    }
+    let released = held.into_iter().map(LockGuard::release);
+    try_join_all(released).await.expect("all were held");
+    let served = within(ms(3500), "they have their turns", join_all(waiting)).await;
+    for guard in served {
+        let guard = guard.expect("no panic").expect("its turn");
+        guard.release().await.expect("held");
+    }
 }
