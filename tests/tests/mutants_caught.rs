@@ -151,8 +151,8 @@ async fn of_many_that_are_given_back_together_those_with_waiters_go_on_at_once()
     }
     let released = held.into_iter().map(LockGuard::release);
     try_join_all(released).await.expect("all were held");
-    let served = within(ms(3500), "they have their turns", join_all(waiting)).await;
-    for guard in served {
+    let guards = within(ms(3500), "they have their turns", join_all(waiting)).await;
+    for guard in guards {
         let guard = guard.expect("no panic").expect("its turn");
         guard.release().await.expect("held");
     }

@@ -14,7 +14,8 @@ mod trial;
 use std::{
     collections::HashMap,
     env,
-    path::PathBuf,
+    fs::{self, File},
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -86,8 +87,22 @@ fn working_directory() -> PathBuf {
         .join("mutation-gate")
 }
 
+/// For as long as the answer lives, nobody else works in this directory.
+fn alone_in(directory: &Path) -> Result<File, String> {
+    let open = || {
+        fs::create_dir_all(directory)?;
+        File::create(directory.join("lock"))
+    };
+    let lock = open().map_err(|error| format!("{}: {error}", directory.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(error) => Err(format!("{} is in use: {error}", directory.display())),
+    }
+}
+
 /// Where the mutants are tried.
 struct Gate {
+    _alone: File,
     copy: Copy,
     builder: Builder,
     logs: PathBuf,
@@ -98,9 +113,11 @@ impl Gate {
     /// Copies the sources, and demands that all tests pass which are to fail later.
     fn open(mutants: &[Mutant]) -> Result<Self, String> {
         let here = working_directory();
+        let alone = alone_in(&here)?;
         let copy = Copy::of_workspace(&here.join("source"));
         let builder = Builder::new(copy.root(), &here.join("target"));
         let mut gate = Self {
+            _alone: alone,
             copy,
             builder,
             logs: here.join("logs"),

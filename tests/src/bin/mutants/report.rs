@@ -58,7 +58,9 @@ pub(super) fn table(rows: &[Row]) -> ExitCode {
         println!("| {name} | {verdict} | {took:.1} |");
     }
     let caught = rows.iter().filter(|row| row.is_caught()).count();
-    println!("\n{caught} of {} mutants caught", rows.len());
+    let took: Duration = rows.iter().map(|row| row.took).sum();
+    let (all, took) = (rows.len(), took.as_secs());
+    println!("\n{caught} of {all} mutants caught in {took} s");
     if caught == rows.len() {
         ExitCode::SUCCESS
     } else {
