@@ -13,6 +13,7 @@ mod executor;
 mod gate;
 pub mod histories;
 mod leftovers;
+pub mod mutants;
 mod port;
 mod process;
 mod proxy;

@@ -1,0 +1,99 @@
+//! A copy of the workspace, in which mutants are put and undone.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use rlock_tests::mutants::{Change, Mutant, workspace};
+
+pub(super) struct Copy {
+    root: PathBuf,
+}
+
+impl Copy {
+    /// Brings the copy in line with the workspace. A file that is the same already stays untouched, so
+    /// that only what differs is compiled again.
+    pub(super) fn of_workspace(root: &Path) -> Self {
+        bring_in_line(workspace(), root).unwrap_or_else(|error| {
+            panic!("cannot copy the sources to {}: {error}", root.display())
+        });
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Puts a mutant in.
+    pub(super) fn apply(&self, mutant: &Mutant) -> Result<Applied<'_>, String> {
+        let changes = mutant.changes(&self.root)?;
+        // From here on it is undone, whatever happens.
+        let applied = Applied {
+            copy: self,
+            changes,
+        };
+        for change in &applied.changes {
+            self.write(&change.file, &change.after);
+        }
+        Ok(applied)
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.root.join(file), text).expect("the copy is writable");
+    }
+}
+
+/// A mutant that is in the sources.
+#[must_use = "the mutant is undone when this is dropped"]
+pub(super) struct Applied<'a> {
+    copy: &'a Copy,
+    changes: Vec<Change>,
+}
+
+impl Drop for Applied<'_> {
+    fn drop(&mut self) {
+        for change in &self.changes {
+            self.copy.write(&change.file, &change.before);
+        }
+    }
+}
+
+fn bring_in_line(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    let mut wanted = HashSet::new();
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        let (source, copy) = (entry.path(), to.join(&name));
+        if name == ".git" || name == "target" || to.starts_with(&source) {
+            continue;
+        }
+        if kind.is_dir() {
+            bring_in_line(&source, &copy)?;
+        } else if kind.is_file() {
+            let text = fs::read(&source)?;
+            if fs::read(&copy).ok().as_ref() != Some(&text) {
+                fs::write(&copy, text)?;
+            }
+        } else {
+            continue;
+        }
+        wanted.insert(name);
+    }
+    for entry in fs::read_dir(to)? {
+        let entry = entry?;
+        if wanted.contains(&entry.file_name()) {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Runs one test.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rlock_tests::mutants::TestName;
+
+use super::build::Built;
+
+const LOOK: Duration = Duration::from_millis(10);
+
+pub(super) enum Verdict {
+    Passed,
+    /// And what it said.
+    Failed(String),
+    /// It did not end within this limit.
+    Hung(String),
+    /// There is none of that name.
+    NotRun,
+}
+
+/// Runs a test; what it says goes to `log`.
+pub(super) fn trial(built: &Built, test: &TestName, log: &Path, limit: Duration) -> Verdict {
+    let directory = log.parent().expect("a file in a directory");
+    fs::create_dir_all(directory).expect("the target directory is writable");
+    let output = File::create(log).expect("the target directory is writable");
+    let errors = output.try_clone().expect("a file can be shared");
+    let mut running = built
+        .command(&test.binary)
+        .args(["--exact", "--nocapture", &test.path])
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .spawn()
+        .map(Running)
+        .expect("a test can be started");
+    let Some(succeeded) = running.end_within(limit) else {
+        return Verdict::Hung(format!("it did not end within {limit:?}"));
+    };
+    drop(running);
+    let said = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
+    match succeeded {
+        true if said.contains("test result: ok. 1 passed") => Verdict::Passed,
+        true => Verdict::NotRun,
+        false => Verdict::Failed(complaint(&said)),
+    }
+}
+
+/// A test that runs; killed when this is dropped. What it started ends with it.
+struct Running(Child);
+
+impl Running {
+    /// Whether it succeeded; `None`: it has not ended.
+    fn end_within(&mut self, limit: Duration) -> Option<bool> {
+        let end = Instant::now() + limit;
+        loop {
+            let status = self.0.try_wait().expect("a child can be waited for");
+            if let Some(status) = status {
+                return Some(status.success());
+            }
+            if Instant::now() > end {
+                return None;
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a test said last when it panicked, and where: some tests have panics before on purpose.
+fn complaint(said: &str) -> String {
+    let Some((_, last)) = said.rsplit_once("panicked at ") else {
+        return "it ended without a word".to_owned();
+    };
+    let lines = last.lines().take_while(|line| !line.starts_with("note: "));
+    lines.map(str::trim).take(4).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,183 @@
+//! Mutants: known bugs of distributed locks, each to be put back into the sources on purpose, and the
+//! tests that must notice it.
+//!
+//! They are described in `tests/mutants/*.toml`. The program `mutants` tries them one by one.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+/// One bug.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mutant {
+    /// What it is called.
+    pub name: String,
+    /// What goes wrong, and who got it wrong where that is known.
+    pub bug: String,
+    /// At least one of these must fail.
+    pub caught_by: Vec<TestName>,
+    /// The changes that make the bug.
+    #[serde(rename = "edit")]
+    pub edits: Vec<Edit>,
+}
+
+/// A change of one file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    /// Its path from the root of the workspace.
+    pub file: String,
+    /// Occurs exactly once in it.
+    pub find: String,
+    /// Takes the place of what was found.
+    pub put: String,
+}
+
+/// What a mutant makes of a file.
+#[derive(Debug)]
+pub struct Change {
+    /// Its path from the root of the workspace.
+    pub file: String,
+    /// The text without the bug.
+    pub before: String,
+    /// The text with it.
+    pub after: String,
+}
+
+impl Mutant {
+    /// What it makes of the sources below `root`. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// A file is missing, or what is to be found there is not, or more than once.
+    pub fn changes(&self, root: &Path) -> Result<Vec<Change>, String> {
+        let mut changes: Vec<Change> = Vec::new();
+        for edit in &self.edits {
+            let known = changes.iter().position(|change| change.file == edit.file);
+            let at = if let Some(at) = known {
+                at
+            } else {
+                changes.push(Change::none(root, &edit.file)?);
+                changes.len() - 1
+            };
+            changes[at].after = edit.apply(&changes[at].after)?;
+        }
+        Ok(changes)
+    }
+}
+
+impl Change {
+    fn none(root: &Path, file: &str) -> Result<Self, String> {
+        let text = fs::read_to_string(root.join(file));
+        let text = text.map_err(|error| format!("{file}: {error}"))?;
+        Ok(Self {
+            file: file.to_owned(),
+            before: text.clone(),
+            after: text,
+        })
+    }
+}
+
+impl Edit {
+    fn apply(&self, text: &str) -> Result<String, String> {
+        match text.matches(&self.find).count() {
+            1 => Ok(text.replacen(&self.find, &self.put, 1)),
+            times => Err(format!(
+                "occurs {times} times in {}: {:?}",
+                self.file, self.find
+            )),
+        }
+    }
+}
+
+/// A test, written as `<binary>::<path of the test>`: of a file in `tests/tests`, or `rlock-core::…`
+/// for a unit test of the core.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TestName {
+    /// Where it is compiled into.
+    pub binary: Binary,
+    /// Its name there.
+    pub path: String,
+}
+
+/// What tests are compiled into.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// The core itself.
+    Core,
+    /// A file in `tests/tests`.
+    Integration(String),
+}
+
+const CORE: &str = "rlock-core";
+
+impl TryFrom<String> for TestName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let Some((binary, path)) = text.split_once("::") else {
+            return Err(format!(
+                "`{text}` names no test: write `<binary>::<path of the test>`"
+            ));
+        };
+        let binary = match binary {
+            CORE => Binary::Core,
+            file => Binary::Integration(file.to_owned()),
+        };
+        Ok(Self {
+            binary,
+            path: path.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Binary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Core => CORE,
+            Self::Integration(file) => file,
+        })
+    }
+}
+
+impl fmt::Display for TestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}::{}", self.binary, self.path)
+    }
+}
+
+/// The root of this workspace.
+#[must_use]
+pub fn workspace() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent()
+        .expect("the tests are a member of a workspace")
+}
+
+/// All mutants, by file and in the order in which they stand there.
+#[must_use]
+pub fn catalogue() -> Vec<Mutant> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        mutant: Vec<Mutant>,
+    }
+    let mutants_in = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("the file is readable");
+        let file: File = toml::from_str(&text)
+            .unwrap_or_else(|error| panic!("{} is no list of mutants: {error}", path.display()));
+        file.mutant
+    };
+    let directory = workspace().join("tests/mutants");
+    let entries = fs::read_dir(directory).expect("the list of mutants is there");
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.expect("the directory is readable").path())
+        .collect();
+    files.sort();
+    files.into_iter().flat_map(mutants_in).collect()
+}
