@@ -22,6 +22,8 @@ struct State {
     step: Step,
     /// A request may be executed of which no answer was seen.
     in_doubt: bool,
+    /// One of them was for several locks: it takes back what it does not give, whenever it is executed.
+    with_others: bool,
     /// The way that it took.
     route: Route,
     /// The way by which the lock was read last, so that changes by another way are told; `None`: by
@@ -74,6 +76,17 @@ impl Asking {
         std::mem::replace(&mut state.in_doubt, true)
     }
 
+    /// The request that is about to be sent is for other locks too, all or none.
+    pub(crate) fn with_others(&self) {
+        self.state().with_others = true;
+    }
+
+    /// Whether what was given may have been taken back, or may still be: then it is for nobody.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        let state = self.state();
+        state.in_doubt && state.with_others
+    }
+
     /// The way that a request takes which is not to overtake an earlier one; `None`: there is none.
     pub(crate) fn route_in_doubt(&self) -> Option<Route> {
         let state = self.state();
@@ -82,7 +95,9 @@ impl Asking {
 
     /// The answers to all requests were seen.
     pub(crate) fn certain(&self) {
-        self.state().in_doubt = false;
+        let mut state = self.state();
+        state.in_doubt = false;
+        state.with_others = false;
     }
 
     /// The store answered that another has the lock, and that this one does not wait there.
@@ -146,6 +161,7 @@ impl Asking {
         let mut state = self.state();
         state.step = Step::Granted(grant);
         state.in_doubt = false;
+        state.with_others = false;
         state.reader = Some(state.route);
     }
 

@@ -199,11 +199,22 @@ impl Turn {
         standing.map_or(0, |standing| standing.queues.in_a_row)
     }
 
-    /// What the store is asked for: what whoever had the turn before left off, else this.
+    /// What the store is asked for: what whoever had the turn before left off, if that can be relied on,
+    /// else this.
     pub(crate) fn ask_for(&self, fresh: impl FnOnce() -> Arc<Hold>) -> Arc<Hold> {
+        self.give_back_spoilt();
         match self.state() {
             Some(mut state) => Arc::clone(state.asked.get_or_insert_with(fresh)),
             None => fresh(),
+        }
+    }
+
+    fn give_back_spoilt(&self) {
+        let spoilt = self
+            .state()
+            .and_then(|mut state| state.asked.take_if(|hold| hold.asking.is_spoilt()));
+        if let Some(standing) = &self.0 {
+            standing.queues.give_back(spoilt);
         }
     }
 

@@ -1,0 +1,75 @@
+//! A call for several keys whose answer is lost: what it was given before may have been taken back.
+
+mod common;
+
+use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_tests::{Proxy, RedisServer, Request, eventually};
+
+use common::{LASTING, LONG, client, connect, count, ms};
+
+#[distributed_lock(key = ["a", "b"], wait = "60s", client = client)]
+async fn a_and_b(client: &LockClient) -> Result<(), LockError> {
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+/// Whether a request is a script for two keys.
+fn asks_for_two(request: &Request) -> bool {
+    request.is("EVALSHA") && request.words.get(2).is_some_and(|keys| keys == b"2")
+}
+
+#[tokio::test]
+async fn what_may_have_been_taken_back_is_not_used_by_the_next_in_line() {
+    for lost_once in [true, false] {
+        let server = RedisServer::start();
+        let proxy = Proxy::in_front_of(&server);
+        let (one, other) = (connect(&proxy.url()).await, client(&server).await);
+        let b = other
+            .lock("b")
+            .lease(LASTING)
+            .acquire()
+            .await
+            .expect("free");
+        let a = one.lock("a").lease(LASTING).acquire().await.expect("free");
+        let several = tokio::spawn({
+            let one = one.clone();
+            async move { a_and_b(&one).await }
+        });
+        tokio::time::sleep(ms(200)).await;
+        let next = one.lock("a").lease(LASTING).wait(LONG);
+        let next = tokio::spawn(async move { next.acquire().await });
+        tokio::time::sleep(ms(100)).await;
+
+        // The first in line is given `a`, asks for both, and is refused; that it does not hear.
+        let lost = if lost_once { 1 } else { u64::MAX };
+        proxy.drop_replies_if(lost, asks_for_two);
+        a.release().await.expect("held");
+        eventually(LONG, "it asks for both", async || proxy.replies_lost() > 0).await;
+        let third = other.lock("a").lease(LASTING).try_acquire().await;
+        let third = third.expect("an answer");
+        several.abort();
+
+        tokio::time::sleep(ms(100)).await;
+        proxy.pass();
+        if let Some(third) = &third {
+            assert!(!next.is_finished(), "another client has it");
+            assert_eq!(count(&server, third).await, Some(1));
+        }
+        if let Some(third) = third {
+            third.release().await.expect("held");
+        }
+        let next = next.await.expect("no panic").expect("its turn");
+        assert_eq!(
+            count(&server, &next).await,
+            Some(1),
+            "the server says so too"
+        );
+        assert!(next.is_valid());
+        drop((next, b));
+        eventually(LONG, "nothing is left but fences", async || {
+            let keys = server.keys("*").await;
+            keys.iter().all(|key| key.ends_with(":fence"))
+        })
+        .await;
+    }
+}
