@@ -155,7 +155,9 @@ impl Attempt<'_> {
         let doubtful = holds.iter().find_map(|hold| hold.asking.route_in_doubt());
         let route = doubtful.unwrap_or_else(|| self.core.store.route());
         if let [_, _, ..] = holds {
-            holds.iter().for_each(|hold| hold.asking.with_others());
+            for hold in holds {
+                hold.asking.with_others();
+            }
         }
         let in_doubt = holds.iter().map(|hold| hold.asking.begin(route));
         let in_doubt: Few<bool> = in_doubt.collect();
