@@ -9,10 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::join_all;
-use rlock_tests::{RedisServer, eventually};
+use futures_util::future::{join_all, try_join_all};
+use rlock_core::{LockClient, LockGuard};
+use rlock_tests::{Proxy, RedisServer, Request, eventually};
 
-use common::{LASTING, LONG, client, dropped_when_woken_after, name};
+use common::{LASTING, LONG, begin, client, count, dropped_when_woken_after, ms, name, resp2};
 
 /// A token as the server counts it.
 const COUNTED: &str = "1762345678900100";
@@ -90,4 +91,129 @@ async fn a_request_that_is_cancelled_leaves_no_token_for_ever() {
     for fence in server.keys("*:fence").await {
         assert!(server.pttl(&fence).await > 0, "{fence} has an end");
     }
+}
+
+/// Clients by either protocol, behind a way that fails on demand.
+async fn behind_a_proxy(
+    response_timeout: Duration,
+    newer: bool,
+) -> (RedisServer, Proxy, LockClient) {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let url = if newer {
+        proxy.url()
+    } else {
+        resp2(&proxy.url())
+    };
+    let client = LockClient::builder().response_timeout(response_timeout);
+    let client = client.connect(&url).await.expect("the way is free");
+    (server, proxy, client)
+}
+
+fn some_keys() -> Vec<String> {
+    (0..16).map(|n| format!("k{n}")).collect()
+}
+
+async fn take_all(client: &LockClient, keys: &[String]) -> Vec<LockGuard> {
+    let locks = keys
+        .iter()
+        .map(|key| client.lock(key).lease(LASTING).wait(LONG));
+    let taken = locks.map(|lock| async move { lock.acquire().await });
+    try_join_all(taken).await.expect("all are free")
+}
+
+/// Whether a request is one of several for these keys.
+fn of_several(request: &Request) -> bool {
+    request.is("EVALSHA")
+        && some_keys()
+            .iter()
+            .filter(|key| request.mentions(&name(key)))
+            .count()
+            > 1
+}
+
+#[tokio::test]
+async fn an_answer_to_several_that_is_lost_counts_nothing_twice_and_loses_nothing() {
+    for newer in [true, false] {
+        let (server, proxy, client) = behind_a_proxy(ms(400), newer).await;
+        let keys = some_keys();
+        with_known_tokens(&server, &keys).await;
+        for lost in 1..4 {
+            proxy.drop_replies_if(1, of_several);
+            let guards = take_all(&client, &keys).await;
+            assert_eq!(proxy.replies_lost(), 2 * lost - 1, "the fault has struck");
+            for guard in &guards {
+                assert!(guard.is_valid());
+                assert_eq!(count(&server, guard).await, Some(1));
+                let fence: u64 = server
+                    .command(&["GET", &format!("{}:fence", name(guard.key()))])
+                    .await;
+                assert_eq!(guard.fencing_token(), fence, "its own grant is the last");
+            }
+            proxy.drop_replies_if(1, of_several);
+            let released = guards.into_iter().map(LockGuard::release);
+            try_join_all(released)
+                .await
+                .expect("a repeated release is no loss");
+            assert_eq!(proxy.replies_lost(), 2 * lost, "the fault has struck");
+            assert_only_fences(&server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
+    for newer in [true, false] {
+        let (server, proxy, client) = behind_a_proxy(LONG, newer).await;
+        let keys = some_keys();
+        with_known_tokens(&server, &keys).await;
+        for polls in 1..4 {
+            proxy.hold_requests();
+            let locks = keys
+                .iter()
+                .map(|key| client.lock(key).lease(LASTING).wait(LONG));
+            let mut taken = Box::pin(join_all(
+                locks.map(|lock| async move { lock.acquire().await.map(drop) }),
+            ));
+            for _ in 0..polls {
+                begin(&mut taken).await;
+                tokio::time::sleep(ms(20)).await;
+            }
+            drop(taken);
+            tokio::time::sleep(ms(50)).await;
+            proxy.pass();
+            assert_only_fences(&server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn scripts_forgotten_at_any_time_lose_nothing_of_several() {
+    const ROUNDS: usize = 60;
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let keys = some_keys();
+    let flushes = async {
+        loop {
+            server.script_flush().await;
+            tokio::time::sleep(ms(1)).await;
+        }
+    };
+    let rounds = async {
+        let mut last = vec![0; keys.len()];
+        for _ in 0..ROUNDS {
+            let guards = take_all(&client, &keys).await;
+            for (guard, last) in guards.iter().zip(&mut last) {
+                assert!(guard.fencing_token() > *last, "tokens grow");
+                *last = guard.fencing_token();
+            }
+            let released = guards.into_iter().map(LockGuard::release);
+            try_join_all(released).await.expect("all were held");
+        }
+    };
+    tokio::select! {
+        () = flushes => unreachable!("it goes on"),
+        () = rounds => {}
+    }
+    assert_only_fences(&server).await;
 }
