@@ -126,7 +126,9 @@ impl Gathered {
     /// Whether whatever is sent from here on comes after all that was gathered.
     fn all_left(&self) -> bool {
         let leaving = self.leaving();
-        leaving.loads == 0 && leaving.requests.is_empty()
+        let mut waiting = leaving.requests.iter().map(|request| &request.answer);
+        // What nobody wants any more does not leave.
+        leaving.loads == 0 && waiting.all(oneshot::Sender::is_closed)
     }
 
     async fn send(&self, what: What) -> RedisResult<Option<Value>> {
