@@ -6,6 +6,7 @@
 mod agree;
 mod operation;
 mod subject;
+mod together;
 mod tokens;
 
 use std::{
@@ -21,9 +22,10 @@ use proptest::{
 pub use self::{
     agree::Design,
     operation::{CLIENTS, KEYS, Operation},
-    subject::{Answer, KeyView, ModelSubject, Observed, Subject},
+    subject::{Answer, KeyView, ModelSubject, Observed, Served, Subject},
 };
 use self::{agree::compare, operation::operations, tokens::Side};
+use crate::words::Millis;
 
 /// Operations in one sequence, at the most.
 const LONGEST: usize = 30;
@@ -45,6 +47,8 @@ pub struct Tally {
     pub held: usize,
     /// Messages to waiters.
     pub news: usize,
+    /// Requests that were served together with others.
+    pub together: usize,
     /// Sequences that differed, but were too slow on each try to say anything.
     pub inconclusive: usize,
 }
@@ -131,8 +135,15 @@ fn once<S: Subject>(
     tally: &mut Tally,
 ) -> Result<(), String> {
     store.reset();
-    let mut model = ModelSubject::new(design);
-    let (mut by_model, mut by_store) = (Side::default(), Side::default());
+    let mut pair = Pair {
+        store,
+        model: ModelSubject::new(design),
+        by_model: Side::default(),
+        by_store: Side::default(),
+        design,
+        started,
+        tally,
+    };
     let mut gone = Vec::new();
     for (n, operation) in operations.iter().enumerate() {
         if design.forgets_who_left && gone.iter().any(|client| operation.is_by(*client)) {
@@ -141,21 +152,55 @@ fn once<S: Subject>(
         if let Operation::Leave(client) = operation {
             gone.push(*client);
         }
-        let expected = model.apply(operation, by_model.token_for(operation));
-        let found = store.apply(operation, by_store.token_for(operation));
-        let context = |what: String| {
-            format!("step {n}, {operation:?}: {what}\nmodel: {expected:?}\nstore: {found:?}")
+        let done = match operation {
+            Operation::Together(requests) => pair.together(requests),
+            operation => pair.step(operation),
         };
-        let late = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let past = by_model.past(operation);
-        compare(design, operation, past, (&expected, &found), late + 2).map_err(context)?;
-        by_model.note(operation, &expected).map_err(context)?;
-        by_store.note(operation, &found).map_err(context)?;
-        by_model.same_order(&by_store).map_err(context)?;
-        tally.operations += 1;
-        tally.granted += usize::from(expected.answer.is_grant());
-        tally.held += usize::from(expected.answer.is_held());
-        tally.news += expected.news.len();
+        done.map_err(|what| format!("step {n}, {operation:?}: {what}"))?;
     }
     Ok(())
+}
+
+/// The two under comparison, and what is known of them.
+struct Pair<'a, S> {
+    store: &'a mut S,
+    model: ModelSubject,
+    by_model: Side,
+    by_store: Side,
+    design: Design,
+    started: Instant,
+    tally: &'a mut Tally,
+}
+
+impl<S: Subject> Pair<'_, S> {
+    /// By how much times may differ by now.
+    fn late(&self) -> Millis {
+        Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX) + 2
+    }
+
+    fn step(&mut self, operation: &Operation) -> Result<(), String> {
+        let expected = self
+            .model
+            .apply(operation, self.by_model.token_for(operation));
+        let found = self
+            .store
+            .apply(operation, self.by_store.token_for(operation));
+        let past = self.by_model.past(operation);
+        compare(
+            self.design,
+            operation,
+            past,
+            (&expected, &found),
+            self.late(),
+        )
+        .and_then(|()| self.by_model.note(operation, &expected))
+        .and_then(|()| self.by_store.note(operation, &found))
+        .and_then(|()| self.by_model.same_order(&self.by_store))
+        .map_err(|what| format!("{what}\nmodel: {expected:?}\nstore: {found:?}"))?;
+        self.tally.operations += 1;
+        self.tally.granted += usize::from(expected.answer.is_grant());
+        self.tally.held += usize::from(expected.answer.is_held());
+        self.tally.news += expected.news.len();
+        Ok(())
+    }
 }

@@ -59,6 +59,15 @@ pub(crate) async fn of_nobody(server: &RedisServer) -> Vec<String> {
     if !all.is_empty() {
         left.push(format!("keys that nobody wants: {all:?}"));
     }
+    let mut endless = Vec::new();
+    for fence in server.keys("*:fence").await {
+        if server.pttl(&fence).await == -1 {
+            endless.push(fence);
+        }
+    }
+    if !endless.is_empty() {
+        left.push(format!("tokens that stay for ever: {endless:?}"));
+    }
     left
 }
 

@@ -15,6 +15,8 @@ pub struct Design {
     pub remembers_releases: bool,
     /// Whether it can lose what it knows, and live.
     pub loses_data: bool,
+    /// Of how many requests that leave together it may serve some at once; one: it takes each by itself.
+    pub together: usize,
 }
 
 impl Design {
@@ -24,6 +26,7 @@ impl Design {
         forgets_who_left: false,
         remembers_releases: false,
         loses_data: true,
+        together: 5,
     };
 
     /// The embedded store.
@@ -32,6 +35,7 @@ impl Design {
         forgets_who_left: true,
         remembers_releases: true,
         loses_data: false,
+        together: 1,
     };
 }
 
@@ -69,7 +73,25 @@ pub(super) fn compare(
     (model, store): (&Observed, &Observed),
     late: Millis,
 ) -> Result<(), String> {
-    let answers_agree = match (&model.answer, &store.answer) {
+    answers(
+        design,
+        operation,
+        past,
+        (&model.answer, &store.answer),
+        late,
+    )?;
+    views(model, store, late)
+}
+
+/// Compares the answers to one request.
+pub(super) fn answers(
+    design: Design,
+    operation: &Operation,
+    past: Past,
+    (model, store): (&Answer, &Answer),
+    late: Millis,
+) -> Result<(), String> {
+    let answers_agree = match (model, store) {
         (Answer::Acquired(model), Answer::Acquired(store)) => acquired(model, store, late),
         (Answer::Released(model), Answer::Released(store)) => {
             let Operation::Release(ask) = operation else {
@@ -80,9 +102,15 @@ pub(super) fn compare(
         }
         (model, store) => model == store,
     };
-    if !answers_agree {
-        return Err("the answers differ".to_owned());
+    if answers_agree {
+        Ok(())
+    } else {
+        Err("the answers differ".to_owned())
     }
+}
+
+/// Compares what waiters were told, and the locks.
+pub(super) fn views(model: &Observed, store: &Observed, late: Millis) -> Result<(), String> {
     let told = |seen: &Observed| {
         let mut told: Vec<_> = seen.news.iter().map(without_token).collect();
         told.sort_unstable();

@@ -1,6 +1,7 @@
 //! What is done, and how it is chosen.
 
 use proptest::{
+    collection::vec,
     prelude::{Just, Strategy, any},
     prop_oneof,
     sample::select,
@@ -44,6 +45,9 @@ pub enum Operation {
     Restart,
     /// The last token of a key is lost.
     LoseToken(Key),
+    /// Requests of one kind that leave together: acquires of one lock each, or releases that give a lock
+    /// back. A store may serve some of them at once; the others follow one by one.
+    Together(Vec<Operation>),
 }
 
 impl Operation {
@@ -53,6 +57,7 @@ impl Operation {
             Self::Acquire(ask) => ask.claims.iter().any(|claim| claim.owner.client == client),
             Self::Release(ask) => ask.owner.client == client,
             Self::Renew(batch) => batch.iter().any(|renewal| renewal.owner.client == client),
+            Self::Together(requests) => requests.iter().any(|request| request.is_by(client)),
             Self::Pass(_) | Self::Leave(_) | Self::Restart | Self::LoseToken(_) => false,
         }
     }
@@ -140,7 +145,41 @@ fn renew() -> impl Strategy<Value = Operation> {
         owner: of(key, owner),
         lease,
     });
-    proptest::collection::vec(renewal, 1..4).prop_map(Operation::Renew)
+    vec(renewal, 1..4).prop_map(Operation::Renew)
+}
+
+/// As several clients' tasks ask for locks that most likely are free, and give them back.
+fn together(most: usize) -> impl Strategy<Value = Operation> {
+    // So that those who hold a lock are often among those who give it back.
+    let few = || {
+        (0..CLIENTS).prop_map(|client| Owner {
+            client,
+            sequence: 0,
+        })
+    };
+    let acquire =
+        (0..KEYS, few(), lease(), any::<bool>()).prop_map(|(key, owner, lease, waits)| {
+            Operation::Acquire(Acquire {
+                claims: vec![Claim {
+                    key,
+                    owner: of(key, owner),
+                }],
+                lease,
+                count: 1,
+                waits,
+            })
+        });
+    let release = (0..KEYS, few()).prop_map(|(key, owner)| {
+        Operation::Release(Release {
+            key,
+            owner: of(key, owner),
+            token: 0,
+            count: 0,
+            keep: 0,
+            next: None,
+        })
+    });
+    prop_oneof![vec(acquire, 2..=most), vec(release, 2..=most)].prop_map(Operation::Together)
 }
 
 pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
@@ -149,6 +188,7 @@ pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
         8 => acquire(),
         8 => release(),
         2 => renew(),
+        if design.together > 1 { 6 } else { 0 } => together(design.together.max(2)),
         4 => select(PASSES.as_slice()).prop_map(Operation::Pass),
         1 => (0..CLIENTS).prop_map(Operation::Leave),
         loses_data => Just(Operation::Restart),

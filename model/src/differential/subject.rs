@@ -13,6 +13,20 @@ pub trait Subject {
 
     /// Does one step. `token` is what the owner of a release knows of its hold.
     fn apply(&mut self, operation: &Operation, token: Token) -> Observed;
+
+    /// Serves those of several requests that it can serve at once; the others are left alone.
+    fn together(&mut self, requests: &[Operation]) -> Served {
+        unreachable!("{requests:?} are served one by one")
+    }
+}
+
+/// What was seen of several requests that were served at once.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// An answer each; `None`: it is to be asked for by itself.
+    pub answers: Vec<Option<Answer>>,
+    /// What was seen afterwards; it has no answer of its own.
+    pub seen: Observed,
 }
 
 /// What was seen of one step.
@@ -77,6 +91,15 @@ impl ModelSubject {
         (0..CLIENTS).for_each(|client| server.join(client));
         Self { design, server }
     }
+
+    /// Each key as it is now.
+    pub(super) fn view(&self) -> Vec<KeyView> {
+        let view = |key| KeyView {
+            entry: self.server.inspect(key),
+            line: self.server.line(key),
+        };
+        (0..KEYS).map(view).collect()
+    }
 }
 
 impl Subject for ModelSubject {
@@ -107,15 +130,12 @@ impl Subject for ModelSubject {
             Operation::Leave(client) => server.leave(*client),
             Operation::Restart => server.restart(),
             Operation::LoseToken(key) => server.lose_token(*key),
+            Operation::Together(_) => unreachable!("a server takes one step at a time"),
         }
-        let view = |key| KeyView {
-            entry: server.inspect(key),
-            line: server.line(key),
-        };
         Observed {
             answer,
             news: effects.news,
-            keys: (0..KEYS).map(view).collect(),
+            keys: self.view(),
         }
     }
 }

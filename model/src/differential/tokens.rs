@@ -42,7 +42,18 @@ impl Side {
 
     /// Takes down what a step gave. Those who were told or handed a lock got it before the asker.
     pub(super) fn note(&mut self, operation: &Operation, seen: &Observed) -> Result<(), String> {
-        for news in &seen.news {
+        self.note_answer(operation, &seen.answer, &seen.news)?;
+        self.note_view(seen)
+    }
+
+    /// Takes down what a request gave; what is seen of the keys follows.
+    pub(super) fn note_answer(
+        &mut self,
+        operation: &Operation,
+        answer: &Answer,
+        news: &[News],
+    ) -> Result<(), String> {
+        for news in news {
             if let News::Granted {
                 key, owner, token, ..
             } = news
@@ -50,7 +61,7 @@ impl Side {
                 self.granted(*key, *owner, *token)?;
             }
         }
-        match (operation, &seen.answer) {
+        match (operation, answer) {
             (Operation::Acquire(ask), Answer::Acquired(Acquired::Granted { tokens })) => {
                 if tokens.len() != ask.claims.len() {
                     return Err(format!("{} tokens", tokens.len()));
@@ -79,6 +90,11 @@ impl Side {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Takes down how the keys are.
+    pub(super) fn note_view(&mut self, seen: &Observed) -> Result<(), String> {
         self.entries = seen.keys.iter().map(|view| view.entry).collect();
         self.agrees_with_view(seen)
     }

@@ -1,11 +1,12 @@
 //! The Lua scripts on a real server give the answers that the model of the protocol gives.
 
 mod scripts;
+mod together;
 
 use redis::{Commands, Connection, Value};
 use rlock_model::{
     differential::{
-        Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Subject, replay, run,
+        Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Served, Subject, replay, run,
     },
     words::{
         Acquire, Acquired, Claim, Entry, Holder, Key, Millis, News, Onward, Owner, Release,
@@ -122,6 +123,14 @@ impl Scripted {
         KeyView {
             entry: entry_of(entry),
             line: line.iter().map(|name| owner(name)).collect(),
+        }
+    }
+
+    fn seen(&mut self, answer: Answer) -> Observed {
+        Observed {
+            answer,
+            news: self.told(),
+            keys: (0..KEYS).map(|key| self.view(key)).collect(),
         }
     }
 
@@ -279,11 +288,16 @@ impl Subject for Scripted {
                 let fence = format!("{}:fence", lock(*key));
                 self.commands.del::<_, ()>(fence).expect("no error");
             }
+            Operation::Together(_) => unreachable!("served one by one or by another script"),
         }
-        Observed {
-            answer,
-            news: self.told(),
-            keys: (0..KEYS).map(|key| self.view(key)).collect(),
+        self.seen(answer)
+    }
+
+    fn together(&mut self, requests: &[Operation]) -> Served {
+        let answers = self.serve(requests);
+        Served {
+            answers,
+            seen: self.seen(Answer::None),
         }
     }
 }
@@ -295,7 +309,7 @@ fn the_scripts_answer_as_the_model_does() {
     println!("{tally:?}");
     assert!(tally.inconclusive * 10 <= tally.sequences, "{tally:?}");
     assert!(
-        tally.granted > 100 && tally.held > 100 && tally.news > 20,
+        tally.granted > 100 && tally.held > 100 && tally.news > 20 && tally.together > 50,
         "{tally:?}"
     );
 }

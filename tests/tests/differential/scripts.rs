@@ -15,6 +15,8 @@ macro_rules! lua {
 pub(crate) struct Scripts {
     pub(crate) acquire: Script,
     pub(crate) release: Script,
+    pub(crate) acquire_together: Script,
+    pub(crate) release_together: Script,
     pub(crate) renew: Script,
     pub(crate) inspect: Script,
     /// Lets time go by on the server.
@@ -34,6 +36,8 @@ impl Scripts {
                 lua!("grant"),
                 lua!("release")
             )),
+            acquire_together: Script::new(lua!("acquire_together")),
+            release_together: Script::new(lua!("release_together")),
             renew: Script::new(lua!("renew")),
             inspect: Script::new(lua!("inspect")),
             time: Script::new(include_str!("time.lua")),

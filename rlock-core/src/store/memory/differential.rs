@@ -225,6 +225,7 @@ impl Subject for Embedded {
             Operation::Restart | Operation::LoseToken(_) => {
                 unreachable!("the embedded store loses nothing while it lives")
             }
+            Operation::Together(_) => unreachable!("its requests do not travel"),
         };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let news = std::mem::take(&mut *told);

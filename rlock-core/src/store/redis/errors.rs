@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError};
 use crate::store::StoreError;
 
 /// What a server answers that could answer otherwise a moment later.
-const PASSING: [&str; 9] = [
+const PASSING: [&str; 10] = [
     "LOADING",
     "MASTERDOWN",
     "CLUSTERDOWN",
@@ -17,6 +17,8 @@ const PASSING: [&str; 9] = [
     "MISCONF",
     "NOREPLICAS",
     "OOM",
+    // Forgotten between two requests: loaded once more by the next try.
+    "NOSCRIPT",
 ];
 
 pub(super) fn classify(error: RedisError) -> StoreError {

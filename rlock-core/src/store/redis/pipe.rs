@@ -2,18 +2,21 @@
 //! write costs the client and the server a system call, which is most of what a request costs.
 
 use std::{
+    future::{Future, poll_fn},
     io,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    task::Poll,
 };
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Notify, oneshot},
-    task::JoinHandle,
+    task::{JoinHandle, coop::unconstrained},
 };
 
 use super::{
@@ -32,10 +35,18 @@ pub(super) struct Pipe {
 /// What is to leave with the next write.
 struct Gathered {
     calls: Arc<Calls>,
-    requests: Mutex<Vec<Request>>,
+    leaving: Mutex<Leaving>,
     some: Notify,
     /// The server refuses the scripts that serve several requests.
     one_by_one: AtomicBool,
+}
+
+/// Requests that are not yet in the connection's own line.
+#[derive(Default)]
+struct Leaving {
+    requests: Vec<Request>,
+    /// How many loads were made of such and are still to be handed over.
+    loads: usize,
 }
 
 impl Pipe {
@@ -43,7 +54,7 @@ impl Pipe {
     pub(super) fn new(commands: MultiplexedConnection, calls: Arc<Calls>) -> Self {
         let gathered = Arc::new(Gathered {
             calls,
-            requests: Mutex::default(),
+            leaving: Mutex::default(),
             some: Notify::new(),
             one_by_one: AtomicBool::new(false),
         });
@@ -59,7 +70,9 @@ impl Pipe {
     /// Sends a request. One that is dropped before it left is not sent.
     pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
         let under_way = UnderWay::begin(&self.under_way);
-        if under_way.alone {
+        // One that was cancelled is not under way any more, but may leave all the same: what sets it
+        // right must not overtake it.
+        if under_way.alone && self.gathered.all_left() {
             let answer = self.commands.clone().send_packed_command(&call).await;
             return answer.and_then(Value::extract_error);
         }
@@ -106,14 +119,22 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Gathered {
-    fn requests(&self) -> MutexGuard<'_, Vec<Request>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leaving(&self) -> MutexGuard<'_, Leaving> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether whatever is sent from here on comes after all that was gathered.
+    fn all_left(&self) -> bool {
+        let leaving = self.leaving();
+        let mut waiting = leaving.requests.iter().map(|request| &request.answer);
+        // What nobody wants any more does not leave.
+        leaving.loads == 0 && waiting.all(oneshot::Sender::is_closed)
     }
 
     async fn send(&self, what: What) -> RedisResult<Option<Value>> {
         let (answer, receiver) = oneshot::channel();
         let first = {
-            let mut requests = self.requests();
+            let requests = &mut self.leaving().requests;
             requests.push(Request { what, answer });
             requests.len() == 1
         };
@@ -123,17 +144,35 @@ impl Gathered {
         receiver.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// What is still wanted of all that was gathered.
+    /// What is still wanted of all that was gathered, to be sent together at once.
     fn take(&self) -> Vec<Request> {
-        let mut requests = std::mem::take(&mut *self.requests());
+        let mut leaving = self.leaving();
+        let mut requests = std::mem::take(&mut leaving.requests);
         requests.retain(|request| !request.answer.is_closed());
+        leaving.loads += usize::from(!requests.is_empty());
         requests
+    }
+
+    /// Sends a load for which [`take`](Self::take) counted.
+    async fn hand_over(
+        &self,
+        commands: &mut MultiplexedConnection,
+        load: &Load,
+    ) -> RedisResult<Vec<Value>> {
+        let answers = commands.send_packed_commands(&load.commands, 0, load.len());
+        let mut answers = pin!(unconstrained(answers));
+        // The first look at it puts the load into the connection's line, or into the line for that.
+        let answer = poll_fn(|cx| Poll::Ready(answers.as_mut().poll(cx))).await;
+        self.leaving().loads -= 1;
+        match answer {
+            Poll::Ready(answers) => answers,
+            Poll::Pending => answers.await,
+        }
     }
 
     async fn send_together(&self, mut commands: MultiplexedConnection, requests: Vec<Request>) {
         let load = Load::new(requests, &self.calls);
-        let answers = commands.send_packed_commands(&load.commands, 0, load.len());
-        let answers = answers.await;
+        let answers = self.hand_over(&mut commands, &load).await;
         let lesson = load.answered(answers);
         if lesson.refused && !self.one_by_one.swap(true, Ordering::Relaxed) {
             tracing::debug!("the server refuses scripts for several requests: one by one");

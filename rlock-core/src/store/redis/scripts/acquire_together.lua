@@ -29,6 +29,9 @@ for n, lock in ipairs(KEYS) do
       else
         redis.pcall('HDEL', lock, owner)
       end
+    elseif token == 2 then
+      -- Counted from nothing; whoever asked may never do so by itself.
+      redis.pcall('PEXPIRE', fence, 2 * (ARGV[1] + lease))
     end
   end
 end

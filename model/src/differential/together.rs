@@ -1,0 +1,58 @@
+//! Several requests at once are the same requests one after another.
+
+use super::{Answer, Observed, Operation, Pair, Served, Subject, agree::answers, agree::views};
+
+impl<S: Subject> Pair<'_, S> {
+    /// What the store serves at once, the model's server serves one by one, in the same order. What the
+    /// store left alone follows, one by one on both.
+    pub(super) fn together(&mut self, requests: &[Operation]) -> Result<(), String> {
+        let served = self.store.together(requests);
+        let done = self
+            .served(requests, &served)
+            .map_err(|what| format!("{what}\nstore: {served:?}"));
+        done?;
+        let alone = requests.iter().zip(&served.answers);
+        for (request, _) in alone.filter(|(_, answer)| answer.is_none()) {
+            self.step(request)
+                .map_err(|what| format!("then {request:?}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    fn served(&mut self, requests: &[Operation], served: &Served) -> Result<(), String> {
+        if served.answers.len() != requests.len() {
+            return Err("not an answer each".to_owned());
+        }
+        let mut expected = Observed {
+            answer: Answer::None,
+            news: Vec::new(),
+            keys: self.model.view(),
+        };
+        for (request, found) in requests.iter().zip(&served.answers) {
+            let Some(found) = found else { continue };
+            let step = self.model.apply(request, self.by_model.token_for(request));
+            let past = self.by_model.past(request);
+            answers(
+                self.design,
+                request,
+                past,
+                (&step.answer, found),
+                self.late(),
+            )
+            .map_err(|what| format!("{request:?}: {what}\nmodel: {step:?}"))?;
+            self.by_model
+                .note_answer(request, &step.answer, &step.news)?;
+            self.by_store.note_answer(request, found, &[])?;
+            self.tally.operations += 1;
+            self.tally.together += 1;
+            self.tally.granted += usize::from(step.answer.is_grant());
+            expected.news.extend(step.news);
+            expected.keys = step.keys;
+        }
+        views(&expected, &served.seen, self.late())
+            .map_err(|what| format!("{what}\nmodel: {expected:?}"))?;
+        self.by_model.note_view(&expected)?;
+        self.by_store.note_view(&served.seen)?;
+        self.by_model.same_order(&self.by_store)
+    }
+}
