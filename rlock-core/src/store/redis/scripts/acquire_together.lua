@@ -1,5 +1,5 @@
 -- Gives each of several locks to an owner that wants it once, each by itself, where that is simple: the
--- lock is free, nobody waits for it, and its last fencing token is known. Leaves all others alone.
+-- lock is free, and nobody waits for it. Leaves all others alone.
 -- KEYS  lock, lock, …
 -- ARGV  a day (ms), owner, lease (ms), owner, lease (ms), …
 -- Answers  for each the token, or 0 for a lock that is to be asked for by itself
@@ -11,6 +11,18 @@ for n, lock in ipairs(KEYS) do
 end
 local all_free = redis.call('EXISTS', unpack(KEYS)) + redis.call('EXISTS', unpack(queues)) == 0
 
+-- The first token of a key: the time (µs), which is more than any from before.
+local now
+local function begin_anew(fence, ttl)
+  now = now or redis.pcall('TIME')
+  local token = now[1] and now[1] * 1000000 + now[2]
+  if token and redis.pcall('SET', fence, string.format('%.0f', token), 'PX', ttl).ok then
+    return token
+  end
+  -- Whoever asked may never do so by itself, so this is not to stay.
+  redis.pcall('PEXPIRE', fence, ttl)
+end
+
 local given, answers = {}, {}
 for n, lock in ipairs(KEYS) do
   local owner, lease = ARGV[2 * n], ARGV[2 * n + 1]
@@ -19,7 +31,11 @@ for n, lock in ipairs(KEYS) do
   if free or redis.pcall('EXISTS', lock, queues[n]) == 0 then
     local fence = lock .. ':fence'
     local token = redis.pcall('INCRBY', fence, 2)
-    if type(token) == 'number' and token > 1e12 and redis.pcall('HSET', lock, owner, 1) == 1 then
+    if type(token) == 'number' and token < 1e12 then
+      -- Counted from nothing.
+      token = begin_anew(fence, 2 * (ARGV[1] + lease))
+    end
+    if type(token) == 'number' and redis.pcall('HSET', lock, owner, 1) == 1 then
       if redis.pcall('PEXPIRE', lock, lease) == 1 then
         if token % 64 < 2 then
           redis.pcall('PEXPIRE', fence, 2 * (ARGV[1] + lease))
@@ -29,9 +45,6 @@ for n, lock in ipairs(KEYS) do
       else
         redis.pcall('HDEL', lock, owner)
       end
-    elseif token == 2 then
-      -- Counted from nothing; whoever asked may never do so by itself.
-      redis.pcall('PEXPIRE', fence, 2 * (ARGV[1] + lease))
     end
   end
 end
