@@ -165,6 +165,8 @@ impl LockClientBuilder {
     /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server |
     /// | `rediss://…` | the same over TLS (feature `tls`) |
     /// | `unix:///path/to/socket[?db=0&user=…&pass=…]` | the same over a Unix socket |
+    /// | `redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]` | the master that these Sentinels know; looked up again whenever a connection is lost, or the server was demoted. `?sentinel_user=…&sentinel_password=…` is for the Sentinels |
+    /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
     /// | `memory:` | a new embedded store |
     /// | `memory:name` | the embedded store of that name, shared by this process's clients |
     ///
@@ -205,9 +207,11 @@ impl LockClientBuilder {
             Some(("memory", "")) => self.join(Arc::default()),
             Some(("memory", name)) => self.join(Place::named(name)),
             #[cfg(feature = "redis")]
-            Some(("redis" | "rediss" | "unix" | "redis+unix" | "valkey" | "valkeys", _)) => {
-                self.connect_redis(url).await
-            }
+            Some((
+                "redis" | "rediss" | "unix" | "redis+unix" | "valkey" | "valkeys"
+                | "redis-sentinel" | "rediss-sentinel",
+                _,
+            )) => self.connect_redis(url).await,
             _ => Err(limits::invalid_url(
                 url,
                 format!("expected one of {KNOWN_URLS}"),
@@ -298,7 +302,8 @@ fn drive(core: Core, driver: Driver) -> LockClient {
 }
 
 #[cfg(feature = "redis")]
-const KNOWN_URLS: &str = "`redis://`, `rediss://`, `unix://`, `memory:`";
+const KNOWN_URLS: &str =
+    "`redis://`, `rediss://`, `redis-sentinel://`, `rediss-sentinel://`, `unix://`, `memory:`";
 #[cfg(not(feature = "redis"))]
 const KNOWN_URLS: &str = "`memory:` (the feature `redis` of rlock-core adds servers)";
 

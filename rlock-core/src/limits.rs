@@ -19,10 +19,12 @@ fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {
 /// The error for a URL. Shows no more of it than its scheme, because the rest may hold a password; so
 /// may what stands before a colon, where the scheme was forgotten.
 pub(crate) fn invalid_url(url: &str, reason: String) -> LockError {
-    const KNOWN: [&str; 7] = [
+    const KNOWN: [&str; 9] = [
         "memory",
         "redis",
         "rediss",
+        "redis-sentinel",
+        "rediss-sentinel",
         "unix",
         "redis+unix",
         "valkey",

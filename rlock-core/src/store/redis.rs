@@ -15,6 +15,7 @@ mod pipe;
 pub(crate) mod properties;
 mod script;
 mod scripts;
+mod sentinel;
 mod server;
 
 use std::{pin::pin, sync::Arc, time::Duration};

@@ -25,6 +25,7 @@ pub struct RedisServerBuilder {
     port: Option<u16>,
     tls_port: Option<u16>,
     tls: bool,
+    sentinel: bool,
     pub(super) password: Option<String>,
     lines: Vec<String>,
 }
@@ -78,6 +79,20 @@ impl RedisServerBuilder {
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// Is a Sentinel of this master, under this name of a service; so many have to agree that it is
+    /// gone, which they look for after half a second of silence.
+    #[must_use]
+    pub fn sentinel(mut self, service: &str, master: &RedisServer, quorum: u32) -> Self {
+        self.sentinel = true;
+        let watched = format!("monitor {service} 127.0.0.1 {} {quorum}", master.port());
+        self.config("sentinel", &watched)
+            .config(
+                "sentinel",
+                &format!("down-after-milliseconds {service} 500"),
+            )
+            .config("sentinel", &format!("failover-timeout {service} 3000"))
     }
 
     /// Listens on this port instead of any free one.
@@ -148,6 +163,7 @@ impl RedisServerBuilder {
         let mut command = Command::new("redis-server");
         command
             .arg(&configuration)
+            .args(self.sentinel.then_some("--sentinel"))
             .stdin(Stdio::null())
             .stdout(
                 output

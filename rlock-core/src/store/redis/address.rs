@@ -1,8 +1,10 @@
 //! Which server, as a URL says it.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult};
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult};
+
+use super::sentinel::{self, Sentinels};
 
 use crate::{error::LockError, limits::invalid_url, printable::Printable};
 
@@ -11,44 +13,86 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long sent bytes may stay unacknowledged before the system gives a connection up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// A server, spoken to by RESP3 if it can, else by RESP2.
+/// Where the server is that has the locks.
 #[derive(Clone)]
 pub(super) struct Address {
     shown: String,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    Server(Arc<Server>),
+    /// Wherever the master is now.
+    Master(Arc<Sentinels>),
+}
+
+/// A server, spoken to by RESP3 if it can, else by RESP2.
+pub(super) struct Server {
     resp3: Option<Client>,
     resp2: Client,
 }
 
+/// How servers are spoken to.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    nodelay: bool,
+    resp2: bool,
+}
+
 impl Address {
     pub(super) fn parse(url: &str, nodelay: bool) -> Result<Self, LockError> {
-        if !cfg!(feature = "tls") && (url.starts_with("rediss:") || url.starts_with("valkeys:")) {
+        let tls = ["rediss:", "valkeys:", "rediss-sentinel:"];
+        if !cfg!(feature = "tls") && tls.iter().any(|scheme| url.starts_with(scheme)) {
             let reason = "TLS needs the feature `tls` of rlock-core";
             return Err(invalid_url(url, reason.to_owned()));
         }
         if let Some(reason) = misread(url) {
             return Err(invalid_url(url, reason.to_owned()));
         }
+        let manner = Manner {
+            nodelay,
+            resp2: wants_resp2(url),
+        };
+        if sentinel::is_meant(url) {
+            let parsed = Sentinels::parse(url, manner);
+            let sentinels =
+                parsed.map_err(|error| not_understood(url, &error, sentinel::EXPECTED))?;
+            return Ok(Self {
+                shown: Printable(&sentinels.to_string()).to_string(),
+                place: Place::Master(Arc::new(sentinels)),
+            });
+        }
         let parsed = url.into_connection_info().and_then(|info| {
-            let shown = Printable(&info.addr().to_string()).to_string();
-            let resp3 = if wants_resp2(url) {
-                None
-            } else {
-                Some(Client::open(with_settings(
-                    &info,
-                    ProtocolVersion::RESP3,
-                    nodelay,
-                ))?)
-            };
-            let resp2 = Client::open(with_settings(&info, ProtocolVersion::RESP2, nodelay))?;
-            RedisResult::Ok(Self {
-                shown,
-                resp3,
-                resp2,
+            Ok(Self {
+                shown: Printable(&info.addr().to_string()).to_string(),
+                place: Place::Server(Arc::new(Server::new(&info, manner)?)),
             })
         });
-        parsed.map_err(|error| {
-            let expected = "expected `redis://[user:password@]host[:port][/database]`";
-            invalid_url(url, format!("{error}; {expected}"))
+        let expected = "`redis://[user:password@]host[:port][/database]`";
+        parsed.map_err(|error| not_understood(url, &error, expected))
+    }
+
+    /// The server that has the locks now.
+    pub(super) async fn server(&self) -> RedisResult<Arc<Server>> {
+        match &self.place {
+            Place::Server(server) => Ok(Arc::clone(server)),
+            Place::Master(sentinels) => sentinels.master().await.map(Arc::new),
+        }
+    }
+}
+
+fn not_understood(url: &str, error: &RedisError, expected: &str) -> LockError {
+    invalid_url(url, format!("{error}; expected {expected}"))
+}
+
+impl Server {
+    pub(super) fn new(info: &ConnectionInfo, manner: Manner) -> RedisResult<Self> {
+        let client = |protocol| Client::open(with_settings(info, protocol, manner.nodelay));
+        let resp3 = (!manner.resp2).then(|| client(ProtocolVersion::RESP3));
+        Ok(Self {
+            resp3: resp3.transpose()?,
+            resp2: client(ProtocolVersion::RESP2)?,
         })
     }
 
@@ -124,6 +168,13 @@ mod tests {
 
     use super::*;
 
+    fn server(address: &Address) -> &Server {
+        match &address.place {
+            Place::Server(server) => server,
+            Place::Master(_) => panic!("no server"),
+        }
+    }
+
     #[test]
     fn errors_and_addresses_never_show_a_password() {
         let address = Address::parse("redis://user:s3cret@127.0.0.1:7/2", true).expect("valid");
@@ -159,7 +210,10 @@ mod tests {
             assert!(!shown.contains("s3cret"), "{shown}");
         }
         let whole = Address::parse("redis://user:12%2Fs3%40cret@h/", true).expect("valid");
-        let settings = whole.preferred().get_connection_info().redis_settings();
+        let settings = server(&whole)
+            .preferred()
+            .get_connection_info()
+            .redis_settings();
         assert_eq!(settings.password(), Some("12/s3@cret"));
         let socket = "unix:///redis.sock?user=u&pass=s3@cret";
         assert!(Address::parse(socket, true).is_ok());
@@ -210,8 +264,8 @@ mod tests {
     #[test]
     fn the_url_may_ask_for_the_older_protocol() {
         let both = Address::parse("redis://127.0.0.1/", true).expect("valid");
-        assert!(both.fallback().is_some());
+        assert!(server(&both).fallback().is_some());
         let one = Address::parse("redis://127.0.0.1/?protocol=resp2", true).expect("valid");
-        assert!(one.fallback().is_none());
+        assert!(server(&one).fallback().is_none());
     }
 }

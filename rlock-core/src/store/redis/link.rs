@@ -271,8 +271,9 @@ impl Link {
         patience: Duration,
     ) -> Result<Connection, StoreError> {
         let opening = async {
-            let opened = Connection::open(self, self.address.preferred(), epoch).await;
-            match (opened, self.address.fallback()) {
+            let server = self.address.server().await?;
+            let opened = Connection::open(self, server.preferred(), epoch).await;
+            match (opened, server.fallback()) {
                 (Err(error), Some(older)) if refuses_protocol(&error) => {
                     tracing::debug!(address = %self.address, "the server does not speak RESP3");
                     Connection::open(self, older, epoch).await

@@ -1,0 +1,227 @@
+//! A master that is looked up anew for each connection, because another server may have been promoted.
+//! Sentinels are asked all at once; of what they say the newest counts, so that one which was cut off from
+//! the others does not lead back to a former master.
+
+use std::{collections::HashMap, fmt, time::Duration};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
+    cmd,
+};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::address::{Manner, Server};
+
+/// What a URL looks like that means this.
+pub(super) const EXPECTED: &str =
+    "`redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]`";
+
+/// Where sentinels listen.
+const PORT: u16 = 26379;
+/// How long one may take to answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the others are waited for when one has answered.
+const OTHERS: Duration = Duration::from_millis(50);
+
+/// The sentinels of a service.
+pub(super) struct Sentinels {
+    clients: Vec<Client>,
+    service: String,
+    /// The master, but for its address.
+    master: ConnectionInfo,
+    manner: Manner,
+}
+
+/// What a sentinel says of the master.
+struct Word {
+    host: String,
+    port: u16,
+    /// Grows with every promotion.
+    epoch: u64,
+}
+
+/// Whether a URL names sentinels.
+pub(super) fn is_meant(url: &str) -> bool {
+    scheme(url).is_some()
+}
+
+/// How the servers behind a URL for sentinels are spoken to, and the rest of it.
+fn scheme(url: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    match scheme {
+        "redis-sentinel" => Some(("redis", rest)),
+        "rediss-sentinel" => Some(("rediss", rest)),
+        _ => None,
+    }
+}
+
+impl Sentinels {
+    /// Reads `redis-sentinel://[user:password@]host[:port],…/service[/database][?options]`. User, password,
+    /// database and options are those of the master; of the sentinels
+    /// `sentinel_user` and `sentinel_password` among the options.
+    pub(super) fn parse(url: &str, manner: Manner) -> RedisResult<Self> {
+        let (scheme, rest) = scheme(url).ok_or_else(|| wrong("it names no sentinels"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (service, database) = path.split_once('/').unwrap_or((path, ""));
+        if service.is_empty() {
+            return Err(wrong("it names no service"));
+        }
+        let option = |name: &str| {
+            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            let mut values = pairs
+                .filter(|(key, _)| *key == name)
+                .map(|(_, value)| value);
+            values.next().unwrap_or("")
+        };
+        let (user, password) = (option("sentinel_user"), option("sentinel_password"));
+        let asks_as = match (user, password) {
+            ("", "") => String::new(),
+            _ => format!("{user}:{password}@"),
+        };
+        let sentinels = hosts.split(',').map(|host| {
+            if host.is_empty() {
+                return Err(wrong("it names a host without a name"));
+            }
+            let port = if has_port(host) {
+                String::new()
+            } else {
+                format!(":{PORT}")
+            };
+            Client::open(format!("{scheme}://{asks_as}{host}{port}/"))
+        });
+        let login = match login {
+            "" => String::new(),
+            login => format!("{login}@"),
+        };
+        let master = format!("{scheme}://{login}master/{database}?{query}");
+        Ok(Self {
+            clients: sentinels.collect::<RedisResult<_>>()?,
+            service: service.to_owned(),
+            master: master.into_connection_info()?,
+            manner,
+        })
+    }
+
+    /// The master, as the sentinels see it now.
+    pub(super) async fn master(&self) -> RedisResult<Server> {
+        let asked = self.clients.iter().map(|sentinel| async move {
+            let answer = timeout(PATIENCE, ask(sentinel, &self.service)).await;
+            answer.unwrap_or_else(|_| {
+                let waited = format!("no answer from a sentinel within {PATIENCE:?}");
+                Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
+            })
+        });
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut newest: Option<Word> = None;
+        let mut failure = None;
+        let mut until = Instant::now() + PATIENCE * 2;
+        while let Ok(Some(word)) = timeout_at(until, asked.next()).await {
+            match word {
+                Ok(word) => {
+                    until = until.min(Instant::now() + OTHERS);
+                    if newest
+                        .as_ref()
+                        .is_none_or(|newest| newest.epoch < word.epoch)
+                    {
+                        newest = Some(word);
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        match (newest, failure) {
+            (Some(word), _) => Server::new(&self.at(word), self.manner),
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(RedisError::from((ErrorKind::Io, "no sentinel answers"))),
+        }
+    }
+
+    fn at(&self, Word { host, port, .. }: Word) -> ConnectionInfo {
+        let addr = match self.master.addr() {
+            ConnectionAddr::TcpTls {
+                insecure,
+                tls_params,
+                ..
+            } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        self.master.clone().set_addr(addr)
+    }
+}
+
+/// Shows the service and the sentinels; never a password.
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (", self.service)?;
+        for (n, sentinel) in self.clients.iter().enumerate() {
+            let before = if n == 0 { "" } else { ", " };
+            write!(f, "{before}{}", sentinel.get_connection_info().addr())?;
+        }
+        f.write_str(")")
+    }
+}
+
+async fn ask(sentinel: &Client, service: &str) -> RedisResult<Word> {
+    let mut connection = sentinel.get_multiplexed_async_connection().await?;
+    let mut master = cmd("SENTINEL");
+    master.arg("MASTER").arg(service);
+    let answer: HashMap<String, String> = master.query_async(&mut connection).await?;
+    let word = || {
+        Some(Word {
+            host: answer.get("ip")?.clone(),
+            port: answer.get("port")?.parse().ok()?,
+            epoch: answer.get("config-epoch")?.parse().ok()?,
+        })
+    };
+    word().ok_or_else(|| {
+        RedisError::from((
+            ErrorKind::UnexpectedReturnType,
+            "a sentinel names no master",
+        ))
+    })
+}
+
+/// Whether a host is followed by a port. The colons of an IPv6 address stand between brackets.
+fn has_port(host: &str) -> bool {
+    host.rsplit_once(':')
+        .is_some_and(|(_, port)| !port.ends_with(']'))
+}
+
+fn wrong(what: &'static str) -> RedisError {
+    RedisError::from((ErrorKind::InvalidClientConfig, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::store::redis::address::Address;
+
+    #[test]
+    fn a_url_names_sentinels_and_a_service_and_shows_no_password() {
+        let url = "redis-sentinel://app:s3cret@one,two:1,[::1]:2/orders/3?sentinel_password=s3cret";
+        let address = Address::parse(url, true).expect("valid");
+        assert_eq!(address.to_string(), "orders (one:26379, two:1, ::1:2)");
+        for (url, reason) in [
+            ("redis-sentinel://u:s3cret@one,two", "names no service"),
+            (
+                "redis-sentinel://u:s3cret@one,,two/orders",
+                "host without a name",
+            ),
+            ("redis-sentinel://u:s3cret@one:99999/orders", "expected"),
+            ("redis-sentinel://u:s3cret@one/orders/x", "expected"),
+        ] {
+            let error = Address::parse(url, true).err().expect(url);
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains(reason), "{shown}");
+            assert!(!shown.contains("s3cret"), "{shown}");
+            assert!(shown.contains("`redis-sentinel:…`"), "{shown}");
+        }
+    }
+}
