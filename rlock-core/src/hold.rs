@@ -1,6 +1,7 @@
 //! One owner's hold of one lock: the state that its guards, its body, the watchdog and the release
 //! queue share.
 
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,8 @@ use crate::{
     },
 };
 
+pub(crate) use self::shared::SharedLease;
+
 /// A lock that came for a shorter time than its lease is renewed after this long: whoever gives it
 /// back sooner saves the request, whoever keeps it longer does not depend on the short time.
 const SOON: Duration = Duration::from_millis(20);
@@ -44,6 +47,8 @@ pub(crate) struct Hold {
     /// Whether the hold waits in the release queue.
     pub(crate) queued: AtomicBool,
     echo: AtomicBool,
+    /// The lease that it has in common with others, while it has.
+    shared: Mutex<Option<Arc<SharedLease>>>,
 }
 
 struct State {
@@ -157,6 +162,7 @@ impl Hold {
             changing: tokio::sync::Mutex::new(()),
             queued: AtomicBool::new(false),
             echo: AtomicBool::new(false),
+            shared: Mutex::new(None),
         }
     }
 
@@ -177,7 +183,25 @@ impl Hold {
     }
 
     pub(crate) fn valid_until(&self) -> Time {
-        Time::from_nanos(self.valid_until.load(Ordering::Acquire))
+        let own = Time::from_nanos(self.valid_until.load(Ordering::Acquire));
+        let shared = self.shared();
+        shared.as_ref().map_or(own, |it| it.valid_until().max(own))
+    }
+
+    /// Taken last of all.
+    fn shared(&self) -> MutexGuard<'_, Option<Arc<SharedLease>>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn shared_lease(&self) -> Option<Arc<SharedLease>> {
+        self.shared().clone()
+    }
+
+    /// Something changed by which the watchdog may have to treat it otherwise than others.
+    fn sets_itself_apart(&self) {
+        if let Some(shared) = &*self.shared() {
+            shared.spoil();
+        }
     }
 
     pub(crate) fn lost(&self) -> Option<LostCause> {
@@ -244,12 +268,14 @@ impl Hold {
         }
         state.phase = Phase::Held;
         self.confirm(&mut state, sent_at, terms.lease);
+        self.sets_itself_apart();
         Ok(state.add(terms))
     }
 
     /// Enters without asking the store, if that is possible as in [`Hold::enterable`].
     pub(crate) fn enter_locally(&self, terms: Terms) -> Option<Result<EntryId, LockError>> {
         let mut state = self.state();
+        self.sets_itself_apart();
         self.enterable_in(state.phase)
             .map(|enterable| enterable.map(|()| state.add(terms)))
     }
@@ -309,6 +335,7 @@ impl Hold {
     /// An entry is gone. Renewal stops here if it was the last.
     pub(crate) fn leave(&self, id: EntryId) -> Left {
         let mut state = self.state();
+        self.sets_itself_apart();
         state.entries.retain(|entry| entry.id != id);
         if state.entries.is_empty() {
             state.phase = Phase::Ended;
@@ -321,6 +348,7 @@ impl Hold {
     /// All entries are gone, whoever still has a guard.
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
+        self.sets_itself_apart();
         state.entries.clear();
         state.phase = Phase::Ended;
     }
@@ -346,6 +374,7 @@ impl Hold {
             if state.phase != Phase::Held {
                 return false;
             }
+            self.sets_itself_apart();
             state.phase = Phase::Lost;
             state.lost = Some(cause);
             state.turn.take()
@@ -371,6 +400,7 @@ impl Hold {
             if !ends(&state) {
                 return;
             }
+            self.sets_itself_apart();
             state.phase = Phase::Ended;
             state.turn.take()
         };
@@ -461,6 +491,34 @@ impl Hold {
         }
     }
 
+    /// Shares that lease from now on, if it is one that goes on as it is until something changes.
+    pub(crate) fn share(&self, lease: &Arc<SharedLease>) -> bool {
+        let state = self.state();
+        let mut shared = self.shared();
+        let due = state.appointment.filter(|next| !next.suspect);
+        let alike = shared.is_none()
+            && due.is_some_and(|next| next.at == lease.due())
+            && state.confirmed_at == lease.confirmed_at()
+            && state.goes_on(lease.lease);
+        if alike {
+            *shared = Some(Arc::clone(lease));
+        }
+        alike
+    }
+
+    /// Does not share its lease any more; what was confirmed so far counts, and it is due at that time.
+    pub(crate) fn stand_alone(&self, at: Time) {
+        let mut state = self.state();
+        let Some(shared) = self.shared_lease() else {
+            return;
+        };
+        self.confirm(&mut state, shared.confirmed_at(), shared.lease);
+        *self.shared() = None;
+        if let Some(next) = &mut state.appointment {
+            next.at = at;
+        }
+    }
+
     pub(crate) fn appointment(&self) -> Option<Appointment> {
         self.state().appointment
     }
@@ -514,6 +572,18 @@ impl State {
             in_body: false,
         });
         id
+    }
+
+    /// Whether it is renewed by that lease until something changes.
+    fn goes_on(&self, lease: Duration) -> bool {
+        self.phase == Phase::Held
+            && self.lease == lease
+            && self.confirmed_lease == lease
+            && !self.entries.is_empty()
+            && self
+                .entries
+                .iter()
+                .all(|entry| entry.renewed && entry.until == Time::NEVER)
     }
 
     fn wants_renewal(&self, now: Time) -> bool {

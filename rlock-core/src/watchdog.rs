@@ -2,6 +2,7 @@
 //! ends, and tells the hold when it is lost.
 
 mod agenda;
+mod cohort;
 mod line;
 
 use std::{sync::Arc, time::Duration};
@@ -11,7 +12,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use self::agenda::Agenda;
+use self::{
+    agenda::{Agenda, Came},
+    cohort::Cohort,
+};
 #[cfg(feature = "redis")]
 use crate::key::Key;
 use crate::{
@@ -20,7 +24,7 @@ use crate::{
     error::LostCause,
     hold::{Duty, Hold},
     lease::Time,
-    store::{Renewal, Renewed},
+    store::{Renewal, Renewed, StoreError},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
 
@@ -154,42 +158,53 @@ struct Sorted {
     verify: Vec<Arc<Hold>>,
 }
 
-/// Holds of one lease each, because a request is bound by its shortest.
+/// What is renewed by one request: holds of one lease, because a request is bound by its shortest.
 struct Batch {
     lease: Duration,
-    holds: Vec<Arc<Hold>>,
+    what: What,
+}
+
+enum What {
+    Holds(Vec<Arc<Hold>>),
+    Cohort(Arc<Cohort>),
 }
 
 fn sort_out(watchdog: &Watchdog) -> Sorted {
-    let due = watchdog.agenda().take_due(watchdog.clock.now());
-    let (mut renew, mut verify) = (Vec::new(), Vec::new());
-    for (hold, duty) in due {
-        match duty {
-            Duty::Lose => watchdog.lose(&hold, LostCause::Expired),
-            Duty::Renew(lease) => renew.push((lease, hold)),
-            Duty::LetRunOut { suspect: true } => verify.push(hold),
-            Duty::Wait | Duty::LetRunOut { suspect: false } => {}
+    let came = watchdog.agenda().take_due(watchdog.clock.now());
+    let (mut renew, mut singly, mut verify) = (Vec::new(), Vec::new(), Vec::new());
+    for came in came {
+        match came {
+            Came::Cohort(cohort) => renew.push(Batch {
+                lease: cohort.shared.lease,
+                what: What::Cohort(cohort),
+            }),
+            Came::Hold(hold, duty) => match duty {
+                Duty::Lose => watchdog.lose(&hold, LostCause::Expired),
+                Duty::Renew(lease) => singly.push((lease, hold)),
+                Duty::LetRunOut { suspect: true } => verify.push(hold),
+                Duty::Wait | Duty::LetRunOut { suspect: false } => {}
+            },
         }
     }
-    renew.sort_by_key(|(lease, _)| *lease);
-    Sorted {
-        renew: batches(renew),
-        verify,
-    }
+    singly.sort_by_key(|(lease, _)| *lease);
+    renew.extend(batches(singly));
+    renew.sort_by_key(|batch| batch.lease);
+    Sorted { renew, verify }
 }
 
 fn batches(holds: Vec<(Duration, Arc<Hold>)>) -> Vec<Batch> {
-    let mut batches: Vec<Batch> = Vec::with_capacity(holds.len() / BATCH + 1);
+    let mut batches: Vec<(Duration, Vec<Arc<Hold>>)> = Vec::with_capacity(holds.len() / BATCH + 1);
     for (lease, hold) in holds {
         match batches.last_mut() {
-            Some(last) if last.lease == lease && last.holds.len() < BATCH => last.holds.push(hold),
-            _ => batches.push(Batch {
-                lease,
-                holds: vec![hold],
-            }),
+            Some((last, holds)) if *last == lease && holds.len() < BATCH => holds.push(hold),
+            _ => batches.push((lease, vec![hold])),
         }
     }
-    batches
+    let batch = |(lease, holds)| Batch {
+        lease,
+        what: What::Holds(holds),
+    };
+    batches.into_iter().map(batch).collect()
 }
 
 /// One round. A few requests are under way at once; where the answers take their time, the round does
@@ -206,12 +221,57 @@ async fn renew_all(core: Arc<Core>, batches: Vec<Batch>) {
             let _ = timeout_at(latest, requests.join_next()).await;
             while requests.try_join_next().is_some() {}
         }
-        requests.spawn(renew(Arc::clone(&core), batch.holds));
+        requests.spawn(renew(Arc::clone(&core), batch.what));
     }
     requests.join_all().await;
 }
 
-async fn renew(core: Arc<Core>, mut holds: Vec<Arc<Hold>>) {
+async fn renew(core: Arc<Core>, what: What) {
+    match what {
+        What::Holds(holds) => renew_singly(&core, holds).await,
+        What::Cohort(cohort) => renew_cohort(&core, &cohort).await,
+    }
+}
+
+async fn renew_cohort(core: &Core, cohort: &Cohort) {
+    let (watchdog, now) = (&core.watchdog, core.clock.now());
+    let Cohort {
+        shared,
+        holds,
+        renewals,
+        ..
+    } = cohort;
+    let Some(left) = cohort.begin_renewal(now) else {
+        if watchdog.agenda().part(shared, now) {
+            watchdog.wake.notify_one();
+        }
+        return;
+    };
+    let outcome = core.store.renew(renewals, left, shared.lease / 3).await;
+    cohort.end_renewal();
+    match outcome {
+        Ok(answer) => {
+            let all = answer.held.iter().all(|held| *held);
+            {
+                let now_answered = watchdog.clock.now();
+                let mut agenda = watchdog.agenda();
+                if all && agenda.cohort_renewed(cohort, answer.sent_at, now_answered) {
+                    agenda.line.moved(now, now_answered);
+                    return;
+                }
+                agenda.part(shared, shared.due());
+            }
+            answered(watchdog, holds, renewals, &answer, now);
+        }
+        Err(error) => failed(holds, &error),
+    }
+}
+
+fn failed(holds: &[Arc<Hold>], error: &StoreError) {
+    tracing::warn!(holds = holds.len(), %error, "renewal failed, it will be tried again");
+}
+
+async fn renew_singly(core: &Core, mut holds: Vec<Arc<Hold>>) {
     let now = core.clock.now();
     let mut batch: Vec<Renewal> = Vec::with_capacity(holds.len());
     let (mut left, mut lease) = (Duration::MAX, Duration::MAX);
@@ -235,9 +295,7 @@ async fn renew(core: Arc<Core>, mut holds: Vec<Arc<Hold>>) {
     }
     match outcome {
         Ok(answer) => answered(&core.watchdog, &holds, &batch, &answer, now),
-        Err(error) => {
-            tracing::warn!(holds = holds.len(), %error, "renewal failed, it will be tried again");
-        }
+        Err(error) => failed(&holds, &error),
     }
 }
 
@@ -259,6 +317,9 @@ fn answered(
             } else {
                 gone.push(hold);
             }
+        }
+        if gone.is_empty() {
+            agenda.join(holds, batch, answer.sent_at);
         }
     }
     for hold in gone {
@@ -289,6 +350,6 @@ async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
 #[cfg(all(test, shuttle))]
 pub(crate) async fn look(core: &Arc<Core>) {
     for batch in sort_out(&core.watchdog).renew {
-        renew(Arc::clone(core), batch.holds).await;
+        renew(Arc::clone(core), batch.what).await;
     }
 }

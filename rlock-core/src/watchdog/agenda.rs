@@ -4,15 +4,17 @@ use std::{
     borrow::Borrow,
     collections::{BTreeMap, HashSet, btree_map::Entry},
     hash::{Hash, Hasher},
+    iter,
     sync::Arc,
     time::Duration,
 };
 
-use super::line::Line;
+use super::{cohort::Cohort, line::Line};
 use crate::{
-    hold::{Appointment, Duty, Hold},
+    hold::{Appointment, Duty, Hold, SharedLease},
     key::Key,
     lease::Time,
+    store::Renewal,
 };
 
 /// Thousands of holds come due at once, each somewhere else in memory. So a hold knows its
@@ -29,8 +31,20 @@ pub(super) struct Agenda {
     sleeps_until: Time,
 }
 
-/// The holds that are due at one moment, by their owners' sequence.
-type Moment = BTreeMap<u64, Arc<Hold>>;
+/// What is due at one moment, by the owner's sequence; of a cohort by that of its first.
+type Moment = BTreeMap<u64, Due>;
+
+enum Due {
+    Hold(Arc<Hold>),
+    Cohort(Arc<Cohort>),
+}
+
+/// What came due.
+pub(super) enum Came {
+    Hold(Arc<Hold>, Duty),
+    /// A cohort that is to be renewed.
+    Cohort(Arc<Cohort>),
+}
 
 /// A hold that is looked up by its key.
 struct ByKey(Arc<Hold>);
@@ -81,6 +95,7 @@ impl Agenda {
         if !hold.is_held() {
             return (None, false);
         }
+        self.part_from(hold);
         // What was heard of this hold and not yet looked at is still to be looked at.
         let present = hold.appointment();
         let suspect = present.is_some_and(|next| next.suspect);
@@ -101,31 +116,108 @@ impl Agenda {
     }
 
     fn appoint(&mut self, hold: &Arc<Hold>, next: Appointment) {
+        self.part_from(hold);
         if let Some(former) = hold.appoint(Some(next)) {
-            self.take_out(former.at, hold);
+            self.take_out(former.at, hold.owner.sequence());
         }
-        self.put_down(next.at, Arc::clone(hold));
+        self.put_down(next.at, hold.owner.sequence(), Due::Hold(Arc::clone(hold)));
     }
 
     fn cancel(&mut self, hold: &Hold) {
+        self.part_from(hold);
         if let Some(former) = hold.appoint(None) {
-            self.take_out(former.at, hold);
+            self.take_out(former.at, hold.owner.sequence());
         }
     }
 
-    fn put_down(&mut self, at: Time, hold: Arc<Hold>) {
+    fn put_down(&mut self, at: Time, id: u64, due: Due) {
         let moment = self.by_time.entry(at);
         let moment = moment.or_insert_with(|| std::mem::take(&mut self.spare));
-        moment.insert(hold.owner.sequence(), hold);
+        moment.insert(id, due);
     }
 
-    fn take_out(&mut self, at: Time, hold: &Hold) {
-        if let Entry::Occupied(mut moment) = self.by_time.entry(at) {
-            moment.get_mut().remove(&hold.owner.sequence());
-            if moment.get().is_empty() {
-                self.spare = moment.remove();
+    fn take_out(&mut self, at: Time, id: u64) -> Option<Due> {
+        let Entry::Occupied(mut moment) = self.by_time.entry(at) else {
+            return None;
+        };
+        let due = moment.get_mut().remove(&id);
+        if moment.get().is_empty() {
+            self.spare = moment.remove();
+        }
+        due
+    }
+
+    /// Takes the cohort of that lease out of the agenda, unless it is not there any more.
+    fn take_cohort(&mut self, shared: &Arc<SharedLease>) -> Option<Arc<Cohort>> {
+        let at = shared.due();
+        match self.take_out(at, shared.id)? {
+            Due::Cohort(cohort) if Arc::ptr_eq(&cohort.shared, shared) => Some(cohort),
+            other => {
+                self.put_down(at, shared.id, other);
+                None
             }
         }
+    }
+
+    /// Has each hold of this hold's cohort looked after by itself.
+    fn part_from(&mut self, hold: &Hold) {
+        if let Some(shared) = hold.shared_lease() {
+            self.part(&shared, shared.due());
+        }
+    }
+
+    /// Has each hold of the cohort with this lease looked after by itself, and looked at then. Says
+    /// whether there was one.
+    pub(super) fn part(&mut self, shared: &Arc<SharedLease>, at: Time) -> bool {
+        let Some(cohort) = self.take_cohort(shared) else {
+            return false;
+        };
+        for hold in &cohort.holds {
+            hold.stand_alone(at);
+            self.put_down(at, hold.owner.sequence(), Due::Hold(Arc::clone(hold)));
+        }
+        true
+    }
+
+    /// Has those of these holds that were confirmed alike renewed together from now on.
+    pub(super) fn join(&mut self, holds: &[Arc<Hold>], batch: &[Renewal], confirmed_at: Time) {
+        let mut holds = holds.iter().zip(batch);
+        let Some((shared, first)) = holds.find_map(|(hold, renewal)| {
+            let (id, due) = (hold.owner.sequence(), hold.appointment()?.at);
+            let shared = SharedLease::new(id, renewal.lease, confirmed_at, due);
+            let shared = Arc::new(shared);
+            hold.share(&shared).then_some((shared, (hold, renewal)))
+        }) else {
+            return;
+        };
+        let alike = holds.filter(|(hold, _)| hold.share(&shared));
+        let (members, renewals): (Vec<_>, Vec<_>) = iter::once(first)
+            .chain(alike)
+            .map(|(hold, renewal)| (Arc::clone(hold), renewal.clone()))
+            .collect();
+        let (id, due) = (shared.id, shared.due());
+        for hold in &members {
+            self.take_out(due, hold.owner.sequence());
+        }
+        let cohort = Cohort::new(shared, members, renewals);
+        self.put_down(due, id, Due::Cohort(Arc::new(cohort)));
+    }
+
+    /// The store confirmed the lease of a whole cohort. Says no if its holds are to be told one by one.
+    pub(super) fn cohort_renewed(&mut self, cohort: &Cohort, sent_at: Time, now: Time) -> bool {
+        let shared = &cohort.shared;
+        if shared.is_spoilt() {
+            return false;
+        }
+        let Some(present) = self.take_cohort(shared) else {
+            return false;
+        };
+        let in_time = shared.confirm(sent_at, now);
+        if in_time {
+            shared.set_due(cohort.due());
+        }
+        self.put_down(shared.due(), shared.id, Due::Cohort(present));
+        in_time
     }
 
     pub(super) fn remove_unless_held(&mut self, hold: &Arc<Hold>) {
@@ -138,9 +230,14 @@ impl Agenda {
     /// The store confirmed a lease: puts the hold down for when it is due next, unless it was
     /// forgotten meanwhile.
     pub(super) fn renewed(&mut self, hold: &Arc<Hold>, sent_at: Time, lease: Duration, now: Time) {
+        // A cohort's lease was confirmed by a later answer.
+        if hold.shared_lease().is_some() {
+            return;
+        }
         if let Some((former, next)) = hold.renewed(sent_at, lease, now) {
-            self.take_out(former, hold);
-            self.put_down(next, Arc::clone(hold));
+            let id = hold.owner.sequence();
+            self.take_out(former, id);
+            self.put_down(next, id, Due::Hold(Arc::clone(hold)));
         }
     }
 
@@ -172,22 +269,47 @@ impl Agenda {
         }
     }
 
-    /// The holds that are due, and what is to be done about each; all are put down for their next
-    /// attempt, should this one fail.
-    pub(super) fn take_due(&mut self, now: Time) -> Vec<(Arc<Hold>, Duty)> {
-        let mut taken = Vec::new();
+    /// What is due, and what is to be done about it; all is put down for the next attempt, should this
+    /// one fail.
+    pub(super) fn take_due(&mut self, now: Time) -> Vec<Came> {
+        let mut came = Vec::new();
         while let Some(first) = self.by_time.first_entry() {
             if *first.key() > now {
                 break;
             }
-            for hold in first.remove().into_values() {
-                let in_line = |sent, pause| self.line.holds(sent, now, pause);
-                let (duty, next) = hold.come_due(now, in_line);
-                self.put_down(next, Arc::clone(&hold));
-                taken.push((hold, duty));
+            for due in first.remove().into_values() {
+                match due {
+                    Due::Hold(hold) => came.push(self.hold_due(hold, now)),
+                    Due::Cohort(cohort) => self.cohort_due(cohort, now, &mut came),
+                }
             }
         }
-        taken
+        came
+    }
+
+    fn hold_due(&mut self, hold: Arc<Hold>, now: Time) -> Came {
+        let in_line = |sent, pause| self.line.holds(sent, now, pause);
+        let (duty, next) = hold.come_due(now, in_line);
+        let id = hold.owner.sequence();
+        self.put_down(next, id, Due::Hold(Arc::clone(&hold)));
+        Came::Hold(hold, duty)
+    }
+
+    fn cohort_due(&mut self, cohort: Arc<Cohort>, now: Time, came: &mut Vec<Came>) {
+        let in_line = |sent, pause| self.line.holds(sent, now, pause);
+        let Some((renew, next)) = cohort.come_due(now, in_line) else {
+            for hold in &cohort.holds {
+                hold.stand_alone(now);
+                came.push(self.hold_due(Arc::clone(hold), now));
+            }
+            return;
+        };
+        cohort.shared.set_due(next);
+        let id = cohort.shared.id;
+        self.put_down(next, id, Due::Cohort(Arc::clone(&cohort)));
+        if renew {
+            came.push(Came::Cohort(cohort));
+        }
     }
 
     pub(super) fn first_due(&self) -> Option<Time> {

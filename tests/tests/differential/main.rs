@@ -107,7 +107,10 @@ impl Scripted {
         for renewal in batch {
             call.arg(name(renewal.owner)).arg(renewal.lease);
         }
-        call.invoke(&mut self.commands).expect("no error")
+        match call.invoke(&mut self.commands).expect("no error") {
+            Value::Int(1) => vec![true; batch.len()],
+            held => redis::from_redis_value(held).expect("one for each"),
+        }
     }
 
     fn view(&mut self, key: Key) -> KeyView {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::{
-    names::Names,
-    script::Shown,
+    names::{Names, OwnerName},
     scripts::{FENCE_TTL, Scripts, millis},
 };
 use crate::{
@@ -53,7 +52,7 @@ impl Calls {
     ) -> Cmd {
         let mut call = self.scripts.acquire.call(claims.len());
         for claim in claims {
-            call.arg(Shown(self.names.lock(&claim.key)));
+            call.arg(self.names.lock(&claim.key));
         }
         call.arg(millis(lease))
             .arg(count)
@@ -61,7 +60,7 @@ impl Calls {
             .arg(u8::from(waits))
             .arg(self.names.channels());
         for claim in claims {
-            call.arg(Shown(claim.owner));
+            call.arg(OwnerName(claim.owner));
         }
         call
     }
@@ -69,15 +68,15 @@ impl Calls {
     pub(super) fn release(&self, release: &Release<'_>) -> Cmd {
         let lease = release.next.map_or(Duration::ZERO, |next| next.lease);
         let mut call = self.scripts.release.call(1);
-        call.arg(Shown(self.names.lock(release.key)))
-            .arg(Shown(release.owner))
+        call.arg(self.names.lock(release.key))
+            .arg(OwnerName(release.owner))
             .arg(release.count)
             .arg(millis(release.keep))
             .arg(release.token)
             .arg(millis(FENCE_TTL + lease))
             .arg(self.names.channels());
         if let Some(next) = release.next {
-            call.arg(Shown(next.owner))
+            call.arg(OwnerName(next.owner))
                 .arg(millis(next.lease))
                 .arg(u8::from(next.first));
         }
@@ -87,18 +86,18 @@ impl Calls {
     pub(super) fn renew(&self, batch: &[Renewal]) -> Cmd {
         let mut call = self.scripts.renew.call(batch.len());
         for renewal in batch {
-            call.arg(Shown(self.names.lock(&renewal.key)));
+            call.arg(self.names.lock(&renewal.key));
         }
         call.arg(millis(FENCE_TTL));
         for renewal in batch {
-            call.arg(Shown(renewal.owner)).arg(millis(renewal.lease));
+            call.arg(OwnerName(renewal.owner)).arg(millis(renewal.lease));
         }
         call
     }
 
     pub(super) fn inspect(&self, key: &Key) -> Cmd {
         let mut call = self.scripts.inspect.call(1);
-        call.arg(Shown(self.names.lock(key)));
+        call.arg(self.names.lock(key));
         call
     }
 
@@ -124,11 +123,11 @@ impl Calls {
     pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)]) -> Cmd {
         let mut call = self.scripts.acquire_together.call(claims.len());
         for (claim, _) in claims {
-            call.arg(Shown(self.names.lock(&claim.key)));
+            call.arg(self.names.lock(&claim.key));
         }
         call.arg(millis(FENCE_TTL));
         for (claim, lease) in claims {
-            call.arg(Shown(claim.owner)).arg(millis(*lease));
+            call.arg(OwnerName(claim.owner)).arg(millis(*lease));
         }
         call
     }
@@ -136,11 +135,11 @@ impl Calls {
     pub(super) fn release_together(&self, holds: &[(Key, OwnerId)]) -> Cmd {
         let mut call = self.scripts.release_together.call(holds.len());
         for (key, _) in holds {
-            call.arg(Shown(self.names.lock(key)));
+            call.arg(self.names.lock(key));
         }
         call.arg(millis(FENCE_TTL));
         for (_, owner) in holds {
-            call.arg(Shown(*owner));
+            call.arg(OwnerName(*owner));
         }
         call
     }

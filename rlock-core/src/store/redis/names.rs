@@ -1,8 +1,13 @@
 //! What the keys of a lock are called on the server. All share one hash tag, so one slot.
 
-use std::fmt;
+use redis::{RedisWrite, ToRedisArgs};
+use smallvec::SmallVec;
+use uuid::fmt::Hyphenated;
 
-use crate::key::Key;
+use crate::{key::Key, owner::OwnerId};
+
+/// A word of a request, put together where it need not be allocated.
+type Word = SmallVec<[u8; 128]>;
 
 pub(super) struct Names {
     prefix: String,
@@ -16,14 +21,49 @@ pub(super) struct LockName<'a> {
     key: &'a Key,
 }
 
-impl fmt::Display for LockName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.prefix)?;
+impl LockName<'_> {
+    fn word(self) -> Word {
+        let mut word = Word::from_slice(self.prefix.as_bytes());
         if !self.key.has_hash_tag() {
-            f.write_str("{")?;
+            word.push(b'{');
         }
-        f.write_str(self.key.as_str())?;
-        f.write_str("}")
+        word.extend_from_slice(self.key.as_str().as_bytes());
+        word.push(b'}');
+        word
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+impl std::fmt::Display for LockName<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.word()))
+    }
+}
+
+impl ToRedisArgs for LockName<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg(&self.word());
+    }
+}
+
+/// The field of a lock that says how often this owner holds it: what its `Display` writes.
+pub(super) struct OwnerName(pub(super) OwnerId);
+
+impl OwnerName {
+    fn word(&self) -> Word {
+        let mut client = [0; Hyphenated::LENGTH];
+        let client = self.0.client().hyphenated().encode_lower(&mut client);
+        let mut word = Word::from_slice(client.as_bytes());
+        word.push(b':');
+        let mut sequence = itoa::Buffer::new();
+        word.extend_from_slice(sequence.format(self.0.sequence()).as_bytes());
+        word
+    }
+}
+
+impl ToRedisArgs for OwnerName {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg(&self.word());
     }
 }
 
@@ -73,7 +113,17 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
+
+    #[test]
+    fn owners_are_named_as_they_show_themselves() {
+        for sequence in [0, 7, u64::MAX] {
+            let owner = OwnerId::new(Uuid::new_v4(), sequence);
+            assert_eq!(*OwnerName(owner).word(), *owner.to_string().as_bytes());
+        }
+    }
 
     #[test]
     fn names_are_those_that_the_documentation_promises() {

@@ -1,7 +1,7 @@
 //! A Lua script on the server, called by its digest.
 
 use redis::{
-    Cmd, RedisResult, Script, ServerErrorKind, ToRedisArgs, Value, aio::MultiplexedConnection,
+    Cmd, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection,
 };
 
 use super::{calls::Usual, connection::Connection};
@@ -56,14 +56,5 @@ impl<F: Fn() -> Cmd> Request<'_, F> {
             return Ok(answer);
         }
         connection.pipe.send((self.call)()).await
-    }
-}
-
-/// What `Display` writes, as an argument.
-pub(super) struct Shown<T>(pub(super) T);
-
-impl<T: std::fmt::Display> ToRedisArgs for Shown<T> {
-    fn write_redis_args<W: ?Sized + redis::RedisWrite>(&self, out: &mut W) {
-        out.write_arg_fmt(&self.0);
     }
 }

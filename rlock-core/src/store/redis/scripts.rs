@@ -127,6 +127,9 @@ pub(super) fn read_released(
 }
 
 pub(super) fn read_renewed(answer: Value, asked: usize) -> Result<Vec<bool>, StoreError> {
+    if answer == Value::Int(1) {
+        return Ok(vec![true; asked]);
+    }
     let held: Vec<bool> = from_redis_value(answer).map_err(unexpected)?;
     if held.len() == asked {
         Ok(held)

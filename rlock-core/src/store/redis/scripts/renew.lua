@@ -1,10 +1,10 @@
 -- Extends the leases of locks that are still held by their owners. Never creates one.
 -- KEYS  lock, lock, …
 -- ARGV  a day (ms), owner, lease (ms), owner, lease (ms), …
--- Answers  1 or 0 for each lock: still held, or not
+-- Answers  1 if all are still held, else 1 or 0 for each lock
 -- The TTL only grows, except that a lock without one gets it back. The last command on each lock
 -- reads it, so that tracking sees foreign changes.
-local answers = {}
+local answers, all = {}, 1
 for n, lock in ipairs(KEYS) do
   local owner, lease = ARGV[2 * n], tonumber(ARGV[2 * n + 1])
   local held = redis.pcall('HEXISTS', lock, owner)
@@ -16,9 +16,9 @@ for n, lock in ipairs(KEYS) do
     redis.pcall('EXISTS', lock)
     answers[n] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
-    answers[n] = 0
+    answers[n], all = 0, nil
   else
     return held
   end
 end
-return answers
+return all or answers

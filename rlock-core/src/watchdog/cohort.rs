@@ -1,0 +1,86 @@
+//! Holds that are renewed by one request, time and again the same.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    hold::{Hold, SharedLease},
+    lease::{Time, renewal_attempt, renewal_due},
+    store::Renewal,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Holds whose lease was confirmed by the same answer, and that differ in nothing that a renewal looks
+/// at. Whatever happens to one of them spoils the group, and each goes on by itself until the next
+/// answer.
+pub(super) struct Cohort {
+    pub(super) shared: Arc<SharedLease>,
+    pub(super) holds: Box<[Arc<Hold>]>,
+    pub(super) renewals: Box<[Renewal]>,
+    /// When the latest renewal was sent, as long as it was not answered; in the future: when it is sent
+    /// at the latest.
+    renewing: Mutex<Option<Time>>,
+}
+
+impl Cohort {
+    pub(super) fn new(
+        shared: Arc<SharedLease>,
+        holds: Vec<Arc<Hold>>,
+        renewals: Vec<Renewal>,
+    ) -> Self {
+        Self {
+            shared,
+            holds: holds.into(),
+            renewals: renewals.into(),
+            renewing: Mutex::new(None),
+        }
+    }
+
+    fn renewing(&self) -> MutexGuard<'_, Option<Time>> {
+        self.renewing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It came due: whether a renewal is to be sent, and when to look again, should that fail. `None`:
+    /// each hold is to be looked at by itself. `in_line` as for [`Hold::come_due`].
+    pub(super) fn come_due(
+        &self,
+        now: Time,
+        in_line: impl FnOnce(Time, Duration) -> bool,
+    ) -> Option<(bool, Time)> {
+        let end = self.shared.valid_until();
+        if self.shared.is_spoilt() || now >= end {
+            return None;
+        }
+        let pause = renewal_attempt(self.shared.lease);
+        let next = (now + pause).min(end).max(now + Duration::from_micros(100));
+        let mut renewing = self.renewing();
+        match *renewing {
+            None => {
+                *renewing = Some(now + pause * 2);
+                Some((true, next))
+            }
+            Some(sent) if in_line(sent, pause / 2) => Some((false, next)),
+            Some(_) => None,
+        }
+    }
+
+    /// When it is to be renewed next, as far as confirmed.
+    pub(super) fn due(&self) -> Time {
+        let shared = &self.shared;
+        renewal_due(shared.confirmed_at(), shared.lease).min(shared.valid_until())
+    }
+
+    /// A renewal is about to be sent, and for how long it is good; `None`: not for all of them.
+    pub(super) fn begin_renewal(&self, now: Time) -> Option<Duration> {
+        let left = self.shared.valid_until().since(now);
+        if self.shared.is_spoilt() || left.is_zero() {
+            return None;
+        }
+        *self.renewing() = Some(now);
+        Some(left)
+    }
+
+    /// A renewal was answered, or given up.
+    pub(super) fn end_renewal(&self) {
+        *self.renewing() = None;
+    }
+}
