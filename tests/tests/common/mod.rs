@@ -153,6 +153,25 @@ pub(crate) async fn holder(server: &RedisServer, key: &str, lease: Duration) -> 
     worker
 }
 
+/// Lets a process take the lock and end, once for each of these ways: at the latest, the end of the
+/// lease it had lets the next in.
+pub(crate) async fn assert_the_lease_ends_what_a_process_left(ways: &[&str], success: bool) {
+    const LEASE: Duration = Duration::from_millis(1500);
+    let server = RedisServer::start();
+    let lease = LEASE.as_millis().to_string();
+    let other = client(&server).await;
+    for how in ways {
+        let mut leaver = worker(&["leave", how, &server.url(), "k", &lease]);
+        assert_eq!(leaver.wait(LONG).await.success(), success, "{how}");
+        let lock = other.lock("k").lease(LASTING).wait(LONG);
+        let (next, waited) = timed(lock.acquire()).await;
+        let next = next.expect("free when the lease has ended");
+        assert!(waited <= LEASE + ms(1500), "{how}: {waited:?}");
+        assert_eq!(count(&server, &next).await, Some(1));
+        next.release().await.expect("held");
+    }
+}
+
 /// The output, and how long it took.
 pub(crate) async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
     let started = Instant::now();
