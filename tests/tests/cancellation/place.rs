@@ -220,10 +220,7 @@ impl Place {
             eventually(
                 AT_ONCE,
                 &format!("{point}: only tokens are left"),
-                async || {
-                    let keys = server.keys("*").await;
-                    keys.iter().all(|key| key.ends_with(":fence"))
-                },
+                async || crate::common::only_tokens_are_left(server).await,
             )
             .await;
             self.assert_subscriptions(server, point).await;

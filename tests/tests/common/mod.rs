@@ -61,6 +61,19 @@ pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
     .await;
 }
 
+/// Of all locks, nothing is soon left but the last tokens.
+pub(crate) async fn assert_nothing_left(server: &RedisServer) {
+    eventually(LONG, "only tokens are left", async || {
+        only_tokens_are_left(server).await
+    })
+    .await;
+}
+
+pub(crate) async fn only_tokens_are_left(server: &RedisServer) -> bool {
+    let keys = server.keys("*").await;
+    keys.iter().all(|key| key.ends_with(":fence"))
+}
+
 /// Waits until that many processes stand in line for the lock.
 pub(crate) async fn assert_soon_in_line(server: &RedisServer, key: &str, waiting: u64) {
     let queue = format!("{}:queue", name(key));
