@@ -366,6 +366,34 @@ async fn without_the_permission_to_count_releases_one_whose_answer_was_lost_look
     }
 }
 
+/// A client is there when its first questions are answered, so they are to cost one round trip.
+#[tokio::test]
+async fn a_client_asks_once_for_its_permissions() {
+    let server = RedisServer::start();
+    for known in [false, true] {
+        let mut watch = server.watch_commands().await;
+        drop(connect(&server.url()).await);
+        assert_eq!(watch.count_of("EVALSHA").await, 1, "known: {known}");
+    }
+}
+
+/// Whoever may load no scripts is told too, where another client has loaded them.
+#[tokio::test]
+async fn what_is_refused_is_told_without_the_permission_to_load_scripts() {
+    let mut rules = all_but("+script|load");
+    rules.retain(|rule| *rule != "+publish");
+    let server = server_with(&rules);
+    if !tells_permissions(&server).await {
+        return;
+    }
+    drop(connect(&url(&server)).await);
+    assert_eq!(warnings(&server), Vec::<String>::new(), "nobody can tell");
+    drop(connect(&server.url()).await);
+    drop(connect(&url(&server)).await);
+    let said = warnings(&server);
+    assert!(said.len() == 1 && said[0].contains("publish"), "{said:?}");
+}
+
 /// Whoever may touch some locks only is told nothing wrong of the others.
 #[tokio::test]
 async fn permissions_for_some_locks_only_are_enough_for_these() {

@@ -1,6 +1,6 @@
 //! What is worth knowing of the server when a client connects.
 
-use redis::{InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd};
+use redis::{InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd, pipe};
 
 use super::address::Address;
 
@@ -23,6 +23,9 @@ pub(super) async fn warn_of_eviction(commands: &mut MultiplexedConnection) {
     }
 }
 
+/// Commands that locks need, and those that make them quicker.
+type Refused = (Vec<String>, Vec<String>);
+
 /// Says what the user may not do; inside of scripts most of that would pass in silence. Where this is
 /// refused too, the first request for a lock says so.
 pub(super) async fn warn_of_refusals(
@@ -33,9 +36,12 @@ pub(super) async fn warn_of_refusals(
 ) {
     let script = Script::new(include_str!("scripts/permissions.lua"));
     let mut call = script.arg(lock);
-    let answer: RedisResult<(Vec<String>, Vec<String>)> =
-        call.arg(channel).invoke_async(commands).await;
-    let Ok((needed, better)) = answer else {
+    // Together they cost one round trip. Where loading is refused, another client may have done it.
+    let mut requests = pipe();
+    requests.load_script(&script).ignore().ignore_errors();
+    requests.invoke_script(call.arg(channel));
+    let answers: RedisResult<(RedisResult<Refused>,)> = requests.query_async(commands).await;
+    let Ok((Ok((needed, better)),)) = answers else {
         return;
     };
     if !needed.is_empty() {
