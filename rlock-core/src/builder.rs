@@ -170,7 +170,11 @@ impl LockClientBuilder {
     /// | `memory:` | a new embedded store |
     /// | `memory:name` | the embedded store of that name, shared by this process's clients |
     ///
-    /// `?protocol=resp2` keeps a server that speaks RESP3 on RESP2.
+    /// `?protocol=resp2` keeps a server that speaks RESP3 on RESP2. `valkey://`, `valkeys://` and
+    /// `redis+unix://` are other names of `redis://`, `rediss://` and `unix://`.
+    ///
+    /// A server that cannot be reached is not tried again. One that was reached once is: from then on
+    /// the client connects again by itself.
     ///
     /// # Errors
     ///
