@@ -9,8 +9,8 @@ use rlock_tests::{RedisServer, eventually, within};
 use tokio::runtime::Runtime;
 
 use common::{
-    LASTING, LONG, assert_soon_free, assert_the_lease_ends_what_a_process_left, client, ms, name,
-    timed,
+    LASTING, LONG, assert_soon_free, assert_the_lease_ends_what_a_process_left, client,
+    connect_with, ms, name, timed,
 };
 
 /// Nothing runs in a process that is aborted; what a panic drops on its way out of `main` may or may
@@ -78,8 +78,7 @@ fn a_blocking_body_that_outlives_its_runtime_keeps_its_lock_until_it_ends() {
 #[tokio::test]
 async fn a_client_that_is_shut_down_at_a_silent_server_leaves_its_locks_to_the_lease() {
     let server = RedisServer::start();
-    let client = rlock_core::LockClient::builder().response_timeout(ms(300));
-    let client = client.connect(&server.url()).await.expect("it is up");
+    let client = connect_with(ms(300), &server.url()).await;
     let guard = client.lock("k").lease(ms(1500)).acquire().await;
     let guard = guard.expect("free");
     server.pause();

@@ -10,7 +10,9 @@ use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{Exclusion, Proxy, RedisServer, eventually, within};
 
-use common::{LASTING, LONG, assert_lost, assert_soon_free, connect, ms, name, resp2, timed};
+use common::{
+    LASTING, LONG, assert_lost, assert_soon_free, connect, connect_with, ms, name, resp2, timed,
+};
 use log::{keep_log, logged_of};
 
 /// Without any of these something fails. `HELLO` and `AUTH` are always allowed.
@@ -347,8 +349,7 @@ async fn without_the_permission_to_count_releases_one_whose_answer_was_lost_look
         let server = server_with(&rules);
         let proxy = Proxy::in_front_of(&server);
         let url = format!("redis://locker:secret@{}/", proxy.address());
-        let builder = LockClient::builder().response_timeout(ms(500));
-        let client = builder.connect(&url).await.expect("the server is up");
+        let client = connect_with(ms(500), &url).await;
         let guard = client.lock("k").lease(LASTING).acquire().await;
         let guard = guard.expect("free");
         proxy.drop_replies_to("EVALSHA", 1);

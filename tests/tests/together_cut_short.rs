@@ -14,8 +14,8 @@ use rlock_core::{LockClient, LockGuard};
 use rlock_tests::{Proxy, RedisServer, Request};
 
 use common::{
-    LASTING, LONG, assert_nothing_left, begin, client, count, dropped_when_woken_after, ms, name,
-    resp2,
+    LASTING, LONG, assert_nothing_left, begin, client, connect_with, count,
+    dropped_when_woken_after, ms, name, resp2,
 };
 
 /// A token as the server counts it.
@@ -100,8 +100,7 @@ async fn behind_a_proxy(
     } else {
         resp2(&proxy.url())
     };
-    let client = LockClient::builder().response_timeout(response_timeout);
-    let client = client.connect(&url).await.expect("the way is free");
+    let client = connect_with(response_timeout, &url).await;
     (server, proxy, client)
 }
 

@@ -32,6 +32,12 @@ pub(crate) async fn client(server: &RedisServer) -> LockClient {
     connect(&server.url()).await
 }
 
+/// Connects with a response time-out of its own.
+pub(crate) async fn connect_with(response_timeout: Duration, url: &str) -> LockClient {
+    let builder = LockClient::builder().response_timeout(response_timeout);
+    builder.connect(url).await.expect("the server is up")
+}
+
 /// As [`client`], by the older protocol: without news of changes, and with a second connection for
 /// messages.
 pub(crate) async fn resp2_client(server: &RedisServer) -> LockClient {
