@@ -1,5 +1,6 @@
 //! How a server is described and launched.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -29,6 +30,9 @@ pub struct RedisServerBuilder {
     pub(super) password: Option<String>,
     lines: Vec<String>,
 }
+
+/// Names another program than the `redis-server` on the `PATH`: Redis from 6.2 on, or Valkey.
+const PROGRAM: &str = "RLOCK_TEST_SERVER";
 
 /// Why a launch did not end with a server that answers.
 enum Failure {
@@ -160,7 +164,7 @@ impl RedisServerBuilder {
         let _ = fs::remove_file(socket_in(directory));
 
         let output = File::create(&log).map_err(|error| Failure::because(&error))?;
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program());
         command
             .arg(&configuration)
             .args(self.sentinel.then_some("--sentinel"))
@@ -227,8 +231,16 @@ impl Failure {
     }
 }
 
+fn program() -> OsString {
+    let chosen = env::var_os(PROGRAM).filter(|program| !program.is_empty());
+    chosen.unwrap_or_else(|| "redis-server".into())
+}
+
 fn give_up(failure: Failure, port: u16) -> ! {
     match failure {
+        Failure::NotInstalled if env::var_os(PROGRAM).is_some() => {
+            panic!("{PROGRAM} names {:?}, which cannot be started", program())
+        }
         Failure::NotInstalled => panic!(
             "redis-server is not installed, and these tests need a real one: \
              `apt-get install redis-server`, `dnf install redis` or `brew install redis`"
