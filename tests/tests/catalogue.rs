@@ -154,7 +154,7 @@ fn every_message_that_the_page_quotes_is_logged() {
         .filter(|line| line.starts_with("| WARN") || line.starts_with("| ERROR"))
         .filter_map(|line| line.split('`').nth(1))
         .collect();
-    assert_eq!(messages.len(), 8, "{messages:?}");
+    assert_eq!(messages.len(), 9, "{messages:?}");
     for message in messages {
         let literal = format!("\"{message}");
         assert!(core.contains(&literal), "nothing logs {message:?}");

@@ -1,5 +1,6 @@
 //! One Redis or Valkey server. Nothing above this module knows of it.
 
+mod abilities;
 mod address;
 mod calls;
 mod connection;

@@ -239,7 +239,10 @@ fn program() -> OsString {
 fn give_up(failure: Failure, port: u16) -> ! {
     match failure {
         Failure::NotInstalled if env::var_os(PROGRAM).is_some() => {
-            panic!("{PROGRAM} names {:?}, which cannot be started", program())
+            panic!(
+                "{PROGRAM} names {}, which cannot be started",
+                program().display()
+            )
         }
         Failure::NotInstalled => panic!(
             "redis-server is not installed, and these tests need a real one: \

@@ -23,20 +23,20 @@ pub(super) async fn warn_of_eviction(commands: &mut MultiplexedConnection) {
     }
 }
 
-/// Says what the user may not do; inside of scripts most of that would pass in silence. Where this is
-/// refused too, the first request for a lock says so.
+/// Says what the user may not do, and answers it; inside of scripts most of that would pass in silence.
+/// Where this is refused too, the first request for a lock says so.
 pub(super) async fn warn_of_refusals(
     commands: &mut MultiplexedConnection,
     address: &Address,
     lock: &str,
     channel: &str,
-) {
+) -> Vec<String> {
     let script = Script::new(include_str!("scripts/permissions.lua"));
     let mut call = script.arg(lock);
     let answer: RedisResult<(Vec<String>, Vec<String>)> =
         call.arg(channel).invoke_async(commands).await;
-    let Ok((needed, better)) = answer else {
-        return;
+    let Ok((mut needed, better)) = answer else {
+        return Vec::new();
     };
     if !needed.is_empty() {
         let commands = needed.join(", ");
@@ -47,4 +47,6 @@ pub(super) async fn warn_of_refusals(
         tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
             losses are noticed later, or questions stay open");
     }
+    needed.extend(better);
+    needed
 }
