@@ -184,7 +184,10 @@ async fn what_is_missing_is_said_once_and_not_with_every_connection() {
 async fn what_the_user_may_not_do_is_said_once() {
     keep_log();
     let server = RedisServer::builder()
-        .acl_user("locker", "on >secret ~lock:* &lock:* +@all -subscribe")
+        .acl_user(
+            "locker",
+            "on >secret resetchannels ~lock:* &lock:* +@all -subscribe",
+        )
         .start();
     let client = connect(&server.url_as("locker", "secret")).await;
     live(&client).await;
