@@ -679,7 +679,7 @@ async fn the_first_renewal_is_not_taken_for_a_loss() {
 
 #[tokio::test]
 async fn without_the_permission_to_ask_for_an_id_everything_works() {
-    let rules = "on >secret ~* &* +@all -client|id";
+    let rules = "on >secret ~* &* +@all -client +client|tracking";
     let server = RedisServer::builder().acl_user("locker", rules).start();
     let url = server.url_as("locker", "secret");
     for url in [url.clone(), resp2(&url)] {

@@ -26,14 +26,14 @@ pub(super) async fn warn_of_eviction(commands: &mut MultiplexedConnection) {
 /// Commands that locks need, and those that make them quicker.
 type Refused = (Vec<String>, Vec<String>);
 
-/// Says what the user may not do; inside of scripts most of that would pass in silence. Where this is
-/// refused too, the first request for a lock says so.
+/// Says what the user may not do, and answers it; inside of scripts most of that would pass in silence.
+/// Where this is refused too, the first request for a lock says so.
 pub(super) async fn warn_of_refusals(
     commands: &mut MultiplexedConnection,
     address: &Address,
     lock: &str,
     channel: &str,
-) {
+) -> Vec<String> {
     let script = Script::new(include_str!("scripts/permissions.lua"));
     let mut call = script.arg(lock);
     // Together they cost one round trip. Where loading is refused, another client may have done it.
@@ -41,8 +41,8 @@ pub(super) async fn warn_of_refusals(
     requests.load_script(&script).ignore().ignore_errors();
     requests.invoke_script(call.arg(channel));
     let answers: RedisResult<(RedisResult<Refused>,)> = requests.query_async(commands).await;
-    let Ok((Ok((needed, better)),)) = answers else {
-        return;
+    let Ok((Ok((mut needed, better)),)) = answers else {
+        return Vec::new();
     };
     if !needed.is_empty() {
         let commands = needed.join(", ");
@@ -53,4 +53,6 @@ pub(super) async fn warn_of_refusals(
         tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
             losses are noticed later, or questions stay open");
     }
+    needed.extend(better);
+    needed
 }
