@@ -33,7 +33,6 @@ impl LockName<'_> {
     }
 }
 
-#[cfg(any(test, fuzzing))]
 impl std::fmt::Display for LockName<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.word()))

@@ -26,7 +26,7 @@ use super::{
     address::Address,
     calls::Calls,
     errors::classify,
-    script::Shown,
+    names::OwnerName,
     scripts::{FENCE_TTL, millis},
 };
 use crate::{
@@ -207,8 +207,8 @@ impl Witness {
                     .arg(format!("{lock}:fence"))
                     .arg(millis(FENCE_TTL + *lease))
                     .cmd("HEXISTS")
-                    .arg(Shown(lock))
-                    .arg(Shown(claim.owner));
+                    .arg(lock)
+                    .arg(OwnerName(claim.owner));
             }
         }
         request
