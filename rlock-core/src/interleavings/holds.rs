@@ -183,3 +183,41 @@ fn whoever_waits_behind_a_lost_hold_has_the_lock_before_that_is_given_back() {
         assert!(matches!(released, Err(LockError::Lost { .. })));
     });
 }
+
+#[test]
+fn one_that_leaves_those_that_are_renewed_together_takes_nothing_along() {
+    in_many_orders(|| {
+        with_clients(1, Reentry::Counted, &["k", "l"], |world| {
+            let client = &world.clients[0];
+            let leaving = hold(client);
+            let staying = block_on(client.lock("l").acquire()).expect("free");
+            // It is due, and stays valid.
+            let come_due = || world.clock.jump(Duration::from_secs(12));
+            come_due();
+            block_on(watchdog::look(client.core()));
+            let [left, stayed] = [&leaving, &staying].map(|guard| Arc::clone(&guard.view().hold));
+            assert!(left.shared_lease().is_some(), "renewed together");
+
+            come_due();
+            let renewing = {
+                let client = client.clone();
+                thread::spawn(move || block_on(watchdog::look(client.core())))
+            };
+            let losing = {
+                let (client, left) = (client.clone(), Arc::clone(&left));
+                thread::spawn(move || client.core().watchdog.forget(&left))
+            };
+            block_on(leave(leaving));
+            losing.join().expect("no panic");
+            renewing.join().expect("no panic");
+            assert!(left.appointment().is_none() && left.shared_lease().is_none());
+            for _ in 0..3 {
+                block_on(watchdog::look(client.core()));
+                assert!(stayed.is_held() && stayed.broken().is_none());
+                come_due();
+            }
+            assert!(stayed.broken().is_none() && stayed.appointment().is_some());
+            block_on(leave(staying));
+        });
+    });
+}

@@ -90,7 +90,8 @@ impl Calls {
         }
         call.arg(millis(FENCE_TTL));
         for renewal in batch {
-            call.arg(OwnerName(renewal.owner)).arg(millis(renewal.lease));
+            call.arg(OwnerName(renewal.owner))
+                .arg(millis(renewal.lease));
         }
         call
     }

@@ -1,8 +1,6 @@
 //! A Lua script on the server, called by its digest.
 
-use redis::{
-    Cmd, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection,
-};
+use redis::{Cmd, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use super::{calls::Usual, connection::Connection};
 
