@@ -84,3 +84,50 @@ impl Cohort {
         *self.renewing() = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(6);
+
+    fn at(second: u64) -> Time {
+        Time::from(Duration::from_secs(second))
+    }
+
+    fn cohort() -> Cohort {
+        let shared = SharedLease::new(1, LEASE, at(10), at(12));
+        Cohort::new(Arc::new(shared), Vec::new(), Vec::new())
+    }
+
+    #[test]
+    fn it_is_renewed_every_third_of_its_lease_unless_the_one_before_is_still_in_line() {
+        let cohort = cohort();
+        assert_eq!(cohort.come_due(at(12), |_, _| false), Some((true, at(13))));
+        assert!(
+            cohort
+                .begin_renewal(at(12))
+                .is_some_and(|left| left < LEASE)
+        );
+        let in_line = |sent, _| sent == at(12);
+        assert_eq!(cohort.come_due(at(13), in_line), Some((false, at(14))));
+        cohort.end_renewal();
+        assert_eq!(cohort.come_due(at(14), |_, _| false), Some((true, at(15))));
+    }
+
+    #[test]
+    fn each_is_looked_at_by_itself_when_one_changed_or_nothing_was_answered_or_all_is_over() {
+        let changed = cohort();
+        changed.shared.spoil();
+        assert_eq!(changed.begin_renewal(at(12)), None);
+        assert_eq!(changed.come_due(at(12), |_, _| true), None);
+
+        let silent = cohort();
+        assert!(silent.come_due(at(12), |_, _| false).is_some());
+        assert_eq!(silent.come_due(at(13), |_, _| false), None);
+
+        let over = cohort();
+        assert_eq!(over.begin_renewal(at(16)), None);
+        assert_eq!(over.come_due(at(16), |_, _| true), None);
+    }
+}
