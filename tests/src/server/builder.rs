@@ -73,12 +73,17 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Takes this long to load each key when it starts with data, and answers LOADING meanwhile.
+    /// Takes this long to load each key when it starts with data, and answers LOADING meanwhile; before
+    /// Redis 7 only every two megabytes.
     #[must_use]
     pub fn slow_to_load(self, each: Duration) -> Self {
-        self.config("key-load-delay", &each.as_micros().to_string())
-            .config("loading-process-events-interval-bytes", "1024")
-            .config("rdbcompression", "no")
+        let slow = self
+            .config("key-load-delay", &each.as_micros().to_string())
+            .config("rdbcompression", "no");
+        if major_version() < 7 {
+            return slow;
+        }
+        slow.config("loading-process-events-interval-bytes", "1024")
     }
 
     /// Listens for TLS too, with a fresh certificate for `localhost` and `127.0.0.1`.

@@ -66,6 +66,13 @@ impl RedisServer {
             replication.get::<String>("master_link_status").as_deref() == Some("up")
         })
         .await;
+        // A replica counts from its first acknowledgement on, which may take a second more.
+        let online = format!("port={},state=online", self.replication_port());
+        eventually(PATIENCE, "the master counts its replica", async || {
+            let replication: String = master.command(&["INFO", "replication"]).await;
+            replication.contains(&online)
+        })
+        .await;
     }
 
     /// Makes this server a replica of a server that need not be there.

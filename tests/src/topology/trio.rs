@@ -1,6 +1,12 @@
 //! A master, its replica, and three Sentinels.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::time::sleep;
 
 use crate::{Authority, PATIENCE, RedisServer, RedisServerBuilder, eventually};
 
@@ -9,6 +15,9 @@ pub const SERVICE: &str = "orders";
 
 /// A failover takes half a second of silence, an election, and for all to hear of it.
 pub const FAILOVER: Duration = Duration::from_secs(40);
+
+/// How often Sentinels are asked.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The user of clients, and all passwords, where there are any.
 const USER: &str = "app";
@@ -167,18 +176,47 @@ impl Trio {
         self.led_by(&self.replica).await;
     }
 
+    /// After a failover: what was the replica is the master from here on, and what was the master its
+    /// replica, as soon as all Sentinels see it so.
+    pub async fn swap(&mut self) {
+        std::mem::swap(&mut self.master, &mut self.replica);
+        self.master
+            .config_set("repl-diskless-sync-delay", "0")
+            .await;
+        self.replica.follow_in_vain(&self.master).await;
+        let port = self.replica.replication_port().to_string();
+        for sentinel in &self.sentinels {
+            let end = Instant::now() + FAILOVER;
+            while !follows(sentinel, &port).await {
+                assert!(Instant::now() < end, "the former master is no replica");
+                sleep(LOOK).await;
+            }
+        }
+    }
+
     /// Returns when all Sentinels say that this one is the master.
     pub async fn led_by(&self, server: &RedisServer) {
         let port = server.replication_port().to_string();
         for sentinel in &self.sentinels {
-            eventually(FAILOVER, "another is the master", async || {
-                self.seen_by(sentinel).await["port"] == port
-            })
-            .await;
+            let end = Instant::now() + FAILOVER;
+            while self.seen_by(sentinel).await["port"] != port {
+                assert!(Instant::now() < end, "no other is the master");
+                sleep(LOOK).await;
+            }
         }
     }
 
     async fn seen_by(&self, sentinel: &RedisServer) -> BTreeMap<String, String> {
         sentinel.command(&["SENTINEL", "MASTER", SERVICE]).await
     }
+}
+
+/// Whether the server at this port is a replica that is up to date, as this Sentinel sees it.
+async fn follows(sentinel: &RedisServer, port: &str) -> bool {
+    let replicas: Vec<BTreeMap<String, String>> =
+        sentinel.command(&["SENTINEL", "REPLICAS", SERVICE]).await;
+    replicas.iter().any(|seen| {
+        let is = |fact: &str, value: &str| seen.get(fact).is_some_and(|known| known == value);
+        is("port", port) && is("flags", "slave") && is("master-link-status", "ok")
+    })
 }
