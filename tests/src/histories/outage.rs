@@ -17,7 +17,7 @@ use super::{
 use crate::{RedisServer, Trio};
 
 /// How long a master is silent before its replica takes its place.
-const SILENCE: Duration = Duration::from_millis(500);
+const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// A server that may be away. Who wants to ask it waits until it is back.
 #[derive(Debug)]
@@ -51,6 +51,21 @@ impl Server {
         (Self(RwLock::new(Place::Master(Box::new(trio)))), url)
     }
 
+    /// Whether a busy machine let a master seem gone that was not meant to. Then the other is the one from
+    /// here on.
+    async fn was_replaced(&self) -> bool {
+        let mut place = self.0.write().await;
+        let Place::Master(trio) = &mut *place else {
+            return false;
+        };
+        let replaced = trio.is_led_by(&trio.replica).await;
+        if replaced {
+            trio.failed_over().await;
+            trio.swap().await;
+        }
+        replaced
+    }
+
     /// The server, which stays up as long as the answer is kept.
     pub(super) async fn up(&self) -> RwLockReadGuard<'_, RedisServer> {
         RwLockReadGuard::map(self.0.read().await, Place::master)
@@ -64,15 +79,21 @@ pub(super) async fn strike(server: Arc<Server>, lane: Lane, recorder: Recorder) 
         let start = clock::now();
         let key = (step.kind == FaultKind::LockDeleted).then(|| format!("k{}", step.number));
         let struck = strike_one(&server, &step).await;
-        if struck {
+        let note = |kind, key| {
             recorder.note(Record::Fault(Fault {
-                kind: step.kind,
+                kind,
                 start,
                 end: clock::now(),
                 key,
                 process: None,
                 messages: None,
             }));
+        };
+        if struck {
+            note(step.kind, key);
+        }
+        if server.was_replaced().await {
+            note(FaultKind::MasterPaused, None);
         }
     }
 }

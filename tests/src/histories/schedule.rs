@@ -57,7 +57,7 @@ const SENTINEL: [Choice; 7] = [
     (AllFlushed, 1, 0..1),
     (ServerPaused, 4, 50..350),
     (MasterKilled, 4, 0..1_000),
-    (MasterPaused, 3, 1_500..4_000),
+    (MasterPaused, 3, 2_500..5_000),
 ];
 
 const NETWORK: [Choice; 11] = [

@@ -206,6 +206,17 @@ impl Trio {
         }
     }
 
+    /// Whether a Sentinel says that this one is the master.
+    pub async fn is_led_by(&self, server: &RedisServer) -> bool {
+        let port = server.replication_port().to_string();
+        for sentinel in &self.sentinels {
+            if self.seen_by(sentinel).await["port"] == port {
+                return true;
+            }
+        }
+        false
+    }
+
     async fn seen_by(&self, sentinel: &RedisServer) -> BTreeMap<String, String> {
         sentinel.command(&["SENTINEL", "MASTER", SERVICE]).await
     }
