@@ -16,6 +16,9 @@ use crate::{
     store::memory::{MemoryStore, Place},
 };
 
+#[cfg(feature = "tls")]
+use crate::store::redis::{Tls, speaks_tls};
+
 /// Sets up a [`LockClient`].
 ///
 /// # Examples
@@ -42,6 +45,8 @@ pub struct LockClientBuilder {
     tcp_nodelay: bool,
     runtime: Option<Handle>,
     clock: ClientClock,
+    #[cfg(feature = "tls")]
+    tls: Tls,
 }
 
 impl Default for LockClientBuilder {
@@ -61,6 +66,8 @@ impl Default for LockClientBuilder {
             tcp_nodelay: true,
             runtime: None,
             clock: ClientClock::default(),
+            #[cfg(feature = "tls")]
+            tls: Tls::default(),
         }
     }
 }
@@ -186,6 +193,47 @@ impl LockClientBuilder {
         self
     }
 
+    /// Trusts these authorities, as PEM, and no others: the system's are not asked then, nor those of
+    /// `SSL_CERT_FILE`. For every URL that speaks of TLS, and for Sentinels as for the servers behind
+    /// them. Certificates are verified in any case.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rlock_core::LockClient;
+    ///
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = LockClient::builder()
+    ///     .tls_ca(std::fs::read("/etc/locks/ca.pem")?)
+    ///     .tls_client_certificate(
+    ///         std::fs::read("/etc/locks/client.pem")?,
+    ///         std::fs::read("/etc/locks/client.key")?,
+    ///     )
+    ///     .connect("rediss://redis.internal:6380/")
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.trust(pem.into());
+        self
+    }
+
+    /// Shows this certificate to servers that ask for one (`tls-auth-clients yes`): the certificate, and
+    /// those between it and the authority, as PEM, and its private key as PEM without a password. For
+    /// every URL that speaks of TLS, and for Sentinels as for the servers behind them.
+    #[cfg(feature = "tls")]
+    pub fn tls_client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.tls.present(certificate.into(), key.into());
+        self
+    }
+
     /// Takes the time from this clock, which tests make jump, instead of the system's.
     #[doc(hidden)]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -200,7 +248,7 @@ impl LockClientBuilder {
     /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server |
     /// | `rediss://…` | the same over TLS (feature `tls`) |
     /// | `unix:///path/to/socket[?db=0&user=…&pass=…]` | the same over a Unix socket |
-    /// | `redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]` | the master that these Sentinels know; looked up again whenever a connection is lost, or the server was demoted. `?sentinel_user=…&sentinel_password=…` is for the Sentinels |
+    /// | `redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]` | the master that these Sentinels know; looked up again whenever a connection is lost, or the server was demoted. User and password are the master's; `?sentinel_user=…&sentinel_password=…` are for the Sentinels |
     /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
     /// | `memory:` | a new embedded store |
     /// | `memory:name` | the embedded store of that name, shared by this process's clients |
@@ -242,6 +290,8 @@ impl LockClientBuilder {
     )]
     pub async fn connect(self, url: &str) -> Result<LockClient, LockError> {
         self.check()?;
+        #[cfg(feature = "tls")]
+        self.check_tls_is_used(speaks_tls(url))?;
         match url.split_once(':') {
             Some(("memory", "")) => self.join(Arc::default()),
             Some(("memory", name)) => self.join(Place::named(name)),
@@ -266,6 +316,8 @@ impl LockClientBuilder {
     /// system grants no thread.
     pub fn in_memory(self) -> Result<LockClient, LockError> {
         self.check()?;
+        #[cfg(feature = "tls")]
+        self.check_tls_is_used(false)?;
         self.join(Arc::default())
     }
 
@@ -276,6 +328,21 @@ impl LockClientBuilder {
         limits::timeout("response_timeout", self.options.response_timeout)?;
         limits::replicas(self.options.replicas)?;
         limits::prefix(&self.prefix)
+    }
+
+    /// Certificates are read, and are not forgotten where they would be of no use.
+    #[cfg(feature = "tls")]
+    fn check_tls_is_used(&self, is_used: bool) -> Result<(), LockError> {
+        self.tls.check()?;
+        match self.tls.option() {
+            Some(option) if !is_used => Err(LockError::InvalidOption {
+                option,
+                value: "(a certificate)".to_owned(),
+                reason: "the URL does not speak of TLS; write `rediss://` or `rediss-sentinel://`"
+                    .to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn driver(&self) -> Result<Driver, LockError> {
@@ -319,6 +386,10 @@ impl LockClientBuilder {
             connect_timeout: self.connect_timeout,
             response_timeout: self.options.response_timeout,
             replicas: self.options.replicas,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+            #[cfg(not(feature = "tls"))]
+            tls: crate::store::redis::Tls::default(),
         };
         let driver = self.driver()?;
         let listener = hearing.listener();

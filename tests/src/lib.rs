@@ -28,8 +28,8 @@ pub use executor::block_on;
 pub use gate::{Gate, Way};
 pub use process::Worker;
 pub use proxy::{Proxy, Request};
-pub use server::{ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
-pub use topology::{FAILOVER, Place, SERVICE, Topology, Trio};
+pub use server::{Authority, ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
+pub use topology::{Deletion, FAILOVER, Place, SERVICE, Topology, Trio, TrioBuilder};
 
 use std::time::Duration;
 

@@ -9,13 +9,13 @@ mod tls;
 pub use builder::RedisServerBuilder;
 pub(crate) use look::patient;
 pub use monitor::{ClientCommand, CommandWatch};
+pub use tls::Authority;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::child::LeashedChild;
-use tls::Certificates;
 
 /// A redis-server of its own, on a free loopback port, without persistence.
 ///
@@ -35,7 +35,8 @@ pub struct RedisServer {
 #[derive(Debug)]
 struct Tls {
     port: u16,
-    certificates: Certificates,
+    authority: Arc<Authority>,
+    ca_path: PathBuf,
 }
 
 impl RedisServer {
@@ -101,13 +102,23 @@ impl RedisServer {
     /// The authority that signed the server's certificate, as PEM.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
-        &self.tls().certificates.ca_pem
+        self.tls().authority.ca_pem()
     }
 
     /// The file that holds [`ca_pem`](Self::ca_pem), e.g. for `SSL_CERT_FILE`.
     #[must_use]
     pub fn ca_path(&self) -> &Path {
-        &self.tls().certificates.ca_path
+        &self.tls().ca_path
+    }
+
+    /// The port by which replicas and Sentinels reach it.
+    #[must_use]
+    pub fn replication_port(&self) -> u16 {
+        if self.settings.replicates_by_tls {
+            self.tls_port()
+        } else {
+            self.port
+        }
     }
 
     /// The process id of the running server.

@@ -2,12 +2,15 @@
 
 mod trio;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use rlock_core::{LockClient, LockClientBuilder};
 
 use crate::RedisServer;
-pub use trio::{FAILOVER, SERVICE, Trio};
+pub use trio::{FAILOVER, SERVICE, Trio, TrioBuilder};
 
 /// What the same tests run over.
 ///
@@ -46,7 +49,42 @@ impl Topology {
 
     /// Starts a master, its replica and three Sentinels.
     pub async fn sentinel() -> Self {
-        Self::Sentinel(Box::new(Trio::start().await))
+        // On a busy machine a server may be silent for a while, and none of these tests is about that.
+        let silence = Duration::from_secs(10);
+        Self::Sentinel(Box::new(Trio::builder().silence(silence).start().await))
+    }
+}
+
+/// What becomes of a lock that somebody else deletes on the server, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletion {
+    /// Nobody else can.
+    Impossible,
+    /// The server tells the holder.
+    ToldAtOnce,
+    /// The holder finds out when it renews its lease.
+    FoundByRenewal,
+}
+
+/// What topologies do differently by nature. The suite asks for it, and checks it.
+impl Topology {
+    /// How a holder learns that its lock was deleted.
+    #[must_use]
+    pub fn deletion(&self) -> Deletion {
+        match self {
+            Self::Memory => Deletion::Impossible,
+            Self::Server(_) | Self::Sentinel(_) => Deletion::ToldAtOnce,
+            Self::ServerByResp2(_) => Deletion::FoundByRenewal,
+        }
+    }
+
+    /// Who has the locks, if it is one server.
+    fn server_of_locks(&self) -> Option<&RedisServer> {
+        match self {
+            Self::Memory => None,
+            Self::Server(server) | Self::ServerByResp2(server) => Some(server),
+            Self::Sentinel(trio) => Some(&trio.master),
+        }
     }
 }
 
@@ -73,6 +111,14 @@ impl Place {
     #[must_use]
     pub fn topology(&self) -> &'static Topology {
         self.topology
+    }
+
+    /// Deletes the lock of a key without braces behind its holder's back. Says whether there was one.
+    pub async fn delete(&self, key: &str) -> bool {
+        match self.topology.server_of_locks() {
+            Some(server) => server.del(&format!("{}{{{key}}}", self.name)).await,
+            None => false,
+        }
     }
 
     /// A client with the default options.

@@ -33,36 +33,46 @@ fn histories(words: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), format!("{text}{errors}"))
 }
 
-fn runs_and_is_checked_again(store: &str) {
+fn runs_and_is_checked_again(store: &str, seconds: &str, words: &[&str]) -> String {
     let (out, report) = (Scratch::new(store), Scratch::new(&format!("{store}.json")));
-    let (code, text) = histories(&[
+    let all = [
         "--store",
         store,
         "--seconds",
-        "5",
+        seconds,
         "--floor",
         "10",
         "--out",
         out.path(),
         "--report",
         report.path(),
-    ]);
+    ];
+    let (code, text) = histories(&[&all, words].concat());
     assert_eq!(code, Some(0), "{text}");
     let told = fs::read_to_string(&report.0).expect("the report was written");
     assert!(told.contains("\"one_holder\": 0"), "{told}");
     let (code, again) = histories(&["check", out.path()]);
     assert_eq!(code, Some(0), "{again}");
     assert!(text.ends_with(&again), "{text}\n\n{again}");
+    text
 }
 
 #[test]
 fn a_short_run_on_a_server_leaves_a_history_without_violations() {
-    runs_and_is_checked_again("redis");
+    runs_and_is_checked_again("redis", "5", &[]);
 }
 
 #[test]
 fn a_short_run_in_memory_leaves_a_history_without_violations() {
-    runs_and_is_checked_again("memory");
+    runs_and_is_checked_again("memory", "5", &[]);
+}
+
+/// With a seed by which the master is killed before the run is over.
+#[test]
+fn a_short_run_with_sentinels_and_a_failover_leaves_a_history_without_violations() {
+    let words = ["--replicas", "1", "--seed", "2"];
+    let text = runs_and_is_checked_again("sentinel", "15", &words);
+    assert!(text.contains("master_killed"), "{text}");
 }
 
 #[test]

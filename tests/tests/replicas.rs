@@ -147,7 +147,7 @@ async fn a_lock_that_another_process_gives_on_has_to_reach_the_replica_too() {
 #[tokio::test]
 async fn a_lock_that_is_handed_over_within_the_process_has_to_reach_the_replica_too() {
     let (master, replica) = pair().await;
-    let strict = careful(&master.url(), 1, ms(300)).await;
+    let strict = careful(&master.url(), 1, ms(2000)).await;
     let held = strict
         .lock("k")
         .lease(LASTING)
@@ -251,6 +251,34 @@ async fn the_connection_that_waits_is_replaced_when_it_breaks() {
         guard.release().await.expect("held");
         assert!(master.kill_clients("normal").await > 0);
     }
+}
+
+#[tokio::test]
+async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
+    let (master, replica) = pair().await;
+    let strict = careful(&master.url(), 1, ms(3000)).await;
+    replica.pause();
+    let lock = strict.lock("k").lease(LASTING);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    eventually(LONG, "it waits for the replica", async || {
+        master.exists(&name("k")).await
+    })
+    .await;
+    tokio::time::sleep(ms(300)).await;
+    let unreachable = RedisServer::start();
+    unreachable.kill();
+    master.follow_in_vain(&unreachable).await;
+    let outcome = within(LONG, "an answer", acquiring)
+        .await
+        .expect("no panic");
+    let error = outcome.expect_err("it is no master");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    replica.resume();
+    master.promote().await;
+    let patient = careful(&master.url(), 1, LONG).await;
+    replica.follow(&master).await;
+    let again = patient.lock("k").wait(LONG * 2).acquire().await;
+    again.expect("given back").release().await.expect("held");
 }
 
 #[tokio::test]

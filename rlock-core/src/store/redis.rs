@@ -19,6 +19,11 @@ mod script;
 mod scripts;
 mod sentinel;
 mod server;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "redis/tls_off.rs"]
+mod tls;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -29,6 +34,9 @@ use tokio::{
 };
 use uuid::Uuid;
 
+#[cfg(feature = "tls")]
+pub(crate) use self::address::speaks_tls;
+pub(crate) use self::tls::Tls;
 use self::{
     address::Address,
     calls::{Calls, Usual},
@@ -59,6 +67,7 @@ pub(crate) struct RedisOptions {
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) tls: Tls,
 }
 
 pub(crate) struct RedisStore {
@@ -90,9 +99,10 @@ impl RedisStore {
             connect_timeout,
             response_timeout,
             replicas,
+            tls,
         } = options;
         let started = clock.now();
-        let address = Address::parse(url, tcp_nodelay)?;
+        let address = Address::parse_with(url, tcp_nodelay, tls)?;
         let action = format!("connect to {address}");
         let calls = Arc::new(Calls::new(prefix));
         let link = |part| {

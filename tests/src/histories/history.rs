@@ -218,8 +218,15 @@ impl History {
     /// The faults that made the store forget this lock.
     pub(super) fn data_losses<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Fault> {
         self.faults.iter().filter(move |fault| {
-            fault.kind.loses_data() && fault.key.as_deref().is_none_or(|own| own == key)
+            self.loses_data(fault.kind) && fault.key.as_deref().is_none_or(|own| own == key)
         })
+    }
+
+    /// Whether the store forgets locks by it. What a replica has to have before it counts is not lost with
+    /// a master that is killed; one that only stands still may go on for a moment beside the next.
+    fn loses_data(&self, kind: FaultKind) -> bool {
+        let replicas = self.run.as_ref().map_or(0, |run| run.replicas);
+        kind.loses_data() && !(replicas > 0 && kind == FaultKind::MasterKilled)
     }
 
     /// Until when the owner could rely on its lock. Whoever shuts a client down knows that its guards are not

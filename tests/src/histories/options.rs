@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Exit code: 0 all properties hold; 1 one does not; 3 the run was too small to count.
 #[derive(Clone, Debug, Parser)]
 pub(super) struct Options {
-    /// What is checked: locks on a redis-server behind proxies, or in the embedded store.
+    /// What is checked: locks on a redis-server behind proxies, on the master that Sentinels know, or in
+    /// the embedded store.
     #[arg(long, default_value_t = Kind::Redis)]
     pub(super) store: Kind,
     /// Which faults come when; any if not given. It is printed.
@@ -23,6 +24,10 @@ pub(super) struct Options {
     /// Leaves out the faults by which the server loses its data: then no overlap is excused.
     #[arg(long)]
     pub(super) keep_data: bool,
+    /// With Sentinels: how many replicas have to have a lock before it counts as taken. There is one; then
+    /// no overlap is excused after the master was killed.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1))]
+    pub(super) replicas: u32,
     /// How many locks.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..))]
     pub(super) keys: u32,
@@ -80,6 +85,8 @@ pub(super) struct ClientOptions {
     pub(super) clients: u32,
     #[arg(long)]
     pub(super) tasks: u32,
+    #[arg(long)]
+    pub(super) replicas: u32,
 }
 
 /// Where locks live.
@@ -87,6 +94,7 @@ pub(super) struct ClientOptions {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     Redis,
+    Sentinel,
     Memory,
 }
 

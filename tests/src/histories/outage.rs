@@ -1,6 +1,6 @@
 //! The server of a run, and what befalls it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{RwLock, RwLockReadGuard},
@@ -14,20 +14,61 @@ use super::{
     schedule::{Lane, Step},
     watch::name_of,
 };
-use crate::RedisServer;
+use crate::{RedisServer, Trio};
+
+/// How long a master is silent before its replica takes its place.
+const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// A server that may be away. Who wants to ask it waits until it is back.
 #[derive(Debug)]
-pub(super) struct Server(RwLock<RedisServer>);
+pub(super) struct Server(RwLock<Place>);
+
+#[derive(Debug)]
+enum Place {
+    One(Box<RedisServer>),
+    /// The master of these.
+    Master(Box<Trio>),
+}
+
+impl Place {
+    fn master(&self) -> &RedisServer {
+        match self {
+            Self::One(server) => server,
+            Self::Master(trio) => &trio.master,
+        }
+    }
+}
 
 impl Server {
     pub(super) fn start() -> Self {
-        Self(RwLock::new(RedisServer::start()))
+        Self(RwLock::new(Place::One(Box::new(RedisServer::start()))))
+    }
+
+    /// And the URL by which clients find it.
+    pub(super) async fn start_with_sentinels() -> (Self, String) {
+        let trio = Trio::builder().silence(SILENCE).start().await;
+        let url = trio.url();
+        (Self(RwLock::new(Place::Master(Box::new(trio)))), url)
+    }
+
+    /// Whether a busy machine let a master seem gone that was not meant to. Then the other is the one from
+    /// here on.
+    async fn was_replaced(&self) -> bool {
+        let mut place = self.0.write().await;
+        let Place::Master(trio) = &mut *place else {
+            return false;
+        };
+        let replaced = trio.is_led_by(&trio.replica).await;
+        if replaced {
+            trio.failed_over().await;
+            trio.swap().await;
+        }
+        replaced
     }
 
     /// The server, which stays up as long as the answer is kept.
     pub(super) async fn up(&self) -> RwLockReadGuard<'_, RedisServer> {
-        self.0.read().await
+        RwLockReadGuard::map(self.0.read().await, Place::master)
     }
 }
 
@@ -38,15 +79,21 @@ pub(super) async fn strike(server: Arc<Server>, lane: Lane, recorder: Recorder) 
         let start = clock::now();
         let key = (step.kind == FaultKind::LockDeleted).then(|| format!("k{}", step.number));
         let struck = strike_one(&server, &step).await;
-        if struck {
+        let note = |kind, key| {
             recorder.note(Record::Fault(Fault {
-                kind: step.kind,
+                kind,
                 start,
                 end: clock::now(),
                 key,
                 process: None,
                 messages: None,
             }));
+        };
+        if struck {
+            note(step.kind, key);
+        }
+        if server.was_replaced().await {
+            note(FaultKind::MasterPaused, None);
         }
     }
 }
@@ -55,17 +102,25 @@ pub(super) async fn strike(server: Arc<Server>, lane: Lane, recorder: Recorder) 
 async fn strike_one(server: &Server, step: &Step) -> bool {
     match step.kind {
         FaultKind::ServerPaused => {
-            let redis = server.0.write().await;
-            redis.pause();
+            let place = server.0.write().await;
+            place.master().pause();
             sleep(step.lasts).await;
-            redis.resume();
+            place.master().resume();
             true
         }
         FaultKind::ServerKilled => {
-            let redis = server.0.write().await;
-            redis.kill();
+            let place = server.0.write().await;
+            place.master().kill();
             sleep(step.lasts).await;
-            restart(&redis);
+            restart(place.master());
+            true
+        }
+        FaultKind::MasterKilled | FaultKind::MasterPaused => {
+            let mut place = server.0.write().await;
+            let Place::Master(trio) = &mut *place else {
+                unreachable!("one server has no replica")
+            };
+            fail_over(trio, step).await;
             true
         }
         FaultKind::ClientsKilled => {
@@ -83,6 +138,22 @@ async fn strike_one(server: &Server, step: &Step) -> bool {
         FaultKind::LockDeleted => server.up().await.del(&name_of(step.number)).await,
         kind => unreachable!("{kind} is no fault of a server"),
     }
+}
+
+/// The replica takes the place of the master, which comes back as its replica.
+async fn fail_over(trio: &mut Trio, step: &Step) {
+    if step.kind == FaultKind::MasterKilled {
+        trio.master.kill();
+        trio.failed_over().await;
+        sleep(step.lasts).await;
+        restart(&trio.master);
+    } else {
+        trio.master.pause();
+        sleep(step.lasts).await;
+        trio.failed_over().await;
+        trio.master.resume();
+    }
+    trio.swap().await;
 }
 
 /// Launching takes a while, and blocks.

@@ -63,6 +63,9 @@ pub(super) struct Run {
     pub(super) tasks: u32,
     pub(super) keys: u32,
     pub(super) floor: u64,
+    /// How many replicas have to have a lock before it counts as taken.
+    #[serde(default)]
+    pub(super) replicas: u32,
     pub(super) at: u64,
 }
 
@@ -178,6 +181,10 @@ pub(super) enum FaultKind {
     RepliesHeld,
     ServerPaused,
     ServerKilled,
+    /// The master was killed, and its replica took its place.
+    MasterKilled,
+    /// The master stood still for so long that its replica took its place.
+    MasterPaused,
     ClientsKilled,
     ScriptsFlushed,
     AllFlushed,
@@ -202,7 +209,11 @@ impl FaultKind {
     pub(super) fn loses_data(self) -> bool {
         matches!(
             self,
-            Self::ServerKilled | Self::AllFlushed | Self::LockDeleted
+            Self::ServerKilled
+                | Self::MasterKilled
+                | Self::MasterPaused
+                | Self::AllFlushed
+                | Self::LockDeleted
         )
     }
 
@@ -220,6 +231,8 @@ impl FaultKind {
                 | Self::RequestsSwallowed
                 | Self::ConnectionsRefused
                 | Self::ServerKilled
+                | Self::MasterKilled
+                | Self::MasterPaused
                 | Self::ExecutorBlocked
         )
     }

@@ -47,6 +47,14 @@ async fn run(options: &Options) -> Report {
                 schedule
             }
         }
+        Kind::Sentinel => {
+            let schedule = Schedule::of_sentinels(seed, lasts, options.processes, options.keys);
+            if options.keep_data {
+                schedule.without_losses()
+            } else {
+                schedule
+            }
+        }
         Kind::Memory => Schedule::embedded(seed, lasts),
     };
     println!(
@@ -65,10 +73,11 @@ async fn run(options: &Options) -> Report {
         seed,
         keys: options.keys,
         clients: match options.store {
-            Kind::Redis => 1,
+            Kind::Redis | Kind::Sentinel => 1,
             Kind::Memory => options.processes,
         },
         tasks: options.tasks,
+        replicas: options.replicas,
         recorder: recorder.clone(),
         started: Arc::new(AtomicU32::new(0)),
     };
@@ -82,6 +91,7 @@ async fn run(options: &Options) -> Report {
             tasks: options.tasks,
             keys: options.keys,
             floor: options.floor(),
+            replicas: options.replicas,
             at: clock::now(),
         })
     };
@@ -93,7 +103,21 @@ async fn run(options: &Options) -> Report {
         Kind::Redis => {
             let server = Arc::new(Server::start());
             recorder.note(about(Some(version(&server).await)));
-            on_a_server(options, order, schedule, server, &recorder).await;
+            let way = Way::Proxied(Arc::clone(&server));
+            on_a_server(options, order, schedule, (server, way), &recorder).await;
+        }
+        Kind::Sentinel => {
+            let (server, url) = Server::start_with_sentinels().await;
+            let server = Arc::new(server);
+            recorder.note(about(Some(version(&server).await)));
+            on_a_server(
+                options,
+                order,
+                schedule,
+                (server, Way::Direct(url)),
+                &recorder,
+            )
+            .await;
         }
     }
     recorder.note(Record::Over { at: clock::now() });
@@ -104,7 +128,7 @@ async fn on_a_server(
     options: &Options,
     order: Order,
     schedule: Schedule,
-    server: Arc<Server>,
+    (server, way): (Arc<Server>, Way),
     recorder: &Recorder,
 ) {
     let eye = eye::watch(Arc::clone(&server), options.keys, recorder.clone());
@@ -118,8 +142,7 @@ async fn on_a_server(
     ));
     let mut slots = Vec::new();
     for (process, network) in schedule.processes.into_iter().zip(schedule.networks) {
-        let way = Way::Proxied(Arc::clone(&server));
-        let slot = Slot::open(order.clone(), way).await;
+        let slot = Slot::open(order.clone(), way.clone()).await;
         faults.spawn(slot.strike_network(network));
         slots.push((slot, process));
     }

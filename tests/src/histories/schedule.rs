@@ -9,9 +9,9 @@ use fastrand::Rng;
 
 use super::record::FaultKind::{
     self, AllFlushed, BlackHole, ClientsKilled, ConnectionsHalfClosed, ConnectionsRefused,
-    ConnectionsReset, LockDeleted, ProcessKilled, ProcessPaused, ProcessRetired, RepliesDelayed,
-    RepliesDropped, RepliesHeld, RepliesSwallowed, RequestsDropped, RequestsHeld,
-    RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
+    ConnectionsReset, LockDeleted, MasterKilled, MasterPaused, ProcessKilled, ProcessPaused,
+    ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed, RequestsDropped,
+    RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
 };
 
 /// One fault, and the pause before it.
@@ -47,6 +47,17 @@ const SERVER: [Choice; 6] = [
     (AllFlushed, 2, 0..1),
     (ServerPaused, 5, 50..2_500),
     (ServerKilled, 2, 0..1_000),
+];
+
+/// Of a master with a replica that Sentinels watch. A short pause is less than they wait for.
+const SENTINEL: [Choice; 7] = [
+    (ClientsKilled, 4, 0..1),
+    (ScriptsFlushed, 3, 0..1),
+    (LockDeleted, 4, 0..1),
+    (AllFlushed, 1, 0..1),
+    (ServerPaused, 4, 50..350),
+    (MasterKilled, 4, 0..1_000),
+    (MasterPaused, 3, 2_500..5_000),
 ];
 
 const NETWORK: [Choice; 11] = [
@@ -89,6 +100,16 @@ impl Schedule {
             server: lane(0, &SERVER, 300..2_500),
             networks: lanes(1_000, &NETWORK, 200..2_500),
             processes: lanes(2_000, &PROCESS, 1_000..6_000),
+        }
+    }
+
+    /// As [`of_servers`](Self::of_servers), where clients connect to whichever is the master, by no proxy.
+    pub(super) fn of_sentinels(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
+        let mut rng = Rng::with_seed(seed.wrapping_mul(1_000_003));
+        Self {
+            server: lane(&mut rng, lasts, &SENTINEL, 500..4_000, keys),
+            networks: (0..processes).map(|_| Lane::new()).collect(),
+            ..Self::of_servers(seed, lasts, processes, keys)
         }
     }
 
@@ -193,6 +214,8 @@ mod tests {
         let schedule = Schedule::of_servers(7, MINUTE * 30, 3, 6);
         let kinds = |lane: &Lane| -> HashSet<FaultKind> { lane.iter().map(|s| s.kind).collect() };
         assert_eq!(kinds(&schedule.server).len(), SERVER.len());
+        let sentinels = Schedule::of_sentinels(7, MINUTE * 30, 3, 6);
+        assert_eq!(kinds(&sentinels.server).len(), SENTINEL.len());
         assert_eq!(kinds(&schedule.networks[0]).len(), NETWORK.len());
         assert_eq!(kinds(&schedule.processes[0]).len(), PROCESS.len());
     }

@@ -40,6 +40,7 @@ pub(super) struct Order {
     pub(super) keys: u32,
     pub(super) clients: u32,
     pub(super) tasks: u32,
+    pub(super) replicas: u32,
     pub(super) recorder: Recorder,
     /// How many processes there have been.
     pub(super) started: Arc<AtomicU32>,
@@ -51,6 +52,8 @@ pub(super) enum Way {
     Embedded,
     /// By a proxy of its own.
     Proxied(Arc<Server>),
+    /// By this URL.
+    Direct(String),
 }
 
 /// The process that is there at present.
@@ -218,6 +221,7 @@ async fn start(order: Order, way: Way) -> (Process, Option<Arc<Proxy>>) {
     let number = order.started.fetch_add(1, Ordering::Relaxed);
     let (url, proxy) = match way {
         Way::Embedded => ("memory:histories".to_owned(), None),
+        Way::Direct(url) => (url, None),
         Way::Proxied(server) => {
             let proxy = Proxy::in_front_of(&*server.up().await);
             (proxy.url(), Some(Arc::new(proxy)))
@@ -238,6 +242,7 @@ async fn start(order: Order, way: Way) -> (Process, Option<Arc<Proxy>>) {
     option("--keys", order.keys.to_string());
     option("--clients", order.clients.to_string());
     option("--tasks", order.tasks.to_string());
+    option("--replicas", order.replicas.to_string());
     let worker = Worker::start(&mut command);
     (Process { number, worker }, proxy)
 }

@@ -8,12 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use std::{env, process, thread};
 
-use super::tls::Certificates;
-use super::{RedisServer, Tls};
+use super::{Authority, RedisServer, Tls};
 use crate::child::LeashedChild;
 use crate::{PATIENCE, port};
 
@@ -25,7 +24,8 @@ pub(super) const FIXTURE_USER: &str = "fixture";
 pub struct RedisServerBuilder {
     port: Option<u16>,
     tls_port: Option<u16>,
-    tls: bool,
+    tls: Option<Arc<Authority>>,
+    pub(super) replicates_by_tls: bool,
     debug: bool,
     sentinel: bool,
     pub(super) password: Option<String>,
@@ -73,33 +73,67 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Takes this long to load each key when it starts with data, and answers LOADING meanwhile.
+    /// Takes this long to load each key when it starts with data, and answers LOADING meanwhile; before
+    /// Redis 7 only every two megabytes.
     #[must_use]
     pub fn slow_to_load(self, each: Duration) -> Self {
-        self.config("key-load-delay", &each.as_micros().to_string())
-            .config("loading-process-events-interval-bytes", "1024")
-            .config("rdbcompression", "no")
+        let slow = self
+            .config("key-load-delay", &each.as_micros().to_string())
+            .config("rdbcompression", "no");
+        if major_version() < 7 {
+            return slow;
+        }
+        slow.config("loading-process-events-interval-bytes", "1024")
     }
 
     /// Listens for TLS too, with a fresh certificate for `localhost` and `127.0.0.1`.
     #[must_use]
-    pub fn tls(mut self) -> Self {
-        self.tls = true;
+    pub fn tls(self) -> Self {
+        self.tls_of(&Arc::new(Authority::new()))
+    }
+
+    /// Listens for TLS too, with a fresh certificate of this authority, and trusts what that has signed.
+    #[must_use]
+    pub fn tls_of(mut self, authority: &Arc<Authority>) -> Self {
+        self.tls = Some(Arc::clone(authority));
         self
     }
 
-    /// Is a Sentinel of this master, under this name of a service; so many have to agree that it is
-    /// gone, which they look for after half a second of silence.
+    /// Asks whoever comes by TLS for a certificate of the same authority.
     #[must_use]
-    pub fn sentinel(mut self, service: &str, master: &RedisServer, quorum: u32) -> Self {
+    pub fn asks_for_certificates(self) -> Self {
+        self.config("tls-auth-clients", "yes")
+    }
+
+    /// Speaks TLS to its replicas, its master and the Sentinels, too.
+    #[must_use]
+    pub fn replicates_by_tls(mut self) -> Self {
+        self.replicates_by_tls = true;
+        self.config("tls-replication", "yes")
+    }
+
+    /// Is a Sentinel of this master, under this name of a service. So many have to agree that it is
+    /// gone, which they suspect after so long a silence.
+    #[must_use]
+    pub fn sentinel(
+        mut self,
+        service: &str,
+        master: &RedisServer,
+        quorum: u32,
+        silence: Duration,
+    ) -> Self {
         self.sentinel = true;
-        let watched = format!("monitor {service} 127.0.0.1 {} {quorum}", master.port());
-        self.config("sentinel", &watched)
-            .config(
-                "sentinel",
-                &format!("down-after-milliseconds {service} 500"),
-            )
-            .config("sentinel", &format!("failover-timeout {service} 3000"))
+        let port = master.replication_port();
+        let silence = silence.as_millis();
+        self.config(
+            "sentinel",
+            &format!("monitor {service} 127.0.0.1 {port} {quorum}"),
+        )
+        .config(
+            "sentinel",
+            &format!("down-after-milliseconds {service} {silence}"),
+        )
+        .config("sentinel", &format!("failover-timeout {service} 3000"))
     }
 
     /// Listens on this port instead of any free one.
@@ -113,18 +147,24 @@ impl RedisServerBuilder {
     #[must_use = "the server stops when it is dropped"]
     pub fn start(mut self) -> RedisServer {
         let directory = fresh_directory();
-        let tls = self.tls.then(|| Certificates::write_to(&directory));
+        let tls = self.tls.clone().map(|authority| {
+            let ca_path = authority.certify(&directory);
+            (authority, ca_path)
+        });
         let chosen = self.port;
         let deadline = Instant::now() + PATIENCE;
         loop {
             // Another process may take a port between the look and the launch: then look again.
             let port = chosen.unwrap_or_else(free_port);
-            self.tls_port = self.tls.then(free_port);
+            self.tls_port = self.tls.as_ref().map(|_| free_port());
             match self.launch(&directory, port) {
                 Ok(process) => {
-                    let tls = tls
-                        .zip(self.tls_port)
-                        .map(|(certificates, port)| Tls { port, certificates });
+                    let tls = tls.zip(self.tls_port);
+                    let tls = tls.map(|((authority, ca_path), port)| Tls {
+                        port,
+                        authority,
+                        ca_path,
+                    });
                     return RedisServer {
                         settings: self,
                         directory,

@@ -55,8 +55,8 @@ impl RedisServer {
         let () = self.command(&words).await;
     }
 
-    /// Makes this server a replica, and returns once it has what its master has. Neither has a
-    /// password.
+    /// Makes this server a replica, and returns once it has what its master has. If the master has a
+    /// password, this one was told.
     pub async fn follow(&self, master: &Self) {
         // A master waits for further replicas otherwise.
         master.config_set("repl-diskless-sync-delay", "0").await;
@@ -66,11 +66,18 @@ impl RedisServer {
             replication.get::<String>("master_link_status").as_deref() == Some("up")
         })
         .await;
+        // A replica counts from its first acknowledgement on, which may take a second more.
+        let online = format!("port={},state=online", self.replication_port());
+        eventually(PATIENCE, "the master counts its replica", async || {
+            let replication: String = master.command(&["INFO", "replication"]).await;
+            replication.contains(&online)
+        })
+        .await;
     }
 
     /// Makes this server a replica of a server that need not be there.
     pub async fn follow_in_vain(&self, master: &Self) {
-        let port = master.port().to_string();
+        let port = master.replication_port().to_string();
         let () = self.command(&["REPLICAOF", "127.0.0.1", &port]).await;
     }
 

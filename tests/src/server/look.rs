@@ -140,13 +140,17 @@ impl RedisServer {
         killed
     }
 
-    /// How many clients are connected, the fixture's own aside.
+    /// How many clients are connected, but for the fixture's own, replicas, masters and Sentinels.
     pub async fn client_count(&self) -> usize {
         let own = format!("user={FIXTURE_USER}");
+        let is_other = |word: &str| {
+            let server = ["flags=S", "flags=M"].contains(&word);
+            word == own || server || word.starts_with("name=sentinel-")
+        };
         let clients: String = self.command(&["CLIENT", "LIST"]).await;
         clients
             .lines()
-            .filter(|client| !client.split(' ').any(|word| word == own))
+            .filter(|client| !client.split(' ').any(is_other))
             .count()
     }
 }

@@ -1,46 +1,73 @@
-//! Certificates for one server.
+//! An authority of the tests' own, and the certificates that it signs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// An authority and a certificate for loopback that it signed, written to a directory.
-#[derive(Debug)]
-pub(super) struct Certificates {
-    pub(super) ca_pem: String,
-    pub(super) ca_path: PathBuf,
+/// Signs certificates for loopback, and for clients.
+pub struct Authority {
+    ca_pem: String,
+    issuer: Issuer<'static, KeyPair>,
 }
 
-impl Certificates {
-    pub(super) fn write_to(directory: &Path) -> Self {
-        let (ca_pem, certificate, key) = issue().expect("certificates can be made");
+impl Authority {
+    /// A new one, which nobody trusts yet.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "each is another")]
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "a test's own authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().expect("a key can be made");
+        let ca = params.self_signed(&key).expect("it signs itself");
+        Self {
+            ca_pem: ca.pem(),
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    /// Its own certificate, as PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// A certificate for a client of this name, and its key, both as PEM.
+    #[must_use]
+    pub fn client_certificate(&self, name: &str) -> (String, String) {
+        self.sign(&[name])
+    }
+
+    fn sign(&self, names: &[&str]) -> (String, String) {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let params = CertificateParams::new(names).expect("names that can be certified");
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = params.signed_by(&key, &self.issuer);
+        let certificate = certificate.expect("it signs").pem();
+        (certificate, key.serialize_pem())
+    }
+
+    /// Writes a certificate for loopback to a directory, for a server; answers where the authority's is.
+    pub(super) fn certify(&self, directory: &Path) -> PathBuf {
+        let (certificate, key) = self.sign(&["localhost", "127.0.0.1"]);
         let ca_path = directory.join("ca.pem");
         for (path, content) in [
-            (&ca_path, &ca_pem),
+            (&ca_path, &self.ca_pem),
             (&directory.join("server.pem"), &certificate),
             (&directory.join("server.key"), &key),
         ] {
             fs::write(path, content).expect("certificates can be written");
         }
-        Self { ca_pem, ca_path }
+        ca_path
     }
 }
 
-/// Answers the authority, the server's certificate and its key, all as PEM.
-fn issue() -> Result<(String, String, String), rcgen::Error> {
-    let mut authority = CertificateParams::default();
-    authority
-        .distinguished_name
-        .push(DnType::CommonName, "a test's own authority");
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let authority_key = KeyPair::generate()?;
-    let ca_pem = authority.self_signed(&authority_key)?.pem();
-    let issuer = Issuer::new(authority, authority_key);
-
-    let server = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    let server_key = KeyPair::generate()?;
-    let certificate = server.signed_by(&server_key, &issuer)?.pem();
-    Ok((ca_pem, certificate, server_key.serialize_pem()))
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
 }

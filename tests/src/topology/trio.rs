@@ -1,14 +1,29 @@
 //! A master, its replica, and three Sentinels.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::{PATIENCE, RedisServer, eventually};
+use tokio::time::sleep;
+
+use crate::{Authority, PATIENCE, RedisServer, RedisServerBuilder, eventually};
 
 /// What the service is called whose master the Sentinels know.
 pub const SERVICE: &str = "orders";
 
 /// A failover takes half a second of silence, an election, and for all to hear of it.
 pub const FAILOVER: Duration = Duration::from_secs(40);
+
+/// How often Sentinels are asked.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The user of clients, and all passwords, where there are any.
+const USER: &str = "app";
+const USERS: &str = "users-Pa55w0rd";
+const SERVERS: &str = "servers-Pa55w0rd";
+const SENTINELS: &str = "sentinels-Pa55w0rd";
 
 /// A master and its replica, watched by three Sentinels of which two have to agree.
 #[derive(Debug)]
@@ -19,53 +34,200 @@ pub struct Trio {
     pub replica: RedisServer,
     /// All three.
     pub sentinels: Vec<RedisServer>,
+    settings: TrioBuilder,
+}
+
+/// Describes a [`Trio`] before it starts.
+#[derive(Clone, Debug)]
+pub struct TrioBuilder {
+    silence: Duration,
+    passwords: bool,
+    authority: Option<Arc<Authority>>,
+}
+
+impl TrioBuilder {
+    /// How long a server is silent before a Sentinel takes it for gone; half a second unless set.
+    #[must_use]
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
+    /// Asks for passwords: the servers for that of a user, or for their own; the Sentinels for another.
+    #[must_use]
+    pub fn passwords(mut self) -> Self {
+        self.passwords = true;
+        self
+    }
+
+    /// All five speak TLS, to each other too, and ask for certificates of this authority.
+    #[must_use]
+    pub fn tls(mut self, authority: &Arc<Authority>) -> Self {
+        self.authority = Some(Arc::clone(authority));
+        self
+    }
+
+    /// Starts all five, and returns when they know of each other.
+    pub async fn start(self) -> Trio {
+        let (master, replica) = (self.server().start(), self.server().start());
+        replica.follow(&master).await;
+        let sentinels = (0..3).map(|_| self.sentinel(&master).start()).collect();
+        let trio = Trio {
+            sentinels,
+            master,
+            replica,
+            settings: self,
+        };
+        trio.know_each_other().await;
+        trio
+    }
+
+    fn server(&self) -> RedisServerBuilder {
+        let mut server = self.any();
+        if self.passwords {
+            server = server
+                .password(SERVERS)
+                .config("masterauth", SERVERS)
+                .acl_user(USER, &format!("on >{USERS} ~* &* +@all"));
+        }
+        server
+    }
+
+    fn sentinel(&self, master: &RedisServer) -> RedisServerBuilder {
+        let mut sentinel = self.any().sentinel(SERVICE, master, 2, self.silence);
+        if self.passwords {
+            sentinel = sentinel
+                .password(SENTINELS)
+                .config("sentinel", &format!("sentinel-pass {SENTINELS}"))
+                .config("sentinel", &format!("auth-pass {SERVICE} {SERVERS}"));
+        }
+        sentinel
+    }
+
+    fn any(&self) -> RedisServerBuilder {
+        match &self.authority {
+            Some(authority) => RedisServer::builder()
+                .tls_of(authority)
+                .asks_for_certificates()
+                .replicates_by_tls(),
+            None => RedisServer::builder(),
+        }
+    }
 }
 
 impl Trio {
-    /// Starts all five, and returns when they know of each other.
+    /// Starts all five with nothing special about them.
     pub async fn start() -> Self {
-        let (master, replica) = (RedisServer::start(), RedisServer::start());
-        replica.follow(&master).await;
-        let sentinel = || RedisServer::builder().sentinel(SERVICE, &master, 2).start();
-        let trio = Self {
-            sentinels: (0..3).map(|_| sentinel()).collect(),
-            master,
-            replica,
+        Self::builder().start().await
+    }
+
+    /// Starts to describe a trio.
+    #[must_use]
+    pub fn builder() -> TrioBuilder {
+        TrioBuilder {
+            silence: Duration::from_millis(500),
+            passwords: false,
+            authority: None,
+        }
+    }
+
+    /// Where a client connects: `redis-sentinel://…`, or `rediss-sentinel://…`, with whatever passwords it needs.
+    #[must_use]
+    pub fn url(&self) -> String {
+        if self.settings.passwords {
+            self.url_with(
+                &format!("{USER}:{USERS}@"),
+                &format!("?sentinel_password={SENTINELS}"),
+            )
+        } else {
+            self.url_with("", "")
+        }
+    }
+
+    /// As [`url`](Self::url), with this before the hosts and this at the end.
+    #[must_use]
+    pub fn url_with(&self, login: &str, query: &str) -> String {
+        let (scheme, port): (_, fn(&RedisServer) -> u16) = match self.settings.authority {
+            Some(_) => ("rediss-sentinel", RedisServer::tls_port),
+            None => ("redis-sentinel", RedisServer::port),
         };
-        for sentinel in &trio.sentinels {
+        let address = |sentinel| format!("127.0.0.1:{}", port(sentinel));
+        let addresses: Vec<_> = self.sentinels.iter().map(address).collect();
+        format!("{scheme}://{login}{}/{SERVICE}{query}", addresses.join(","))
+    }
+
+    async fn know_each_other(&self) {
+        for sentinel in &self.sentinels {
             eventually(
                 PATIENCE,
                 "the sentinels know each other and the replica",
                 async || {
-                    let seen = trio.seen_by(sentinel).await;
+                    let seen = self.seen_by(sentinel).await;
                     seen["num-slaves"] == "1" && seen["num-other-sentinels"] == "2"
                 },
             )
             .await;
         }
-        trio
-    }
-
-    /// Where a client connects: `redis-sentinel://…`.
-    #[must_use]
-    pub fn url(&self) -> String {
-        let addresses: Vec<_> = self.sentinels.iter().map(RedisServer::address).collect();
-        format!("redis-sentinel://{}/{SERVICE}", addresses.join(","))
     }
 
     /// Returns when the replica is the master. Asks the Sentinels alone: a server that they promote loses
     /// all its connections.
     pub async fn failed_over(&self) {
-        let port = self.replica.port().to_string();
-        for sentinel in &self.sentinels {
-            eventually(FAILOVER, "the replica is the master", async || {
-                self.seen_by(sentinel).await["port"] == port
-            })
+        self.led_by(&self.replica).await;
+    }
+
+    /// After a failover: what was the replica is the master from here on, and what was the master its
+    /// replica, as soon as all Sentinels see it so.
+    pub async fn swap(&mut self) {
+        std::mem::swap(&mut self.master, &mut self.replica);
+        self.master
+            .config_set("repl-diskless-sync-delay", "0")
             .await;
+        self.replica.follow_in_vain(&self.master).await;
+        let port = self.replica.replication_port().to_string();
+        for sentinel in &self.sentinels {
+            let end = Instant::now() + FAILOVER;
+            while !follows(sentinel, &port).await {
+                assert!(Instant::now() < end, "the former master is no replica");
+                sleep(LOOK).await;
+            }
         }
+    }
+
+    /// Returns when all Sentinels say that this one is the master.
+    pub async fn led_by(&self, server: &RedisServer) {
+        let port = server.replication_port().to_string();
+        for sentinel in &self.sentinels {
+            let end = Instant::now() + FAILOVER;
+            while self.seen_by(sentinel).await["port"] != port {
+                assert!(Instant::now() < end, "no other is the master");
+                sleep(LOOK).await;
+            }
+        }
+    }
+
+    /// Whether a Sentinel says that this one is the master.
+    pub async fn is_led_by(&self, server: &RedisServer) -> bool {
+        let port = server.replication_port().to_string();
+        for sentinel in &self.sentinels {
+            if self.seen_by(sentinel).await["port"] == port {
+                return true;
+            }
+        }
+        false
     }
 
     async fn seen_by(&self, sentinel: &RedisServer) -> BTreeMap<String, String> {
         sentinel.command(&["SENTINEL", "MASTER", SERVICE]).await
     }
+}
+
+/// Whether the server at this port is a replica that is up to date, as this Sentinel sees it.
+async fn follows(sentinel: &RedisServer, port: &str) -> bool {
+    let replicas: Vec<BTreeMap<String, String>> =
+        sentinel.command(&["SENTINEL", "REPLICAS", SERVICE]).await;
+    replicas.iter().any(|seen| {
+        let is = |fact: &str, value: &str| seen.get(fact).is_some_and(|known| known == value);
+        is("port", port) && is("flags", "slave") && is("master-link-status", "ok")
+    })
 }

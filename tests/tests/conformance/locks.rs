@@ -1,9 +1,12 @@
 //! Locks, leases, tokens, and what may be asked for.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use rlock_core::{LockError, LostCause, escape};
-use rlock_tests::{Place, eventually, within};
+use rlock_tests::{Deletion, Place, eventually, within};
 
 use super::LONG;
 
@@ -134,6 +137,25 @@ pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: P
         }
     };
     lock.run(body).await.expect("kept");
+}
+
+pub(crate) async fn a_lock_that_somebody_deletes_is_lost_as_its_topology_tells(place: Place) {
+    let client = place.client().await;
+    // The first renewal is due after five seconds at the latest, and after four at the earliest.
+    let lock = client.lock("order:42").lease(Duration::from_secs(15));
+    let guard = lock.acquire().await.expect("free");
+    let deletion = place.topology().deletion();
+    if deletion == Deletion::Impossible {
+        assert!(!place.delete("order:42").await);
+        return guard.release().await.expect("held");
+    }
+    let deleted = Instant::now();
+    assert!(place.delete("order:42").await);
+    let cause = within(LONG, "the holder is told", guard.lost()).await;
+    assert_eq!(cause, LostCause::Removed);
+    let at_once = deleted.elapsed() < Duration::from_secs(3);
+    assert_eq!(at_once, deletion == Deletion::ToldAtOnce, "{deletion:?}");
+    assert!(guard.release().await.is_err());
 }
 
 pub(crate) async fn inspect_tells_who_holds_the_lock(place: Place) {

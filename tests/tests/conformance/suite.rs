@@ -1,6 +1,7 @@
 //! What every store does alike, whatever it is made of. The tests stand here once; a test binary runs
 //! them over each of its topologies by [`conformance`], with the name of the topology before the name
-//! of the test.
+//! of the test. What topologies do differently by nature they say themselves ([`Topology`](rlock_tests::Topology)),
+//! and the suite checks it; `docs/topologies.md` lists it.
 
 mod line;
 mod locks;
@@ -46,6 +47,8 @@ macro_rules! conformance {
                 async fn a_lease_that_is_not_renewed_ends();
                 #[tokio::test]
                 async fn the_watchdog_renews_for_as_long_as_the_lock_is_held();
+                #[tokio::test]
+                async fn a_lock_that_somebody_deletes_is_lost_as_its_topology_tells();
                 #[tokio::test]
                 async fn inspect_tells_who_holds_the_lock();
                 #[tokio::test]

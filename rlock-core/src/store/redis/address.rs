@@ -4,7 +4,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult};
 
-use super::sentinel::{self, Sentinels};
+use super::{
+    sentinel::{self, Sentinels},
+    tls::Tls,
+};
 
 use crate::{error::LockError, limits::invalid_url, printable::Printable};
 
@@ -34,16 +37,22 @@ pub(super) struct Server {
 }
 
 /// How servers are spoken to.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Manner {
     nodelay: bool,
     resp2: bool,
+    pub(super) tls: Tls,
 }
 
 impl Address {
+    /// As [`parse_with`](Self::parse_with), with the certificates that the system has.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn parse(url: &str, nodelay: bool) -> Result<Self, LockError> {
-        let tls = ["rediss:", "valkeys:", "rediss-sentinel:"];
-        if !cfg!(feature = "tls") && tls.iter().any(|scheme| url.starts_with(scheme)) {
+        Self::parse_with(url, nodelay, Tls::default())
+    }
+
+    pub(super) fn parse_with(url: &str, nodelay: bool, tls: Tls) -> Result<Self, LockError> {
+        if !cfg!(feature = "tls") && speaks_tls(url) {
             let reason = "TLS needs the feature `tls` of rlock-core";
             return Err(invalid_url(url, reason.to_owned()));
         }
@@ -53,6 +62,7 @@ impl Address {
         let manner = Manner {
             nodelay,
             resp2: wants_resp2(url),
+            tls,
         };
         if sentinel::is_meant(url) {
             let parsed = Sentinels::parse(url, manner);
@@ -66,7 +76,7 @@ impl Address {
         let parsed = url.into_connection_info().and_then(|info| {
             Ok(Self {
                 shown: Printable(&info.addr().to_string()).to_string(),
-                place: Place::Server(Arc::new(Server::new(&info, manner)?)),
+                place: Place::Server(Arc::new(Server::new(&info, &manner)?)),
             })
         });
         let expected = "`redis://[user:password@]host[:port][/database]`";
@@ -82,13 +92,22 @@ impl Address {
     }
 }
 
+/// Whether a URL says that TLS is spoken.
+pub(crate) fn speaks_tls(url: &str) -> bool {
+    let schemes = ["rediss:", "valkeys:", "rediss-sentinel:"];
+    schemes.iter().any(|scheme| url.starts_with(scheme))
+}
+
 fn not_understood(url: &str, error: &RedisError, expected: &str) -> LockError {
     invalid_url(url, format!("{error}; expected {expected}"))
 }
 
 impl Server {
-    pub(super) fn new(info: &ConnectionInfo, manner: Manner) -> RedisResult<Self> {
-        let client = |protocol| Client::open(with_settings(info, protocol, manner.nodelay));
+    pub(super) fn new(info: &ConnectionInfo, manner: &Manner) -> RedisResult<Self> {
+        let client = |protocol| {
+            let info = with_settings(info, protocol, manner.nodelay);
+            manner.tls.open(info)
+        };
         let resp3 = (!manner.resp2).then(|| client(ProtocolVersion::RESP3));
         Ok(Self {
             resp3: resp3.transpose()?,

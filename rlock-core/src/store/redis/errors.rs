@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError};
 use crate::store::StoreError;
 
 /// What a server answers that could answer otherwise a moment later.
-const PASSING: [&str; 10] = [
+const PASSING: [&str; 11] = [
     "LOADING",
     "MASTERDOWN",
     "CLUSTERDOWN",
@@ -17,6 +17,8 @@ const PASSING: [&str; 10] = [
     "MISCONF",
     "NOREPLICAS",
     "OOM",
+    // Demoted while a request waited for replicas.
+    "UNBLOCKED",
     // Forgotten between two requests: loaded once more by the next try.
     "NOSCRIPT",
 ];

@@ -90,7 +90,9 @@ impl Sentinels {
             } else {
                 format!(":{PORT}")
             };
-            Client::open(format!("{scheme}://{asks_as}{host}{port}/"))
+            manner
+                .tls
+                .open(format!("{scheme}://{asks_as}{host}{port}/"))
         });
         let login = match login {
             "" => String::new(),
@@ -133,7 +135,7 @@ impl Sentinels {
             }
         }
         match (newest, failure) {
-            (Some(word), _) => Server::new(&self.at(word), self.manner),
+            (Some(word), _) => Server::new(&self.at(word), &self.manner),
             (None, Some(error)) => Err(error),
             (None, None) => Err(RedisError::from((ErrorKind::Io, "no sentinel answers"))),
         }

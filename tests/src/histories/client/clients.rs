@@ -19,9 +19,11 @@ use crate::histories::{
     record::{Fault, FaultKind, Record, client_of},
 };
 
+/// How long replicas may take.
+const REPLICATED: Duration = Duration::from_millis(500);
+
 pub(super) struct Clients {
-    url: String,
-    process: u32,
+    options: ClientOptions,
     places: Vec<Mutex<Place>>,
 }
 
@@ -36,23 +38,22 @@ impl Clients {
     pub(super) async fn connect(options: &ClientOptions, rng: &mut Rng) -> Self {
         let mut places = Vec::new();
         for _ in 0..options.clients {
-            let place = Place::connect(&options.url, options.process, rng).await;
+            let place = Place::connect(options, rng).await;
             places.push(Mutex::new(place));
         }
         Self {
-            url: options.url.clone(),
-            process: options.process,
+            options: options.clone(),
             places,
         }
     }
 
     /// Whether the locks live in this process.
     pub(super) fn embedded(&self) -> bool {
-        is_embedded(&self.url)
+        is_embedded(self.url())
     }
 
     pub(super) fn url(&self) -> &str {
-        &self.url
+        &self.options.url
     }
 
     pub(super) fn at(&self, place: usize) -> LockClient {
@@ -86,13 +87,17 @@ fn is_embedded(url: &str) -> bool {
 
 impl Place {
     /// A client with options by chance. A server that is down is waited for.
-    async fn connect(url: &str, process: u32, rng: &mut Rng) -> Self {
+    async fn connect(given: &ClientOptions, rng: &mut Rng) -> Self {
+        let (url, process) = (&given.url, given.process);
         let runtime = (is_embedded(url) && rng.bool()).then(|| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(1).enable_all();
             builder.build().expect("a runtime")
         });
         let mut builder = options(rng);
+        if let replicas @ 1.. = given.replicas {
+            builder = builder.replicas(replicas as usize, REPLICATED);
+        }
         if let Some(runtime) = &runtime {
             builder = builder.runtime(runtime.handle().clone());
         }
@@ -169,9 +174,9 @@ pub(super) async fn replace(
         }
         until_next = rng.u32(10..40);
         let place = rng.usize(..clients.places.len());
-        let next = Place::connect(&clients.url, clients.process, &mut rng).await;
+        let next = Place::connect(&clients.options, &mut rng).await;
         let before = std::mem::replace(&mut *clients.place(place), next);
-        end(before, clients.process).await;
+        end(before, clients.options.process).await;
     }
 }
 
