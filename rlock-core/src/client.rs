@@ -75,6 +75,19 @@ impl LockClient {
         Self::builder().connect(url).await
     }
 
+    /// Connects to several servers that know nothing of each other, with the default options: what more
+    /// than half of them grant is granted. As long as fewer than half are down, nobody notices.
+    ///
+    /// QUORUM_DOCS
+    #[cfg(feature = "redis")]
+    pub async fn quorum<I>(urls: I) -> Result<Self, LockError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        Self::builder().quorum(urls).await
+    }
+
     /// A client of a new embedded store, with the default options: no server, the same semantics
     /// within this process.
     ///

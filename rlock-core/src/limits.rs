@@ -46,6 +46,16 @@ pub(crate) fn invalid_url(url: &str, reason: String) -> LockError {
     }
 }
 
+/// The error for a list of URLs; `value` shows nothing of a password.
+#[cfg(feature = "redis")]
+pub(crate) fn invalid_urls(value: String, reason: &str) -> LockError {
+    LockError::InvalidOption {
+        option: "urls",
+        value,
+        reason: reason.to_owned(),
+    }
+}
+
 pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockError> {
     if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
         return Ok(());

@@ -6,23 +6,25 @@ mod line;
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(feature = "redis")]
+use futures_util::future::join_all;
 use tokio::{
     task::JoinSet,
     time::{Instant, timeout_at},
 };
 
 use self::agenda::Agenda;
-#[cfg(feature = "redis")]
-use crate::key::Key;
 use crate::{
     clock::ClientClock,
     core::Core,
     error::LostCause,
     hold::{Duty, Hold},
     lease::Time,
-    store::{Renewal, Renewed},
+    store::{Kept, Renewal, Renewed},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
+#[cfg(feature = "redis")]
+use crate::{key::Key, store::Servers};
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
 /// script at each read in it, so a renewal costs it 3.3 µs in a batch of 16, and 25 µs in one of 256.
@@ -33,6 +35,10 @@ const AT_ONCE: usize = 64;
 /// The timer looks at the clock at least this often while there are holds: timers stand still while
 /// the machine sleeps, leases do not.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a hold's next change may have to wait for the mending of it.
+#[cfg(feature = "redis")]
+const MEND: Duration = Duration::from_millis(100);
 
 /// Looks after every hold that may be lost.
 pub(crate) struct Watchdog {
@@ -234,7 +240,11 @@ async fn renew(core: Arc<Core>, mut holds: Vec<Arc<Hold>>) {
         hold.end_renewal();
     }
     match outcome {
-        Ok(answer) => answered(&core.watchdog, &holds, &batch, &answer, now),
+        Ok(answer) => {
+            answered(&core.watchdog, &holds, &batch, &answer, now);
+            #[cfg(feature = "redis")]
+            mend_all(&core, &holds, &answer).await;
+        }
         Err(error) => {
             tracing::warn!(holds = holds.len(), %error, "renewal failed, it will be tried again");
         }
@@ -253,16 +263,40 @@ fn answered(
     {
         let mut agenda = watchdog.agenda();
         agenda.line.moved(sent, now);
-        for ((hold, renewal), held) in holds.iter().zip(batch).zip(&answer.held) {
-            if *held {
-                agenda.renewed(hold, answer.sent_at, renewal.lease, now);
-            } else {
-                gone.push(hold);
+        for ((hold, renewal), kept) in holds.iter().zip(batch).zip(&answer.kept) {
+            match kept {
+                Kept::No => gone.push(hold),
+                // It will be tried again.
+                #[cfg(feature = "redis")]
+                Kept::Unknown => {}
+                _ => agenda.renewed(hold, answer.sent_at, renewal.lease, now),
             }
         }
     }
     for hold in gone {
         watchdog.lose(hold, LostCause::Removed);
+    }
+}
+
+/// Has the servers that do not know of a hold which others renewed know of it again.
+#[cfg(feature = "redis")]
+async fn mend_all(core: &Core, holds: &[Arc<Hold>], answer: &Renewed) {
+    let mend = |(hold, kept): (&Arc<Hold>, &Kept)| match *kept {
+        Kept::NotOn(servers) => Some(mend(core, Arc::clone(hold), servers)),
+        _ => None,
+    };
+    join_all(holds.iter().zip(&answer.kept).filter_map(mend)).await;
+}
+
+#[cfg(feature = "redis")]
+async fn mend(core: &Core, hold: Arc<Hold>, servers: Servers) {
+    let patience = MEND.min(hold.lease() / 8);
+    // Whoever changes it now tells all servers anyway.
+    let Ok(_changing) = hold.changing.try_lock() else {
+        return;
+    };
+    if let Some(mending) = hold.mending(core.counts_entries()) {
+        core.store.mend(mending, servers, patience).await;
     }
 }
 

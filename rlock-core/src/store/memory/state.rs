@@ -16,7 +16,7 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        Acquired, Claim, Entry, GRACE, Grant, KEPT, Listener, News, Next, Onward, Release,
+        Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next, Onward, Release,
         Released, Renewal, Renewed,
     },
 };
@@ -143,6 +143,7 @@ impl State {
             in_line: waits,
             sent_at: now,
             fences: claims.iter().map(|_| self.last_token).collect(),
+            spoilt: false,
         }
     }
 
@@ -238,7 +239,10 @@ impl State {
                 .is_some()
         };
         Renewed {
-            held: batch.iter().map(&mut extend).collect(),
+            kept: batch
+                .iter()
+                .map(|renewal| Kept::by_one(extend(renewal)))
+                .collect(),
             sent_at: now,
         }
     }

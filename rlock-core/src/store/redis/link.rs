@@ -35,7 +35,7 @@ pub(super) struct Link {
     pub(super) calls: Arc<Calls>,
     part: Part,
     listener: Listener,
-    address: Address,
+    pub(super) address: Address,
     connect_timeout: Duration,
     state: watch::Sender<State>,
     /// How many connections were tried so far.
@@ -134,6 +134,17 @@ impl Link {
             state: watch::Sender::new(State::Down(None)),
             epochs: AtomicU64::new(FIRST_EPOCH),
         })
+    }
+
+    /// Another link to the same place.
+    pub(super) fn sibling(&self, part: Part) -> Arc<Self> {
+        Self::new(
+            self.address.clone(),
+            Arc::clone(&self.calls),
+            part,
+            Arc::clone(&self.listener),
+            self.connect_timeout,
+        )
     }
 
     /// Connects for the first time.
