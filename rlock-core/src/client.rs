@@ -261,7 +261,8 @@ impl fmt::Debug for LockClient {
 pub struct LockInfo {
     /// The owner, as text: `<client uuid>:<sequence>`.
     pub owner: String,
-    /// How many nested entries the owner has; 1 for a lock that is not nested.
+    /// How many nested entries the owner has; 1 for a lock that is not nested. 0 on a quorum while the
+    /// lock goes to the owner that is first in line.
     pub count: u32,
     /// How long the store keeps the lock without renewal; `None` if without an end.
     pub ttl: Option<Duration>,

@@ -308,7 +308,7 @@ async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
             .inspect(&hold.key, core.options.response_timeout)
             .await
         {
-            Ok(Some(entry)) if entry.owner == hold.owner.to_string() => {}
+            Ok(Some(entry)) if entry.count > 0 && entry.owner == hold.owner.to_string() => {}
             Ok(_) => core.watchdog.lose(hold, LostCause::Removed),
             Err(error) if error.foreign => core.watchdog.lose(hold, LostCause::Removed),
             Err(_) => {

@@ -18,20 +18,39 @@ const LONG: Duration = Duration::from_secs(20);
 struct Place {
     url: String,
     _server: Option<RedisServer>,
+    five: Vec<RedisServer>,
 }
 
 impl Place {
     fn all() -> Vec<Self> {
         static NAMES: AtomicU32 = AtomicU32::new(0);
         let name = NAMES.fetch_add(1, Ordering::Relaxed);
+        if std::env::var("QUORUM").is_ok() {
+            let well = (0..5).map(|_| RedisServer::start()).collect();
+            let two_stopped: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
+            two_stopped[0].pause();
+            two_stopped[3].pause();
+            let two_killed: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
+            two_killed[1].kill();
+            two_killed[0].kill();
+            return [well, two_stopped, two_killed]
+                .map(|five| Self {
+                    url: String::new(),
+                    _server: None,
+                    five,
+                })
+                .into();
+        }
         let memory = Self {
             url: format!("memory:conformance-{name}"),
             _server: None,
+            five: vec![],
         };
         let server = RedisServer::start();
         let resp3 = Self {
             url: server.url(),
             _server: Some(server),
+            five: vec![],
         };
         let server = RedisServer::start();
         let url = format!("{}?protocol=resp2", server.url());
@@ -41,11 +60,17 @@ impl Place {
             Self {
                 url,
                 _server: Some(server),
+                five: vec![],
             },
         ]
     }
 
     async fn client(&self) -> LockClient {
+        if !self.five.is_empty() {
+            return LockClient::quorum(self.five.iter().map(RedisServer::url))
+                .await
+                .expect("a majority is there");
+        }
         LockClient::connect(&self.url)
             .await
             .expect("the store is there")

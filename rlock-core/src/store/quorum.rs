@@ -20,7 +20,7 @@ mod votes;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use self::{
     ballot::{Asked, Ballot},
@@ -35,8 +35,15 @@ use crate::{clock::ClientClock, key::Key};
 
 /// So many servers fit into [`Servers`].
 pub(crate) const MOST_SERVERS: usize = 32;
-/// How long servers that answer as a rule are waited for when the others have decided already.
-const LINGER: Duration = Duration::from_millis(30);
+/// How long servers that answer as a rule are waited for at least when the others have decided already.
+const LINGER: Duration = Duration::from_millis(20);
+const LONGEST_LINGER: Duration = Duration::from_millis(250);
+
+/// Until when that is, if the others took their time since then: where everything is slow, so are they.
+fn linger_since(started: Instant) -> Instant {
+    let (took, now) = (started.elapsed(), Instant::now());
+    now + (took * 10).clamp(LINGER, LONGEST_LINGER)
+}
 
 pub(crate) struct QuorumStore {
     nodes: Arc<[Arc<Node>]>,

@@ -6,15 +6,17 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    LINGER, QuorumStore,
+    LONGEST_LINGER, QuorumStore,
     ballot::Ballot,
     line::{lead, shortly},
+    linger_since,
     node::{Given, Wanted},
     tokens::Tokens,
     votes::Verdict,
 };
 use crate::{
     few::Few,
+    key::Key,
     lease::Time,
     store::{Acquired, GRACE, News, StoreError},
 };
@@ -24,6 +26,9 @@ use crate::{
 const TRIES: u32 = 6;
 /// The same for whoever asks once.
 const TRIES_AT_ONCE: u32 = 3;
+/// How often others are looked at where the lead alone says that another has the lock. If they still have
+/// nobody then, the other is not about to ask them: what the lead has was left behind.
+const LOOKS: u32 = 5;
 /// The first pause between these, then twice as long each.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long servers are waited for that were asked to take a vote back.
@@ -90,27 +95,42 @@ impl QuorumStore {
         let lead = lead(&self.nodes);
         let mut ballot = self.asked(&wanted, |server| waits && server == lead);
         let mut tries = if waits { TRIES } else { TRIES_AT_ONCE };
+        let mut may_give_way = true;
         let mut pause = PAUSE;
         loop {
             let verdict = self.decided(&mut ballot, lead, until).await;
+            let is_late = Instant::now() + pause >= until;
             match verdict {
-                Verdict::Yes if !is_on_its_way(&ballot, lead) => {
-                    return self.granted(wanted, ballot, sent_at, until).await;
-                }
+                Verdict::Yes => match word_of(&ballot, lead) {
+                    Lead::SaysNo(claim) if may_give_way => {
+                        may_give_way = false;
+                        if !self.taken_back(votes_of(&wanted, &ballot)).await
+                            || !self.nobody_comes(&wanted.claims[claim].key, until).await
+                        {
+                            return self.refused(&wanted, waits, ballot, sent_at).await;
+                        }
+                        self.follow(ballot.into_rest());
+                        ballot = self.asked(&wanted, |server| waits && server == lead);
+                        continue;
+                    }
+                    Lead::SaysNo(_) | Lead::Agrees => {
+                        return self.granted(wanted, ballot, sent_at, until).await;
+                    }
+                    Lead::HandsOver => return self.refused(&wanted, waits, ballot, sent_at).await,
+                },
                 Verdict::TooFew | Verdict::Open => {
                     let error = ballot.error(&self.nodes);
                     self.follow(ballot.into_rest());
                     return Err(error);
                 }
-                Verdict::Yes | Verdict::No | Verdict::Split => {}
+                Verdict::No | Verdict::Split => {}
             }
             let has_lead = matches!(ballot.vote(lead), Some(Ok(answer)) if is_granted(answer));
-            if !has_lead || tries == 0 || Instant::now() + pause >= until {
+            if !has_lead || tries == 0 || is_late {
                 return self.refused(&wanted, waits, ballot, sent_at).await;
             }
             tries -= 1;
-            sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
-            pause *= 2;
+            pause_for(&mut pause).await;
             let refused = ballot.answers().filter(|(_, answer)| !is_granted(answer));
             let refused: Vec<usize> = refused.map(|(server, _)| server).collect();
             for server in refused {
@@ -123,6 +143,7 @@ impl QuorumStore {
     /// for the lead, because it knows who comes first; after a refusal for all, because what they grant
     /// is to be given back.
     async fn decided(&self, ballot: &mut Ballot<Acquired>, lead: usize, until: Instant) -> Verdict {
+        let started = Instant::now();
         let mut linger = None;
         loop {
             let verdict = ballot.tally(is_granted).verdict();
@@ -137,7 +158,7 @@ impl QuorumStore {
             }
             let limit = match verdict {
                 Verdict::Open => until,
-                _ => *linger.get_or_insert_with(|| until.min(Instant::now() + LINGER)),
+                _ => *linger.get_or_insert_with(|| until.min(linger_since(started))),
             };
             if !ballot.next(limit).await {
                 let silent: Vec<usize> = ballot
@@ -153,6 +174,18 @@ impl QuorumStore {
                 return ballot.tally(is_granted).verdict();
             }
         }
+    }
+
+    /// Whether for a while nobody takes a lock that the lead says is another's.
+    async fn nobody_comes(&self, key: &Key, until: Instant) -> bool {
+        let mut pause = PAUSE;
+        for _ in 0..LOOKS {
+            pause_for(&mut pause).await;
+            if Instant::now() >= until || self.has_holder(key, until).await {
+                return false;
+            }
+        }
+        true
     }
 
     async fn granted(
@@ -180,6 +213,7 @@ impl QuorumStore {
         mut ballot: Ballot<Acquired>,
         sent_at: Time,
     ) -> Result<Acquired, StoreError> {
+        // Once more, if that was done before: what is not held is not given back.
         let spoilt = !self.taken_back(votes_of(wanted, &ballot)).await;
         let in_line = match in_line(&ballot) {
             Some(server) => Some(server),
@@ -214,8 +248,9 @@ impl QuorumStore {
         let well = refused.filter(|(server, _)| self.nodes[*server].is_well());
         let places: Vec<usize> = well.map(|(server, _)| server).take(2).collect();
         for server in places {
+            let until = Instant::now() + LONGEST_LINGER;
             let asked = self.nodes[server].acquire(wanted, true, None);
-            let Some((_, vote)) = shortly(Instant::now() + LINGER * 2, asked).await else {
+            let Some((_, vote)) = shortly(until, asked).await else {
                 self.nodes[server].health.fails();
                 continue;
             };
@@ -239,13 +274,28 @@ impl QuorumStore {
     }
 }
 
-/// Whether the lead has just handed the lock to whoever was first in line, who is about to ask the
-/// others for it: others do not overtake.
-fn is_on_its_way(ballot: &Ballot<Acquired>, lead: usize) -> bool {
+/// What the lead says where a majority grants the lock.
+enum Lead {
+    Agrees,
+    /// It has handed the lock to whoever was first in line, who is about to ask the others for it: others
+    /// do not overtake.
+    HandsOver,
+    /// Another has it, who may have been told so just now, and be asking the others.
+    SaysNo(usize),
+}
+
+fn word_of(ballot: &Ballot<Acquired>, lead: usize) -> Lead {
     match ballot.vote(lead) {
-        Some(Ok(Acquired::Held { ttl, .. })) => ttl.is_some_and(|ttl| ttl <= GRACE),
-        _ => false,
+        Some(Ok(Acquired::Held { ttl: Some(ttl), .. })) if *ttl <= GRACE => Lead::HandsOver,
+        Some(Ok(Acquired::Held { claim, .. })) => Lead::SaysNo(*claim),
+        _ => Lead::Agrees,
     }
+}
+
+/// Pauses, for about twice as long the next time.
+async fn pause_for(pause: &mut Duration) {
+    sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+    *pause *= 2;
 }
 
 /// What servers granted.

@@ -24,6 +24,9 @@ impl fmt::Display for NoMajority {
             f,
             "{answered} of {servers} servers answered, {needed} are needed"
         )?;
+        if *answered >= needed {
+            f.write_str(" that agree")?;
+        }
         for (n, (address, error)) in self.failures.iter().enumerate() {
             let before = if n == 0 { " (" } else { "; " };
             write!(f, "{before}{address}: {error}")?;

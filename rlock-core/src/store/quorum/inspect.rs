@@ -2,17 +2,33 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{
     QuorumStore,
     ballot::Ballot,
+    line::lead,
+    linger_since,
     votes::{Verdict, majority_has},
 };
 use crate::{
     key::Key,
-    store::{Entry, StoreError},
+    store::{Entry, GRACE, StoreError},
 };
+
+/// Servers that do not agree may be at different moments of the same change.
+const MOMENT: Duration = Duration::from_millis(2);
+
+/// What is known of a lock.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Held(Entry),
+    Free,
+    /// They do not agree, or too few answered.
+    Unclear,
+    /// Answers that are to come decide.
+    Open,
+}
 
 impl QuorumStore {
     pub(super) async fn look_at(
@@ -21,53 +37,103 @@ impl QuorumStore {
         patience: Duration,
     ) -> Result<Option<Entry>, StoreError> {
         let until = Instant::now() + patience;
-        let mut ballot = self.ballot();
-        let over = (!self.is_up()).then(|| ballot.over());
-        for node in &*self.nodes {
-            ballot.ask(node.number, node.inspect(key.clone(), over.clone()));
+        let mut pause = MOMENT;
+        loop {
+            let lead = lead(&self.nodes);
+            let mut ballot = self.ballot();
+            let over = (!self.is_up()).then(|| ballot.over());
+            for node in &*self.nodes {
+                ballot.ask(node.number, node.inspect(key.clone(), over.clone()));
+            }
+            let seen = self.seen_by_all(&mut ballot, until).await;
+            let next = match (&seen, ballot.vote(lead)) {
+                (Seen::Free | Seen::Unclear, Some(Ok(Some(entry)))) => on_its_way(entry),
+                _ => None,
+            };
+            let disagree = ballot.has_majority();
+            let error = ballot.error(&self.nodes);
+            self.follow(ballot.into_rest());
+            match seen {
+                Seen::Held(entry) => return Ok(Some(entry)),
+                _ if next.is_some() => return Ok(next),
+                Seen::Free => return Ok(None),
+                _ if disagree && Instant::now() + pause < until => {}
+                _ => return Err(error),
+            }
+            sleep(pause).await;
+            pause *= 2;
         }
-        let answer = loop {
-            if let Some(answer) = self.seen(&ballot) {
-                break answer;
-            }
-            if !ballot.next(until).await {
-                break Err(ballot.error(&self.nodes));
-            }
-        };
-        self.follow(ballot.into_rest());
-        answer
     }
 
-    /// What is known for certain; `None`: nothing yet.
-    fn seen(&self, ballot: &Ballot<Option<Entry>>) -> Option<Result<Option<Entry>, StoreError>> {
-        let entries = || ballot.answers().filter_map(|(_, entry)| entry.as_ref());
-        let mut open = false;
-        let mut failed = false;
-        // Somebody of whom nobody has spoken yet may hold it too.
-        let unheard = Entry {
-            owner: String::new(),
-            count: 0,
-            ttl: None,
-            token: None,
-        };
-        for entry in entries().chain([&unheard]) {
-            let holds =
-                |seen: &Option<Entry>| seen.as_ref().is_some_and(|seen| seen.owner == entry.owner);
-            match ballot.tally(holds).verdict() {
-                Verdict::Yes => {
-                    let of_owner = entries().filter(|seen| seen.owner == entry.owner);
-                    return Some(Ok(Some(agreed(&entry.owner, of_owner, self.nodes.len()))));
-                }
-                Verdict::Open => open = true,
-                Verdict::Split | Verdict::TooFew => failed = true,
-                Verdict::No => {}
+    /// Whether somebody has a majority.
+    pub(super) async fn has_holder(&self, key: &Key, until: Instant) -> bool {
+        let mut ballot = self.ballot();
+        for node in &*self.nodes {
+            ballot.ask(node.number, node.inspect(key.clone(), None));
+        }
+        let seen = self.seen_by_all(&mut ballot, until).await;
+        self.follow(ballot.into_rest());
+        matches!(seen, Seen::Held(_))
+    }
+
+    /// Servers that answer as a rule are waited for: the lead knows who comes next, and what a majority
+    /// of all has of a token is the token of the holder.
+    async fn seen_by_all(&self, ballot: &mut Ballot<Option<Entry>>, until: Instant) -> Seen {
+        let started = Instant::now();
+        let mut linger = None;
+        loop {
+            let seen = seen(ballot, self.nodes.len());
+            let well = |server: usize| !self.nodes[server].health.is_failing();
+            let limit = match seen {
+                Seen::Open => until,
+                _ if !ballot.pending().any(well) => return seen,
+                _ => *linger.get_or_insert_with(|| until.min(linger_since(started))),
+            };
+            if !ballot.next(limit).await {
+                return if seen == Seen::Open {
+                    Seen::Unclear
+                } else {
+                    seen
+                };
             }
         }
-        match (open, failed) {
-            (true, _) => None,
-            (false, true) => Some(Err(ballot.error(&self.nodes))),
-            (false, false) => Some(Ok(None)),
+    }
+}
+
+/// The lead gave the lock to whoever was first in line, who is about to ask the others for it: it has
+/// not entered yet.
+fn on_its_way(entry: &Entry) -> Option<Entry> {
+    let briefly = entry.ttl.is_some_and(|ttl| ttl <= GRACE);
+    briefly.then(|| Entry {
+        count: 0,
+        ..entry.clone()
+    })
+}
+
+fn seen(ballot: &Ballot<Option<Entry>>, servers: usize) -> Seen {
+    let entries = || ballot.answers().filter_map(|(_, entry)| entry.as_ref());
+    let (mut open, mut unclear) = (false, false);
+    // Somebody of whom none has spoken yet may hold it too.
+    let owners = entries().map(|entry| entry.owner.as_str());
+    for owner in owners.chain([""]) {
+        let of_owner = |entry: &Option<Entry>| {
+            let holder = entry.as_ref().map(|entry| entry.owner.as_str());
+            holder == Some(owner)
+        };
+        match ballot.tally(of_owner).verdict() {
+            Verdict::Yes => {
+                let of_owner = entries().filter(|entry| entry.owner == owner);
+                return Seen::Held(agreed(owner, of_owner, servers));
+            }
+            Verdict::Open => open = true,
+            Verdict::Split | Verdict::TooFew => unclear = true,
+            Verdict::No => {}
         }
+    }
+    match (open, unclear) {
+        (true, _) => Seen::Open,
+        (false, true) => Seen::Unclear,
+        (false, false) => Seen::Free,
     }
 }
 

@@ -6,8 +6,9 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    LINGER, QuorumStore,
+    QuorumStore,
     ballot::Ballot,
+    linger_since,
     node::{Given, Node, is_done},
     votes::Verdict,
 };
@@ -72,6 +73,7 @@ impl QuorumStore {
 
 /// Waits for the verdict, and where they differ for all that answer soon.
 async fn decided(ballot: &mut Ballot<Released>, until: Instant) -> Verdict {
+    let started = Instant::now();
     let mut linger = None;
     loop {
         let verdict = ballot.tally(is_done).verdict();
@@ -79,7 +81,7 @@ async fn decided(ballot: &mut Ballot<Released>, until: Instant) -> Verdict {
             return verdict;
         }
         let limit = if ballot.has_majority() {
-            *linger.get_or_insert_with(|| until.min(Instant::now() + LINGER * 3))
+            *linger.get_or_insert_with(|| until.min(linger_since(started)))
         } else {
             until
         };

@@ -6,8 +6,9 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    LINGER, QuorumStore,
+    QuorumStore,
     ballot::Ballot,
+    linger_since,
     node::{Node, Wanted},
     votes::{Tally, Verdict},
 };
@@ -21,7 +22,8 @@ impl QuorumStore {
         silence: Duration,
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
-        let until = Instant::now() + patience;
+        let started = Instant::now();
+        let until = started + patience;
         let renewals: Arc<[Renewal]> = batch.into();
         let mut ballot = self.ballot();
         let over = (!self.is_up()).then(|| ballot.over());
@@ -34,7 +36,7 @@ impl QuorumStore {
         let mut linger = None;
         while ballot.pending().next().is_some() && !self.is_decided(&ballot, batch.len()) {
             let limit = if ballot.has_majority() {
-                *linger.get_or_insert_with(|| until.min(Instant::now() + LINGER))
+                *linger.get_or_insert_with(|| until.min(linger_since(started)))
             } else {
                 until
             };

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    LINGER, QuorumStore,
+    LONGEST_LINGER, QuorumStore,
     ballot::{Asked, Ballot},
     errors::no_majority,
     node::Wanted,
@@ -62,7 +62,7 @@ impl QuorumStore {
     ) -> Result<(), StoreError> {
         let raise = |server: &usize| self.nodes[*server].raise(wanted, tokens.highest.clone());
         let mut raised: FuturesUnordered<Asked<bool>> = tokens.lower.iter().map(raise).collect();
-        let until = until.max(Instant::now() + LINGER);
+        let until = until.max(Instant::now() + LONGEST_LINGER);
         let (mut agree, mut failures) = (tokens.agree, Vec::new());
         while agree < majority(self.nodes.len()) {
             match timeout_at(until, raised.next()).await {
