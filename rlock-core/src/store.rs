@@ -319,7 +319,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Gives a hold to those servers of several which do not know of it: they were restarted, or could
     /// not be reached. Not while its count changes; what fails is left to the next renewal.
     #[cfg(feature = "redis")]
-    fn mend<'a>(&'a self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'a, ()> {
+    fn mend(&self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
         let _ = (hold, on, timeout);
         Box::pin(std::future::ready(()))
     }

@@ -128,7 +128,7 @@ impl Store for QuorumStore {
         Box::pin(self.renew_all(batch, timeout, silence))
     }
 
-    fn mend<'a>(&'a self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'a, ()> {
+    fn mend(&self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
         Box::pin(self.mend_on(hold, on, timeout))
     }
 

@@ -126,8 +126,9 @@ mod tests {
     proptest! {
         /// Whoever says yes to one says no to another, or does not answer it.
         #[test]
-        fn two_never_have_a_majority_of_the_same_servers(servers in 1usize..20, one in 0usize..20, other in 0usize..20) {
-            prop_assume!(one + other <= servers);
+        fn two_never_have_a_majority_of_the_same_servers(one in 0usize..20, other in 0usize..20, neither in 0usize..20) {
+            let servers = one + other + neither;
+            prop_assume!(servers > 0);
             let first = tally(one, servers - one, 0, 0);
             let second = tally(other, servers - other, 0, 0);
             prop_assert!(first.verdict() != Verdict::Yes || second.verdict() != Verdict::Yes);
@@ -136,14 +137,15 @@ mod tests {
         #[test]
         fn a_verdict_is_not_changed_by_what_comes_later(votes in votes(), yes in 0usize..8, no in 0usize..8) {
             let verdict = votes.verdict();
-            prop_assume!(verdict != Verdict::Open && yes + no <= votes.pending);
+            let yes = yes.min(votes.pending);
+            let no = no.min(votes.pending - yes);
             let later = Tally {
                 yes: votes.yes + yes,
                 no: votes.no + no,
                 failed: votes.failed + votes.pending - yes - no,
                 pending: 0,
             };
-            prop_assert_eq!(later.verdict(), verdict);
+            prop_assert!(verdict == Verdict::Open || later.verdict() == verdict);
         }
 
         #[test]

@@ -58,12 +58,11 @@ impl RedisStore {
         };
         let mut commands = connection.commands.clone();
         let ping = cmd("PING");
-        match timeout(patience, ping.query_async::<Value>(&mut commands)).await {
-            Ok(answer) => answer.map(|_| ()).map_err(classify),
-            Err(_) => {
-                self.home.doubt(connection.epoch);
-                Err(StoreError::no_answer(patience))
-            }
-        }
+        let answer = timeout(patience, ping.query_async::<Value>(&mut commands)).await;
+        let answer = answer.map_err(|_| {
+            self.home.doubt(connection.epoch);
+            StoreError::no_answer(patience)
+        })?;
+        answer.map(|_| ()).map_err(classify)
     }
 }
