@@ -1,5 +1,6 @@
 //! One Redis or Valkey server. Nothing above this module knows of it.
 
+mod abilities;
 mod address;
 mod calls;
 mod connection;
@@ -14,6 +15,7 @@ mod patience;
 mod pipe;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
+mod replicas;
 mod script;
 mod scripts;
 mod sentinel;
@@ -36,13 +38,14 @@ use self::{
     link::{Link, Part},
     near::Near,
     patience::Patience,
+    replicas::Witness,
     script::Request,
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Release, Released, Renewal, Renewed,
     Route, Store, StoreError,
 };
-use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time};
+use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 
 /// A server that is merely busy may be silent for this long without being suspected.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -56,6 +59,7 @@ pub(crate) struct RedisOptions {
     pub(crate) tcp_nodelay: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
+    pub(crate) replicas: Option<Replicas>,
 }
 
 pub(crate) struct RedisStore {
@@ -63,6 +67,7 @@ pub(crate) struct RedisStore {
     clock: ClientClock,
     home: Arc<Link>,
     near: Option<Near>,
+    witness: Option<Witness>,
     patience: Patience,
     response_timeout: Duration,
     /// Whose connections these are.
@@ -105,15 +110,21 @@ impl RedisStore {
             tcp_nodelay,
             connect_timeout,
             response_timeout,
+            replicas,
         } = options;
         let address = Address::parse(url, tcp_nodelay)?;
         let calls = Arc::new(Calls::new(prefix));
         let part = Part::Home { client };
+        let witness = replicas.map(|asked| {
+            let calls = Arc::clone(&calls);
+            Witness::new(address.clone(), calls, asked, response_timeout)
+        });
         Ok(Self {
             home: Link::new(address, Arc::clone(&calls), part, listener, connect_timeout),
             calls,
             clock,
             near: None,
+            witness,
             patience: Patience::default(),
             response_timeout,
             process: std::process::id(),
@@ -318,6 +329,16 @@ impl Store for RedisStore {
         })
     }
 
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.not_inherited()?;
+            match &self.witness {
+                Some(witness) => witness.confirm(claims, lease).await,
+                None => Err(StoreError::no_replicas()),
+            }
+        })
+    }
+
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
         Box::pin(async move {
             let request = Request {
@@ -337,10 +358,16 @@ impl Store for RedisStore {
                     near.keep_told(&self.home).await;
                 }
             };
+            let ask_replicas = async {
+                if let Some(witness) = &self.witness {
+                    witness.run().await;
+                }
+            };
             tokio::join!(
                 Arc::clone(&self.home).keep_up(),
                 self.patience.run(),
-                keep_told
+                keep_told,
+                ask_replicas
             );
         })
     }

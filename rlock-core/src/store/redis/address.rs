@@ -100,6 +100,11 @@ impl Server {
         self.resp3.as_ref().unwrap_or(&self.resp2)
     }
 
+    /// For connections to which nothing is sent without being asked for.
+    pub(super) fn without_pushes(&self) -> &Client {
+        &self.resp2
+    }
+
     /// What to try where the preferred protocol is refused.
     pub(super) fn fallback(&self) -> Option<&Client> {
         self.resp3.is_some().then_some(&self.resp2)
