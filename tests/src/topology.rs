@@ -55,7 +55,9 @@ impl Topology {
     #[must_use]
     pub fn quorum_without(stopped: &[usize]) -> Self {
         let five: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
-        stopped.iter().for_each(|server| five[*server].pause());
+        for server in stopped {
+            five[*server].pause();
+        }
         Self::Quorum(five)
     }
 }

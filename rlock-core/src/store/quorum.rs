@@ -115,6 +115,7 @@ impl Store for QuorumStore {
             token: release.token,
             count: release.count,
             keep: release.keep,
+            next: release.next,
         };
         Box::pin(self.give_back(given, patience))
     }

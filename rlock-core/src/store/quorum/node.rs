@@ -14,8 +14,8 @@ use crate::{
     key::Key,
     owner::OwnerId,
     store::{
-        Acquired, Claim, Entry, Release, Released, Renewal, Renewed, Route, Store, StoreError,
-        redis::RedisStore,
+        Acquired, Claim, Entry, Next, Onward, Release, Released, Renewal, Renewed, Route, Store,
+        StoreError, redis::RedisStore,
     },
 };
 
@@ -90,6 +90,8 @@ pub(super) struct Given {
     pub(super) token: u64,
     pub(super) count: u32,
     pub(super) keep: Duration,
+    /// Who waits for it in this process.
+    pub(super) next: Option<Next>,
 }
 
 impl Given {
@@ -101,6 +103,7 @@ impl Given {
             token,
             count: 0,
             keep: Duration::ZERO,
+            next: None,
         }
     }
 }
@@ -180,9 +183,12 @@ impl Node {
             token: given.token,
             count: given.count,
             keep: given.keep,
-            next: None,
+            next: given.next,
         };
         let released = self.store.release(release, (Route::Home, patience)).await;
+        if let Ok(Released::Done(Onward::InLine { .. })) = released {
+            self.health.stand_in_line();
+        }
         self.health.noted(released)
     }
 

@@ -8,12 +8,13 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     QuorumStore,
     ballot::Ballot,
+    line::lead,
     linger_since,
     node::{Given, Node, is_done},
     votes::Verdict,
 };
 use crate::{
-    store::{Onward, Released, StoreError},
+    store::{Grant, Onward, Released, StoreError},
     wait::Backoff,
 };
 
@@ -23,22 +24,79 @@ const DEBT: Duration = Duration::from_secs(30);
 impl QuorumStore {
     pub(super) async fn give_back(
         &self,
-        given: Given,
+        mut given: Given,
         patience: Duration,
     ) -> Result<Released, StoreError> {
         let mut ballot = self.ballot();
+        let lead = lead(&self.nodes);
+        let next = given.next.take();
         for node in &*self.nodes {
-            ballot.ask(node.number, node.release(given.clone()));
+            // The others have no line.
+            let next = next.filter(|_| node.number == lead);
+            let given = Given {
+                next,
+                ..given.clone()
+            };
+            ballot.ask(node.number, node.release(given));
         }
-        let verdict = decided(&mut ballot, Instant::now() + patience).await;
+        let waits_for = next.map(|_| lead);
+        let until = Instant::now() + patience;
+        let verdict = self.decided_release(&mut ballot, waits_for, until).await;
         let answer = match verdict {
-            Verdict::Yes | Verdict::Split => Ok(Released::Done(Onward::Unknown)),
+            Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&ballot, lead))),
             Verdict::No => Ok(not_held(&ballot)),
             Verdict::TooFew | Verdict::Open => Err(ballot.error(&self.nodes)),
         };
         // After an error, whoever asked does so again.
         self.settle(given, ballot, answer.is_ok());
         answer
+    }
+
+    /// What became of the next in the line of this process: in line at the lead; or first there, for no
+    /// time that it could use, so that it asks all; or it asks because nothing is known.
+    fn went_on(&self, ballot: &Ballot<Released>, lead: usize) -> Onward {
+        match ballot.vote(lead) {
+            Some(Ok(Released::Done(Onward::InLine { since }))) => {
+                self.stood.notify_one();
+                Onward::InLine { since: *since }
+            }
+            Some(Ok(Released::Done(Onward::Granted(grant)))) => Onward::Granted(Grant {
+                ttl: Duration::ZERO,
+                ..*grant
+            }),
+            _ => Onward::Unknown,
+        }
+    }
+
+    /// Waits for the verdict, and where they differ for all that answer soon; then for the server that has
+    /// something to say of the next in line.
+    async fn decided_release(
+        &self,
+        ballot: &mut Ballot<Released>,
+        waits_for: Option<usize>,
+        until: Instant,
+    ) -> Verdict {
+        let started = Instant::now();
+        let mut linger = None;
+        loop {
+            let verdict = ballot.tally(is_done).verdict();
+            let is_awaited = waits_for.is_some_and(|server| {
+                ballot.vote(server).is_none() && !self.nodes[server].health.is_failing()
+            });
+            if verdict != Verdict::Open && !is_awaited {
+                return verdict;
+            }
+            let limit = if ballot.has_majority() {
+                *linger.get_or_insert_with(|| until.min(linger_since(started)))
+            } else {
+                until
+            };
+            if !ballot.next(limit).await {
+                let mut tally = ballot.tally(is_done);
+                tally.failed += std::mem::take(&mut tally.pending);
+                return tally.verdict();
+            }
+        }
     }
 
     /// Sees to it that every server takes the lock back, if it is `final`: a count that is lowered is
@@ -68,28 +126,6 @@ impl QuorumStore {
                 }
             }
         }));
-    }
-}
-
-/// Waits for the verdict, and where they differ for all that answer soon.
-async fn decided(ballot: &mut Ballot<Released>, until: Instant) -> Verdict {
-    let started = Instant::now();
-    let mut linger = None;
-    loop {
-        let verdict = ballot.tally(is_done).verdict();
-        if verdict != Verdict::Open {
-            return verdict;
-        }
-        let limit = if ballot.has_majority() {
-            *linger.get_or_insert_with(|| until.min(linger_since(started)))
-        } else {
-            until
-        };
-        if !ballot.next(limit).await {
-            let mut tally = ballot.tally(is_done);
-            tally.failed += std::mem::take(&mut tally.pending);
-            return tally.verdict();
-        }
     }
 }
 
