@@ -18,6 +18,8 @@ use crate::{
 
 /// Servers that do not agree may be at different moments of the same change.
 const MOMENT: Duration = Duration::from_millis(2);
+/// How often the lead is believed that somebody comes.
+const LOOKS: u32 = 4;
 
 /// What is known of a lock.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ impl QuorumStore {
         patience: Duration,
     ) -> Result<Option<Entry>, StoreError> {
         let until = Instant::now() + patience;
-        let mut pause = MOMENT;
+        let (mut pause, mut looks) = (MOMENT, LOOKS);
         loop {
             let lead = lead(&self.nodes);
             let mut ballot = self.ballot();
@@ -51,12 +53,15 @@ impl QuorumStore {
                 _ => None,
             };
             let disagree = ballot.has_majority();
+            // The lead alone has a holder: somebody is about to give it back, or to ask the others.
+            let changes = matches!(ballot.vote(lead), Some(Ok(Some(_))));
             let error = ballot.error(&self.nodes);
             self.follow(ballot.into_rest());
             match seen {
                 Seen::Held(entry) => return Ok(Some(entry)),
                 _ if next.is_some() => return Ok(next),
-                Seen::Free => return Ok(None),
+                Seen::Free if !changes || looks == 0 => return Ok(None),
+                Seen::Free => looks -= 1,
                 _ if disagree && Instant::now() + pause < until => {}
                 _ => return Err(error),
             }
