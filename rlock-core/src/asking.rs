@@ -81,6 +81,13 @@ impl Asking {
         self.state().with_others = true;
     }
 
+    /// What was given before is being taken back, maybe later than what is given next.
+    pub(crate) fn spoil(&self) {
+        let mut state = self.state();
+        state.in_doubt = true;
+        state.with_others = true;
+    }
+
     /// Whether what was given may have been taken back, or may still be: then it is for nobody.
     pub(crate) fn is_spoilt(&self) -> bool {
         let state = self.state();

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
+#[cfg(feature = "redis")]
+use crate::store::redis::RedisOptions;
 use crate::{
     client::LockClient,
     clock::{ClientClock, Clock},
@@ -13,7 +15,10 @@ use crate::{
     error::LockError,
     limits,
     options::{Options, Reentry, Replicas, Wait},
-    store::memory::{MemoryStore, Place},
+    store::{
+        Store,
+        memory::{MemoryStore, Place},
+    },
 };
 
 #[cfg(feature = "tls")]
@@ -308,6 +313,34 @@ impl LockClientBuilder {
         }
     }
 
+    /// Connects to several servers that know nothing of each other; see [`LockClient::quorum`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::quorum`]; [`LockError::InvalidOption`] for an option out of bounds too.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    #[cfg(feature = "redis")]
+    pub async fn quorum<I>(self, urls: I) -> Result<LockClient, LockError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        use crate::store::quorum::QuorumStore;
+
+        self.check()?;
+        limits::no_replicas(self.options.replicas)?;
+        let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
+        let (id, hearing) = self.hearing();
+        let driver = self.driver()?;
+        let options = self.redis_options(id);
+        let store =
+            QuorumStore::connect(&urls, options, hearing.listener(), &driver.runtime).await?;
+        Ok(self.client(id, store, hearing, driver))
+    }
+
     /// Makes a client of a new embedded store: no server, the same semantics.
     ///
     /// # Errors
@@ -359,27 +392,32 @@ impl LockClientBuilder {
     fn join(self, place: Arc<Place>) -> Result<LockClient, LockError> {
         limits::no_replicas(self.options.replicas)?;
         let driver = self.driver()?;
-        let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options, &self.clock));
+        let (id, hearing) = self.hearing();
         let store = MemoryStore::join(place, id, self.clock.clone(), hearing.listener());
-        let options = self.options;
-        let core = Core::new(
-            id,
-            self.clock,
-            options,
-            Arc::new(store),
-            hearing,
-            driver.runtime.clone(),
-        );
-        Ok(drive(core, driver))
+        Ok(self.client(id, Arc::new(store), hearing, driver))
+    }
+
+    /// A new client's name, and who is told of what its store tells.
+    fn hearing(&self) -> (Uuid, Hearing) {
+        (Uuid::new_v4(), Hearing::new(&self.options, &self.clock))
+    }
+
+    fn client(
+        self,
+        id: Uuid,
+        store: Arc<dyn Store>,
+        hearing: Hearing,
+        driver: Driver,
+    ) -> LockClient {
+        let runtime = driver.runtime.clone();
+        let core = Core::new(id, self.clock, self.options, store, hearing, runtime);
+        drive(core, driver)
     }
 
     #[cfg(feature = "redis")]
-    async fn connect_redis(self, url: &str) -> Result<LockClient, LockError> {
-        use crate::store::redis::{RedisOptions, RedisStore};
-
-        let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options, &self.clock));
-        let options = RedisOptions {
-            client: id,
+    fn redis_options(&self, client: Uuid) -> RedisOptions {
+        RedisOptions {
+            client,
             clock: self.clock.clone(),
             prefix: self.prefix.clone(),
             tcp_nodelay: self.tcp_nodelay,
@@ -390,21 +428,21 @@ impl LockClientBuilder {
             tls: self.tls.clone(),
             #[cfg(not(feature = "tls"))]
             tls: crate::store::redis::Tls::default(),
-        };
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    async fn connect_redis(self, url: &str) -> Result<LockClient, LockError> {
+        use crate::store::redis::RedisStore;
+
+        let (id, hearing) = self.hearing();
+        let options = self.redis_options(id);
         let driver = self.driver()?;
         let listener = hearing.listener();
         let own_runtime = self.runtime.is_none();
         let store =
             RedisStore::connect(url, options, listener, &driver.runtime, own_runtime).await?;
-        let core = Core::new(
-            id,
-            self.clock,
-            self.options,
-            store,
-            hearing,
-            driver.runtime.clone(),
-        );
-        Ok(drive(core, driver))
+        Ok(self.client(id, store, hearing, driver))
     }
 }
 

@@ -75,6 +75,89 @@ impl LockClient {
         Self::builder().connect(url).await
     }
 
+    /// Connects to several servers that know nothing of each other, with the default options: what more
+    /// than half of them grant is granted. As long as fewer than half are down, nobody notices. This is the
+    /// algorithm that Redis calls [Redlock].
+    ///
+    /// Each URL is one that [`LockClientBuilder::connect`] takes for a server: `redis://`, `rediss://`,
+    /// `unix://`, `redis-sentinel://`, `rediss-sentinel://`. All clients name the same servers, in the
+    /// same order. Three servers bear the loss of one, five that of two. An even number bears no more
+    /// than the odd one below it: four bear the loss of one. They are to fail independently: other
+    /// machines, other disks, no replication between them.
+    ///
+    /// - **Taking a lock** asks all servers at once. The lease counts from before the first was asked, less
+    ///   one percent and two milliseconds for clocks that run at different speeds. Servers that do not
+    ///   answer are not waited for once a majority has granted the lock. What a minority granted is given
+    ///   back, and every release goes to all servers; one that was away is told for up to 30 seconds.
+    /// - **A server that was restarted** takes part again as soon as it can be reached, and is given the
+    ///   locks that are held at the next renewal. So servers may be restarted one after another, if each
+    ///   has time to be given them (a third of the lease at the most).
+    /// - **Waiters** stand in line at the first server that answers, so that the votes are not split. If it
+    ///   fails, they turn to the next, and the order of the line may be lost.
+    /// - **Fencing tokens** are the highest of a majority, and a majority knows them before the lock is
+    ///   used. So they grow from hold to hold, whichever majority grants it.
+    /// - **Errors** tell who is in the way: [`LockError::Timeout`] if another holds the lock,
+    ///   [`LockError::Unavailable`] if too few servers answer; its text says how many answered, how many
+    ///   are needed, and what is wrong with each of the others.
+    ///
+    /// # Limits
+    ///
+    /// A quorum is worth its price (as many requests as there are servers) where one server must not be
+    /// the reason that work stops. It does not make a lock safer than a lease can be:
+    ///
+    /// - A process that stands still for longer than its lease acts once more when it wakes up. That is the
+    ///   core of [Martin Kleppmann's critique][critique], and no lock with a lease avoids it. What writes
+    ///   to storage passes its [fencing token](crate::LockGuard::fencing_token) along, so that the storage
+    ///   can refuse the late one.
+    /// - It relies on clocks that run at about the same speed. A server whose clock jumps forward ends its
+    ///   leases early. One such server does no harm; a majority of them lets a second holder in.
+    ///   [Antirez' reply][reply] argues that this can be prevented; it cannot be detected from here.
+    /// - **A server that restarts without its data votes anew.** If servers 1, 2 and 3 granted a lock, 3
+    ///   restarts empty, and 1 and 2 cannot be reached before 3 was given the lock again, then 3, 4 and 5
+    ///   can grant it to somebody else. Let servers keep their data (`appendonly yes`,
+    ///   `appendfsync always`), or leave a server that crashed down for longer than the longest lease. The
+    ///   tokens of the two holders still differ, and grow, as long as a majority keeps its data; a server
+    ///   that lost its own begins again at the time of its clock.
+    ///
+    /// [Redlock]: https://redis.io/docs/latest/develop/use/patterns/distributed-locks/
+    /// [critique]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
+    /// [reply]: http://antirez.com/news/101
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for a list that is empty, too long (32) or names a server twice, or a URL
+    /// that makes no sense; [`LockError::Unavailable`] if no majority answers within the connect
+    /// time-out, [`LockError::Store`] if so many refuse. Servers that cannot be reached yet join later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn connect() -> Result<(), rlock_core::LockError> {
+    /// use rlock_core::LockClient;
+    ///
+    /// let client = LockClient::quorum([
+    ///     "redis://one.example.com/",
+    ///     "redis://two.example.com/",
+    ///     "redis://three.example.com/",
+    /// ])
+    /// .await?;
+    /// client.lock("order:42").run(async { /* one at a time */ }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub async fn quorum<I>(urls: I) -> Result<Self, LockError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        Self::builder().quorum(urls).await
+    }
+
     /// A client of a new embedded store, with the default options: no server, the same semantics
     /// within this process.
     ///
@@ -249,7 +332,8 @@ impl fmt::Debug for LockClient {
 pub struct LockInfo {
     /// The owner, as text: `<client uuid>:<sequence>`.
     pub owner: String,
-    /// How many nested entries the owner has; 1 for a lock that is not nested.
+    /// How many nested entries the owner has; 1 for a lock that is not nested. 0 on a quorum while the
+    /// lock goes to the owner that is first in line.
     pub count: u32,
     /// How long the store keeps the lock without renewal; `None` if without an end.
     pub ttl: Option<Duration>,

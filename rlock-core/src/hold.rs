@@ -10,6 +10,8 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tokio::sync::SetOnce;
 
+#[cfg(feature = "redis")]
+use crate::store::Mending;
 use crate::{
     asking::Asking,
     clock::ClientClock,
@@ -448,6 +450,21 @@ impl Hold {
             lease,
         };
         Some((renewal, confirmed))
+    }
+
+    /// What servers that lost the hold are to have; `None`: it is not held any more.
+    #[cfg(feature = "redis")]
+    pub(crate) fn mending(&self, counted: bool) -> Option<Mending> {
+        if self.broken().is_some() || !self.is_held() {
+            return None;
+        }
+        Some(Mending {
+            key: self.key.clone(),
+            owner: self.owner,
+            lease: self.lease(),
+            count: if counted { self.count() } else { 1 },
+            token: self.token(),
+        })
     }
 
     /// A request that changes the lock is about to be sent by this way. If the one before went another

@@ -46,6 +46,16 @@ pub(crate) fn invalid_url(url: &str, reason: String) -> LockError {
     }
 }
 
+/// The error for a list of URLs; `value` shows nothing of a password.
+#[cfg(feature = "redis")]
+pub(crate) fn invalid_urls(value: String, reason: &str) -> LockError {
+    LockError::InvalidOption {
+        option: "urls",
+        value,
+        reason: reason.to_owned(),
+    }
+}
+
 pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockError> {
     if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
         return Ok(());
@@ -115,7 +125,7 @@ pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
         Some(Replicas { least, .. }) => Err(invalid(
             "replicas",
             least,
-            "the embedded store has none; it is for one server, or for the master that Sentinels know",
+            "neither the embedded store nor a quorum has any; it is for one server, or for the master that Sentinels know",
         )),
         None => Ok(()),
     }

@@ -2,6 +2,8 @@
 
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
+pub(crate) mod quorum;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
 
 use std::{error::Error, future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -43,6 +45,8 @@ pub(crate) enum Acquired {
         sent_at: Time,
         /// No grant of these tokens, or of earlier ones, is worth anything any more.
         fences: Few<u64>,
+        /// What was given before may still be taken back: the owner is not to ask again.
+        spoilt: bool,
     },
     /// A further entry was asked for by an owner that holds nothing.
     NotHeld,
@@ -123,11 +127,48 @@ pub(crate) struct Renewal {
     pub(crate) lease: Duration,
 }
 
-/// What a batch of renewals was answered, in its order: whether each is still held.
+/// What a batch of renewals was answered, in its order.
 #[derive(Debug)]
 pub(crate) struct Renewed {
-    pub(crate) held: Vec<bool>,
+    pub(crate) kept: Vec<Kept>,
     pub(crate) sent_at: Time,
+}
+
+/// What became of a hold that was to be renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It has its whole lease.
+    Yes,
+    /// It has, but these servers do not know of it; see [`Store::mend`].
+    #[cfg(feature = "redis")]
+    NotOn(Servers),
+    /// It is lost.
+    No,
+    /// Too few servers answered to tell.
+    #[cfg(feature = "redis")]
+    Unknown,
+}
+
+impl Kept {
+    pub(crate) fn by_one(held: bool) -> Self {
+        if held { Self::Yes } else { Self::No }
+    }
+}
+
+/// Some of the servers of a store, one bit for each.
+#[cfg(feature = "redis")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Servers(pub(crate) u32);
+
+/// A hold that some servers are to have as the others do.
+#[cfg(feature = "redis")]
+#[derive(Debug, Clone)]
+pub(crate) struct Mending {
+    pub(crate) key: Key,
+    pub(crate) owner: OwnerId,
+    pub(crate) lease: Duration,
+    pub(crate) count: u32,
+    pub(crate) token: u64,
 }
 
 /// The owner of a lock that stays taken for its `at_least` after its holder left.
@@ -193,6 +234,12 @@ impl StoreError {
     #[cfg(feature = "redis")]
     pub(crate) fn no_answer(after: Duration) -> Self {
         Self::ambiguous(format!("no answer within {after:?}"))
+    }
+
+    /// No answer yet, while others answered.
+    #[cfg(feature = "redis")]
+    pub(crate) fn silent() -> Self {
+        Self::ambiguous("no answer in time")
     }
 
     /// An answer, but after the lease that it grants had ended.
@@ -288,6 +335,14 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
         let _ = (claims, lease);
         Box::pin(async { Err(StoreError::no_replicas()) })
+    }
+
+    /// Gives a hold to those servers of several which do not know of it: they were restarted, or could
+    /// not be reached. Not while its count changes; what fails is left to the next renewal.
+    #[cfg(feature = "redis")]
+    fn mend(&self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
+        let _ = (hold, on, timeout);
+        Box::pin(std::future::ready(()))
     }
 
     /// Who holds the lock.

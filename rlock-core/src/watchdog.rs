@@ -7,6 +7,8 @@ mod line;
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(feature = "redis")]
+use futures_util::future::join_all;
 use tokio::{
     task::JoinSet,
     time::{Instant, timeout_at},
@@ -16,17 +18,17 @@ use self::{
     agenda::{Agenda, Came},
     cohort::Cohort,
 };
-#[cfg(feature = "redis")]
-use crate::key::Key;
 use crate::{
     clock::ClientClock,
     core::Core,
     error::LostCause,
     hold::{Duty, Hold},
     lease::Time,
-    store::{Renewal, Renewed, StoreError},
+    store::{Kept, Renewal, Renewed, StoreError},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
+#[cfg(feature = "redis")]
+use crate::{key::Key, store::Servers};
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
 /// script at each read in it, so a renewal costs it 3.3 µs in a batch of 16, and 25 µs in one of 256.
@@ -37,6 +39,10 @@ const AT_ONCE: usize = 64;
 /// The timer looks at the clock at least this often while there are holds: timers stand still while
 /// the machine sleeps, leases do not.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a hold's next change may have to wait for the mending of it.
+#[cfg(feature = "redis")]
+const MEND: Duration = Duration::from_millis(100);
 
 /// Looks after every hold that may be lost.
 pub(crate) struct Watchdog {
@@ -251,7 +257,7 @@ async fn renew_cohort(core: &Core, cohort: &Cohort) {
     cohort.end_renewal();
     match outcome {
         Ok(answer) => {
-            let all = answer.held.iter().all(|held| *held);
+            let all = answer.kept.iter().all(|kept| *kept == Kept::Yes);
             {
                 let now_answered = watchdog.clock.now();
                 let mut agenda = watchdog.agenda();
@@ -261,10 +267,17 @@ async fn renew_cohort(core: &Core, cohort: &Cohort) {
                 }
                 agenda.part(shared, shared.due());
             }
-            answered(watchdog, holds, renewals, &answer, now);
+            heard(core, holds, renewals, &answer, now).await;
         }
         Err(error) => failed(holds, &error),
     }
+}
+
+/// Each hold is told by itself.
+async fn heard(core: &Core, holds: &[Arc<Hold>], batch: &[Renewal], answer: &Renewed, sent: Time) {
+    answered(&core.watchdog, holds, batch, answer, sent);
+    #[cfg(feature = "redis")]
+    mend_all(core, holds, answer).await;
 }
 
 fn failed(holds: &[Arc<Hold>], error: &StoreError) {
@@ -294,7 +307,7 @@ async fn renew_singly(core: &Core, mut holds: Vec<Arc<Hold>>) {
         hold.end_renewal();
     }
     match outcome {
-        Ok(answer) => answered(&core.watchdog, &holds, &batch, &answer, now),
+        Ok(answer) => heard(core, &holds, &batch, &answer, now).await,
         Err(error) => failed(&holds, &error),
     }
 }
@@ -311,11 +324,13 @@ fn answered(
     {
         let mut agenda = watchdog.agenda();
         agenda.line.moved(sent, now);
-        for ((hold, renewal), held) in holds.iter().zip(batch).zip(&answer.held) {
-            if *held {
-                agenda.renewed(hold, answer.sent_at, renewal.lease, now);
-            } else {
-                gone.push(hold);
+        for ((hold, renewal), kept) in holds.iter().zip(batch).zip(&answer.kept) {
+            match kept {
+                Kept::No => gone.push(hold),
+                // It will be tried again.
+                #[cfg(feature = "redis")]
+                Kept::Unknown => {}
+                _ => agenda.renewed(hold, answer.sent_at, renewal.lease, now),
             }
         }
         if gone.is_empty() {
@@ -327,6 +342,28 @@ fn answered(
     }
 }
 
+/// Has the servers that do not know of a hold which others renewed know of it again.
+#[cfg(feature = "redis")]
+async fn mend_all(core: &Core, holds: &[Arc<Hold>], answer: &Renewed) {
+    let mend = |(hold, kept): (&Arc<Hold>, &Kept)| match *kept {
+        Kept::NotOn(servers) => Some(mend(core, Arc::clone(hold), servers)),
+        _ => None,
+    };
+    join_all(holds.iter().zip(&answer.kept).filter_map(mend)).await;
+}
+
+#[cfg(feature = "redis")]
+async fn mend(core: &Core, hold: Arc<Hold>, servers: Servers) {
+    let patience = MEND.min(hold.lease() / 8);
+    // Whoever changes it now tells all servers anyway.
+    let Ok(_changing) = hold.changing.try_lock() else {
+        return;
+    };
+    if let Some(mending) = hold.mending(core.counts_entries()) {
+        core.store.mend(mending, servers, patience).await;
+    }
+}
+
 /// Looks whether holds that are not renewed are still there.
 async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
     for (done, hold) in holds.iter().enumerate() {
@@ -335,7 +372,7 @@ async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
             .inspect(&hold.key, core.options.response_timeout)
             .await
         {
-            Ok(Some(entry)) if entry.owner == hold.owner.to_string() => {}
+            Ok(Some(entry)) if entry.count > 0 && entry.owner == hold.owner.to_string() => {}
             Ok(_) => core.watchdog.lose(hold, LostCause::Removed),
             Err(error) if error.foreign => core.watchdog.lose(hold, LostCause::Removed),
             Err(_) => {

@@ -26,6 +26,8 @@ pub enum Topology {
     ServerByResp2(RedisServer),
     /// A master and its replica, and three Sentinels that tell which is which.
     Sentinel(Box<Trio>),
+    /// Servers that know nothing of each other; some may stand still.
+    Quorum(Vec<RedisServer>),
 }
 
 impl Topology {
@@ -86,6 +88,16 @@ impl Topology {
             Self::Sentinel(trio) => Some(&trio.master),
         }
     }
+
+    /// Starts five servers that know nothing of each other; these of them stand still.
+    #[must_use]
+    pub fn quorum_without(stopped: &[usize]) -> Self {
+        let five: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
+        for server in stopped {
+            five[*server].pause();
+        }
+        Self::Quorum(five)
+    }
 }
 
 /// Locks of their own at a topology: tests that share it do not meet.
@@ -138,6 +150,7 @@ impl Place {
                 builder.connect(&url).await
             }
             Topology::Sentinel(trio) => builder.connect(&trio.url()).await,
+            Topology::Quorum(servers) => builder.quorum(servers.iter().map(RedisServer::url)).await,
         };
         connected.expect("the store is there")
     }

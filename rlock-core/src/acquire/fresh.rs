@@ -196,6 +196,7 @@ impl Attempt<'_> {
                 in_line,
                 sent_at,
                 fences,
+                spoilt,
             } => {
                 for ((at, hold), fence) in holds.iter().enumerate().zip(fences) {
                     hold.asking.is_past(fence);
@@ -205,6 +206,9 @@ impl Attempt<'_> {
                         hold.asking.in_line(sent_at, ttl);
                     } else {
                         hold.asking.refused(sent_at, ttl);
+                    }
+                    if spoilt {
+                        hold.asking.spoil();
                     }
                 }
                 Ok(Answer::Taken(Taken { at: claim, ttl }))

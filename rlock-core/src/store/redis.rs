@@ -7,6 +7,7 @@ mod connection;
 mod errors;
 mod link;
 mod load;
+mod member;
 mod messages;
 mod names;
 mod near;
@@ -49,7 +50,7 @@ use self::{
     script::Request,
 };
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
+    Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Release, Released, Renewal, Renewed,
     Route, Store, StoreError,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
@@ -91,6 +92,26 @@ impl RedisStore {
         runtime: &Handle,
         own_runtime: bool,
     ) -> Result<Arc<Self>, LockError> {
+        let (clock, started) = (options.clock.clone(), options.clock.now());
+        let mut store = Self::prepare(url, options, listener)?;
+        let action = format!("connect to {}", store.home.address);
+        let connected = store.connect_home(runtime).await;
+        connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
+        if own_runtime {
+            let part = Part::Near {
+                home: Arc::clone(&store.home),
+            };
+            store.near = Near::connect(store.home.sibling(part), runtime).await;
+        }
+        Ok(Arc::new(store))
+    }
+
+    /// A store that is not connected. Its background connects it, unless that is done before.
+    pub(crate) fn prepare(
+        url: &str,
+        options: RedisOptions,
+        listener: Listener,
+    ) -> Result<Self, LockError> {
         let RedisOptions {
             client,
             clock,
@@ -101,44 +122,33 @@ impl RedisStore {
             replicas,
             tls,
         } = options;
-        let started = clock.now();
         let address = Address::parse_with(url, tcp_nodelay, tls)?;
-        let action = format!("connect to {address}");
         let calls = Arc::new(Calls::new(prefix));
-        let link = |part| {
-            let (calls, listener) = (Arc::clone(&calls), Arc::clone(&listener));
-            Link::new(address.clone(), calls, part, listener, connect_timeout)
-        };
-        let home = link(Part::Home { client });
-        let first = Arc::clone(&home);
-        let mut connecting = Connecting(runtime.spawn(async move { first.connect().await }));
-        let connected = match (&mut connecting.0).await {
-            Ok(connected) => connected,
-            Err(error) => Err(unexpected(error)),
-        };
-        connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
-        let near = if own_runtime {
-            let part = Part::Near {
-                home: Arc::clone(&home),
-            };
-            Near::connect(link(part), runtime).await
-        } else {
-            None
-        };
+        let part = Part::Home { client };
         let witness = replicas.map(|asked| {
             let calls = Arc::clone(&calls);
             Witness::new(address.clone(), calls, asked, response_timeout)
         });
-        Ok(Arc::new(Self {
+        Ok(Self {
+            home: Link::new(address, Arc::clone(&calls), part, listener, connect_timeout),
             calls,
             clock,
-            home,
-            near,
+            near: None,
             witness,
             patience: Patience::default(),
             response_timeout,
             process: std::process::id(),
-        }))
+        })
+    }
+
+    /// Connects for the first time; the connection lives on `runtime`.
+    pub(crate) async fn connect_home(&self, runtime: &Handle) -> Result<(), StoreError> {
+        let home = Arc::clone(&self.home);
+        let mut connecting = Connecting(runtime.spawn(async move { home.connect().await }));
+        match (&mut connecting.0).await {
+            Ok(connected) => connected,
+            Err(error) => Err(unexpected(error)),
+        }
     }
 
     /// Refuses to work in a process that was forked off: it shares the connections and the owners' names
@@ -321,8 +331,9 @@ impl Store for RedisStore {
             // A lease cannot wait for the ordinary patience to run out.
             let silence = silence.max(SHORTEST_SILENCE).min(self.silence());
             let (answer, sent_at) = self.call_home(request, timeout, silence).await?;
+            let held = scripts::read_renewed(answer, batch.len())?;
             Ok(Renewed {
-                held: scripts::read_renewed(answer, batch.len())?,
+                kept: held.into_iter().map(Kept::by_one).collect(),
                 sent_at,
             })
         })

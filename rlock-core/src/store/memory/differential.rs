@@ -17,7 +17,9 @@ use crate::{
     clock::ClientClock,
     key::Key,
     owner::OwnerId,
-    store::{Acquired, Claim, KEPT, News, Next, Onward, Release, Released, Renewal, Route, Store},
+    store::{
+        Acquired, Claim, KEPT, Kept, News, Next, Onward, Release, Released, Renewal, Route, Store,
+    },
 };
 
 type Told = Arc<Mutex<Vec<words::News>>>;
@@ -165,7 +167,8 @@ impl Embedded {
         let renewals: Vec<Renewal> = batch.iter().map(renewal).collect();
         let asks = self.client(batch[0].owner.client);
         let answer = asks.renew(&renewals, Duration::ZERO, Duration::ZERO);
-        at_once(answer).expect("never fails").held
+        let kept = at_once(answer).expect("never fails").kept;
+        kept.iter().map(|kept| *kept == Kept::Yes).collect()
     }
 
     fn view(&self, name: words::Key) -> KeyView {

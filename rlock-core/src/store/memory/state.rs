@@ -18,7 +18,7 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        Acquired, Claim, Entry, GRACE, Grant, KEPT, Listener, News, Next, Onward, Release,
+        Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next, Onward, Release,
         Released, Renewal, Renewed,
     },
 };
@@ -141,6 +141,7 @@ impl State {
             in_line: waits,
             sent_at: now,
             fences: claims.iter().map(|_| self.last_token).collect(),
+            spoilt: false,
         }
     }
 
@@ -233,7 +234,10 @@ impl State {
                 .is_some()
         };
         Renewed {
-            held: batch.iter().map(&mut extend).collect(),
+            kept: batch
+                .iter()
+                .map(|renewal| Kept::by_one(extend(renewal)))
+                .collect(),
             sent_at: now,
         }
     }

@@ -102,6 +102,15 @@ impl Calls {
         call
     }
 
+    pub(super) fn raise(&self, claim: &Claim, token: u64, lease: Duration) -> Cmd {
+        let mut call = self.scripts.raise.call(1);
+        call.arg(self.names.lock(&claim.key))
+            .arg(OwnerName(claim.owner))
+            .arg(token)
+            .arg(millis(FENCE_TTL + lease));
+        call
+    }
+
     /// A usual request by itself.
     pub(super) fn alone(&self, usual: &Usual) -> Cmd {
         match usual {

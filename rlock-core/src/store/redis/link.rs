@@ -36,7 +36,7 @@ pub(super) struct Link {
     pub(super) calls: Arc<Calls>,
     part: Part,
     listener: Listener,
-    address: Address,
+    pub(super) address: Address,
     connect_timeout: Duration,
     state: watch::Sender<State>,
     /// How many connections were tried so far.
@@ -138,6 +138,17 @@ impl Link {
             epochs: AtomicU64::new(FIRST_EPOCH),
             said: Mutex::default(),
         })
+    }
+
+    /// Another link to the same place.
+    pub(super) fn sibling(&self, part: Part) -> Arc<Self> {
+        Self::new(
+            self.address.clone(),
+            Arc::clone(&self.calls),
+            part,
+            Arc::clone(&self.listener),
+            self.connect_timeout,
+        )
     }
 
     /// Connects for the first time.

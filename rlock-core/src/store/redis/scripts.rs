@@ -22,6 +22,7 @@ pub(super) struct Scripts {
     pub(super) release_together: LoadedScript,
     pub(super) renew: LoadedScript,
     pub(super) inspect: LoadedScript,
+    pub(super) raise: LoadedScript,
 }
 
 impl Scripts {
@@ -41,6 +42,7 @@ impl Scripts {
             release_together: LoadedScript::new(include_str!("scripts/release_together.lua")),
             renew: LoadedScript::new(include_str!("scripts/renew.lua")),
             inspect: LoadedScript::new(include_str!("scripts/inspect.lua")),
+            raise: LoadedScript::new(include_str!("scripts/raise.lua")),
         }
     }
 
@@ -96,6 +98,7 @@ pub(super) fn read_acquired(
                     .iter()
                     .map(|fence| u64::try_from(*fence).unwrap_or(0))
                     .collect(),
+                spoilt: false,
             }),
             _ => Err(unexpected(format!("claim {claim} of {claims} is taken"))),
         },

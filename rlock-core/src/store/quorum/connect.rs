@@ -1,0 +1,139 @@
+//! How a quorum is put together.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{
+    runtime::Handle,
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    MOST_SERVERS, QuorumStore,
+    errors::no_majority,
+    line,
+    node::{Health, Node},
+    stragglers::Stragglers,
+    votes::majority,
+};
+use crate::{
+    error::LockError,
+    limits::{invalid_url, invalid_urls},
+    store::{
+        Listener,
+        redis::{RedisOptions, RedisStore},
+    },
+};
+
+/// How long the other servers are waited for when a majority is connected.
+const OTHERS: Duration = Duration::from_millis(100);
+
+impl QuorumStore {
+    /// Connects to a majority; the others join when they can be reached.
+    pub(crate) async fn connect(
+        urls: &[String],
+        options: RedisOptions,
+        listener: Listener,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, LockError> {
+        let clock = options.clock.clone();
+        let started = clock.now();
+        let nodes = nodes(urls, &options, &listener)?;
+        let connected = connect_all(&nodes, runtime).await;
+        connected.map_err(|error| {
+            let action = format!("connect to a quorum of {} servers", nodes.len());
+            error.into_lock_error(action, clock.now().since(started))
+        })?;
+        Ok(Arc::new(Self {
+            nodes: nodes.into(),
+            clock,
+            listener,
+            stragglers: Stragglers::new(),
+            stood: Notify::new(),
+        }))
+    }
+}
+
+fn nodes(
+    urls: &[String],
+    options: &RedisOptions,
+    listener: &Listener,
+) -> Result<Vec<Arc<Node>>, LockError> {
+    if urls.is_empty() {
+        let way_out = "a quorum needs servers: three, or five, that do not fail together";
+        return Err(invalid_urls("[]".to_owned(), way_out));
+    }
+    if urls.len() > MOST_SERVERS {
+        let way_out = "a quorum has 32 servers at most; three or five are enough";
+        return Err(invalid_urls(format!("{} URLs", urls.len()), way_out));
+    }
+    let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(urls.len());
+    for (number, url) in urls.iter().enumerate() {
+        if !is_server(url) {
+            let expected = "a quorum is made of single servers: `redis://`, `rediss://`, `unix://`, \
+                            `redis-sentinel://`, `rediss-sentinel://`";
+            return Err(invalid_url(url, expected.to_owned()));
+        }
+        let health = Arc::<Health>::default();
+        let hears = line::listener(Arc::clone(&health), Arc::clone(listener));
+        let store = Arc::new(RedisStore::prepare(url, options.clone(), hears)?);
+        let node = Node::new(number, store, health, options.response_timeout);
+        if nodes.iter().any(|other| other.address == node.address) {
+            let way_out = "each server is named once: one that votes twice is no majority";
+            return Err(invalid_urls(format!("`{}`, twice", node.address), way_out));
+        }
+        nodes.push(Arc::new(node));
+    }
+    Ok(nodes)
+}
+
+fn is_server(url: &str) -> bool {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    matches!(
+        scheme,
+        "redis"
+            | "rediss"
+            | "unix"
+            | "redis+unix"
+            | "valkey"
+            | "valkeys"
+            | "redis-sentinel"
+            | "rediss-sentinel"
+    )
+}
+
+async fn connect_all(
+    nodes: &[Arc<Node>],
+    runtime: &Handle,
+) -> Result<(), crate::store::StoreError> {
+    let connect = |node: &Arc<Node>| {
+        let node = Arc::clone(node);
+        async move { (node.number, node.store.connect_home(runtime).await) }
+    };
+    let mut connecting: FuturesUnordered<_> = nodes.iter().map(connect).collect();
+    let majority = majority(nodes.len());
+    let (mut connected, mut failures) = (0, Vec::new());
+    let mut until = None;
+    loop {
+        let next = match until {
+            Some(until) => timeout_at(until, connecting.next()).await.unwrap_or(None),
+            None => connecting.next().await,
+        };
+        match next {
+            Some((_, Ok(()))) => connected += 1,
+            Some((number, Err(error))) => {
+                let address = nodes[number].address.clone();
+                tracing::warn!(address, %error, "a server of the quorum cannot be reached yet");
+                failures.push((address, error));
+                if failures.len() > nodes.len() - majority {
+                    return Err(no_majority(nodes.len(), connected, failures));
+                }
+            }
+            None => return Ok(()),
+        }
+        if connected >= majority {
+            until.get_or_insert_with(|| Instant::now() + OTHERS);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Giving locks back on all servers.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    QuorumStore,
+    ballot::Ballot,
+    line::lead,
+    linger_since,
+    node::{Given, Node, is_done},
+    votes::Verdict,
+};
+use crate::{
+    store::{Grant, Onward, Released, StoreError},
+    wait::Backoff,
+};
+
+/// For how long a server that did not answer is tried.
+const DEBT: Duration = Duration::from_secs(30);
+
+impl QuorumStore {
+    pub(super) async fn give_back(
+        &self,
+        mut given: Given,
+        patience: Duration,
+    ) -> Result<Released, StoreError> {
+        let mut ballot = self.ballot();
+        let lead = lead(&self.nodes);
+        let next = given.next.take();
+        for node in &*self.nodes {
+            // The others have no line.
+            let next = next.filter(|_| node.number == lead);
+            let given = Given {
+                next,
+                ..given.clone()
+            };
+            ballot.ask(node.number, node.release(given));
+        }
+        let waits_for = next.map(|_| lead);
+        let until = Instant::now() + patience;
+        let verdict = self.decided_release(&mut ballot, waits_for, until).await;
+        let answer = match verdict {
+            Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&ballot, lead))),
+            Verdict::No => Ok(not_held(&ballot)),
+            Verdict::TooFew | Verdict::Open => Err(ballot.error(&self.nodes)),
+        };
+        // After an error, whoever asked does so again.
+        self.settle(given, ballot, answer.is_ok());
+        answer
+    }
+
+    /// What became of the next in the line of this process: in line at the lead; or first there, for no
+    /// time that it could use, so that it asks all; or it asks because nothing is known.
+    fn went_on(&self, ballot: &Ballot<Released>, lead: usize) -> Onward {
+        match ballot.vote(lead) {
+            Some(Ok(Released::Done(Onward::InLine { since }))) => {
+                self.stood.notify_one();
+                Onward::InLine { since: *since }
+            }
+            Some(Ok(Released::Done(Onward::Granted(grant)))) => Onward::Granted(Grant {
+                ttl: Duration::ZERO,
+                ..*grant
+            }),
+            _ => Onward::Unknown,
+        }
+    }
+
+    /// Waits for the verdict, and where they differ for all that answer soon; then for the server that has
+    /// something to say of the next in line.
+    async fn decided_release(
+        &self,
+        ballot: &mut Ballot<Released>,
+        waits_for: Option<usize>,
+        until: Instant,
+    ) -> Verdict {
+        let started = Instant::now();
+        let mut linger = None;
+        loop {
+            let verdict = ballot.tally(is_done).verdict();
+            let is_awaited = waits_for.is_some_and(|server| {
+                ballot.vote(server).is_none() && !self.nodes[server].health.is_failing()
+            });
+            if verdict != Verdict::Open && !is_awaited {
+                return verdict;
+            }
+            let limit = if ballot.has_majority() {
+                *linger.get_or_insert_with(|| until.min(linger_since(started)))
+            } else {
+                until
+            };
+            if !ballot.next(limit).await {
+                let mut tally = ballot.tally(is_done);
+                tally.failed += std::mem::take(&mut tally.pending);
+                return tally.verdict();
+            }
+        }
+    }
+
+    /// Sees to it that every server takes the lock back, if it is `final`: a count that is lowered is
+    /// set right by the next change.
+    fn settle(&self, given: Given, ballot: Ballot<Released>, is_final: bool) {
+        let is_final = is_final && given.count == 0;
+        let failed = self.nodes.iter().filter(|node| {
+            let vote = ballot.vote(node.number);
+            matches!(vote, Some(Err(error)) if error.transient)
+        });
+        let failed: Vec<Arc<Node>> = failed.map(Arc::clone).collect();
+        let mut rest = ballot.into_rest();
+        if !is_final {
+            return self.follow(rest);
+        }
+        for node in failed {
+            self.stragglers.follow(Box::pin(owe(node, given.clone())));
+        }
+        if rest.is_empty() {
+            return;
+        }
+        let nodes = self.nodes.clone();
+        self.stragglers.follow(Box::pin(async move {
+            while let Some((server, vote)) = rest.next().await {
+                if vote.is_err_and(|error| error.transient) {
+                    owe(Arc::clone(&nodes[server]), given.clone()).await;
+                }
+            }
+        }));
+    }
+}
+
+/// If others have had the lock since on one server, they may have had it on the others.
+fn not_held(ballot: &Ballot<Released>) -> Released {
+    let moved_on = |(_, released): (_, &Released)| *released == Released::MovedOn;
+    if ballot.answers().any(moved_on) {
+        Released::MovedOn
+    } else {
+        Released::NotHeld
+    }
+}
+
+/// Gives a lock back to a server that was away.
+async fn owe(node: Arc<Node>, given: Given) {
+    let _ = timeout(DEBT, async {
+        let mut backoff = Backoff::default();
+        loop {
+            if node.store.until_up().await.is_err() {
+                return;
+            }
+            match node.release_within(&given, DEBT).await {
+                Err(error) if error.transient => sleep(backoff.next()).await,
+                _ => return,
+            }
+        }
+    })
+    .await;
+}

@@ -1,0 +1,68 @@
+//! What a quorum wants of its servers beyond what every store does.
+
+use std::time::Duration;
+
+use redis::{Value, cmd, from_redis_value};
+use tokio::time::timeout;
+
+use super::{
+    RedisStore,
+    errors::{classify, unexpected},
+    script::Request,
+};
+use crate::store::{Claim, StoreError};
+
+impl RedisStore {
+    /// Host and port, or the path of a socket, or a service and its Sentinels; never a password.
+    pub(crate) fn address(&self) -> String {
+        self.home.address.to_string()
+    }
+
+    /// Whether there is a connection, as far as is known.
+    pub(crate) fn is_up(&self) -> bool {
+        self.home.present().is_some()
+    }
+
+    /// Why there is none.
+    pub(crate) fn why_down(&self) -> StoreError {
+        self.home.why_down()
+    }
+
+    /// Waits for a connection; fails where the server refuses this client.
+    pub(crate) async fn until_up(&self) -> Result<(), StoreError> {
+        self.home.connection().await.map(|_| ())
+    }
+
+    /// Raises the token of a lock that its owner holds to this one; answers whether it does hold it.
+    pub(crate) async fn raise(
+        &self,
+        claim: &Claim,
+        token: u64,
+        lease: Duration,
+        patience: Duration,
+    ) -> Result<bool, StoreError> {
+        let request = Request {
+            script: &self.calls.scripts.raise,
+            call: || self.calls.raise(claim, token, lease),
+            usual: None,
+        };
+        let silence = self.silence();
+        let (answer, _) = self.call_home(request, patience, silence).await?;
+        from_redis_value(answer).map_err(unexpected)
+    }
+
+    /// Whether the server answers.
+    pub(crate) async fn answers(&self, patience: Duration) -> Result<(), StoreError> {
+        let Some(connection) = self.home.present() else {
+            return Err(self.why_down());
+        };
+        let mut commands = connection.commands.clone();
+        let ping = cmd("PING");
+        let answer = timeout(patience, ping.query_async::<Value>(&mut commands)).await;
+        let answer = answer.map_err(|_| {
+            self.home.doubt(connection.epoch);
+            StoreError::no_answer(patience)
+        })?;
+        answer.map(|_| ()).map_err(classify)
+    }
+}

@@ -1,0 +1,178 @@
+//! One at a time, whatever the servers' votes.
+
+use rlock_core::LockError;
+use rlock_tests::{Exclusion, within};
+
+use crate::{
+    common::{LASTING, LONG, count, ms, name, timed},
+    five::{ALL, Servers},
+};
+
+#[tokio::test]
+async fn every_server_counts_every_entry_and_keeps_nothing_but_tokens() {
+    let five = Servers::five();
+    let (client, other) = (five.client().await, five.client().await);
+    let lock = client.lock("k").lease(LASTING);
+    let outer = lock.acquire().await.expect("free");
+    assert!(
+        other
+            .lock("k")
+            .try_acquire()
+            .await
+            .expect("an answer")
+            .is_none()
+    );
+    five.assert_soon_count(&outer, &ALL, 1).await;
+    let inner = outer.scope(lock.acquire()).await.expect("enters");
+    five.assert_soon_count(&outer, &ALL, 2).await;
+    inner.release().await.expect("held");
+    five.assert_soon_count(&outer, &ALL, 1).await;
+    outer.release().await.expect("held");
+    five.assert_soon_clean("k", &ALL).await;
+    assert!(
+        other
+            .lock("k")
+            .try_acquire()
+            .await
+            .expect("an answer")
+            .is_some()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_of_three_clients_are_inside_one_at_a_time_while_servers_stand_still_in_turns() {
+    let five = Servers::five();
+    let inside = Exclusion::new();
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let client = five.client().await;
+        for _ in 0..4 {
+            let lock = client.lock("hot").lease(LASTING).wait(LONG * 3);
+            let inside = inside.clone();
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..15 {
+                    let guard = lock.acquire().await.expect("its turn");
+                    let entered = inside.enter("somebody");
+                    tokio::task::yield_now().await;
+                    drop(entered);
+                    guard.release().await.expect("held");
+                }
+            }));
+        }
+    }
+    for round in 0..5 {
+        let stopped = [&five.0[round], &five.0[(round + 2) % 5]];
+        for server in stopped {
+            server.pause();
+        }
+        tokio::time::sleep(ms(150)).await;
+        for server in stopped {
+            server.resume();
+        }
+        tokio::time::sleep(ms(50)).await;
+    }
+    for task in tasks {
+        within(LONG * 3, "everybody has its turns", task)
+            .await
+            .expect("no panic");
+    }
+    inside.assert_held();
+    assert_eq!(inside.entries(), 3 * 4 * 15);
+    five.assert_soon_clean("hot", &ALL).await;
+}
+
+/// Four servers can be shared out in halves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_splits_the_votes_gives_way_to_one_of_them() {
+    let four = Servers::some(4);
+    let inside = Exclusion::new();
+    for round in 0..20 {
+        let mut tasks = Vec::new();
+        for _ in 0..4 {
+            let client = four.client().await;
+            let (key, inside) = (format!("k{round}"), inside.clone());
+            tasks.push(tokio::spawn(async move {
+                let guard = client.lock(key).lease(LASTING).wait(LONG).acquire().await;
+                let guard = guard.expect("its turn");
+                let entered = inside.enter("somebody");
+                tokio::task::yield_now().await;
+                drop(entered);
+                guard.release().await.expect("held");
+            }));
+        }
+        for task in tasks {
+            within(LONG, "all are served", task)
+                .await
+                .expect("no panic");
+        }
+    }
+    inside.assert_held();
+}
+
+#[tokio::test]
+async fn what_is_left_on_a_minority_is_in_nobodys_way() {
+    for left_on in [[0, 1], [0, 3], [2, 4]] {
+        let five = Servers::five();
+        let client = five.client().await;
+        for server in left_on {
+            let server = &five.0[server];
+            let owner = "00000000-0000-0000-0000-000000000000:1";
+            let () = server.command(&["HSET", &name("k"), owner, "1"]).await;
+            let () = server.command(&["PEXPIRE", &name("k"), "30000"]).await;
+        }
+        let (guard, took) = timed(client.lock("k").try_acquire()).await;
+        let guard = guard.expect("an answer").expect("a majority is free");
+        assert!(took < LONG / 4, "{took:?}");
+        let held = five.0.iter().map(|server| count(server, &guard));
+        let held = futures_util::future::join_all(held).await;
+        assert_eq!(held.iter().flatten().count(), 3);
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn whoever_finds_a_majority_taken_is_told_that_another_has_the_lock() {
+    let five = Servers::five();
+    let client = five.impatient().await;
+    let holder = five.client().await;
+    let guard = holder
+        .lock("k")
+        .lease(LASTING)
+        .acquire()
+        .await
+        .expect("free");
+    let lock = client.lock("k").wait(ms(300));
+    let error = lock.acquire().await.expect_err("taken");
+    assert!(
+        matches!(
+            error,
+            LockError::Timeout {
+                remaining: Some(_),
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    // Also where two servers cannot be asked.
+    five.0[0].pause();
+    five.0[1].pause();
+    assert!(
+        client
+            .lock("k")
+            .try_acquire()
+            .await
+            .expect("an answer")
+            .is_none()
+    );
+    let error = lock.acquire().await.expect_err("taken");
+    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    // Where three cannot, nobody knows.
+    five.0[2].pause();
+    let error = client.lock("k").try_acquire().await.expect_err("too few");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    for server in &five.0[..3] {
+        server.resume();
+    }
+    guard.release().await.expect("held");
+    five.assert_soon_clean("k", &ALL).await;
+}

@@ -1,0 +1,32 @@
+//! Holds that servers lose by themselves.
+
+use rlock_core::LostCause;
+
+use crate::{
+    common::{LASTING, assert_lost, name},
+    five::{ALL, SOON, Servers},
+};
+
+#[tokio::test]
+async fn what_a_minority_loses_is_mended_and_what_a_majority_loses_is_lost() {
+    let five = Servers::five();
+    let client = five.client().await;
+    let lock = client.lock("k").lease(LASTING);
+    let guard = lock.acquire().await.expect("free");
+    let inner = guard.scope(lock.acquire()).await.expect("enters");
+    five.assert_soon_count(&guard, &ALL, 2).await;
+    for lost in [[0, 1], [3, 4]] {
+        for n in lost {
+            five.0[n].del(&name("k")).await;
+        }
+        five.assert_soon_count(&guard, &ALL, 2).await;
+        assert!(guard.is_valid());
+    }
+    // Taken by another, so that it is not mended.
+    let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
+    for server in &five.0[..3] {
+        let () = server.command(&["EVAL", take, "1", &name("k")]).await;
+    }
+    assert_lost(&guard, SOON, LostCause::Removed).await;
+    drop(inner);
+}

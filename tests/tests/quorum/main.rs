@@ -1,0 +1,13 @@
+//! Locks on several servers that know nothing of each other: what more than half of them grant.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod exclusion;
+mod five;
+mod losses;
+mod outages;
+mod refusals;
+mod restarts;
+mod tokens;
+mod waiting;

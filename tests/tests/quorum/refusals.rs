@@ -1,0 +1,89 @@
+//! Lists of URLs that make no quorum.
+
+use rlock_core::{LockClient, LockError};
+use rlock_tests::RedisServer;
+
+use crate::{common::LASTING, five::Servers};
+
+#[tokio::test]
+async fn lists_that_make_no_quorum_are_refused_with_the_way_out() {
+    let many: Vec<String> = (1..=33)
+        .map(|port| format!("redis://127.0.0.1:{port}/"))
+        .collect();
+    let cases: Vec<(Vec<String>, &str)> = vec![
+        (vec![], "three, or five"),
+        (many, "32 servers at most"),
+        (
+            vec!["redis://u:s3cret@h:1/".into(), "redis://h:1/2".into()],
+            "`h:1`, twice",
+        ),
+        (vec!["memory:".into()], "single servers"),
+        (vec!["redis-cluster://u:s3cret@h/".into()], "single servers"),
+        (
+            vec![
+                "redis://u:s3cret@h:1/".into(),
+                "redis://u:s3cret@h:99999999/".into(),
+            ],
+            "`redis:…`",
+        ),
+    ];
+    for (urls, hint) in cases {
+        let error = LockClient::quorum(urls).await.expect_err(hint);
+        assert!(
+            matches!(error, LockError::InvalidOption { .. }),
+            "{error:?}"
+        );
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(hint), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn options_out_of_bounds_are_refused_before_anything_is_sent() {
+    let day = LASTING * 3000;
+    let builder = LockClient::builder().default_lease(day);
+    let error = builder
+        .quorum(["redis://127.0.0.1:1/"])
+        .await
+        .expect_err("too long");
+    assert!(error.to_string().contains("`default_lease`"), "{error}");
+}
+
+#[tokio::test]
+async fn servers_that_refuse_the_client_are_named_without_its_password() {
+    let server = || RedisServer::builder().password("s3cret").start();
+    let three = [server(), server(), server()];
+    let urls = three
+        .iter()
+        .map(|server| format!("redis://:wr0ng@{}/", server.address()));
+    let error = LockClient::quorum(urls).await.expect_err("refused");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    let text = format!("{error} {error:?}");
+    assert!(text.contains(&three[0].address()), "{text}");
+    assert!(
+        !text.contains("wr0ng") && !text.contains("s3cret"),
+        "{text}"
+    );
+    let good = LockClient::quorum(three.iter().map(RedisServer::url)).await;
+    let guard = good.expect("all are there").lock("k").acquire().await;
+    guard.expect("free").release().await.expect("held");
+}
+
+#[tokio::test]
+async fn one_server_is_a_quorum_and_so_are_two_that_are_both_up() {
+    for many in 1..=3 {
+        let servers = Servers::some(many);
+        let (one, other) = (servers.client().await, servers.client().await);
+        let guard = one.lock("k").acquire().await.expect("free");
+        assert!(
+            other
+                .lock("k")
+                .try_acquire()
+                .await
+                .expect("an answer")
+                .is_none()
+        );
+        guard.release().await.expect("held");
+    }
+}

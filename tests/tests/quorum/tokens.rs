@@ -1,0 +1,94 @@
+//! Fencing tokens grow from hold to hold, whichever majority grants them.
+
+use crate::{
+    common::{LASTING, ms, name},
+    five::{ALL, Servers},
+};
+
+#[tokio::test]
+async fn tokens_grow_across_changing_majorities() {
+    let five = Servers::five();
+    let clients = [five.client().await, five.client().await];
+    let mut last = 0;
+    for round in 0..10 {
+        let down = [round % 5, (round * 2 + 1) % 5];
+        for n in down {
+            five.0[n].pause();
+        }
+        // Several in a row, so that some servers are far behind.
+        for n in 0..4 {
+            let lock = clients[n % 2].lock("k").lease(LASTING);
+            let guard = lock.acquire().await.expect("free");
+            assert!(guard.fencing_token() > last, "round {round}");
+            last = guard.fencing_token();
+            let seen = clients[1].inspect("k").await.expect("an answer");
+            assert_eq!(seen.expect("held").token, Some(last));
+            guard.release().await.expect("held");
+        }
+        for n in down {
+            five.0[n].resume();
+        }
+    }
+    five.assert_soon_clean("k", &ALL).await;
+}
+
+/// A server whose clock is ahead gives tokens that are, as this one does.
+#[tokio::test]
+async fn a_token_of_one_server_far_ahead_is_what_all_go_on_from() {
+    let five = Servers::five();
+    let client = five.client().await;
+    let year = 365 * 24 * 60 * 60 * 1_000_000;
+    let lock = client.lock("k").lease(LASTING);
+    let first = lock.acquire().await.expect("free");
+    let ahead = first.fencing_token() + year;
+    first.release().await.expect("held");
+    let fence = format!("{}:fence", name("k"));
+    let () = five.0[2]
+        .command(&["SET", &fence, &ahead.to_string()])
+        .await;
+    // With the other four it need not be asked.
+    five.0[0].pause();
+    five.0[1].pause();
+    let second = lock.acquire().await.expect("free");
+    assert!(second.fencing_token() > ahead);
+    let last = second.fencing_token();
+    second.release().await.expect("held");
+    five.0[0].resume();
+    five.0[1].resume();
+    five.0[2].pause();
+    for _ in 0..3 {
+        let next = lock.acquire().await.expect("free");
+        assert!(next.fencing_token() > last);
+        next.release().await.expect("held");
+        tokio::time::sleep(ms(20)).await;
+    }
+}
+
+/// A server whose clock runs fast ends leases early.
+#[tokio::test]
+async fn a_server_that_ends_a_lease_early_ends_no_hold() {
+    let five = Servers::five();
+    let (client, other) = (five.client().await, five.client().await);
+    let guard = client
+        .lock("k")
+        .lease(LASTING)
+        .acquire()
+        .await
+        .expect("free");
+    five.assert_soon_count(&guard, &ALL, 1).await;
+    for _ in 0..5 {
+        let () = five.0[1].command(&["PEXPIRE", &name("k"), "1"]).await;
+        tokio::time::sleep(ms(20)).await;
+        assert!(
+            other
+                .lock("k")
+                .try_acquire()
+                .await
+                .expect("an answer")
+                .is_none()
+        );
+    }
+    assert!(guard.is_valid());
+    five.assert_soon_count(&guard, &ALL, 1).await;
+    guard.release().await.expect("held");
+}
