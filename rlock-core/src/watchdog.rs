@@ -274,6 +274,10 @@ async fn renew_cohort(core: &Core, cohort: &Cohort) {
 }
 
 /// Each hold is told by itself.
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(clippy::unused_async, reason = "servers need mending")
+)]
 async fn heard(core: &Core, holds: &[Arc<Hold>], batch: &[Renewal], answer: &Renewed, sent: Time) {
     answered(&core.watchdog, holds, batch, answer, sent);
     #[cfg(feature = "redis")]

@@ -26,8 +26,13 @@ pub enum Topology {
     ServerByResp2(RedisServer),
     /// A master and its replica, and three Sentinels that tell which is which.
     Sentinel(Box<Trio>),
-    /// Servers that know nothing of each other; some may stand still.
-    Quorum(Vec<RedisServer>),
+    /// Servers that know nothing of each other.
+    Quorum {
+        /// All of them.
+        servers: Vec<RedisServer>,
+        /// Which of them stand still.
+        stopped: Vec<usize>,
+    },
 }
 
 impl Topology {
@@ -75,28 +80,35 @@ impl Topology {
     pub fn deletion(&self) -> Deletion {
         match self {
             Self::Memory => Deletion::Impossible,
-            Self::Server(_) | Self::Sentinel(_) => Deletion::ToldAtOnce,
+            Self::Server(_) | Self::Sentinel(_) | Self::Quorum { .. } => Deletion::ToldAtOnce,
             Self::ServerByResp2(_) => Deletion::FoundByRenewal,
         }
     }
 
-    /// Who has the locks, if it is one server.
-    fn server_of_locks(&self) -> Option<&RedisServer> {
+    /// Who has the locks, as far as it goes on.
+    fn servers_of_locks(&self) -> Vec<&RedisServer> {
         match self {
-            Self::Memory => None,
-            Self::Server(server) | Self::ServerByResp2(server) => Some(server),
-            Self::Sentinel(trio) => Some(&trio.master),
+            Self::Memory => Vec::new(),
+            Self::Server(server) | Self::ServerByResp2(server) => vec![server],
+            Self::Sentinel(trio) => vec![&trio.master],
+            Self::Quorum { servers, stopped } => {
+                let goes_on = |(n, server)| (!stopped.contains(&n)).then_some(server);
+                servers.iter().enumerate().filter_map(goes_on).collect()
+            }
         }
     }
 
     /// Starts five servers that know nothing of each other; these of them stand still.
     #[must_use]
     pub fn quorum_without(stopped: &[usize]) -> Self {
-        let five: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
+        let servers: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
         for server in stopped {
-            five[*server].pause();
+            servers[*server].pause();
         }
-        Self::Quorum(five)
+        Self::Quorum {
+            servers,
+            stopped: stopped.to_vec(),
+        }
     }
 }
 
@@ -127,10 +139,12 @@ impl Place {
 
     /// Deletes the lock of a key without braces behind its holder's back. Says whether there was one.
     pub async fn delete(&self, key: &str) -> bool {
-        match self.topology.server_of_locks() {
-            Some(server) => server.del(&format!("{}{{{key}}}", self.name)).await,
-            None => false,
+        let lock = format!("{}{{{key}}}", self.name);
+        let mut deleted = false;
+        for server in self.topology.servers_of_locks() {
+            deleted |= server.del(&lock).await;
         }
+        deleted
     }
 
     /// A client with the default options.
@@ -150,7 +164,9 @@ impl Place {
                 builder.connect(&url).await
             }
             Topology::Sentinel(trio) => builder.connect(&trio.url()).await,
-            Topology::Quorum(servers) => builder.quorum(servers.iter().map(RedisServer::url)).await,
+            Topology::Quorum { servers, .. } => {
+                builder.quorum(servers.iter().map(RedisServer::url)).await
+            }
         };
         connected.expect("the store is there")
     }

@@ -2,7 +2,7 @@ use std::{sync::Arc, thread, time::Duration};
 
 use uuid::Uuid;
 
-use super::{Appointment, EntryId, Hold, SharedLease, Terms};
+use super::{Appointment, EntryId, Hold, Left, SharedLease, Terms};
 use crate::{
     clock::ClientClock, error::LostCause, key::Key, lease::Time, owner::OwnerId, queue::Queues,
     store::Grant,
@@ -134,9 +134,9 @@ fn whatever_changes_a_hold_spoils_the_lease_that_it_shares() {
             assert!(
                 hold.enter_locally(LASTING)
                     .is_some_and(|entered| entered.is_ok())
-            )
+            );
         },
-        |hold, _, entry| drop(hold.leave(entry)),
+        |hold, _, entry| assert!(matches!(hold.leave(entry), Left::GiveBack)),
         |hold, _, _| hold.abandon(),
         |hold, _, _| assert!(hold.lose(LostCause::Removed)),
         |hold, _, _| hold.finish(),
