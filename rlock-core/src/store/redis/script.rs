@@ -17,7 +17,8 @@ impl LoadedScript {
 
     /// Begins a call with that many keys; keys and arguments follow.
     pub(super) fn call(&self, keys: usize) -> Cmd {
-        let mut call = Cmd::with_capacity(16, 256);
+        // A key has two arguments at the most, and there are a few for all.
+        let mut call = Cmd::with_capacity(13 + 3 * keys, 160 + 112 * keys);
         call.arg("EVALSHA").arg(self.script.get_hash()).arg(keys);
         call
     }
