@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{RwLock, RwLockReadGuard},
+    sync::{RwLock, RwLockReadGuard, watch},
     time::sleep,
 };
 
@@ -72,10 +72,18 @@ impl Server {
     }
 }
 
-/// Strikes one fault after the other.
-pub(super) async fn strike(server: Arc<Server>, lane: Lane, recorder: Recorder) {
+/// Strikes one fault after the other, until the run is over: a failover takes longer than was planned.
+pub(super) async fn strike(
+    server: Arc<Server>,
+    lane: Lane,
+    recorder: Recorder,
+    over: watch::Receiver<bool>,
+) {
     for step in lane {
         sleep(step.pause).await;
+        if *over.borrow() {
+            return;
+        }
         let start = clock::now();
         let key = (step.kind == FaultKind::LockDeleted).then(|| format!("k{}", step.number));
         let struck = strike_one(&server, &step).await;

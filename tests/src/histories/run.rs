@@ -139,6 +139,7 @@ async fn on_a_server(
         Arc::clone(&server),
         schedule.server,
         recorder.clone(),
+        is_over.clone(),
     ));
     let mut slots = Vec::new();
     for (process, network) in schedule.processes.into_iter().zip(schedule.networks) {
