@@ -167,6 +167,8 @@ impl LockClientBuilder {
     /// | `unix:///path/to/socket[?db=0&user=…&pass=…]` | the same over a Unix socket |
     /// | `redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]` | the master that these Sentinels know; looked up again whenever a connection is lost, or the server was demoted. `?sentinel_user=…&sentinel_password=…` is for the Sentinels |
     /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
+    /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong; the others are learnt from whichever of them answers |
+    /// | `rediss-cluster://…` | the same over TLS |
     /// | `memory:` | a new embedded store |
     /// | `memory:name` | the embedded store of that name, shared by this process's clients |
     ///
@@ -209,7 +211,7 @@ impl LockClientBuilder {
             #[cfg(feature = "redis")]
             Some((
                 "redis" | "rediss" | "unix" | "redis+unix" | "valkey" | "valkeys"
-                | "redis-sentinel" | "rediss-sentinel",
+                | "redis-sentinel" | "rediss-sentinel" | "redis-cluster" | "rediss-cluster",
                 _,
             )) => self.connect_redis(url).await,
             _ => Err(limits::invalid_url(
@@ -267,7 +269,8 @@ impl LockClientBuilder {
 
     #[cfg(feature = "redis")]
     async fn connect_redis(self, url: &str) -> Result<LockClient, LockError> {
-        use crate::store::redis::{RedisOptions, RedisStore};
+        use crate::store::Store;
+        use crate::store::redis::{ClusterStore, RedisOptions, RedisStore, is_cluster};
 
         let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options, &self.clock));
         let options = RedisOptions {
@@ -281,8 +284,12 @@ impl LockClientBuilder {
         let driver = self.driver()?;
         let listener = hearing.listener();
         let own_runtime = self.runtime.is_none();
-        let store =
-            RedisStore::connect(url, options, listener, &driver.runtime, own_runtime).await?;
+        let runtime = &driver.runtime;
+        let store: Arc<dyn Store> = if is_cluster(url) {
+            ClusterStore::connect(url, options, listener, runtime, own_runtime).await?
+        } else {
+            RedisStore::connect(url, options, listener, runtime, own_runtime).await?
+        };
         let core = Core::new(
             id,
             self.clock,
@@ -302,8 +309,8 @@ fn drive(core: Core, driver: Driver) -> LockClient {
 }
 
 #[cfg(feature = "redis")]
-const KNOWN_URLS: &str =
-    "`redis://`, `rediss://`, `redis-sentinel://`, `rediss-sentinel://`, `unix://`, `memory:`";
+const KNOWN_URLS: &str = "`redis://`, `rediss://`, `redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, \
+     `rediss-cluster://`, `unix://`, `memory:`";
 #[cfg(not(feature = "redis"))]
 const KNOWN_URLS: &str = "`memory:` (the feature `redis` of rlock-core adds servers)";
 

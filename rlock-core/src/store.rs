@@ -241,6 +241,12 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The best way for a request of the present call.
     fn route(&self) -> Route;
 
+    /// Locks of different groups are renewed by different requests: they may lie in different places,
+    /// of which one may be gone.
+    fn group(&self, _key: &Key) -> u16 {
+        0
+    }
+
     /// Makes every owner hold its key with exactly `count` entries, or none of them: 1 takes free
     /// locks, more enter a lock that the owner holds. The remaining TTL only grows.
     ///

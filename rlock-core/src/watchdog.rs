@@ -124,7 +124,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut rounds = JoinSet::new();
     loop {
         while rounds.try_join_next().is_some() {}
-        let Sorted { renew, verify } = sort_out(watchdog);
+        let Sorted { renew, verify } = sort_out(&core);
         if !renew.is_empty() {
             rounds.spawn(renew_all(Arc::clone(&core), renew));
         }
@@ -154,37 +154,38 @@ struct Sorted {
     verify: Vec<Arc<Hold>>,
 }
 
-/// Holds of one lease each, because a request is bound by its shortest.
+/// Holds of one lease each, because a request is bound by its shortest, and of one group.
 struct Batch {
-    lease: Duration,
+    alike: (Duration, u16),
     holds: Vec<Arc<Hold>>,
 }
 
-fn sort_out(watchdog: &Watchdog) -> Sorted {
+fn sort_out(core: &Core) -> Sorted {
+    let watchdog = &core.watchdog;
     let due = watchdog.agenda().take_due(watchdog.clock.now());
     let (mut renew, mut verify) = (Vec::new(), Vec::new());
     for (hold, duty) in due {
         match duty {
             Duty::Lose => watchdog.lose(&hold, LostCause::Expired),
-            Duty::Renew(lease) => renew.push((lease, hold)),
+            Duty::Renew(lease) => renew.push(((lease, core.store.group(&hold.key)), hold)),
             Duty::LetRunOut { suspect: true } => verify.push(hold),
             Duty::Wait | Duty::LetRunOut { suspect: false } => {}
         }
     }
-    renew.sort_by_key(|(lease, _)| *lease);
+    renew.sort_by_key(|(alike, _)| *alike);
     Sorted {
         renew: batches(renew),
         verify,
     }
 }
 
-fn batches(holds: Vec<(Duration, Arc<Hold>)>) -> Vec<Batch> {
+fn batches(holds: Vec<((Duration, u16), Arc<Hold>)>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::with_capacity(holds.len() / BATCH + 1);
-    for (lease, hold) in holds {
+    for (alike, hold) in holds {
         match batches.last_mut() {
-            Some(last) if last.lease == lease && last.holds.len() < BATCH => last.holds.push(hold),
+            Some(last) if last.alike == alike && last.holds.len() < BATCH => last.holds.push(hold),
             _ => batches.push(Batch {
-                lease,
+                alike,
                 holds: vec![hold],
             }),
         }
@@ -196,7 +197,8 @@ fn batches(holds: Vec<(Duration, Arc<Hold>)>) -> Vec<Batch> {
 /// not wait for them: all is sent in half a lease, so that it ends before the last attempts start.
 async fn renew_all(core: Arc<Core>, batches: Vec<Batch>) {
     let started = Instant::now();
-    let shortest = batches.first().map(|batch| batch.lease).unwrap_or_default();
+    let shortest = batches.first().map(|batch| batch.alike.0);
+    let shortest = shortest.unwrap_or_default();
     let share = shortest / 2 / u32::try_from(batches.len()).unwrap_or(u32::MAX).max(1);
     let mut latest = started;
     let mut requests = JoinSet::new();
@@ -288,7 +290,7 @@ async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
 /// One look at what is due, and all that follows from it.
 #[cfg(all(test, shuttle))]
 pub(crate) async fn look(core: &Arc<Core>) {
-    for batch in sort_out(&core.watchdog).renew {
+    for batch in sort_out(core).renew {
         renew(Arc::clone(core), batch.holds).await;
     }
 }

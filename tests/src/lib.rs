@@ -7,6 +7,7 @@
 #![allow(clippy::missing_panics_doc)]
 
 mod child;
+mod cluster;
 mod eventually;
 mod exclusion;
 mod executor;
@@ -21,6 +22,7 @@ mod serve;
 mod server;
 pub mod soak;
 
+pub use cluster::{MASTERS, RedisCluster};
 pub use eventually::{eventually, within};
 pub use exclusion::{Exclusion, Inside, Overlap, SharedExclusion, SharedInside};
 pub use executor::block_on;

@@ -116,6 +116,20 @@ impl RedisServer {
         self.running(|process| process.pid())
     }
 
+    /// Whether the process runs: it was not killed.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.process().is_some()
+    }
+
+    /// Whether the process runs, and does not stand still.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.process()
+            .as_ref()
+            .is_some_and(|process| !process.is_paused())
+    }
+
     /// The directory that holds the server's socket, configuration and log. It goes with the fixture.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -26,6 +26,7 @@ pub struct RedisServerBuilder {
     tls_port: Option<u16>,
     tls: bool,
     sentinel: bool,
+    cluster: bool,
     pub(super) password: Option<String>,
     lines: Vec<String>,
 }
@@ -95,6 +96,17 @@ impl RedisServerBuilder {
             .config("sentinel", &format!("failover-timeout {service} 3000"))
     }
 
+    /// Is a node of a cluster; the others take it for dead after this silence. A cluster that has lost some
+    /// slots goes on with the others.
+    #[must_use]
+    pub fn cluster_node(mut self, timeout: Duration) -> Self {
+        self.cluster = true;
+        self.config("cluster-enabled", "yes")
+            .config("cluster-node-timeout", &timeout.as_millis().to_string())
+            .config("cluster-replica-validity-factor", "0")
+            .config("cluster-require-full-coverage", "no")
+    }
+
     /// Listens on this port instead of any free one.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
@@ -111,7 +123,12 @@ impl RedisServerBuilder {
         let deadline = Instant::now() + PATIENCE;
         loop {
             // Another process may take a port between the look and the launch: then look again.
-            let port = chosen.unwrap_or_else(free_port);
+            let any = if self.cluster {
+                port::of_node
+            } else {
+                free_port
+            };
+            let port = chosen.unwrap_or_else(any);
             self.tls_port = self.tls.then(free_port);
             match self.launch(&directory, port) {
                 Ok(process) => {

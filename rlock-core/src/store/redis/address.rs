@@ -42,18 +42,7 @@ pub(super) struct Manner {
 
 impl Address {
     pub(super) fn parse(url: &str, nodelay: bool) -> Result<Self, LockError> {
-        let tls = ["rediss:", "valkeys:", "rediss-sentinel:"];
-        if !cfg!(feature = "tls") && tls.iter().any(|scheme| url.starts_with(scheme)) {
-            let reason = "TLS needs the feature `tls` of rlock-core";
-            return Err(invalid_url(url, reason.to_owned()));
-        }
-        if let Some(reason) = misread(url) {
-            return Err(invalid_url(url, reason.to_owned()));
-        }
-        let manner = Manner {
-            nodelay,
-            resp2: wants_resp2(url),
-        };
+        let manner = Manner::of(url, nodelay)?;
         if sentinel::is_meant(url) {
             let parsed = Sentinels::parse(url, manner);
             let sentinels =
@@ -63,14 +52,18 @@ impl Address {
                 place: Place::Master(Arc::new(sentinels)),
             });
         }
-        let parsed = url.into_connection_info().and_then(|info| {
-            Ok(Self {
-                shown: Printable(&info.addr().to_string()).to_string(),
-                place: Place::Server(Arc::new(Server::new(&info, manner)?)),
-            })
-        });
+        let parsed = url.into_connection_info();
+        let parsed = parsed.and_then(|info| Self::at(&info, manner));
         let expected = "`redis://[user:password@]host[:port][/database]`";
         parsed.map_err(|error| not_understood(url, &error, expected))
+    }
+
+    /// One server.
+    pub(super) fn at(info: &ConnectionInfo, manner: Manner) -> RedisResult<Self> {
+        Ok(Self {
+            shown: Printable(&info.addr().to_string()).to_string(),
+            place: Place::Server(Arc::new(Server::new(info, manner)?)),
+        })
     }
 
     /// The server that has the locks now.
@@ -82,8 +75,26 @@ impl Address {
     }
 }
 
-fn not_understood(url: &str, error: &RedisError, expected: &str) -> LockError {
+pub(super) fn not_understood(url: &str, error: &RedisError, expected: &str) -> LockError {
     invalid_url(url, format!("{error}; expected {expected}"))
+}
+
+impl Manner {
+    /// What a URL says of it, if it can be meant as it is written.
+    pub(super) fn of(url: &str, nodelay: bool) -> Result<Self, LockError> {
+        let tls = ["rediss:", "valkeys:", "rediss-sentinel:", "rediss-cluster:"];
+        if !cfg!(feature = "tls") && tls.iter().any(|scheme| url.starts_with(scheme)) {
+            let reason = "TLS needs the feature `tls` of rlock-core";
+            return Err(invalid_url(url, reason.to_owned()));
+        }
+        if let Some(reason) = misread(url) {
+            return Err(invalid_url(url, reason.to_owned()));
+        }
+        Ok(Self {
+            nodelay,
+            resp2: wants_resp2(url),
+        })
+    }
 }
 
 impl Server {
@@ -98,6 +109,11 @@ impl Server {
 
     pub(super) fn preferred(&self) -> &Client {
         self.resp3.as_ref().unwrap_or(&self.resp2)
+    }
+
+    /// By the protocol that every server speaks.
+    pub(super) fn oldest(&self) -> &Client {
+        &self.resp2
     }
 
     /// What to try where the preferred protocol is refused.

@@ -164,6 +164,11 @@ impl Link {
         }
     }
 
+    /// Whether there is a connection, and nothing against it.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(_))
+    }
+
     /// The present connection, or the next one.
     ///
     /// Fails at once when the server refuses this client; while it cannot be reached, waits.
