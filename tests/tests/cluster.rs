@@ -85,10 +85,10 @@ async fn a_lock_at_any_master_is_held_by_one_client_and_counts_its_entries() {
         let info = other.inspect(&key).await.expect("an answer").expect("held");
         assert_eq!(info.count, 2);
         nested.release().await.expect("held");
-        let token = guard.fencing_token();
+        let before = guard.fencing_token();
         guard.release().await.expect("held");
         let next = other.lock(&key).acquire().await.expect("free");
-        assert!(next.fencing_token() > token);
+        assert!(next.fencing_token() > before);
         next.release().await.expect("held");
         assert_soon_free(cluster, &key).await;
     }
@@ -176,4 +176,24 @@ async fn leases_at_all_masters_are_renewed() {
         assert!(guard.is_valid(), "{}", guard.key());
         guard.release().await.expect("held");
     }
+}
+
+/// What is published at one node is told by all, but how many heard it is counted at that one.
+#[tokio::test]
+async fn a_client_listens_at_each_master_by_another_name() {
+    let cluster = RedisCluster::start().await;
+    let client = client(&cluster).await;
+    let mut all = std::collections::BTreeSet::new();
+    for (master, key) in keys(&cluster, "k").await.iter().enumerate() {
+        let guard = client.lock(key).acquire().await.expect("free");
+        guard.release().await.expect("held");
+        let node = cluster.node(master);
+        eventually(LONG, "it listens", async || {
+            let channels: Vec<String> = node.command(&["PUBSUB", "CHANNELS"]).await;
+            channels.len() == 1
+        })
+        .await;
+        all.extend(node.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await);
+    }
+    assert_eq!(all.len(), MASTERS, "{all:?}");
 }

@@ -188,15 +188,16 @@ impl ClusterStore {
             };
             let error = match redirection(&error, &node.place) {
                 Some(Redirection::Moved(place)) => {
-                    self.nodes.note(slot, &place)?;
                     self.suspects.notify_one();
+                    let owner = self.nodes.at(&place, left().patience).await?;
+                    self.nodes.note(slot, owner);
                     if !std::mem::replace(&mut moved, true) {
                         continue;
                     }
                     unsettled(slot, &error)
                 }
                 Some(Redirection::Ask(place)) => {
-                    let there = self.nodes.at(&place)?;
+                    let there = self.nodes.at(&place, left().patience).await?;
                     match self.at_next_owner(&node, there, needs, left(), &ask).await {
                         Some(Ok(answer)) => return Ok(answer),
                         Some(Err(error)) if !is_unsettled(&error) => return Err(error),

@@ -33,6 +33,14 @@ impl Names {
         Self { prefix, channels }
     }
 
+    /// As [`new`](Self::new), with channels that belong to one node of a cluster. What is published at a
+    /// node is told by all, but how many heard it is counted there alone: a client that listens
+    /// elsewhere, and so was passed over, must not hear that it was given a lock.
+    pub(super) fn at_node(prefix: String, id: &str) -> Self {
+        let channels = format!("{prefix}client:{id}:");
+        Self { prefix, channels }
+    }
+
     /// The hash that is the lock.
     ///
     /// A key without a hash tag is wrapped as a whole; one with a tag is closed by a brace. So the

@@ -1,6 +1,6 @@
 //! Who has which slots, as a node of the cluster says it.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use redis::Value;
 
@@ -20,8 +20,8 @@ pub(super) struct Layout {
     pub(super) epoch: u64,
     /// The first and the last slot, and the master that has them.
     pub(super) ranges: Vec<(u16, u16, Place)>,
-    /// All nodes that are known to work, replicas too.
-    pub(super) places: Vec<Place>,
+    /// All nodes that are known to work, replicas too, and what the cluster calls them.
+    pub(super) names: HashMap<Place, String>,
 }
 
 impl Place {
@@ -68,14 +68,12 @@ impl Layout {
                 return None;
             };
             let (first, last) = (slot(*first)?, slot(*last)?);
-            let mut nodes = nodes.iter().map(|node| place(node, asked));
-            let master = nodes.next()??;
+            let mut nodes = nodes.iter().map(|node| named(node, asked));
+            let (master, name) = nodes.next()??;
             layout.ranges.push((first, last, master.clone()));
-            layout.places.push(master);
-            layout.places.extend(nodes.flatten());
+            layout.names.insert(master, name);
+            layout.names.extend(nodes.flatten());
         }
-        layout.places.sort();
-        layout.places.dedup();
         Some(layout)
     }
 }
@@ -84,20 +82,27 @@ fn slot(number: i64) -> Option<u16> {
     u16::try_from(number).ok().filter(|slot| *slot < SLOTS)
 }
 
-fn place(node: &Value, asked: &Place) -> Option<Place> {
+fn named(node: &Value, asked: &Place) -> Option<(Place, String)> {
     let Value::Array(node) = node else {
         return None;
     };
-    let [host, Value::Int(port), ..] = node.as_slice() else {
+    let [host, Value::Int(port), name, ..] = node.as_slice() else {
         return None;
     };
     let host = match host {
-        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-        Value::SimpleString(host) => host,
         Value::Nil => "",
-        _ => return None,
+        host => text(host)?,
     };
-    Some(Place::at(host, u16::try_from(*port).ok()?, asked))
+    let place = Place::at(host, u16::try_from(*port).ok()?, asked);
+    Some((place, text(name)?.to_owned()))
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -112,11 +117,10 @@ mod tests {
     }
 
     fn node(host: Value, port: i64) -> Value {
-        let id = Value::BulkString(b"id".to_vec());
-        Value::Array(vec![host, Value::Int(port), id])
+        Value::Array(vec![host, Value::Int(port), bulk("id")])
     }
 
-    fn text(text: &str) -> Value {
+    fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
@@ -126,14 +130,16 @@ mod tests {
             Value::Array(vec![
                 Value::Int(0),
                 Value::Int(99),
-                node(text("10.0.0.1"), 7),
+                node(bulk("10.0.0.1"), 7),
                 node(Value::Nil, 8),
             ]),
-            Value::Array(vec![Value::Int(100), Value::Int(16_383), node(text(""), 9)]),
+            Value::Array(vec![Value::Int(100), Value::Int(16_383), node(bulk(""), 9)]),
         ]);
         let info = "cluster_state:ok\r\ncluster_current_epoch:6\r\n";
         let layout = Layout::read(info, &slots, &asked()).expect("it makes sense");
-        let places: Vec<_> = layout.places.iter().map(ToString::to_string).collect();
+        let mut places: Vec<_> = layout.names.keys().map(ToString::to_string).collect();
+        places.sort();
+        assert_eq!(layout.names[&layout.ranges[0].2], "id");
         assert_eq!(places, ["10.0.0.1:7", "seed:8", "seed:9"]);
         assert_eq!(layout.epoch, 6);
         let (first, last, master) = &layout.ranges[1];
@@ -147,6 +153,11 @@ mod tests {
             Value::Array(vec![Value::Int(1)]),
             Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16_384)])]),
             Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(1)])]),
+            Value::Array(vec![Value::Array(vec![
+                Value::Int(0),
+                Value::Int(1),
+                Value::Array(vec![bulk("nameless"), Value::Int(1)]),
+            ])]),
         ] {
             assert_eq!(Layout::read("", &slots, &asked()), None, "{slots:?}");
         }

@@ -9,7 +9,13 @@ use std::{
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
 
 use super::{
-    super::{RedisOptions, RedisStore, calls::Calls},
+    super::{
+        RedisOptions, RedisStore,
+        calls::Calls,
+        errors::{classify, unexpected},
+        names::Names,
+        scripts::Scripts,
+    },
     layout::{Layout, Place},
     seeds::Seeds,
     slot::{SLOTS, Slot},
@@ -22,7 +28,6 @@ const UNUSED: Duration = Duration::from_secs(30);
 pub(super) struct Nodes {
     pub(super) seeds: Seeds,
     options: RedisOptions,
-    calls: Arc<Calls>,
     listener: Listener,
     /// Where the nodes' connections live.
     home: Handle,
@@ -36,13 +41,15 @@ struct Table {
     /// By slot.
     owners: Vec<Option<Arc<Node>>>,
     nodes: HashMap<Place, Arc<Node>>,
-    /// Who may know more.
-    known: Vec<Place>,
+    /// All that are known, and what the cluster calls them.
+    names: HashMap<Place, String>,
 }
 
 /// One of them. Its connections end with it.
 pub(super) struct Node {
     pub(super) place: Place,
+    /// What the cluster calls it.
+    name: String,
     pub(super) store: Arc<RedisStore>,
     /// When it was looked for last.
     wanted: Mutex<Instant>,
@@ -57,18 +64,16 @@ impl Nodes {
         home: Handle,
         near: Option<Handle>,
     ) -> Self {
-        let calls = Arc::new(Calls::new(options.prefix.clone()));
         Self {
             seeds,
             options,
-            calls,
             listener,
             home,
             near,
             table: RwLock::new(Table {
                 owners: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
-                known: Vec::new(),
+                names: HashMap::new(),
             }),
             changes: watch::Sender::new(0),
         }
@@ -105,7 +110,7 @@ impl Nodes {
 
     /// Who can be asked about the cluster.
     pub(super) fn known(&self) -> Vec<Place> {
-        let mut known = self.table().known.clone();
+        let mut known: Vec<Place> = self.table().names.keys().cloned().collect();
         for seed in self.seeds.places() {
             if !known.contains(seed) {
                 known.push(seed.clone());
@@ -114,42 +119,55 @@ impl Nodes {
         known
     }
 
-    /// The node at this place.
-    pub(super) fn at(&self, place: &Place) -> Result<Arc<Node>, StoreError> {
-        if let Some(node) = self.table().nodes.get(place) {
-            node.is_wanted();
-            return Ok(Arc::clone(node));
+    /// The node at this place. One that was not heard of before is asked for its name.
+    pub(super) async fn at(
+        &self,
+        place: &Place,
+        patience: Duration,
+    ) -> Result<Arc<Node>, StoreError> {
+        {
+            let mut table = self.change();
+            if table.nodes.contains_key(place) || table.names.contains_key(place) {
+                return self.node(&mut table, place);
+            }
         }
-        self.node(&mut self.change(), place)
+        let name = self.seeds.name(place, patience).await?;
+        let mut table = self.change();
+        table.names.insert(place.clone(), name);
+        self.node(&mut table, place)
     }
 
     fn node(&self, table: &mut Table, place: &Place) -> Result<Arc<Node>, StoreError> {
-        if let Some(node) = table.nodes.get(place) {
+        let name = table.names.get(place);
+        if let Some(node) = table.nodes.get(place)
+            // Another may have come to the same place.
+            && name.is_none_or(|name| node.name == *name)
+        {
             node.is_wanted();
             return Ok(Arc::clone(node));
         }
-        let address = self.seeds.address(place).map_err(super::super::classify)?;
+        let name = name.ok_or_else(|| unexpected(format!("{place} has no name")))?;
+        let address = self.seeds.address(place).map_err(classify)?;
+        let calls = Calls {
+            names: Names::at_node(self.options.prefix.clone(), name),
+            scripts: Scripts::new(),
+        };
         let store = RedisStore::of_cluster(
             &address,
             &self.options,
-            &self.calls,
+            &Arc::new(calls),
             &self.listener,
             self.near.as_ref(),
         );
-        let node = Arc::new(Node::new(place.clone(), store, &self.home));
+        let node = Arc::new(Node::new(place, name, store, &self.home));
         table.nodes.insert(place.clone(), Arc::clone(&node));
         Ok(node)
     }
 
     /// A node says that another has this slot.
-    pub(super) fn note(&self, slot: Slot, place: &Place) -> Result<(), StoreError> {
-        {
-            let mut table = self.change();
-            let node = self.node(&mut table, place)?;
-            table.owners[usize::from(slot.number())] = Some(node);
-        }
+    pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
+        self.change().owners[usize::from(slot.number())] = Some(node);
         self.changes.send_modify(|changes| *changes += 1);
-        Ok(())
     }
 
     /// Takes over what a node says of the whole cluster. Answers whether any slot has another owner.
@@ -158,6 +176,7 @@ impl Nodes {
         let (former, dropped);
         let changed = {
             let mut table = self.change();
+            table.names = layout.names;
             for (first, last, place) in &layout.ranges {
                 let node = self.node(&mut table, place)?;
                 for slot in *first..=*last {
@@ -168,7 +187,6 @@ impl Nodes {
             let changed = owners.iter().zip(&table.owners);
             let changed = changed.fold(false, |any, (new, old)| any || place(new) != place(old));
             former = std::mem::replace(&mut table.owners, owners);
-            table.known = layout.places;
             dropped = table.drop_unused();
             changed
         };
@@ -203,11 +221,12 @@ impl Table {
 }
 
 impl Node {
-    fn new(place: Place, store: RedisStore, runtime: &Handle) -> Self {
+    fn new(place: &Place, name: &str, store: RedisStore, runtime: &Handle) -> Self {
         let store = Arc::new(store);
         let kept = Arc::clone(&store);
         Self {
-            place,
+            place: place.clone(),
+            name: name.to_owned(),
             store,
             wanted: Mutex::new(Instant::now()),
             keeper: runtime.spawn(async move {

@@ -8,7 +8,7 @@ use futures_util::{
 };
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    RedisError, RedisResult, Value, cmd,
+    RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd,
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -179,16 +179,41 @@ impl Seeds {
         })
     }
 
-    async fn answers(&self, place: &Place) -> RedisResult<(String, Value)> {
+    /// What the cluster calls the node at this place.
+    pub(super) async fn name(
+        &self,
+        place: &Place,
+        patience: Duration,
+    ) -> Result<String, StoreError> {
+        let answer = async {
+            let mut connection = self.connection(place).await?;
+            cmd("CLUSTER")
+                .arg("MYID")
+                .query_async(&mut connection)
+                .await
+        };
+        let answer = timeout(patience, answer).await;
+        let answer = answer.map_err(|_| no_answer(place, patience))?;
+        answer.map_err(|error| StoreError {
+            maybe_executed: false,
+            ..classify(error)
+        })
+    }
+
+    async fn connection(&self, place: &Place) -> RedisResult<MultiplexedConnection> {
         let server = Server::new(&self.at(place), self.manner)?;
         // Time-outs are ours.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
-        let connection = server
-            .oldest()
+        let client = server.oldest();
+        client
             .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+            .await
+    }
+
+    async fn answers(&self, place: &Place) -> RedisResult<(String, Value)> {
+        let connection = self.connection(place).await?;
         let (mut one, mut other) = (connection.clone(), connection);
         let info = async {
             let info = cmd("CLUSTER").arg("INFO").query_async(&mut one).await;
