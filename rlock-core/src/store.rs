@@ -167,10 +167,50 @@ pub(crate) enum News {
     /// Any lock may have changed: everything was flushed, or news were missed.
     #[cfg(feature = "redis")]
     AllChanged,
+    /// Any of these locks may have changed.
+    #[cfg(feature = "redis")]
+    SomeChanged(Which),
     /// From here on news are missed.
     #[cfg(feature = "redis")]
     Disconnected,
 }
+
+/// Some of all keys.
+#[cfg(feature = "redis")]
+#[derive(Clone)]
+pub(crate) struct Which(Arc<dyn Fn(&Key) -> bool + Send + Sync>);
+
+#[cfg(feature = "redis")]
+impl Which {
+    pub(crate) fn new(are_meant: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(are_meant))
+    }
+
+    pub(crate) fn all() -> Self {
+        Self::new(|_| true)
+    }
+
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        (self.0)(key)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl std::fmt::Debug for Which {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Which")
+    }
+}
+
+#[cfg(feature = "redis")]
+impl PartialEq for Which {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Eq for Which {}
 
 /// Takes news; must not block.
 pub(crate) type Listener = Arc<dyn Fn(News) + Send + Sync>;

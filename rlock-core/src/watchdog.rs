@@ -12,8 +12,6 @@ use tokio::{
 };
 
 use self::agenda::Agenda;
-#[cfg(feature = "redis")]
-use crate::key::Key;
 use crate::{
     clock::ClientClock,
     core::Core,
@@ -23,6 +21,8 @@ use crate::{
     store::{Renewal, Renewed},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
+#[cfg(feature = "redis")]
+use crate::{key::Key, store::Which};
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
 /// script at each read in it, so a renewal costs it 3.3 µs in a batch of 16, and 25 µs in one of 256.
@@ -81,10 +81,10 @@ impl Watchdog {
         });
     }
 
-    /// Looks at all holds at once.
+    /// Looks at all holds of these keys at once.
     #[cfg(feature = "redis")]
-    pub(crate) fn suspect_all(&self) {
-        self.look(Agenda::suspect_all);
+    pub(crate) fn suspect_all(&self, which: &Which) {
+        self.look(|agenda, now| agenda.suspect_all(which, now));
     }
 
     #[cfg(feature = "redis")]

@@ -9,6 +9,8 @@ use std::{
 };
 
 use super::line::Line;
+#[cfg(feature = "redis")]
+use crate::store::Which;
 use crate::{
     hold::{Appointment, Duty, Hold},
     key::Key,
@@ -159,9 +161,9 @@ impl Agenda {
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn suspect_all(&mut self, at: Time) {
-        for hold in self.holds() {
-            self.suspect(&hold, at);
+    pub(super) fn suspect_all(&mut self, which: &Which, at: Time) {
+        for hold in self.holds().iter().filter(|hold| which.has(&hold.key)) {
+            self.suspect(hold, at);
         }
     }
 

@@ -28,7 +28,6 @@ use futures_util::{
 use redis::{ErrorKind, ServerErrorKind};
 use tokio::{
     runtime::{Handle, Id},
-    sync::Notify,
     time::{Instant, sleep, timeout_at},
 };
 
@@ -50,7 +49,7 @@ use crate::{
     key::Key,
     store::{
         Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Release, Released, Renewal,
-        Renewed, Route, Store, StoreError,
+        Renewed, Route, Store, StoreError, Which,
     },
     wait::Backoff,
 };
@@ -75,8 +74,6 @@ pub(crate) struct ClusterStore {
     near: Option<Id>,
     process: Process,
     clock: ClientClock,
-    /// There is reason to look who has which slots.
-    suspects: Arc<Notify>,
 }
 
 /// Whether a slot moved, as a node says that does not have the lock.
@@ -110,17 +107,14 @@ impl ClusterStore {
         let started = clock.now();
         let seeds = Seeds::parse(url, options.tcp_nodelay)?;
         let action = format!("connect to the cluster of {seeds}");
-        let suspects = Arc::new(Notify::new());
         let near = own_runtime.then(Handle::try_current).and_then(Result::ok);
         let near_id = near.as_ref().map(Handle::id);
-        let heard = hears_of_loss(&suspects, &listener);
         let store = Arc::new(Self {
-            nodes: Nodes::new(seeds, options, heard, runtime.clone(), near),
+            nodes: Nodes::new(seeds, options, Arc::clone(&listener), runtime.clone(), near),
             listener,
             near: near_id,
             process: Process::present(),
             clock: clock.clone(),
-            suspects,
         });
         let first = Arc::clone(&store);
         let mut connecting = Connecting(runtime.spawn(async move { first.begin(patience).await }));
@@ -188,7 +182,7 @@ impl ClusterStore {
             };
             let error = match redirection(&error, &node.place) {
                 Some(Redirection::Moved(place)) => {
-                    self.suspects.notify_one();
+                    self.nodes.suspects.notify_one();
                     let owner = self.nodes.at(&place, left().patience).await?;
                     self.nodes.note(slot, owner);
                     if !std::mem::replace(&mut moved, true) {
@@ -205,12 +199,12 @@ impl ClusterStore {
                     }
                 }
                 None if is_settling(&error) => {
-                    self.suspects.notify_one();
+                    self.nodes.suspects.notify_one();
                     error
                 }
                 None => {
                     if error.transient {
-                        self.suspects.notify_one();
+                        self.nodes.suspects.notify_one();
                     }
                     return Err(error);
                 }
@@ -251,12 +245,17 @@ impl ClusterStore {
 
     /// The node that has this slot, once it can be asked.
     async fn owner_up(&self, slot: Slot, until: Instant) -> Result<Arc<Node>, StoreError> {
+        if let Some(node) = self.nodes.owner(slot)
+            && node.store.home.present().is_some()
+        {
+            return Ok(node);
+        }
         let mut changes = self.nodes.changes();
         loop {
             changes.mark_unchanged();
             let owner = self.nodes.owner(slot);
             let Some(node) = owner else {
-                self.suspects.notify_one();
+                self.nodes.suspects.notify_one();
                 if timeout_at(until, changes.changed()).await.is_err() {
                     return Err(ownerless(slot));
                 }
@@ -265,7 +264,7 @@ impl ClusterStore {
             if node.store.home.present().is_some() {
                 return Ok(node);
             }
-            self.suspects.notify_one();
+            self.nodes.suspects.notify_one();
             tokio::select! {
                 connected = node.store.home.connection() => {
                     connected?;
@@ -280,7 +279,7 @@ impl ClusterStore {
     /// Looks who has which slots whenever there is reason to, and for as long as one of them is missing.
     async fn keep_looking(&self) {
         loop {
-            self.suspects.notified().await;
+            self.nodes.suspects.notified().await;
             let mut pause = PAUSE;
             loop {
                 self.look().await;
@@ -301,11 +300,12 @@ impl ClusterStore {
         let layout = self.nodes.seeds.layout(places, PATIENCE).await;
         match layout.and_then(|layout| self.nodes.adopt(layout)) {
             // Locks may be gone, and what waits at the former owner is told nothing.
-            Ok(true) => {
+            Ok(Some(changed)) => {
                 tracing::debug!("slots of the cluster have other owners");
-                (self.listener)(News::AllChanged);
+                let which = Which::new(move |key| changed[Slot::of(key).index()]);
+                (self.listener)(News::SomeChanged(which));
             }
-            Ok(false) => {}
+            Ok(None) => {}
             Err(error) => tracing::debug!(%error, "no node says who has which slots"),
         }
     }
@@ -427,17 +427,6 @@ impl Store for ClusterStore {
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.keep_looking().await })
     }
-}
-
-/// Passes on what the nodes tell; a connection that is lost is reason to look at the cluster.
-fn hears_of_loss(suspects: &Arc<Notify>, listener: &Listener) -> Listener {
-    let (suspects, listener) = (Arc::clone(suspects), Arc::clone(listener));
-    Arc::new(move |news| {
-        if news == News::Disconnected {
-            suspects.notify_one();
-        }
-        listener(news);
-    })
 }
 
 /// Whether a URL names nodes of a cluster.

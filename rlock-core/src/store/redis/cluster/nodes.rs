@@ -6,7 +6,12 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::Instant,
+};
 
 use super::{
     super::{
@@ -20,7 +25,10 @@ use super::{
     seeds::Seeds,
     slot::{SLOTS, Slot},
 };
-use crate::store::{Listener, StoreError};
+use crate::{
+    key::Key,
+    store::{Listener, News, StoreError, Which},
+};
 
 /// How long a node is kept that has no slots, as one that is about to get its first.
 const UNUSED: Duration = Duration::from_secs(30);
@@ -32,9 +40,12 @@ pub(super) struct Nodes {
     /// Where the nodes' connections live.
     home: Handle,
     near: Option<Handle>,
-    table: RwLock<Table>,
+    /// Nodes are neither made nor dropped while it is locked: they tell the listener of it.
+    table: Arc<RwLock<Table>>,
     /// Counts the changes of owners.
     changes: watch::Sender<u64>,
+    /// There is reason to look who has which slots.
+    pub(super) suspects: Arc<Notify>,
 }
 
 struct Table {
@@ -70,17 +81,18 @@ impl Nodes {
             listener,
             home,
             near,
-            table: RwLock::new(Table {
+            table: Arc::new(RwLock::new(Table {
                 owners: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
                 names: HashMap::new(),
-            }),
+            })),
             changes: watch::Sender::new(0),
+            suspects: Arc::default(),
         }
     }
 
     fn table(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.table)
     }
 
     fn change(&self) -> RwLockWriteGuard<'_, Table> {
@@ -93,19 +105,12 @@ impl Nodes {
     }
 
     pub(super) fn owner(&self, slot: Slot) -> Option<Arc<Node>> {
-        self.table().owners[usize::from(slot.number())].clone()
+        self.table().owner(slot).cloned()
     }
 
     /// Those that have slots.
     pub(super) fn owners(&self) -> Vec<Arc<Node>> {
-        let mut owners: Vec<Arc<Node>> = Vec::new();
-        for owner in self.table().owners.iter().flatten() {
-            let is_known = |known: &Arc<Node>| Arc::ptr_eq(known, owner);
-            if !owners.last().is_some_and(is_known) && !owners.iter().any(is_known) {
-                owners.push(Arc::clone(owner));
-            }
-        }
-        owners
+        self.table().masters()
     }
 
     /// Who can be asked about the cluster.
@@ -125,98 +130,151 @@ impl Nodes {
         place: &Place,
         patience: Duration,
     ) -> Result<Arc<Node>, StoreError> {
-        {
-            let mut table = self.change();
-            if table.nodes.contains_key(place) || table.names.contains_key(place) {
-                return self.node(&mut table, place);
+        let name = {
+            let table = self.table();
+            if let Some(node) = table.nodes.get(place) {
+                node.is_wanted();
+                return Ok(Arc::clone(node));
             }
-        }
-        let name = self.seeds.name(place, patience).await?;
-        let mut table = self.change();
-        table.names.insert(place.clone(), name);
-        self.node(&mut table, place)
+            table.names.get(place).cloned()
+        };
+        let name = match name {
+            Some(name) => name,
+            None => self.seeds.name(place, patience).await?,
+        };
+        self.node(place, &name)
     }
 
-    fn node(&self, table: &mut Table, place: &Place) -> Result<Arc<Node>, StoreError> {
-        let name = table.names.get(place);
-        if let Some(node) = table.nodes.get(place)
-            // Another may have come to the same place.
-            && name.is_none_or(|name| node.name == *name)
-        {
-            node.is_wanted();
+    /// The node of this name; made, if it is not there.
+    fn node(&self, place: &Place, name: &str) -> Result<Arc<Node>, StoreError> {
+        let is_meant = |node: &&Arc<Node>| node.name == name;
+        if let Some(node) = self.table().nodes.get(place).filter(is_meant) {
             return Ok(Arc::clone(node));
         }
-        let name = name.ok_or_else(|| unexpected(format!("{place} has no name")))?;
-        let address = self.seeds.address(place).map_err(classify)?;
-        let calls = Calls {
-            names: Names::at_node(self.options.prefix.clone(), name),
-            scripts: Scripts::new(),
+        let made = Arc::new(self.make(place, name)?);
+        // What is not needed is dropped when the table is free.
+        let (node, _other) = {
+            let mut table = self.change();
+            if let Some(node) = table.nodes.get(place).filter(is_meant) {
+                (Arc::clone(node), Some(made))
+            } else {
+                let other = table.nodes.insert(place.clone(), Arc::clone(&made));
+                table.names.insert(place.clone(), name.to_owned());
+                (made, other)
+            }
         };
-        let store = RedisStore::of_cluster(
-            &address,
-            &self.options,
-            &Arc::new(calls),
-            &self.listener,
-            self.near.as_ref(),
-        );
-        let node = Arc::new(Node::new(place, name, store, &self.home));
-        table.nodes.insert(place.clone(), Arc::clone(&node));
         Ok(node)
     }
 
-    /// A node says that another has this slot.
+    fn make(&self, place: &Place, name: &str) -> Result<Node, StoreError> {
+        let address = self.seeds.address(place).map_err(classify)?;
+        let calls = Arc::new(Calls {
+            names: Names::at_node(self.options.prefix.clone(), name),
+            scripts: Scripts::new(),
+        });
+        let (listener, near) = (self.listener_at(place), self.near.as_ref());
+        let store = RedisStore::of_cluster(&address, &self.options, &calls, &listener, near);
+        Ok(Node::new(place, name, store, &self.home))
+    }
+
+    /// Passes on what a node tells: of its own locks only. A connection that is lost is reason to look at
+    /// the cluster.
+    fn listener_at(&self, place: &Place) -> Listener {
+        let (suspects, listener) = (Arc::clone(&self.suspects), Arc::clone(&self.listener));
+        let (table, place) = (Arc::downgrade(&self.table), place.clone());
+        Arc::new(move |news| match news {
+            News::AllChanged => {
+                let (table, place) = (table.clone(), place.clone());
+                listener(News::SomeChanged(Which::new(move |key| {
+                    let table = table.upgrade();
+                    table.is_some_and(|table| read(&table).has_at(key, &place))
+                })));
+            }
+            News::Disconnected => {
+                suspects.notify_one();
+                listener(News::Disconnected);
+            }
+            news => listener(news),
+        })
+    }
+
+    /// A node says that this one has the slot.
     pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
-        self.change().owners[usize::from(slot.number())] = Some(node);
+        let former = self.change().owners[slot.index()].replace(node);
+        drop(former);
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Takes over what a node says of the whole cluster. Answers whether any slot has another owner.
-    pub(super) fn adopt(&self, layout: Layout) -> Result<bool, StoreError> {
+    /// Takes over what a node says of the whole cluster. Answers which slots have other owners now, if
+    /// there are any.
+    pub(super) fn adopt(&self, layout: Layout) -> Result<Option<Vec<bool>>, StoreError> {
         let mut owners = vec![None; usize::from(SLOTS)];
-        let (former, dropped);
-        let changed = {
-            let mut table = self.change();
-            table.names = layout.names;
-            for (first, last, place) in &layout.ranges {
-                let node = self.node(&mut table, place)?;
-                for slot in *first..=*last {
-                    owners[usize::from(slot)] = Some(Arc::clone(&node));
-                }
-            }
-            let place = |owner: &Option<Arc<Node>>| owner.as_ref().map(|node| node.place.clone());
-            let changed = owners.iter().zip(&table.owners);
-            let changed = changed.fold(false, |any, (new, old)| any || place(new) != place(old));
-            former = std::mem::replace(&mut table.owners, owners);
-            dropped = table.drop_unused();
-            changed
-        };
-        // Their connections end here, with nothing locked.
-        drop((former, dropped));
-        if changed {
-            self.changes.send_modify(|changes| *changes += 1);
+        for (first, last, place) in &layout.ranges {
+            let name = layout.names.get(place);
+            let name = name.ok_or_else(|| unexpected(format!("{place} has no name")))?;
+            let node = self.node(place, name)?;
+            owners[usize::from(*first)..=usize::from(*last)].fill(Some(node));
         }
-        Ok(changed)
+        let (former, unused, changed) = {
+            let mut table = self.change();
+            let changed = owners.iter().zip(&table.owners);
+            let changed: Vec<bool> = changed
+                .map(|(owner, former)| match (owner, former) {
+                    (Some(owner), Some(former)) => owner.name != former.name,
+                    (None, None) => false,
+                    _ => true,
+                })
+                .collect();
+            let former = std::mem::replace(&mut table.owners, owners);
+            table.names = layout.names;
+            (former, table.take_unused(), changed)
+        };
+        drop((former, unused));
+        if !changed.contains(&true) {
+            return Ok(None);
+        }
+        self.changes.send_modify(|changes| *changes += 1);
+        Ok(Some(changed))
     }
 }
 
+fn read(table: &RwLock<Table>) -> RwLockReadGuard<'_, Table> {
+    table.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Table {
-    fn drop_unused(&mut self) -> Vec<Arc<Node>> {
-        let owners: Vec<*const Node> = {
-            let mut owners: Vec<_> = self.owners.iter().flatten().map(Arc::as_ptr).collect();
-            owners.dedup();
-            owners
+    fn owner(&self, slot: Slot) -> Option<&Arc<Node>> {
+        self.owners[slot.index()].as_ref()
+    }
+
+    fn has_at(&self, key: &Key, place: &Place) -> bool {
+        let owner = self.owner(Slot::of(key));
+        owner.is_some_and(|owner| owner.place == *place)
+    }
+
+    fn masters(&self) -> Vec<Arc<Node>> {
+        let mut masters: Vec<Arc<Node>> = Vec::new();
+        for owner in self.owners.iter().flatten() {
+            let is_owner = |known: &Arc<Node>| Arc::ptr_eq(known, owner);
+            // Most slots have the owner of the one before.
+            if !masters.last().is_some_and(is_owner) && !masters.iter().any(is_owner) {
+                masters.push(Arc::clone(owner));
+            }
+        }
+        masters
+    }
+
+    /// Takes out what has no slots, and was not looked for lately.
+    fn take_unused(&mut self) -> Vec<Arc<Node>> {
+        let masters = self.masters();
+        let is_used = |node: &Arc<Node>| {
+            !node.is_unused() || masters.iter().any(|master| Arc::ptr_eq(master, node))
         };
-        let unused = |node: &Arc<Node>| !owners.contains(&Arc::as_ptr(node)) && node.is_unused();
-        let places: Vec<Place> = self
-            .nodes
-            .values()
-            .filter(|node| unused(node))
-            .map(|node| node.place.clone())
-            .collect();
-        places
-            .iter()
-            .filter_map(|place| self.nodes.remove(place))
-            .collect()
+        let (used, unused): (HashMap<_, _>, HashMap<_, _>) = std::mem::take(&mut self.nodes)
+            .into_iter()
+            .partition(|(_, node)| is_used(node));
+        self.nodes = used;
+        unused.into_values().collect()
     }
 }
 

@@ -32,6 +32,10 @@ impl Slot {
     pub(super) fn number(self) -> u16 {
         self.0
     }
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
 }
 
 #[cfg(test)]
