@@ -2,6 +2,7 @@
 
 mod enter;
 mod fresh;
+mod replicated;
 
 use std::time::Duration;
 
@@ -151,7 +152,11 @@ impl<'a> Attempt<'a> {
             }
         }
         if !fresh.is_empty() {
-            guards.extend(self.take(fresh).await?);
+            let mut taken = self.take(fresh).await?;
+            if self.core.options.replicas.is_some() {
+                taken = self.replicated(taken).await?;
+            }
+            guards.extend(taken);
         }
         if let Some(least) = self.request.at_least {
             let until = self.now() + least;

@@ -12,8 +12,7 @@ use crate::{
     driver::Driver,
     error::LockError,
     limits,
-    options::Wait,
-    options::{Options, Reentry},
+    options::{Options, Reentry, Replicas, Wait},
     store::memory::{MemoryStore, Place},
 };
 
@@ -56,6 +55,7 @@ impl Default for LockClientBuilder {
                 reentry: Reentry::default(),
                 local_handovers: 16,
                 response_timeout: Duration::from_secs(2),
+                replicas: None,
             },
             connect_timeout: Duration::from_secs(5),
             tcp_nodelay: true,
@@ -142,6 +142,42 @@ impl LockClientBuilder {
         self
     }
 
+    /// Counts a lock as taken only when so many replicas of its server have it, too; gives it back and
+    /// fails with [`LockError::Unavailable`] if they do not say so within this time, which comes on top
+    /// of the wait. None unless set. For one server with replicas, for Sentinels, and for a Redis Cluster,
+    /// where each master has its own.
+    ///
+    /// A master that fails takes along what its replicas do not have yet: then the replica that is
+    /// promoted grants the lock once more while somebody holds it. This narrows that window and **does
+    /// not close it**: another replica may be promoted than one that acknowledged, and a replica may
+    /// forget what it had only in memory. What closes it is a fencing token that storage checks, or a
+    /// store with a quorum.
+    ///
+    /// Every grant is waited for, by a connection of its own that writes after it and holds up nobody
+    /// else; the watchdog renews the lock meanwhile, and the others in line wait. Renewals, nested entries
+    /// and releases are not waited for: a replica that lacks them has the lock, but for a shorter time, with
+    /// another count, or for longer than need be. The server's user needs the permission `+wait`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use rlock_core::LockClient;
+    ///
+    /// # async fn connect() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::builder()
+    ///     .replicas(1, Duration::from_millis(200))
+    ///     .connect("redis-sentinel://10.0.0.1,10.0.0.2,10.0.0.3/orders")
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn replicas(mut self, least: usize, within: Duration) -> Self {
+        self.options.replicas = Some(Replicas { least, within });
+        self
+    }
+
     /// Runs the background on this runtime instead of a thread of the client's own.
     ///
     /// That saves a thread and gives up what it is for: while the runtime is blocked, or after it
@@ -172,7 +208,11 @@ impl LockClientBuilder {
     /// | `memory:` | a new embedded store |
     /// | `memory:name` | the embedded store of that name, shared by this process's clients |
     ///
-    /// `?protocol=resp2` keeps a server that speaks RESP3 on RESP2.
+    /// `?protocol=resp2` keeps a server that speaks RESP3 on RESP2. `valkey://`, `valkeys://` and
+    /// `redis+unix://` are other names of `redis://`, `rediss://` and `unix://`.
+    ///
+    /// A server that cannot be reached is not tried again. One that was reached once is: from then on
+    /// the client connects again by itself.
     ///
     /// # Errors
     ///
@@ -237,6 +277,7 @@ impl LockClientBuilder {
         limits::wait("default_wait", self.options.wait)?;
         limits::timeout("connect_timeout", self.connect_timeout)?;
         limits::timeout("response_timeout", self.options.response_timeout)?;
+        limits::replicas(self.options.replicas)?;
         limits::prefix(&self.prefix)
     }
 
@@ -252,6 +293,7 @@ impl LockClientBuilder {
     }
 
     fn join(self, place: Arc<Place>) -> Result<LockClient, LockError> {
+        limits::no_replicas(self.options.replicas)?;
         let driver = self.driver()?;
         let (id, hearing) = (Uuid::new_v4(), Hearing::new(&self.options, &self.clock));
         let store = MemoryStore::join(place, id, self.clock.clone(), hearing.listener());
@@ -280,6 +322,7 @@ impl LockClientBuilder {
             tcp_nodelay: self.tcp_nodelay,
             connect_timeout: self.connect_timeout,
             response_timeout: self.options.response_timeout,
+            replicas: self.options.replicas,
         };
         let driver = self.driver()?;
         let listener = hearing.listener();

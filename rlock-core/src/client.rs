@@ -109,7 +109,8 @@ impl LockClient {
 
     /// Makes this the client of annotated functions within `future`, rather than the installed one.
     /// Like the chain of locks, it is not inherited by spawned tasks, unless by
-    /// [`in_current_scope`](crate::InCurrentScope::in_current_scope).
+    /// [`in_current_scope`](crate::InCurrentScope::in_current_scope), nor by the closures of
+    /// `spawn_blocking`.
     ///
     /// # Cancel safety
     ///

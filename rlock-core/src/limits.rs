@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 use crate::{
     error::LockError,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
-    options::Wait,
+    options::{Replicas, Wait},
 };
 
 fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {
@@ -98,6 +98,29 @@ pub(crate) fn timeout(option: &'static str, timeout: Duration) -> Result<(), Loc
         return Ok(());
     }
     Err(invalid(option, timeout, "a time-out is between 1ms and 1h"))
+}
+
+pub(crate) fn replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
+    match replicas {
+        Some(Replicas { least: 0, .. }) => Err(invalid(
+            "replicas",
+            0,
+            "a lock that no replica needs to have is what there is without `replicas`",
+        )),
+        Some(Replicas { within, .. }) => timeout("replicas", within),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
+    match replicas {
+        Some(Replicas { least, .. }) => Err(invalid(
+            "replicas",
+            least,
+            "the embedded store has none; it is for one server, for the master that Sentinels know, and for a Redis Cluster",
+        )),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {

@@ -32,4 +32,12 @@ pub(crate) struct Options {
     /// How many callers of one process are served in a row while other processes wait.
     pub(crate) local_handovers: usize,
     pub(crate) response_timeout: Duration,
+    pub(crate) replicas: Option<Replicas>,
+}
+
+/// How many replicas are to have a lock before it counts as taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    pub(crate) least: usize,
+    pub(crate) within: Duration,
 }

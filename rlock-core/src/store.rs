@@ -240,6 +240,19 @@ impl StoreError {
         Self::ambiguous("the answer came after the lease that it grants had ended")
     }
 
+    /// This kind of store cannot wait for any.
+    pub(crate) fn no_replicas() -> Self {
+        let what: Box<dyn Error + Send + Sync> =
+            "`replicas` is for one server, for the master that Sentinels know, or for a Redis Cluster"
+                .into();
+        Self {
+            transient: false,
+            maybe_executed: false,
+            foreign: false,
+            source: what.into(),
+        }
+    }
+
     fn ambiguous(what: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             transient: true,
@@ -314,6 +327,13 @@ pub(crate) trait Store: Send + Sync + 'static {
         timeout: Duration,
         silence: Duration,
     ) -> Answer<'a, Renewed>;
+
+    /// Succeeds when as many replicas as the client asks for have the locks that these owners were granted
+    /// for this lease.
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+        let _ = (claims, lease);
+        Box::pin(async { Err(StoreError::no_replicas()) })
+    }
 
     /// Who holds the lock.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>>;

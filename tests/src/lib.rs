@@ -1,7 +1,7 @@
 //! What the tests of this workspace stand on: real servers, a network that fails on demand, other
 //! processes, and witnesses of mutual exclusion.
 //!
-//! Nothing here knows the library under test, but for [`histories`] and [`soak`]. A fixture that cannot do its part panics and says why,
+//! Nothing here knows the library under test, but for [`histories`], [`soak`] and [`Topology`]. A fixture that cannot do its part panics and says why,
 //! because a test has no better answer; "# Panics" is therefore not repeated on every method.
 
 #![allow(clippy::missing_panics_doc)]
@@ -21,6 +21,7 @@ mod proxy;
 mod serve;
 mod server;
 pub mod soak;
+mod topology;
 
 pub use cluster::{MASTERS, RedisCluster};
 pub use eventually::{eventually, within};
@@ -30,6 +31,7 @@ pub use gate::{Gate, Way};
 pub use process::Worker;
 pub use proxy::{Proxy, Request};
 pub use server::{ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
+pub use topology::{FAILOVER, Place, SERVICE, Topology, Trio};
 
 use std::time::Duration;
 

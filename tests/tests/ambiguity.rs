@@ -8,8 +8,8 @@ use rlock_core::{Lock, LockClient, LockError, LostCause};
 use rlock_tests::{Proxy, RedisServer, Request, eventually, within};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, connect, count,
-    dropped_when_woken_after, ms, name, polled, resp2, timed,
+    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, connect,
+    connect_with, count, dropped_when_woken_after, ms, name, polled, resp2, timed,
 };
 
 /// A server, a way to it that fails on demand, and a client of each.
@@ -28,8 +28,7 @@ impl Place {
     async fn with_response_timeout(timeout: Duration) -> Self {
         let server = RedisServer::start();
         let proxy = Proxy::in_front_of(&server);
-        let client = LockClient::builder().response_timeout(timeout);
-        let client = client.connect(&proxy.url()).await.expect("the way is free");
+        let client = connect_with(timeout, &proxy.url()).await;
         let other = client_of(&server).await;
         Self {
             server,

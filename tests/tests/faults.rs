@@ -202,7 +202,7 @@ async fn a_sleeping_server_and_one_that_runs_a_script_answer_afterwards() {
 #[tokio::test]
 async fn a_busy_server_says_so() {
     let server = RedisServer::builder()
-        .config("busy-reply-threshold", "50")
+        .config("lua-time-limit", "50")
         .start();
     let mut connection = connect(&server.url()).await;
     let asks = async {

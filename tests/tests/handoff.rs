@@ -17,8 +17,9 @@ use rlock_tests::{ClientCommand, CommandWatch, Exclusion, Proxy, RedisServer, ev
 use tokio::{task::JoinHandle, time::timeout};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, assert_soon_listening,
-    begin, cause_of, client, connect, count, holder, ms, name, resp2, resp2_client, timed,
+    LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_free, assert_soon_in_line,
+    assert_soon_listening, begin, cause_of, client, connect, count, holder, ms, name, resp2,
+    resp2_client, timed,
 };
 
 /// For how long a lock is a waiter's that has not said yet that it is there.
@@ -83,15 +84,6 @@ async fn look(server: &RedisServer, key: &str) -> Seen {
         redis.call('GET', KEYS[1] .. ':fence') or '0'}";
     let (owners, ttl, token) = server.command(&["EVAL", READ, "1", &name(key)]).await;
     Seen { owners, ttl, token }
-}
-
-/// Of all locks, nothing is left but the last tokens.
-async fn assert_nothing_left(server: &RedisServer) {
-    eventually(LONG, "only tokens are left", async || {
-        let keys = server.keys("*").await;
-        keys.iter().all(|key| key.ends_with(":fence"))
-    })
-    .await;
 }
 
 /// Polls whenever the future is woken, so many times or until nothing happens any more.

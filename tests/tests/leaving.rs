@@ -8,26 +8,16 @@ use rlock_core::LockError;
 use rlock_tests::{RedisServer, eventually, within};
 use tokio::runtime::Runtime;
 
-use common::{LASTING, LONG, assert_soon_free, client, count, ms, name, timed, worker};
+use common::{
+    LASTING, LONG, assert_soon_free, assert_the_lease_ends_what_a_process_left, client,
+    connect_with, ms, name, timed,
+};
 
 /// Nothing runs in a process that is aborted; what a panic drops on its way out of `main` may or may
 /// not be given back before the process ends. The lease ends what is left.
 #[tokio::test]
 async fn the_lock_of_a_process_that_is_aborted_or_panics_ends_with_its_lease() {
-    const LEASE: Duration = Duration::from_millis(1500);
-    let server = RedisServer::start();
-    let lease = LEASE.as_millis().to_string();
-    let other = client(&server).await;
-    for how in ["by-abort", "by-panic"] {
-        let mut leaver = worker(&["leave", how, &server.url(), "k", &lease]);
-        assert!(!leaver.wait(LONG).await.success(), "{how}");
-        let lock = other.lock("k").lease(LASTING).wait(LONG);
-        let (next, waited) = timed(lock.acquire()).await;
-        let next = next.expect("free when the lease has ended");
-        assert!(waited <= LEASE + ms(1500), "{how}: {waited:?}");
-        assert_eq!(count(&server, &next).await, Some(1));
-        next.release().await.expect("held");
-    }
+    assert_the_lease_ends_what_a_process_left(&["by-abort", "by-panic"], false).await;
 }
 
 #[test]
@@ -88,8 +78,7 @@ fn a_blocking_body_that_outlives_its_runtime_keeps_its_lock_until_it_ends() {
 #[tokio::test]
 async fn a_client_that_is_shut_down_at_a_silent_server_leaves_its_locks_to_the_lease() {
     let server = RedisServer::start();
-    let client = rlock_core::LockClient::builder().response_timeout(ms(300));
-    let client = client.connect(&server.url()).await.expect("it is up");
+    let client = connect_with(ms(300), &server.url()).await;
     let guard = client.lock("k").lease(ms(1500)).acquire().await;
     let guard = guard.expect("free");
     server.pause();

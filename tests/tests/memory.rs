@@ -1,65 +1,24 @@
 //! A server whose memory is full: locks can be given back, and whoever may lose them is warned.
 
 mod common;
+#[path = "common/log.rs"]
+mod log;
 
-use std::{
-    io::{self, Write},
-    sync::{Arc, Mutex, OnceLock},
-    time::Duration,
-};
+use std::time::Duration;
 
 use rlock_core::{LockError, LostCause};
-use rlock_tests::{RedisServer, within};
-use tracing_subscriber::fmt::MakeWriter;
+use rlock_tests::{RedisServer, eventually, within};
 
 use common::{
     LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, ms, name, timed,
 };
+use log::{keep_log, logged_of};
 
-/// What this process has logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// The one log of this process; it begins with the first call.
-    fn of_the_process() -> &'static Self {
-        static LOG: OnceLock<Log> = OnceLock::new();
-        LOG.get_or_init(|| {
-            let log = Self::default();
-            tracing_subscriber::fmt()
-                .with_ansi(false)
-                .with_writer(log.clone())
-                .init();
-            log
-        })
-    }
-
-    fn lines_with(&self, words: &[&str]) -> Vec<String> {
-        let text = String::from_utf8_lossy(&self.0.lock().expect("no panic")).into_owned();
-        text.lines()
-            .filter(|line| words.iter().all(|word| line.contains(word)))
-            .map(str::to_owned)
-            .collect()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no panic").extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
+/// The lines of the log so far in which all of these words are.
+fn logged_with(words: &[&str]) -> Vec<String> {
+    let mut lines = logged_of(words[0]);
+    lines.retain(|line| words.iter().all(|word| line.contains(word)));
+    lines
 }
 
 const EVICTING: [&str; 7] = [
@@ -74,11 +33,11 @@ const EVICTING: [&str; 7] = [
 
 #[tokio::test]
 async fn a_client_warns_of_every_policy_that_may_evict_locks_and_of_no_other() {
-    let log = Log::of_the_process();
+    keep_log();
     let server = RedisServer::start();
     let warnings = |policy: &str| {
         let policy = format!("policy=\"{policy}\"");
-        log.lines_with(&["WARN", "may evict locks", &policy]).len()
+        logged_with(&["WARN", "may evict locks", &policy]).len()
     };
     for policy in EVICTING {
         server.config_set("maxmemory-policy", policy).await;
@@ -100,7 +59,7 @@ async fn a_client_warns_of_every_policy_that_may_evict_locks_and_of_no_other() {
 
 #[tokio::test]
 async fn the_holder_of_a_lock_that_is_evicted_is_told_at_once() {
-    let log = Log::of_the_process();
+    keep_log();
     for policy in EVICTING {
         let server = RedisServer::start();
         let client = client(&server).await;
@@ -118,7 +77,10 @@ async fn the_holder_of_a_lock_that_is_evicted_is_told_at_once() {
         assert!(!server.exists(&name(&key)).await, "{policy} evicts it");
         // The next renewal is ten seconds away.
         assert_lost(&guard, Duration::from_secs(5), LostCause::Removed).await;
-        let told = log.lines_with(&["WARN", "lock lost", &key]);
+        let told = || logged_with(&["WARN", "lock lost", &key]);
+        // The log says so right after the guard.
+        eventually(LONG, "it is logged", async || !told().is_empty()).await;
+        let told = told();
         assert_eq!(told.len(), 1, "{policy}: {told:?}");
         assert!(told[0].contains("evicted"), "{told:?}");
     }

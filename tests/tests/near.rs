@@ -15,8 +15,8 @@ use rlock_tests::{ClientCommand, CommandWatch, Proxy, RedisServer, block_on, eve
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, connect,
-    dropped_when_woken_after, ms, name, polled, resp2, resp2_client, timed,
+    LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_free, assert_soon_in_line, client,
+    connect, dropped_when_woken_after, ms, name, polled, resp2, resp2_client, timed,
 };
 
 /// The server pushes a loss; renewals would find it later than that.
@@ -103,14 +103,6 @@ async fn cycle(client: &LockClient, key: &str) {
 
 fn cycle_blocking(client: &LockClient, key: &str) {
     client.lock(key).run_blocking(|| ()).expect("free");
-}
-
-async fn assert_nothing_left(server: &RedisServer) {
-    eventually(LONG, "only tokens are left", async || {
-        let keys = server.keys("*").await;
-        keys.iter().all(|key| key.ends_with(":fence"))
-    })
-    .await;
 }
 
 async fn hold(client: &LockClient, key: &str) -> LockGuard {
@@ -687,7 +679,7 @@ async fn the_first_renewal_is_not_taken_for_a_loss() {
 
 #[tokio::test]
 async fn without_the_permission_to_ask_for_an_id_everything_works() {
-    let rules = "on >secret ~* &* +@all -client|id";
+    let rules = "on >secret ~* &* +@all -client +client|tracking";
     let server = RedisServer::builder().acl_user("locker", rules).start();
     let url = server.url_as("locker", "secret");
     for url in [url.clone(), resp2(&url)] {

@@ -1,15 +1,13 @@
 //! Slow networks, and outages that heal.
 
+mod common;
+
 use std::time::{Duration, Instant};
 
 use rlock_core::{InCurrentScope, LockClient, LockError, distributed_lock};
 use rlock_tests::{Proxy, RedisServer, eventually, within};
 
-const LONG: Duration = Duration::from_secs(20);
-
-async fn connect(url: &str) -> LockClient {
-    LockClient::connect(url).await.expect("the server is up")
-}
+use common::{LONG, connect, connect_with};
 
 fn is_unavailable<T>(outcome: &Result<T, LockError>) -> bool {
     matches!(outcome, Err(LockError::Unavailable { .. }))
@@ -68,11 +66,7 @@ async fn a_lock_survives_an_outage_that_ends_well_before_its_lease() {
 #[tokio::test]
 async fn during_an_outage_nobody_is_said_to_hold_the_lock() {
     let server = RedisServer::start();
-    let client = LockClient::builder().response_timeout(Duration::from_millis(200));
-    let client = client
-        .connect(&server.url())
-        .await
-        .expect("the server is up");
+    let client = connect_with(Duration::from_millis(200), &server.url()).await;
     let lock = client.lock("order:1").wait(Duration::from_millis(500));
     server.kill();
     for _ in 0..4 {

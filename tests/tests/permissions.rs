@@ -4,13 +4,15 @@ mod common;
 #[path = "common/log.rs"]
 mod log;
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{Exclusion, Proxy, RedisServer, eventually, within};
 
-use common::{LASTING, LONG, assert_lost, assert_soon_free, connect, ms, name, resp2, timed};
+use common::{
+    LASTING, LONG, assert_lost, assert_soon_free, connect, connect_with, ms, name, resp2, timed,
+};
 use log::{keep_log, logged_of};
 
 /// Without any of these something fails. `HELLO` and `AUTH` are always allowed.
@@ -81,6 +83,17 @@ fn all_but(left_out: &str) -> Vec<&'static str> {
 async fn tells_permissions(server: &RedisServer) -> bool {
     let ask = "return redis.acl_check_cmd and 1 or 0";
     server.command::<u64>(&["EVAL", ask, "0"]).await == 1
+}
+
+/// What was refused. Before Redis 7 `CLIENT SETINFO`, which is not there yet, counts as that.
+async fn refused(server: &RedisServer) -> Vec<String> {
+    let log: Vec<HashMap<String, redis::Value>> = server.command(&["ACL", "LOG"]).await;
+    let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).expect("a text");
+    let mut refused: Vec<String> = log.iter().map(|entry| text(&entry["object"])).collect();
+    if !tells_permissions(server).await {
+        refused.retain(|command| command != "client");
+    }
+    refused
 }
 
 /// What the clients of this server said of permissions.
@@ -202,8 +215,11 @@ async fn with_all_permissions_nothing_is_refused_and_nobody_waits_for_a_timer() 
             .expect("held");
     }
     assert_one_at_a_time(&server, "with all permissions").await;
-    let refused: Vec<String> = server.command(&["ACL", "LOG"]).await;
-    assert_eq!(refused, Vec::<String>::new(), "nothing was refused");
+    assert_eq!(
+        refused(&server).await,
+        Vec::<String>::new(),
+        "nothing was refused"
+    );
     assert_eq!(warnings(&server), Vec::<String>::new());
 }
 
@@ -347,8 +363,7 @@ async fn without_the_permission_to_count_releases_one_whose_answer_was_lost_look
         let server = server_with(&rules);
         let proxy = Proxy::in_front_of(&server);
         let url = format!("redis://locker:secret@{}/", proxy.address());
-        let builder = LockClient::builder().response_timeout(ms(500));
-        let client = builder.connect(&url).await.expect("the server is up");
+        let client = connect_with(ms(500), &url).await;
         let guard = client.lock("k").lease(LASTING).acquire().await;
         let guard = guard.expect("free");
         proxy.drop_replies_to("EVALSHA", 1);
@@ -364,6 +379,34 @@ async fn without_the_permission_to_count_releases_one_whose_answer_was_lost_look
         assert!(if told { outcome.is_ok() } else { lost }, "{outcome:?}");
         assert!(!server.exists(&name("k")).await, "it was done all the same");
     }
+}
+
+/// A client is there when its first questions are answered, so they are to cost one round trip.
+#[tokio::test]
+async fn a_client_asks_once_for_its_permissions() {
+    let server = RedisServer::start();
+    for known in [false, true] {
+        let mut watch = server.watch_commands().await;
+        drop(connect(&server.url()).await);
+        assert_eq!(watch.count_of("EVALSHA").await, 1, "known: {known}");
+    }
+}
+
+/// Whoever may load no scripts is told too, where another client has loaded them.
+#[tokio::test]
+async fn what_is_refused_is_told_without_the_permission_to_load_scripts() {
+    let mut rules = all_but("+script|load");
+    rules.retain(|rule| *rule != "+publish");
+    let server = server_with(&rules);
+    if !tells_permissions(&server).await {
+        return;
+    }
+    drop(connect(&url(&server)).await);
+    assert_eq!(warnings(&server), Vec::<String>::new(), "nobody can tell");
+    drop(connect(&server.url()).await);
+    drop(connect(&url(&server)).await);
+    let said = warnings(&server);
+    assert!(said.len() == 1 && said[0].contains("publish"), "{said:?}");
 }
 
 /// Whoever may touch some locks only is told nothing wrong of the others.
@@ -397,8 +440,11 @@ async fn a_prefix_of_its_own_needs_permissions_for_nothing_else() {
         .await
         .expect("the server is up");
     life_of_a_lock(&client, "k").await.expect("allowed");
-    let refused: Vec<String> = server.command(&["ACL", "LOG"]).await;
-    assert_eq!(refused, Vec::<String>::new(), "nothing was refused");
+    assert_eq!(
+        refused(&server).await,
+        Vec::<String>::new(),
+        "nothing was refused"
+    );
     let error = life_of_a_lock(&connect(&url(&server)).await, "k").await;
     assert!(
         matches!(error, Err(("take", LockError::Store { .. }))),

@@ -8,7 +8,10 @@ use futures_util::future::join_all;
 use rlock_core::{LockError, current};
 use rlock_tests::{RedisServer, SharedExclusion, Worker, within};
 
-use common::{LASTING, LONG, assert_soon_in_line, client, count, ms, name, timed, worker};
+use common::{
+    LASTING, LONG, assert_soon_in_line, assert_the_lease_ends_what_a_process_left, client, ms,
+    name, worker,
+};
 
 #[tokio::test]
 async fn processes_enter_one_at_a_time_and_tokens_grow_in_the_order_of_entry() {
@@ -115,20 +118,7 @@ async fn a_process_that_shuts_its_client_down_leaves_no_lock() {
 /// certainty.
 #[tokio::test]
 async fn a_process_that_just_ends_leaves_its_lock_to_the_lease_at_worst() {
-    const LEASE: Duration = Duration::from_millis(1500);
-    let server = RedisServer::start();
-    let lease = LEASE.as_millis().to_string();
-    let other = client(&server).await;
-    for how in ["at-once", "by-exit"] {
-        let mut leaver = worker(&["leave", how, &server.url(), "k", &lease]);
-        assert!(leaver.wait(LONG).await.success(), "{how}");
-        let lock = other.lock("k").lease(LASTING).wait(LONG);
-        let (next, waited) = timed(lock.acquire()).await;
-        let next = next.expect("free when the lease has ended");
-        assert!(waited <= LEASE + ms(1500), "{how}: {waited:?}");
-        assert_eq!(count(&server, &next).await, Some(1));
-        next.release().await.expect("held");
-    }
+    assert_the_lease_ends_what_a_process_left(&["at-once", "by-exit"], true).await;
 }
 
 #[tokio::test]

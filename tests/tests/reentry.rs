@@ -1,5 +1,7 @@
 //! Re-entry: along the call chain, counted at the store, and nowhere else.
 
+mod common;
+
 use std::{
     future::Future,
     pin::Pin,
@@ -10,6 +12,8 @@ use std::{
 use rlock_core::{InCurrentScope, LockClient, LockError, Reentry, current, distributed_lock};
 use rlock_tests::RedisServer;
 
+use common::{client, connect_with};
+
 const SOON: Duration = Duration::from_millis(200);
 
 /// The count that the server shows for the only owner of `key`, 0 if nobody holds it.
@@ -19,12 +23,6 @@ async fn count(server: &RedisServer, key: &str) -> u32 {
     hash.values()
         .next()
         .map_or(0, |count| count.parse().expect("a number"))
-}
-
-async fn client(server: &RedisServer) -> LockClient {
-    LockClient::connect(&server.url())
-        .await
-        .expect("the server is up")
 }
 
 #[tokio::test]
@@ -373,12 +371,8 @@ impl AcquireInScope for rlock_core::Lock {
 #[tokio::test]
 async fn many_nested_entries_at_once_wait_for_each_other() {
     let server = RedisServer::start();
-    let builder = LockClient::builder().response_timeout(Duration::from_millis(500));
     let proxy = rlock_tests::Proxy::in_front_of(&server);
-    let client = builder
-        .connect(&proxy.url())
-        .await
-        .expect("the server is up");
+    let client = connect_with(Duration::from_millis(500), &proxy.url()).await;
     let lock = client.lock("order:1");
     proxy.delay_replies(Duration::from_millis(10));
     let body = async {
@@ -392,11 +386,7 @@ async fn many_nested_entries_at_once_wait_for_each_other() {
 #[tokio::test]
 async fn a_nested_acquire_that_nobody_polls_does_not_hold_up_a_release() {
     let server = RedisServer::start();
-    let builder = LockClient::builder().response_timeout(Duration::from_millis(300));
-    let client = builder
-        .connect(&server.url())
-        .await
-        .expect("the server is up");
+    let client = connect_with(Duration::from_millis(300), &server.url()).await;
     let lock = client.lock("order:1");
     let guard = lock.acquire().await.expect("free");
     let inside = guard.scope(async { (lock.clone().acquire_in_scope(),) });

@@ -106,17 +106,14 @@ async fn a_cluster_that_is_down_is_waited_for() {
         .config("cluster-enabled", "yes")
         .start();
     let client = client(&server).await;
-    let serve_all = async {
-        let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
-        let () = server.command(&all).await;
-    };
+    let serve_all = server.serve_slots(0..=16383);
     assert_waited_for(&client, "CLUSTERDOWN", serve_all).await;
 }
 
 #[tokio::test]
 async fn a_server_that_is_busy_with_a_script_is_waited_for() {
     let server = RedisServer::builder()
-        .config("busy-reply-threshold", "50")
+        .config("lua-time-limit", "50")
         .start();
     let client = client(&server).await;
     let held = client.lock("held").lease(ms(6000)).acquire().await;
@@ -374,10 +371,8 @@ async fn a_node_of_a_cluster_that_has_not_the_key_says_so_at_once() {
             .config("cluster-enabled", "yes")
             .start()
     });
-    for (node, [first, last]) in nodes.iter().zip([["0", "8191"], ["8192", "16383"]]) {
-        let () = node
-            .command(&["CLUSTER", "ADDSLOTSRANGE", first, last])
-            .await;
+    for (node, slots) in nodes.iter().zip([0..=8191, 8192..=16383]) {
+        node.serve_slots(slots).await;
     }
     let port = nodes[1].port().to_string();
     let () = nodes[0]

@@ -1,29 +1,20 @@
 //! Whatever ends a body or a guard, the lock is given back: after the body's values are gone.
 
+mod common;
+
 use std::{
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_core::{Lock, LockClient, LockError, distributed_lock};
 use rlock_tests::{RedisServer, eventually, within};
+use tokio::task::JoinHandle;
 
-const LONG: Duration = Duration::from_secs(20);
+use common::{LONG, assert_soon_free, client, connect_with, name};
+
 const KEY: &str = "lock:{order:1}";
-
-async fn client(server: &RedisServer) -> LockClient {
-    LockClient::connect(&server.url())
-        .await
-        .expect("the server is up")
-}
-
-async fn assert_soon_free(server: &RedisServer, key: &str) {
-    eventually(LONG, "the lock is given back", async || {
-        !server.exists(key).await
-    })
-    .await;
-}
 
 /// Notes whether the lock was still held when this was dropped.
 struct Witness {
@@ -118,7 +109,7 @@ async fn a_cancelled_call_drops_its_body_first_and_releases_in_the_background() 
         .await
         .expect_err("it hangs");
     assert_eq!(*held.lock().expect("no panic"), Some(true));
-    assert_soon_free(&server, KEY).await;
+    assert_soon_free(&server, "order:1").await;
     // The same task can take it again, under a fresh owner.
     client.scope(ends("end", None)).await.expect("free again");
 }
@@ -128,7 +119,7 @@ async fn a_dropped_guard_releases_in_the_background() {
     let server = RedisServer::start();
     let client = client(&server).await;
     drop(client.lock("order:1").acquire().await.expect("free"));
-    assert_soon_free(&server, KEY).await;
+    assert_soon_free(&server, "order:1").await;
 }
 
 #[test]
@@ -147,7 +138,7 @@ fn a_guard_dropped_outside_any_runtime_releases() {
         .join()
         .expect("no panic");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(assert_soon_free(&server, KEY));
+    runtime.block_on(assert_soon_free(&server, "order:1"));
     let again = client.lock("order:1");
     let again = runtime.block_on(again.acquire());
     drop(again.expect("the client outlives its first runtime"));
@@ -189,8 +180,8 @@ fn a_guard_dropped_while_unwinding_and_in_a_threads_destructor_releases() {
         panic!("unwinding");
     });
     thread.join().expect_err("it panics");
-    runtime.block_on(assert_soon_free(&server, KEY));
-    runtime.block_on(assert_soon_free(&server, "lock:{order:2}"));
+    runtime.block_on(assert_soon_free(&server, "order:1"));
+    runtime.block_on(assert_soon_free(&server, "order:2"));
 }
 
 #[tokio::test]
@@ -226,7 +217,7 @@ async fn what_was_dropped_before_the_last_client_is_still_given_back() {
         .expect("free");
     // The guard was the last to know the client.
     drop(guard);
-    assert_soon_free(&server, KEY).await;
+    assert_soon_free(&server, "order:1").await;
     eventually(LONG, "the connection is closed", async || {
         server.client_count().await <= 1
     })
@@ -275,19 +266,23 @@ async fn at_least_keeps_the_lock_taken_and_nobody_waits_for_it() {
     drop(next);
 }
 
+/// Answers when it is inside of its lock.
+async fn a_body_that_does_not_end(
+    server: &RedisServer,
+    lock: Lock,
+) -> JoinHandle<Result<(), LockError>> {
+    let name = name(lock.key());
+    let running = tokio::spawn(async move { lock.run(std::future::pending::<()>()).await });
+    eventually(LONG, "the body runs", async || server.exists(&name).await).await;
+    running
+}
+
 #[tokio::test]
 async fn shutdown_gives_everything_back_and_stops_bodies() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:1").acquire().await.expect("free");
-    let running = tokio::spawn({
-        let lock = client.lock("order:2");
-        async move { lock.run(std::future::pending::<()>()).await }
-    });
-    eventually(LONG, "the body runs", async || {
-        server.exists("lock:{order:2}").await
-    })
-    .await;
+    let running = a_body_that_does_not_end(&server, client.lock("order:2")).await;
     let waiting = tokio::spawn({
         let lock = client.lock("order:1").wait_forever();
         async move { lock.acquire().await.map(drop) }
@@ -323,11 +318,7 @@ async fn shutdown_gives_everything_back_and_stops_bodies() {
 #[tokio::test]
 async fn shutdown_does_not_give_away_the_lock_of_a_body_that_does_not_stop() {
     let server = RedisServer::start();
-    let client = LockClient::builder().response_timeout(Duration::from_millis(200));
-    let client = client
-        .connect(&server.url())
-        .await
-        .expect("the server is up");
+    let client = connect_with(Duration::from_millis(200), &server.url()).await;
     let (inside, entered) = std::sync::mpsc::channel();
     let stubborn = std::thread::spawn({
         let lock = client.lock("order:1");
@@ -356,14 +347,7 @@ async fn two_shutdowns_at_once_and_one_after_a_cancelled_one_wait_for_the_same_l
         let server = RedisServer::start();
         let client = client(&server).await;
         let guard = client.lock("order:1").acquire().await.expect("free");
-        let running = tokio::spawn({
-            let lock = client.lock("order:2");
-            async move { lock.run(std::future::pending::<()>()).await }
-        });
-        eventually(LONG, "the body runs", async || {
-            server.exists("lock:{order:2}").await
-        })
-        .await;
+        let running = a_body_that_does_not_end(&server, client.lock("order:2")).await;
         if cancelled {
             let mut first = Box::pin(client.shutdown());
             let poll = |cx: &mut std::task::Context<'_>| first.as_mut().poll(cx).is_pending();

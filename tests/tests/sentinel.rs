@@ -2,81 +2,26 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use rlock_core::{LockClient, LockError, LostCause};
-use rlock_tests::{RedisServer, eventually, within};
+use rlock_tests::{FAILOVER, SERVICE, Trio, eventually, within};
 
 use common::{
     LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, connect, count, name,
 };
 
-const SERVICE: &str = "orders";
-/// A failover takes half a second of silence, an election, and for all to hear of it.
-const FAILOVER: Duration = Duration::from_secs(40);
-
 /// Long enough to be renewed at the new master.
 const LEASE: Duration = Duration::from_secs(15);
 
-struct Trio {
-    master: RedisServer,
-    replica: RedisServer,
-    sentinels: Vec<RedisServer>,
-}
-
-impl Trio {
-    async fn new() -> Self {
-        let (master, replica) = (RedisServer::start(), RedisServer::start());
-        replica.follow(&master).await;
-        let sentinel = || RedisServer::builder().sentinel(SERVICE, &master, 2).start();
-        let sentinels: Vec<_> = (0..3).map(|_| sentinel()).collect();
-        for sentinel in &sentinels {
-            eventually(
-                LONG,
-                "the sentinels know each other and the replica",
-                async || {
-                    let seen = seen_by(sentinel).await;
-                    seen["num-slaves"] == "1" && seen["num-other-sentinels"] == "2"
-                },
-            )
-            .await;
-        }
-        Self {
-            master,
-            replica,
-            sentinels,
-        }
-    }
-
-    fn url(&self) -> String {
-        let addresses: Vec<_> = self.sentinels.iter().map(RedisServer::address).collect();
-        format!("redis-sentinel://{}/{SERVICE}", addresses.join(","))
-    }
-
-    async fn client(&self) -> LockClient {
-        connect(&self.url()).await
-    }
-
-    /// Asks the sentinels alone: a server that they promote loses all its connections.
-    async fn failed_over(&self) {
-        let port = self.replica.port().to_string();
-        for sentinel in &self.sentinels {
-            eventually(FAILOVER, "the replica is the master", async || {
-                seen_by(sentinel).await["port"] == port
-            })
-            .await;
-        }
-    }
-}
-
-async fn seen_by(sentinel: &RedisServer) -> BTreeMap<String, String> {
-    sentinel.command(&["SENTINEL", "MASTER", SERVICE]).await
+async fn client(trio: &Trio) -> LockClient {
+    connect(&trio.url()).await
 }
 
 #[tokio::test]
 async fn whoever_knows_the_sentinels_finds_the_master() {
-    let trio = Trio::new().await;
-    let (one, other) = (trio.client().await, trio.client().await);
+    let trio = Trio::start().await;
+    let (one, other) = (client(&trio).await, client(&trio).await);
     let guard = one.lock("k").lease(LASTING).acquire().await.expect("free");
     assert_eq!(count(&trio.master, &guard).await, Some(1));
     let waiting = other.lock("k").wait(LONG);
@@ -93,8 +38,8 @@ async fn whoever_knows_the_sentinels_finds_the_master() {
 
 #[tokio::test]
 async fn holders_and_waiters_follow_a_failover() {
-    let trio = Trio::new().await;
-    let (one, other) = (trio.client().await, trio.client().await);
+    let trio = Trio::start().await;
+    let (one, other) = (client(&trio).await, client(&trio).await);
     let lock = one.lock("k").lease(LEASE);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
@@ -121,8 +66,8 @@ async fn holders_and_waiters_follow_a_failover() {
 
 #[tokio::test]
 async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() {
-    let trio = Trio::new().await;
-    let (one, other) = (trio.client().await, trio.client().await);
+    let trio = Trio::start().await;
+    let (one, other) = (client(&trio).await, client(&trio).await);
     let before = one.lock("k").acquire().await.expect("free");
     let token = before.fencing_token();
     before.release().await.expect("held");
@@ -141,8 +86,8 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
 
 #[tokio::test]
 async fn a_master_that_is_demoted_on_purpose_is_left() {
-    let trio = Trio::new().await;
-    let client = trio.client().await;
+    let trio = Trio::start().await;
+    let client = client(&trio).await;
     let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
     trio.replica.catch_up_with(&trio.master).await;
     let () = trio.sentinels[0]
@@ -167,10 +112,10 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
 
 #[tokio::test]
 async fn sentinels_that_are_gone_or_stand_still_are_no_obstacle() {
-    let trio = Trio::new().await;
+    let trio = Trio::start().await;
     trio.sentinels[0].kill();
     trio.sentinels[1].pause();
-    let client = trio.client().await;
+    let client = client(&trio).await;
     let guard = client.lock("k").acquire().await.expect("free");
     guard.release().await.expect("held");
     trio.sentinels[1].resume();
@@ -178,7 +123,7 @@ async fn sentinels_that_are_gone_or_stand_still_are_no_obstacle() {
 
 #[tokio::test]
 async fn a_service_that_nobody_knows_and_sentinels_that_are_not_there_are_told() {
-    let trio = Trio::new().await;
+    let trio = Trio::start().await;
     let url = trio.url().replace(SERVICE, "invoices");
     let error = LockClient::connect(&url)
         .await

@@ -599,13 +599,11 @@ async fn hostile_keys_are_locks_like_others_and_none_is_another_s() {
 #[tokio::test]
 async fn a_busy_server_is_waited_for() {
     let server = RedisServer::builder()
-        .config("busy-reply-threshold", "50")
+        .config("lua-time-limit", "50")
         .start();
     let client = client(&server).await;
     let busy = tokio::spawn(async move {
-        let script = "local t = redis.call('TIME')[1] + 0
-            while redis.call('TIME')[1] - t < 3 do end";
-        let _: redis::Value = server.command(&["EVAL", script, "0"]).await;
+        server.run_script_for(ms(3000)).await;
         server
     });
     tokio::time::sleep(ms(300)).await;

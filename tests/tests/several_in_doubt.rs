@@ -5,7 +5,7 @@ mod common;
 use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_tests::{Proxy, RedisServer, Request, eventually};
 
-use common::{LASTING, LONG, client, connect, count, ms};
+use common::{LASTING, LONG, assert_nothing_left, client, connect, count, ms};
 
 #[distributed_lock(key = ["a", "b"], wait = "60s", client = client)]
 async fn a_and_b(client: &LockClient) -> Result<(), LockError> {
@@ -66,10 +66,6 @@ async fn what_may_have_been_taken_back_is_not_used_by_the_next_in_line() {
         );
         assert!(next.is_valid());
         drop((next, b));
-        eventually(LONG, "nothing is left but fences", async || {
-            let keys = server.keys("*").await;
-            keys.iter().all(|key| key.ends_with(":fence"))
-        })
-        .await;
+        assert_nothing_left(&server).await;
     }
 }

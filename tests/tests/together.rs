@@ -4,9 +4,9 @@ mod common;
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard};
-use rlock_tests::{RedisServer, eventually};
+use rlock_tests::RedisServer;
 
-use common::{LASTING, LONG, assert_soon_in_line, client, connect, name};
+use common::{LASTING, LONG, assert_nothing_left, assert_soon_in_line, client, connect, name};
 
 const TASKS: usize = 64;
 
@@ -26,14 +26,6 @@ async fn try_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>>
 async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
     let released = guards.into_iter().map(LockGuard::release);
     try_join_all(released).await.expect("all were held");
-}
-
-async fn assert_only_fences(server: &RedisServer) {
-    eventually(LONG, "nothing is left but fences", async || {
-        let keys = server.keys("*").await;
-        keys.iter().all(|key| key.ends_with(":fence"))
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -58,7 +50,7 @@ async fn many_locks_cost_far_less_than_a_script_each() {
     let scripts = watch.count_of("EVALSHA").await;
     let alone = u64::try_from(TASKS * TIMES * 2).expect("small");
     assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
-    assert_only_fences(&server).await;
+    assert_nothing_left(&server).await;
 }
 
 #[tokio::test]
@@ -82,7 +74,7 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
         }
     }
     release_all(mine.into_iter().chain(taken).flatten()).await;
-    assert_only_fences(&server).await;
+    assert_nothing_left(&server).await;
 }
 
 #[tokio::test]
@@ -112,7 +104,7 @@ async fn of_many_that_are_given_back_those_with_waiters_are_handed_on() {
         assert!(guard.fencing_token() > *before);
         guard.release().await.expect("held");
     }
-    assert_only_fences(&server).await;
+    assert_nothing_left(&server).await;
 }
 
 #[tokio::test]
@@ -131,7 +123,7 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
     release_all(try_all(&client, &keys()).await.into_iter().flatten()).await;
     let scripts = watch.count_of("EVALSHA").await;
     assert!(scripts < 64, "together again: {scripts} scripts");
-    assert_only_fences(&server).await;
+    assert_nothing_left(&server).await;
 }
 
 #[tokio::test]
@@ -144,7 +136,7 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
         assert!(guards.iter().all(Option::is_some));
         release_all(guards.into_iter().flatten()).await;
     }
-    assert_only_fences(&server).await;
+    assert_nothing_left(&server).await;
 }
 
 /// The scripts of the runtime, run by hand.

@@ -268,7 +268,7 @@ impl Attempt<'_> {
     }
 }
 
-fn claim_of(hold: &Hold) -> Claim {
+pub(super) fn claim_of(hold: &Hold) -> Claim {
     Claim {
         key: hold.key.clone(),
         owner: hold.owner,

@@ -38,6 +38,25 @@ fn nested(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<()> {
     thread::spawn(move || block_on(leave(entering.join().expect("no panic"))))
 }
 
+/// A thread that waits for the lock, and gives it back.
+fn takes_its_turn(client: &LockClient) -> thread::JoinHandle<()> {
+    let client = client.clone();
+    thread::spawn(move || {
+        let lock = client.lock("k").wait_forever();
+        let guard = block_on(lock.acquire()).expect("its turn comes");
+        block_on(leave(guard));
+    })
+}
+
+/// Runs a test of one client's lock in many orders.
+fn in_many_orders_of_one_client(test: fn(&World, &LockClient)) {
+    in_many_orders(move || {
+        with_clients(1, Reentry::Counted, &["k"], |world| {
+            test(world, &world.clients[0]);
+        });
+    });
+}
+
 fn store_counts(client: &LockClient) -> u32 {
     let info = block_on(client.inspect("k")).expect("an answer");
     info.map_or(0, |info| info.count)
@@ -66,130 +85,101 @@ fn entering_locally_while_the_outer_entry_leaves_neither_leaks_nor_loses_the_hol
 
 #[test]
 fn whoever_enters_while_the_outer_entry_leaves_is_looked_after() {
-    in_many_orders(|| {
-        with_clients(1, Reentry::Counted, &["k"], |world| {
-            let client = &world.clients[0];
-            let outer = hold(client);
-            let entering = enters(client, &outer);
-            block_on(leave(outer));
-            let guard = entering.join().expect("no panic");
-            world.settled();
-            let hold = &guard.view().hold;
-            assert!(hold.is_held() && hold.appointment().is_some());
-            assert_eq!(store_counts(client), 1);
-            block_on(leave(guard));
-        });
+    in_many_orders_of_one_client(|world, client| {
+        let outer = hold(client);
+        let entering = enters(client, &outer);
+        block_on(leave(outer));
+        let guard = entering.join().expect("no panic");
+        world.settled();
+        let hold = &guard.view().hold;
+        assert!(hold.is_held() && hold.appointment().is_some());
+        assert_eq!(store_counts(client), 1);
+        block_on(leave(guard));
     });
 }
 
 #[test]
 fn the_store_s_count_is_right_when_all_nested_changes_are_done() {
-    in_many_orders(|| {
-        with_clients(1, Reentry::Counted, &["k"], |world| {
-            let client = &world.clients[0];
-            let outer = hold(client);
-            let threads: Vec<_> = (0..3).map(|_| nested(client, &outer)).collect();
-            for thread in threads {
-                thread.join().expect("no panic");
-            }
-            world.settled();
-            assert_eq!((store_counts(client), outer.count()), (1, 1));
-            block_on(leave(outer));
-        });
+    in_many_orders_of_one_client(|world, client| {
+        let outer = hold(client);
+        let threads: Vec<_> = (0..3).map(|_| nested(client, &outer)).collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        world.settled();
+        assert_eq!((store_counts(client), outer.count()), (1, 1));
+        block_on(leave(outer));
     });
 }
 
 #[test]
 fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
-    in_many_orders(|| {
-        with_clients(1, Reentry::Counted, &["k"], |world| {
-            let client = &world.clients[0];
-            let outer = hold(client);
-            let before = Arc::clone(&outer.view().hold);
-            // It is due, and stays valid.
-            world.clock.jump(Duration::from_secs(12));
-            let renewing = {
-                let client = client.clone();
-                thread::spawn(move || block_on(watchdog::look(client.core())))
-            };
-            let entering = nested(client, &outer);
-            block_on(leave(outer));
-            let now = world.clock.now();
-            let left = before.begin_renewal(now).is_none();
-            // Unless somebody entered meanwhile.
-            assert!(left || before.is_held() || before.count() == 0);
-            entering.join().expect("no panic");
-            renewing.join().expect("no panic");
-            assert!(before.begin_renewal(now).is_none());
-            world.clock.jump(Duration::from_secs(12));
-            block_on(watchdog::look(client.core()));
-            assert!(!before.is_held() && before.appointment().is_none());
-        });
+    in_many_orders_of_one_client(|world, client| {
+        let outer = hold(client);
+        let before = Arc::clone(&outer.view().hold);
+        // It is due, and stays valid.
+        world.clock.jump(Duration::from_secs(12));
+        let renewing = {
+            let client = client.clone();
+            thread::spawn(move || block_on(watchdog::look(client.core())))
+        };
+        let entering = nested(client, &outer);
+        block_on(leave(outer));
+        let now = world.clock.now();
+        let left = before.begin_renewal(now).is_none();
+        // Unless somebody entered meanwhile.
+        assert!(left || before.is_held() || before.count() == 0);
+        entering.join().expect("no panic");
+        renewing.join().expect("no panic");
+        assert!(before.begin_renewal(now).is_none());
+        world.clock.jump(Duration::from_secs(12));
+        block_on(watchdog::look(client.core()));
+        assert!(!before.is_held() && before.appointment().is_none());
     });
 }
 
 #[test]
 fn a_loss_beside_a_release_is_news_once_at_most_and_lets_the_next_in() {
-    in_many_orders(|| {
-        with_clients(1, Reentry::Counted, &["k"], |world| {
-            let client = &world.clients[0];
-            let guard = hold(client);
-            let told = Arc::new(AtomicUsize::new(0));
-            let lose = |cause| {
-                let (hold, told) = (Arc::clone(&guard.view().hold), Arc::clone(&told));
-                let (client, now) = (client.clone(), world.clock.now());
-                thread::spawn(move || {
-                    told.fetch_add(usize::from(hold.lose(cause)), Ordering::SeqCst);
-                    assert!(hold.begin_renewal(now).is_none(), "lost, or given back");
-                    client.core().watchdog.forget(&hold);
-                })
-            };
-            let losing = [lose(LostCause::Expired), lose(LostCause::Closed)];
-            let next = {
-                let client = client.clone();
-                thread::spawn(move || {
-                    let lock = client.lock("k").wait_forever();
-                    let guard = block_on(lock.acquire()).expect("its turn comes");
-                    block_on(leave(guard));
-                })
-            };
-            let hold = Arc::clone(&guard.view().hold);
-            let released = block_on(guard.release());
-            for thread in losing.into_iter().chain([next]) {
-                thread.join().expect("no panic");
-            }
-            let told = told.load(Ordering::SeqCst);
-            assert!(told <= 1, "told {told} times");
-            assert_eq!(hold.lost().is_some(), told == 1);
-            match released {
-                Ok(()) => {}
-                Err(LockError::Lost { cause, .. }) => assert_eq!(hold.lost(), Some(cause)),
-                Err(error) => panic!("{error}"),
-            }
-        });
+    in_many_orders_of_one_client(|world, client| {
+        let guard = hold(client);
+        let told = Arc::new(AtomicUsize::new(0));
+        let lose = |cause| {
+            let (hold, told) = (Arc::clone(&guard.view().hold), Arc::clone(&told));
+            let (client, now) = (client.clone(), world.clock.now());
+            thread::spawn(move || {
+                told.fetch_add(usize::from(hold.lose(cause)), Ordering::SeqCst);
+                assert!(hold.begin_renewal(now).is_none(), "lost, or given back");
+                client.core().watchdog.forget(&hold);
+            })
+        };
+        let losing = [lose(LostCause::Expired), lose(LostCause::Closed)];
+        let next = takes_its_turn(client);
+        let hold = Arc::clone(&guard.view().hold);
+        let released = block_on(guard.release());
+        for thread in losing.into_iter().chain([next]) {
+            thread.join().expect("no panic");
+        }
+        let told = told.load(Ordering::SeqCst);
+        assert!(told <= 1, "told {told} times");
+        assert_eq!(hold.lost().is_some(), told == 1);
+        match released {
+            Ok(()) => {}
+            Err(LockError::Lost { cause, .. }) => assert_eq!(hold.lost(), Some(cause)),
+            Err(error) => panic!("{error}"),
+        }
     });
 }
 
 #[test]
 fn whoever_waits_behind_a_lost_hold_has_the_lock_before_that_is_given_back() {
-    in_many_orders(|| {
-        with_clients(1, Reentry::Counted, &["k"], |world| {
-            let client = &world.clients[0];
-            let guard = hold(client);
-            let next = {
-                let client = client.clone();
-                thread::spawn(move || {
-                    let lock = client.lock("k").wait_forever();
-                    let guard = block_on(lock.acquire()).expect("its turn comes");
-                    block_on(leave(guard));
-                })
-            };
-            world.clock.jump(Duration::from_secs(31));
-            block_on(watchdog::look(client.core()));
-            next.join().expect("no panic");
-            assert_eq!(guard.view().hold.lost(), Some(LostCause::Expired));
-            let released = block_on(guard.release());
-            assert!(matches!(released, Err(LockError::Lost { .. })));
-        });
+    in_many_orders_of_one_client(|world, client| {
+        let guard = hold(client);
+        let next = takes_its_turn(client);
+        world.clock.jump(Duration::from_secs(31));
+        block_on(watchdog::look(client.core()));
+        next.join().expect("no panic");
+        assert_eq!(guard.view().hold.lost(), Some(LostCause::Expired));
+        let released = block_on(guard.release());
+        assert!(matches!(released, Err(LockError::Lost { .. })));
     });
 }

@@ -1,5 +1,6 @@
 //! One Redis or Valkey server. Nothing above this module knows of it.
 
+mod abilities;
 mod address;
 mod calls;
 mod cluster;
@@ -15,6 +16,7 @@ mod pipe;
 mod process;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
+mod replicas;
 mod script;
 mod scripts;
 mod sentinel;
@@ -40,13 +42,14 @@ use self::{
     near::Near,
     patience::Patience,
     process::Process,
+    replicas::Witness,
     script::{Exchange, Request},
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
     Route, Store, StoreError,
 };
-use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time};
+use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 
 /// A server that is merely busy may be silent for this long without being suspected.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -60,6 +63,7 @@ pub(crate) struct RedisOptions {
     pub(crate) tcp_nodelay: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
+    pub(crate) replicas: Option<Replicas>,
 }
 
 pub(crate) struct RedisStore {
@@ -67,6 +71,7 @@ pub(crate) struct RedisStore {
     clock: ClientClock,
     home: Arc<Link>,
     near: Option<Near>,
+    witness: Option<Witness>,
     patience: Patience,
     response_timeout: Duration,
     process: Process,
@@ -124,7 +129,7 @@ impl RedisStore {
         } else {
             None
         };
-        Ok(Arc::new(Self::new(options, calls, home, near)))
+        Ok(Arc::new(Self::new(&address, options, calls, home, near)))
     }
 
     /// A node of a cluster: connects when it is kept up.
@@ -139,16 +144,27 @@ impl RedisStore {
         let near = near_on.map(|runtime| Near::behind(near, &home, runtime));
         Self {
             gathers: false,
-            ..Self::new(options.clone(), Arc::clone(calls), home, near)
+            ..Self::new(address, options.clone(), Arc::clone(calls), home, near)
         }
     }
 
-    fn new(options: RedisOptions, calls: Arc<Calls>, home: Arc<Link>, near: Option<Near>) -> Self {
+    fn new(
+        address: &Address,
+        options: RedisOptions,
+        calls: Arc<Calls>,
+        home: Arc<Link>,
+        near: Option<Near>,
+    ) -> Self {
+        let witness = options.replicas.map(|asked| {
+            let calls = Arc::clone(&calls);
+            Witness::new(address.clone(), calls, asked, options.response_timeout)
+        });
         Self {
             calls,
             clock: options.clock,
             home,
             near,
+            witness,
             patience: Patience::default(),
             response_timeout: options.response_timeout,
             process: Process::present(),
@@ -240,10 +256,16 @@ impl RedisStore {
                 near.keep_told(&self.home).await;
             }
         };
+        let ask_replicas = async {
+            if let Some(witness) = &self.witness {
+                witness.run().await;
+            }
+        };
         tokio::join!(
             Arc::clone(&self.home).keep_up(),
             self.patience.run(),
-            keep_told
+            keep_told,
+            ask_replicas
         );
     }
 
@@ -380,6 +402,16 @@ impl Store for RedisStore {
             ..(Route::Home, timeout).into()
         };
         Box::pin(self.renew(batch, by))
+    }
+
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.process.is_present()?;
+            match &self.witness {
+                Some(witness) => witness.confirm(claims, lease).await,
+                None => Err(StoreError::no_replicas()),
+            }
+        })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {

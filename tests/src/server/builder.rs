@@ -1,13 +1,14 @@
 //! How a server is described and launched.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use std::{env, process, thread};
 
@@ -25,11 +26,15 @@ pub struct RedisServerBuilder {
     port: Option<u16>,
     tls_port: Option<u16>,
     tls: bool,
+    debug: bool,
     sentinel: bool,
     cluster: bool,
     pub(super) password: Option<String>,
     lines: Vec<String>,
 }
+
+/// Names another program than the `redis-server` on the `PATH`: Redis from 6.2 on, or Valkey.
+const PROGRAM: &str = "RLOCK_TEST_SERVER";
 
 /// Why a launch did not end with a server that answers.
 enum Failure {
@@ -58,13 +63,15 @@ impl RedisServerBuilder {
     /// restricts clients that do not log in.
     #[must_use]
     pub fn acl_user(self, name: &str, rules: &str) -> Self {
-        self.config("user", &format!("{name} {rules}"))
+        // Before Redis 7 a user may use all channels at first.
+        self.config("user", &format!("{name} resetchannels {rules}"))
     }
 
     /// Allows `DEBUG`, for [`RedisServer::sleep`].
     #[must_use]
-    pub fn debug_commands(self) -> Self {
-        self.config("enable-debug-command", "yes")
+    pub fn debug_commands(mut self) -> Self {
+        self.debug = true;
+        self
     }
 
     /// Takes this long to load each key when it starts with data, and answers LOADING meanwhile.
@@ -177,7 +184,7 @@ impl RedisServerBuilder {
         let _ = fs::remove_file(socket_in(directory));
 
         let output = File::create(&log).map_err(|error| Failure::because(&error))?;
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program());
         command
             .arg(&configuration)
             .args(self.sentinel.then_some("--sentinel"))
@@ -231,6 +238,10 @@ impl RedisServerBuilder {
                  tls-ca-cert-file \"{here}/ca.pem\"\ntls-auth-clients no\n",
             );
         }
+        if self.debug && major_version() >= 7 {
+            // Before, it always is.
+            text.push_str("enable-debug-command yes\n");
+        }
         for line in &self.lines {
             let _ = writeln!(text, "{line}");
         }
@@ -244,8 +255,35 @@ impl Failure {
     }
 }
 
+fn program() -> OsString {
+    let chosen = env::var_os(PROGRAM).filter(|program| !program.is_empty());
+    chosen.unwrap_or_else(|| "redis-server".into())
+}
+
+/// What the program says of itself: `Redis server v=7.0.15 …`.
+fn major_version() -> u32 {
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    *VERSION.get_or_init(|| {
+        let asked = Command::new(program()).arg("--version").output();
+        let said = String::from_utf8_lossy(&asked.expect("the server's program starts").stdout)
+            .into_owned();
+        let version = said.split_once("v=").map_or("", |(_, version)| version);
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse().ok());
+        major.unwrap_or_else(|| panic!("{said:?} names no version"))
+    })
+}
+
 fn give_up(failure: Failure, port: u16) -> ! {
     match failure {
+        Failure::NotInstalled if env::var_os(PROGRAM).is_some() => {
+            panic!(
+                "{PROGRAM} names {}, which cannot be started",
+                program().display()
+            )
+        }
         Failure::NotInstalled => panic!(
             "redis-server is not installed, and these tests need a real one: \
              `apt-get install redis-server`, `dnf install redis` or `brew install redis`"

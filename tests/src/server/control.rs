@@ -1,6 +1,7 @@
 //! What a server can be made to do while it runs.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use redis::InfoDict;
@@ -29,10 +30,15 @@ impl RedisServer {
         let () = self.command(&["DEBUG", "SLEEP", &time]).await;
     }
 
-    /// Runs a script for this long. Once it has run for `busy-reply-threshold` (5 s), others are
+    /// Runs a script for this long. Once it has run for `lua-time-limit` (5 s), others are
     /// answered BUSY. Returns when it is over.
     pub async fn run_script_for(&self, time: Duration) {
-        const SCRIPT: &str = "local function now()
+        // Where time stands still for scripts there is another clock.
+        const SCRIPT: &str = "local has_clock, clock = pcall(function() return os.clock end)
+            local function now()
+              if has_clock then
+                return clock() * 1000
+              end
               local time = redis.call('TIME')
               return time[1] * 1000 + time[2] / 1000
             end
@@ -84,6 +90,14 @@ impl RedisServer {
     /// Makes a replica a master.
     pub async fn promote(&self) {
         let () = self.command(&["REPLICAOF", "NO", "ONE"]).await;
+    }
+
+    /// Makes a node of a cluster serve these slots.
+    pub async fn serve_slots(&self, slots: RangeInclusive<u16>) {
+        let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
+        let words = ["CLUSTER", "ADDSLOTS"];
+        let words = words.into_iter().chain(slots.iter().map(String::as_str));
+        let () = self.command(&words.collect::<Vec<_>>()).await;
     }
 
     /// Writes what the server holds to its disk, for [`restart_with_data`](Self::restart_with_data).

@@ -36,6 +36,11 @@ fn too(key: &str) -> String {
     format!("{key}-too")
 }
 
+async fn assert_nothing_left_of_the_other(place: &Place, key: &str) {
+    let point = "the other of two";
+    place.assert_nothing_left(&too(key), point).await;
+}
+
 /// Calls that find the lock free.
 pub(crate) async fn of_a_free_lock(place: &Place, least: usize) {
     let client = &place.client;
@@ -68,9 +73,7 @@ pub(crate) async fn of_a_free_lock(place: &Place, least: usize) {
     place
         .everywhere("two keys", least + 1, async |key, cut| {
             let ending = cut.off(annotated_with_two(client, key)).await;
-            place
-                .assert_nothing_left(&too(key), "the other of two")
-                .await;
+            assert_nothing_left_of_the_other(place, key).await;
             ending
         })
         .await;
@@ -90,8 +93,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
             let lock = client.lock(key);
             let nested = async { drop(lock.acquire().await) };
             let ending = cut.off(outer.scope(nested)).await;
-            place.assert_soon_counts(&outer, 1, cut).await;
-            outer.release().await.expect("held");
+            place.assert_held_and_give_back(outer, cut).await;
             ending
         })
         .await;
@@ -103,8 +105,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
             let nested = async { Some(nested.in_current_scope()) };
             let nested = outer.scope(nested).await.expect("made inside");
             let ending = cut.off(nested).await;
-            place.assert_soon_counts(&outer, 1, cut).await;
-            outer.release().await.expect("held");
+            place.assert_held_and_give_back(outer, cut).await;
             ending
         })
         .await;
@@ -112,8 +113,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
         .everywhere("nested run", least + 1, async |key, cut| {
             let outer = place.hold(client, key).await;
             let ending = cut.off(outer.scope(annotated(client, key))).await;
-            place.assert_soon_counts(&outer, 1, cut).await;
-            outer.release().await.expect("held");
+            place.assert_held_and_give_back(outer, cut).await;
             ending
         })
         .await;
@@ -121,11 +121,8 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
         .everywhere("one of two keys held", least, async |key, cut| {
             let outer = place.hold(client, key).await;
             let ending = cut.off(outer.scope(annotated_with_two(client, key))).await;
-            place.assert_soon_counts(&outer, 1, cut).await;
-            outer.release().await.expect("held");
-            place
-                .assert_nothing_left(&too(key), "the other of two")
-                .await;
+            place.assert_held_and_give_back(outer, cut).await;
+            assert_nothing_left_of_the_other(place, key).await;
             ending
         })
         .await;
@@ -135,8 +132,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
             let inner = outer.scope(client.lock(key).acquire()).await;
             let inner = inner.expect("the hold can be entered");
             let ending = cut.off(inner.release()).await;
-            place.assert_soon_counts(&outer, 1, cut).await;
-            outer.release().await.expect("held");
+            place.assert_held_and_give_back(outer, cut).await;
             ending
         })
         .await;
@@ -159,8 +155,7 @@ pub(crate) async fn for_a_loss(place: &Place) {
         .everywhere("lost", 1, async |key, cut| {
             let guard = place.hold(client, key).await;
             let ending = cut.off(guard.lost()).await;
-            place.assert_soon_counts(&guard, 1, cut).await;
-            guard.release().await.expect("held");
+            place.assert_held_and_give_back(guard, cut).await;
             ending
         })
         .await;
@@ -169,8 +164,7 @@ pub(crate) async fn for_a_loss(place: &Place) {
             let lock = client.lock(key).max_hold(LASTING);
             let guard = lock.acquire().await.expect("free");
             let ending = cut.off(guard.lost()).await;
-            place.assert_soon_counts(&guard, 1, cut).await;
-            guard.release().await.expect("held");
+            place.assert_held_and_give_back(guard, cut).await;
             ending
         })
         .await;
@@ -179,8 +173,7 @@ pub(crate) async fn for_a_loss(place: &Place) {
             let guard = place.hold(client, key).await;
             let hold = guard.scope(async { current().expect("inside") }).await;
             let ending = cut.off(hold.lost()).await;
-            place.assert_soon_counts(&guard, 1, cut).await;
-            guard.release().await.expect("held");
+            place.assert_held_and_give_back(guard, cut).await;
             ending
         })
         .await;
@@ -250,8 +243,7 @@ pub(crate) async fn of_a_taken_lock(place: &Place, least: usize) {
                 let taken = place.hold(holder, key).await;
                 let lock = place.client.lock(key);
                 let ending = cut.off(async { drop(lock.try_acquire().await) }).await;
-                place.assert_soon_counts(&taken, 1, cut).await;
-                taken.release().await.expect("held");
+                place.assert_held_and_give_back(taken, cut).await;
                 ending
             })
             .await;
@@ -261,9 +253,7 @@ pub(crate) async fn of_a_taken_lock(place: &Place, least: usize) {
                 let call = annotated_with_two(&place.client, key);
                 let ending = cut.off(call).await;
                 taken.release().await.expect("held");
-                place
-                    .assert_nothing_left(&too(key), "the other of two")
-                    .await;
+                assert_nothing_left_of_the_other(place, key).await;
                 ending
             })
             .await;
@@ -299,9 +289,7 @@ pub(crate) async fn of_a_lock_that_is_handed_over(place: &Place) {
                 driven.until_still().await;
                 taken.release().await.expect("held");
                 let ending = cut.off_driven(driven).await;
-                place
-                    .assert_nothing_left(&too(key), "the other of two")
-                    .await;
+                assert_nothing_left_of_the_other(place, key).await;
                 ending
             })
             .await;

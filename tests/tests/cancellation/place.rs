@@ -206,6 +206,12 @@ impl Place {
         assert_eq!(guard.count(), count, "{point}");
     }
 
+    /// The hold is entered once, as it was before the cut, and ends here.
+    pub(crate) async fn assert_held_and_give_back(&self, guard: LockGuard, cut: Cut<'_>) {
+        self.assert_soon_counts(&guard, 1, cut).await;
+        guard.release().await.expect("held");
+    }
+
     /// Waits until that many owners stand in line for the lock, where that can be seen.
     pub(crate) async fn assert_soon_in_line(&self, key: &str, count: u64) {
         if let Some(server) = &self.server {
@@ -220,10 +226,7 @@ impl Place {
             eventually(
                 AT_ONCE,
                 &format!("{point}: only tokens are left"),
-                async || {
-                    let keys = server.keys("*").await;
-                    keys.iter().all(|key| key.ends_with(":fence"))
-                },
+                async || crate::common::only_tokens_are_left(server).await,
             )
             .await;
             self.assert_subscriptions(server, point).await;

@@ -32,6 +32,12 @@ pub(crate) async fn client(server: &RedisServer) -> LockClient {
     connect(&server.url()).await
 }
 
+/// Connects with a response time-out of its own.
+pub(crate) async fn connect_with(response_timeout: Duration, url: &str) -> LockClient {
+    let builder = LockClient::builder().response_timeout(response_timeout);
+    builder.connect(url).await.expect("the server is up")
+}
+
 /// As [`client`], by the older protocol: without news of changes, and with a second connection for
 /// messages.
 pub(crate) async fn resp2_client(server: &RedisServer) -> LockClient {
@@ -59,6 +65,19 @@ pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
         !server.exists(&name(key)).await
     })
     .await;
+}
+
+/// Of all locks, nothing is soon left but the last tokens.
+pub(crate) async fn assert_nothing_left(server: &RedisServer) {
+    eventually(LONG, "only tokens are left", async || {
+        only_tokens_are_left(server).await
+    })
+    .await;
+}
+
+pub(crate) async fn only_tokens_are_left(server: &RedisServer) -> bool {
+    let keys = server.keys("*").await;
+    keys.iter().all(|key| key.ends_with(":fence"))
 }
 
 /// Waits until that many processes stand in line for the lock.
@@ -151,6 +170,25 @@ pub(crate) async fn holder(server: &RedisServer, key: &str, lease: Duration) -> 
     let mut worker = worker(&["hold", &server.url(), key, &lease.as_millis().to_string()]);
     worker.expect_line(LONG, "holding").await;
     worker
+}
+
+/// Lets a process take the lock and end, once for each of these ways: at the latest, the end of the
+/// lease it had lets the next in.
+pub(crate) async fn assert_the_lease_ends_what_a_process_left(ways: &[&str], success: bool) {
+    const LEASE: Duration = Duration::from_millis(1500);
+    let server = RedisServer::start();
+    let lease = LEASE.as_millis().to_string();
+    let other = client(&server).await;
+    for how in ways {
+        let mut leaver = worker(&["leave", how, &server.url(), "k", &lease]);
+        assert_eq!(leaver.wait(LONG).await.success(), success, "{how}");
+        let lock = other.lock("k").lease(LASTING).wait(LONG);
+        let (next, waited) = timed(lock.acquire()).await;
+        let next = next.expect("free when the lease has ended");
+        assert!(waited <= LEASE + ms(1500), "{how}: {waited:?}");
+        assert_eq!(count(&server, &next).await, Some(1));
+        next.release().await.expect("held");
+    }
 }
 
 /// The output, and how long it took.

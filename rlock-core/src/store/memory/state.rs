@@ -1,5 +1,6 @@
 //! What the embedded store knows, and how each operation changes it.
 
+mod lines;
 #[cfg(test)]
 mod look;
 
@@ -10,6 +11,7 @@ use std::{
 
 use uuid::Uuid;
 
+use self::lines::Lines;
 use super::Told;
 use crate::{
     key::Key,
@@ -35,8 +37,7 @@ pub(super) struct State {
     swept: usize,
     last_token: u64,
     released: VecDeque<OwnerId>,
-    /// Who waits for a lock, one owner for each client, and since when.
-    lines: HashMap<Key, VecDeque<(OwnerId, Time)>>,
+    lines: Lines,
     clients: HashMap<Uuid, Listener>,
     news: Vec<Told>,
 }
@@ -63,10 +64,7 @@ impl State {
 
     /// Answers the listener, to be dropped where no lock is held.
     pub(super) fn leave(&mut self, client: Uuid) -> Option<Listener> {
-        self.lines.retain(|_, line| {
-            line.retain(|(owner, _)| owner.client() != client);
-            !line.is_empty()
-        });
+        self.lines.leave_all(client);
         self.clients.remove(&client)
     }
 
@@ -135,7 +133,7 @@ impl State {
         let Claim { key, owner } = &claims[taken];
         let ttl = self.live(key, now).map(|lock| lock.expires.since(now));
         if waits {
-            self.stand_in_line(key, *owner, now);
+            self.lines.stand(key, *owner, now);
         }
         Acquired::Held {
             claim: taken,
@@ -159,7 +157,7 @@ impl State {
             if count > 0 {
                 return Released::NotHeld;
             }
-            self.leave_line(key, owner);
+            self.lines.leave(key, owner);
             return match self.what_became_of(key, next, now) {
                 Onward::Unknown if !self.released.contains(&owner) => Released::NotHeld,
                 // A waiter that it named is known: so an earlier copy was done.
@@ -194,7 +192,7 @@ impl State {
         match next {
             None => Onward::Unknown,
             Some(next) if handed_off => {
-                self.stand_in_line(key, next.owner, now);
+                self.lines.stand(key, next.owner, now);
                 Onward::InLine { since: now }
             }
             Some(next) => {
@@ -221,10 +219,7 @@ impl State {
                 ttl: next.lease,
             });
         }
-        let waits = |line: &VecDeque<(OwnerId, Time)>| {
-            line.iter().any(|(in_line, _)| *in_line == next.owner)
-        };
-        if self.lines.get(key).is_some_and(waits) {
+        if self.lines.has(key, next.owner) {
             Onward::InLine { since: now }
         } else {
             Onward::Unknown
@@ -292,7 +287,7 @@ impl State {
     /// Gives a free lock to the first in line whose client is still there; `asks` is told by the
     /// answer to its call. Says whether there was one.
     fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, now: Time) -> bool {
-        while let Some((owner, since)) = self.first_in_line(key) {
+        while let Some((owner, since)) = self.lines.take_first(key) {
             let Some(listener) = self.clients.get(&owner.client()).cloned() else {
                 continue;
             };
@@ -316,42 +311,17 @@ impl State {
         false
     }
 
-    fn first_in_line(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
-        let line = self.lines.get_mut(key)?;
-        let first = line.pop_front();
-        if line.is_empty() {
-            self.lines.remove(key);
-        }
-        first
-    }
-
     fn tell_first(&mut self, key: &Key, after: Duration) {
-        let Some((owner, _)) = self.lines.get(key).and_then(VecDeque::front) else {
+        let Some(owner) = self.lines.first(key) else {
             return;
         };
         if let Some(listener) = self.clients.get(&owner.client()) {
             let news = News::AskAgain {
                 key: key.clone(),
-                owner: *owner,
+                owner,
                 after,
             };
             self.news.push((listener.clone(), news));
-        }
-    }
-
-    fn stand_in_line(&mut self, key: &Key, owner: OwnerId, now: Time) {
-        let line = self.lines.entry(key.clone()).or_default();
-        if line.iter().all(|(in_line, _)| *in_line != owner) {
-            line.push_back((owner, now));
-        }
-    }
-
-    fn leave_line(&mut self, key: &Key, owner: OwnerId) {
-        if let Some(line) = self.lines.get_mut(key) {
-            line.retain(|(in_line, _)| *in_line != owner);
-            if line.is_empty() {
-                self.lines.remove(key);
-            }
         }
     }
 

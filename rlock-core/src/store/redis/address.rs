@@ -111,8 +111,8 @@ impl Server {
         self.resp3.as_ref().unwrap_or(&self.resp2)
     }
 
-    /// By the protocol that every server speaks.
-    pub(super) fn oldest(&self) -> &Client {
+    /// For connections to which nothing is sent without being asked for.
+    pub(super) fn without_pushes(&self) -> &Client {
         &self.resp2
     }
 

@@ -22,7 +22,7 @@ mod slot;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::{
-    future::join_all,
+    future::{join_all, try_join_all},
     stream::{FuturesUnordered, StreamExt},
 };
 use redis::{ErrorKind, ServerErrorKind};
@@ -74,6 +74,8 @@ pub(crate) struct ClusterStore {
     near: Option<Id>,
     process: Process,
     clock: ClientClock,
+    /// How long replicas are waited for, with what may go on before.
+    replicas_patience: Duration,
 }
 
 /// Whether a slot moved, as a node says that does not have the lock.
@@ -104,6 +106,10 @@ impl ClusterStore {
         own_runtime: bool,
     ) -> Result<Arc<Self>, LockError> {
         let (clock, patience) = (options.clock.clone(), options.connect_timeout);
+        let replicas = options
+            .replicas
+            .map_or(Duration::ZERO, |asked| asked.within);
+        let replicas_patience = replicas * 2 + options.response_timeout;
         let started = clock.now();
         let seeds = Seeds::parse(url, options.tcp_nodelay)?;
         let action = format!("connect to the cluster of {seeds}");
@@ -115,6 +121,7 @@ impl ClusterStore {
             near: near_id,
             process: Process::present(),
             clock: clock.clone(),
+            replicas_patience,
         });
         let first = Arc::clone(&store);
         let mut connecting = Connecting(runtime.spawn(async move { first.begin(patience).await }));
@@ -180,7 +187,7 @@ impl ClusterStore {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let error = match redirection(&error, &node.place) {
+            let error = match redirection(&error, slot, &node.place) {
                 Some(Redirection::Moved(place)) => {
                     self.nodes.suspects.notify_one();
                     let owner = self.nodes.at(&place, left().patience).await?;
@@ -198,9 +205,9 @@ impl ClusterStore {
                         Some(Err(_)) | None => unsettled(slot, &error),
                     }
                 }
-                None if is_settling(&error) => {
+                None if is_unsettled(&error) => {
                     self.nodes.suspects.notify_one();
-                    error
+                    unsettled(slot, &error)
                 }
                 None => {
                     if error.transient {
@@ -351,6 +358,10 @@ impl Node {
     async fn renew(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
         self.store.renew(batch, by).await
     }
+
+    async fn replicate(&self, claims: &[Claim], lease: Duration) -> Result<(), StoreError> {
+        self.store.replicate(claims, lease).await
+    }
 }
 
 /// One answer of several, in their order.
@@ -415,6 +426,20 @@ impl Store for ClusterStore {
         })
     }
 
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+        let by: By = (Route::Home, self.replicas_patience).into();
+        let ask = move |claim| {
+            move |node: Arc<Node>, _| async move { Node::replicate(&node, claim, lease).await }
+        };
+        Box::pin(async move {
+            let each = claims.iter().map(|claim| {
+                let (slot, claim) = (Slot::of(&claim.key), std::slice::from_ref(claim));
+                self.at_owner(slot, Needs::Lock, by, ask(claim))
+            });
+            try_join_all(each).await.map(drop)
+        })
+    }
+
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
         let ask = move |node: Arc<Node>, by| async move { node.store.inspect(key, by).await };
         let by = (Route::Home, timeout).into();
@@ -434,9 +459,14 @@ pub(crate) fn is_meant(url: &str) -> bool {
     seeds::is_meant(url)
 }
 
-fn redirection(error: &StoreError, asked: &Place) -> Option<Redirection> {
+/// Where a node says that this slot is. What it says of another concerns somebody else's request, which
+/// was answered together with this one.
+fn redirection(error: &StoreError, slot: Slot, asked: &Place) -> Option<Redirection> {
     let Elsewhere(error) = error.source.downcast_ref()?;
-    let (address, _) = error.redirect_node()?;
+    let (address, number) = error.redirect_node()?;
+    if number != slot.number() {
+        return None;
+    }
     let place = Place::parse(address, asked)?;
     if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) {
         Some(Redirection::Ask(place))

@@ -14,6 +14,7 @@ use redis::{
 use tokio::task::JoinHandle;
 
 use super::{
+    abilities::{Missing, refused, refuses_scripts},
     errors::{wants_password, wants_reconnect},
     link::Link,
     pipe::Pipe,
@@ -29,12 +30,15 @@ pub(super) struct Connection {
     pub(super) pipe: Arc<Pipe>,
     /// What the server calls it, where other connections send their news here.
     pub(super) id: Option<i64>,
+    /// What the server does not do.
+    pub(super) missing: Missing,
     /// A connection of its own for messages, where the protocol cannot mix them with answers.
     _messages: Option<Messages>,
 }
 
 #[derive(Clone)]
 struct Messages {
+    refused: bool,
     _sink: PubSubSink,
     _pump: Arc<Pump>,
 }
@@ -66,20 +70,28 @@ impl Connection {
         let commands = client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
-        let mut id = None;
+        let (mut id, mut missing) = (None, Missing::default());
         let messages = if pushes {
             // Sent together, because each round trip is one that holders wait for after an outage.
-            ((), (), (), id) = tokio::try_join!(
+            (missing.tracking, missing.messages, (), id, missing.scripts) = tokio::try_join!(
                 track_changes(commands.clone(), link.news_go_to()),
                 listen(link, commands.clone()),
                 load_scripts(link, &commands),
                 own_id(link, commands.clone()),
+                refuses_scripts(commands.clone()),
             )?;
             None
         } else {
-            load_scripts(link, &commands).await?;
+            ((), missing.scripts) = tokio::try_join!(
+                load_scripts(link, &commands),
+                refuses_scripts(commands.clone())
+            )?;
             match link.channel() {
-                Some(channel) => Some(Messages::open(link, client, epoch, &channel).await?),
+                Some(channel) => {
+                    let opened = Messages::open(link, client, epoch, &channel).await?;
+                    missing.messages = opened.refused;
+                    Some(opened)
+                }
                 None => None,
             }
         };
@@ -88,6 +100,7 @@ impl Connection {
             pipe: Arc::new(Pipe::new(commands.clone(), Arc::clone(&link.calls))),
             commands,
             id,
+            missing,
             _messages: messages,
         })
     }
@@ -101,7 +114,7 @@ impl Messages {
         channel: &str,
     ) -> RedisResult<Self> {
         let (mut sink, mut stream) = client.get_async_pubsub().await?.split();
-        server_may_refuse(note_refusal(sink.subscribe(channel).await))?;
+        let refused = refused(sink.subscribe(channel).await)?;
         let link = Arc::downgrade(link);
         let pump = tokio::spawn(async move {
             while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
@@ -112,24 +125,19 @@ impl Messages {
             }
         });
         Ok(Self {
+            refused,
             _sink: sink,
             _pump: Arc::new(Pump(pump)),
         })
     }
 }
 
-/// Listens to what concerns this client.
-async fn listen(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<()> {
+/// Listens to what concerns this client. Answers whether that is refused.
+async fn listen(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<bool> {
     match link.channel() {
-        Some(channel) => server_may_refuse(note_refusal(commands.subscribe(channel).await)),
-        None => Ok(()),
+        Some(channel) => refused(commands.subscribe(channel).await),
+        None => Ok(false),
     }
-}
-
-fn note_refusal(outcome: RedisResult<()>) -> RedisResult<()> {
-    outcome.inspect_err(|error| {
-        tracing::warn!(%error, "the server refuses the subscription: waiters go by timers alone");
-    })
 }
 
 /// Loads the scripts ahead, which saves the first calls a round trip; without the permission
@@ -147,22 +155,18 @@ fn speaks_resp3(client: &Client) -> bool {
 }
 
 /// Asks to be told when another connection changes a lock that was read on this one; or to have that
-/// connection told.
+/// connection told. Answers whether that is refused: then renewals find losses.
 pub(super) async fn track_changes(
     mut commands: MultiplexedConnection,
     told: Option<i64>,
-) -> RedisResult<()> {
+) -> RedisResult<bool> {
     let mut track = cmd("CLIENT");
     track.arg("TRACKING").arg("ON");
     if let Some(id) = told {
         track.arg("REDIRECT").arg(id);
     }
     track.arg("NOLOOP");
-    let tracking = track.query_async::<Value>(&mut commands).await.map(|_| ());
-    if let Err(error) = &tracking {
-        tracing::debug!(%error, "no tracking: the watchdog's renewals find losses");
-    }
-    server_may_refuse(tracking)
+    refused(track.query_async::<Value>(&mut commands).await)
 }
 
 /// What the server calls a connection to which others send their news.
@@ -178,7 +182,7 @@ async fn own_id(link: &Link, mut commands: MultiplexedConnection) -> RedisResult
 }
 
 /// Lets an answer pass that refuses, but not a connection that failed.
-fn server_may_refuse(outcome: RedisResult<()>) -> RedisResult<()> {
+pub(super) fn server_may_refuse(outcome: RedisResult<()>) -> RedisResult<()> {
     match outcome {
         Err(error) if wants_reconnect(&error) || error.is_io_error() => Err(error),
         Err(error) if wants_password(&error) => Err(error),

@@ -108,12 +108,13 @@ fn is_passing(error: &RedisError) -> bool {
 }
 
 /// Whether the server, or a command inside a script, answered with this code. Redis 6 puts the
-/// latter into the text of a general error.
+/// latter into the text of a general error, behind a hyphen.
 fn has_code(error: &RedisError, code: &str) -> bool {
     error.code() == Some(code)
         || error.detail().is_some_and(|detail| {
             let mut words = detail.split([' ', ':']);
-            words.any(|word| word == code) || code == NON_LOCAL && detail.contains(code)
+            words.any(|word| word.strip_prefix('-').unwrap_or(word) == code)
+                || code == NON_LOCAL && detail.contains(code)
         })
 }
 
@@ -123,4 +124,37 @@ pub(super) fn wants_reconnect(error: &RedisError) -> bool {
         || error.is_connection_dropped()
         || error.kind() == ErrorKind::Parse
         || has_code(error, "READONLY")
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn answered(line: &str) -> RedisError {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("an answer");
+        value.extract_error().expect_err("an error")
+    }
+
+    /// As Redis 6.2 words what a command inside a script was refused for.
+    #[test]
+    fn what_passes_does_so_inside_of_scripts_too() {
+        for line in [
+            "READONLY You can't write against a read only replica.",
+            "ERR Error running script (call to f_9a): @user_script:24: @user_script: 24: -READONLY You \
+             can't write against a read only replica. ",
+            "@user_script: 24: -READONLY You can't write against a read only replica. ",
+        ] {
+            let error = answered(line);
+            assert!(wants_reconnect(&error), "{line}: {error:?}");
+            let error = classify(error);
+            assert!(
+                error.transient && !error.maybe_executed,
+                "{line}: {error:?}"
+            );
+        }
+        let refused = classify(answered("NOPERM this user has no permissions"));
+        assert!(!refused.transient && !refused.maybe_executed);
+    }
 }

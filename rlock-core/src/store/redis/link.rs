@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,6 +13,7 @@ use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
 use super::{
+    abilities::Missing,
     address::Address,
     calls::Calls,
     connection::Connection,
@@ -40,6 +41,8 @@ pub(super) struct Link {
     state: watch::Sender<State>,
     /// How many connections were tried so far.
     epochs: AtomicU64,
+    /// What was said to be missing.
+    said: Mutex<Missing>,
 }
 
 /// What a link is for.
@@ -133,6 +136,7 @@ impl Link {
             connect_timeout,
             state: watch::Sender::new(State::Down(None)),
             epochs: AtomicU64::new(FIRST_EPOCH),
+            said: Mutex::default(),
         })
     }
 
@@ -142,6 +146,7 @@ impl Link {
         if self.is_home() {
             // Nobody has to wait for a warning.
             let _ = timeout(self.connect_timeout, self.warn(&connection.commands)).await;
+            self.tell_missing(&connection);
         }
         self.state.send_replace(State::Up(connection));
         Ok(())
@@ -153,7 +158,19 @@ impl Link {
         let lock = self.calls.names.example();
         let channel = self.channel().unwrap_or_default();
         let refusals = warn_of_refusals(&mut other, &self.address, &lock, &channel);
-        tokio::join!(warn_of_eviction(&mut one), refusals);
+        let ((), refused) = tokio::join!(warn_of_eviction(&mut one), refusals);
+        *self.said() = Missing::of_commands(&refused);
+    }
+
+    /// Says what the server does not do, unless that was said before.
+    fn tell_missing(&self, connection: &Connection) {
+        let mut said = self.said();
+        connection.missing.beyond(*said).tell(&self.address);
+        *said = connection.missing;
+    }
+
+    fn said(&self) -> MutexGuard<'_, Missing> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The present connection, if there is one.
@@ -246,6 +263,9 @@ impl Link {
                 let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
                 match self.open(epoch, patience).await {
                     Ok(connection) => {
+                        if self.is_home() {
+                            self.tell_missing(&connection);
+                        }
                         self.state.send_replace(State::Up(connection));
                         // What happened meanwhile was not told.
                         (self.listener)(News::AllChanged);
@@ -280,8 +300,9 @@ impl Link {
             let opened = Connection::open(self, server.preferred(), epoch).await;
             match (opened, server.fallback()) {
                 (Err(error), Some(older)) if refuses_protocol(&error) => {
-                    tracing::debug!(address = %self.address, "the server does not speak RESP3");
-                    Connection::open(self, older, epoch).await
+                    let mut opened = Connection::open(self, older, epoch).await?;
+                    opened.missing.resp3 = true;
+                    Ok(opened)
                 }
                 (opened, _) => opened,
             }

@@ -1,6 +1,6 @@
 //! What is worth knowing of the server when a client connects.
 
-use redis::{InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd};
+use redis::{InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd, pipe};
 
 use super::address::Address;
 
@@ -23,20 +23,26 @@ pub(super) async fn warn_of_eviction(commands: &mut MultiplexedConnection) {
     }
 }
 
-/// Says what the user may not do; inside of scripts most of that would pass in silence. Where this is
-/// refused too, the first request for a lock says so.
+/// Commands that locks need, and those that make them quicker.
+type Refused = (Vec<String>, Vec<String>);
+
+/// Says what the user may not do, and answers it; inside of scripts most of that would pass in silence.
+/// Where this is refused too, the first request for a lock says so.
 pub(super) async fn warn_of_refusals(
     commands: &mut MultiplexedConnection,
     address: &Address,
     lock: &str,
     channel: &str,
-) {
+) -> Vec<String> {
     let script = Script::new(include_str!("scripts/permissions.lua"));
     let mut call = script.arg(lock);
-    let answer: RedisResult<(Vec<String>, Vec<String>)> =
-        call.arg(channel).invoke_async(commands).await;
-    let Ok((needed, better)) = answer else {
-        return;
+    // Together they cost one round trip. Where loading is refused, another client may have done it.
+    let mut requests = pipe();
+    requests.load_script(&script).ignore().ignore_errors();
+    requests.invoke_script(call.arg(channel));
+    let answers: RedisResult<(RedisResult<Refused>,)> = requests.query_async(commands).await;
+    let Ok((Ok((mut needed, better)),)) = answers else {
+        return Vec::new();
     };
     if !needed.is_empty() {
         let commands = needed.join(", ");
@@ -47,4 +53,6 @@ pub(super) async fn warn_of_refusals(
         tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
             losses are noticed later, or questions stay open");
     }
+    needed.extend(better);
+    needed
 }

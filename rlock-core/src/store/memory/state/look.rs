@@ -8,7 +8,7 @@ use crate::{key::Key, lease::Time, owner::OwnerId};
 impl State {
     /// Who stands in line.
     pub(in crate::store::memory) fn line(&self, key: &Key) -> Vec<OwnerId> {
-        let line = self.lines.get(key).into_iter().flatten();
+        let line = self.lines.0.get(key).into_iter().flatten();
         line.map(|(owner, _)| *owner).collect()
     }
 
@@ -18,7 +18,7 @@ impl State {
         for lock in self.locks.values_mut() {
             lock.expires = earlier(lock.expires);
         }
-        for (_, since) in self.lines.values_mut().flatten() {
+        for (_, since) in self.lines.0.values_mut().flatten() {
             *since = earlier(*since);
         }
     }

@@ -206,7 +206,7 @@ impl Seeds {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
-        let client = server.oldest();
+        let client = server.without_pushes();
         client
             .get_multiplexed_async_connection_with_config(&config)
             .await

@@ -11,9 +11,12 @@ use std::{
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard};
-use rlock_tests::{Proxy, RedisServer, Request, eventually};
+use rlock_tests::{Proxy, RedisServer, Request};
 
-use common::{LASTING, LONG, begin, client, count, dropped_when_woken_after, ms, name, resp2};
+use common::{
+    LASTING, LONG, assert_nothing_left, begin, client, connect_with, count,
+    dropped_when_woken_after, ms, name, resp2,
+};
 
 /// A token as the server counts it.
 const COUNTED: &str = "1762345678900100";
@@ -23,14 +26,6 @@ async fn with_known_tokens(server: &RedisServer, keys: &[String]) {
         let fence = format!("{}:fence", name(key));
         let () = server.command(&["SET", &fence, COUNTED]).await;
     }
-}
-
-async fn assert_only_fences(server: &RedisServer) {
-    eventually(LONG, "nothing is left but fences", async || {
-        let keys = server.keys("*").await;
-        keys.iter().all(|key| key.ends_with(":fence"))
-    })
-    .await;
 }
 
 fn spin(time: Duration) {
@@ -71,7 +66,7 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
         dropped_after(Duration::from_micros(round % 97), lock.try_acquire()).await;
         busy.await.expect("no panic").expect("an answer");
     }
-    assert_only_fences(&server).await;
+    assert_nothing_left(&server).await;
 }
 
 /// Keys without number, each used once: what stays of each for ever fills the server.
@@ -87,7 +82,7 @@ async fn a_request_that_is_cancelled_leaves_no_token_for_ever() {
             dropped_when_woken_after(polls, asked).await;
         }
     }
-    assert_only_fences(&server).await;
+    assert_nothing_left(&server).await;
     for fence in server.keys("*:fence").await {
         assert!(server.pttl(&fence).await > 0, "{fence} has an end");
     }
@@ -105,8 +100,7 @@ async fn behind_a_proxy(
     } else {
         resp2(&proxy.url())
     };
-    let client = LockClient::builder().response_timeout(response_timeout);
-    let client = client.connect(&url).await.expect("the way is free");
+    let client = connect_with(response_timeout, &url).await;
     (server, proxy, client)
 }
 
@@ -156,7 +150,7 @@ async fn an_answer_to_several_that_is_lost_counts_nothing_twice_and_loses_nothin
                 .await
                 .expect("a repeated release is no loss");
             assert_eq!(proxy.replies_lost(), 2 * lost, "the fault has struck");
-            assert_only_fences(&server).await;
+            assert_nothing_left(&server).await;
         }
     }
 }
@@ -182,7 +176,7 @@ async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
             drop(taken);
             tokio::time::sleep(ms(50)).await;
             proxy.pass();
-            assert_only_fences(&server).await;
+            assert_nothing_left(&server).await;
         }
     }
 }
@@ -215,5 +209,5 @@ async fn scripts_forgotten_at_any_time_lose_nothing_of_several() {
         () = flushes => unreachable!("it goes on"),
         () = rounds => {}
     }
-    assert_only_fences(&server).await;
+    assert_nothing_left(&server).await;
 }

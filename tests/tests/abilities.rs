@@ -1,0 +1,200 @@
+//! Servers that cannot do everything: locks work without it, and one line says what that means.
+
+mod common;
+#[path = "common/log.rs"]
+mod log;
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError, LostCause};
+use rlock_tests::{RedisServer, eventually, within};
+
+use common::{LONG, connect, ms, name, resp2, timed};
+use log::{keep_log, logged_of};
+
+/// Takes longer than a message, and is over before a waiter's timer of five seconds.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// A server without these commands.
+fn server_without(commands: &[&str]) -> RedisServer {
+    keep_log();
+    let rename = |server: rlock_tests::RedisServerBuilder, command: &&str| {
+        server.config("rename-command", &format!("{command} \"\""))
+    };
+    commands.iter().fold(RedisServer::builder(), rename).start()
+}
+
+/// What was said of the server's abilities.
+fn said(server: &RedisServer) -> Vec<String> {
+    let mut lines = logged_of(&server.address());
+    lines.retain(|line| line.contains("missing="));
+    lines
+}
+
+/// Takes a lock, enters, renews, and gives it back.
+async fn live(client: &LockClient) {
+    let lock = client.lock("life").lease(ms(600));
+    let outer = lock.acquire().await.expect("free");
+    let inner = outer.scope(lock.acquire()).await.expect("enters");
+    tokio::time::sleep(ms(900)).await;
+    inner.release().await.expect("held");
+    outer.release().await.expect("held");
+}
+
+/// How long the next in line, in another process, waits for a lock that was given back.
+async fn hand_over(client: &LockClient, url: &str) -> Duration {
+    let other = connect(url).await;
+    let held = client.lock("k").acquire().await.expect("free");
+    let next = other.lock("k").wait(LONG);
+    let waiting = tokio::spawn(async move { next.acquire().await });
+    tokio::time::sleep(ms(300)).await;
+    held.release().await.expect("held");
+    let (next, took) = timed(waiting).await;
+    let next = next.expect("no panic").expect("its turn");
+    next.release().await.expect("held");
+    took
+}
+
+/// How long it takes until a loss is noticed. The first renewal is due after about four seconds.
+async fn loss(server: &RedisServer, client: &LockClient) -> Duration {
+    let lock = client.lock("lost").lease(ms(15_000));
+    let guard = lock.acquire().await.expect("free");
+    assert!(server.del(&name("lost")).await);
+    let (cause, took) = timed(within(LONG, "the loss is noticed", guard.lost())).await;
+    assert_eq!(cause, LostCause::Removed);
+    took
+}
+
+#[tokio::test]
+async fn of_a_server_that_can_do_everything_nothing_is_said() {
+    let server = server_without(&[]);
+    for url in [server.url(), resp2(&server.url())] {
+        let client = connect(&url).await;
+        live(&client).await;
+        assert!(hand_over(&client, &url).await < AT_ONCE);
+    }
+    assert_eq!(said(&server), Vec::<String>::new());
+}
+
+/// As one before Redis 6 does, and some proxies.
+#[tokio::test]
+async fn a_server_without_resp3_is_spoken_to_by_resp2() {
+    let server = server_without(&["HELLO"]);
+    let client = connect(&server.url()).await;
+    let lines = said(&server);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].contains("WARN")
+            && lines[0].contains("RESP3: a lock that is deleted is noticed by the next renewal"),
+        "{lines:?}"
+    );
+    live(&client).await;
+    assert!(hand_over(&client, &server.url()).await < AT_ONCE);
+    let took = loss(&server, &client).await;
+    assert!(took > AT_ONCE && took < ms(8000), "by a renewal: {took:?}");
+}
+
+#[tokio::test]
+async fn whoever_asked_for_resp2_is_not_told_that_resp3_is_missing() {
+    let server = server_without(&["HELLO"]);
+    live(&connect(&resp2(&server.url())).await).await;
+    assert_eq!(said(&server), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn without_tracking_losses_are_found_by_renewals() {
+    let server = server_without(&["CLIENT"]);
+    let client = connect(&server.url()).await;
+    let lines = said(&server);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].contains("WARN") && lines[0].contains("CLIENT TRACKING: a lock that is deleted"),
+        "{lines:?}"
+    );
+    live(&client).await;
+    assert!(hand_over(&client, &server.url()).await < AT_ONCE);
+    let took = loss(&server, &client).await;
+    assert!(took > AT_ONCE && took < ms(8000), "by a renewal: {took:?}");
+}
+
+#[tokio::test]
+async fn without_messages_waiters_come_by_timers() {
+    for protocol in ["resp3", "resp2"] {
+        let server = server_without(&["SUBSCRIBE"]);
+        let url = format!("{}?protocol={protocol}", server.url());
+        let client = connect(&url).await;
+        let lines = said(&server);
+        assert_eq!(lines.len(), 1, "{protocol}: {lines:?}");
+        assert!(
+            lines[0].contains("WARN") && lines[0].contains("SUBSCRIBE: whoever waits"),
+            "{protocol}: {lines:?}"
+        );
+        live(&client).await;
+        let took = hand_over(&client, &url).await;
+        assert!(took > AT_ONCE && took < ms(9000), "{protocol}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn several_that_are_missing_are_told_in_one_line() {
+    let server = server_without(&["HELLO", "SUBSCRIBE"]);
+    let client = connect(&server.url()).await;
+    let lines = said(&server);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].contains("RESP3: ") && lines[0].contains("; SUBSCRIBE: "),
+        "{lines:?}"
+    );
+    live(&client).await;
+}
+
+#[tokio::test]
+async fn a_server_that_runs_no_scripts_is_told_at_once_and_refuses_every_lock() {
+    let server = server_without(&["EVALSHA"]);
+    for url in [server.url(), resp2(&server.url())] {
+        let client = connect(&url).await;
+        let error = client.lock("k").acquire().await.expect_err("no scripts");
+        assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    }
+    let lines = said(&server);
+    assert_eq!(lines.len(), 2, "one for each client: {lines:?}");
+    for line in lines {
+        let all =
+            line.contains("ERROR") && line.contains("scripts (EVALSHA): no lock can be taken");
+        assert!(all, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_once_and_not_with_every_connection() {
+    let server = server_without(&["SUBSCRIBE"]);
+    let client = connect(&server.url()).await;
+    for _ in 0..3 {
+        assert!(server.kill_clients("normal").await > 0);
+        eventually(LONG, "it is connected again", async || {
+            client.inspect("k").await.is_ok()
+        })
+        .await;
+    }
+    assert_eq!(said(&server).len(), 1, "{:?}", said(&server));
+}
+
+/// Where the server tells what the user may not do, that line has named it.
+#[tokio::test]
+async fn what_the_user_may_not_do_is_said_once() {
+    keep_log();
+    let server = RedisServer::builder()
+        .acl_user(
+            "locker",
+            "on >secret resetchannels ~lock:* &lock:* +@all -subscribe",
+        )
+        .start();
+    let client = connect(&server.url_as("locker", "secret")).await;
+    live(&client).await;
+    let told = logged_of(&server.address());
+    let told: Vec<_> = told
+        .iter()
+        .filter(|line| line.contains("lacks") && line.to_lowercase().contains("subscribe"))
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+}
