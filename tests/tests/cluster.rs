@@ -6,6 +6,8 @@ mod common;
 mod addresses;
 #[path = "cluster/failures.rs"]
 mod failures;
+#[path = "cluster/messages.rs"]
+mod messages;
 #[path = "cluster/moves.rs"]
 mod moves;
 #[path = "cluster/several.rs"]
@@ -176,24 +178,4 @@ async fn leases_at_all_masters_are_renewed() {
         assert!(guard.is_valid(), "{}", guard.key());
         guard.release().await.expect("held");
     }
-}
-
-/// What is published at one node is told by all, but how many heard it is counted at that one.
-#[tokio::test]
-async fn a_client_listens_at_each_master_by_another_name() {
-    let cluster = RedisCluster::start().await;
-    let client = client(&cluster).await;
-    let mut all = std::collections::BTreeSet::new();
-    for (master, key) in keys(&cluster, "k").await.iter().enumerate() {
-        let guard = client.lock(key).acquire().await.expect("free");
-        guard.release().await.expect("held");
-        let node = cluster.node(master);
-        eventually(LONG, "it listens", async || {
-            let channels: Vec<String> = node.command(&["PUBSUB", "CHANNELS"]).await;
-            channels.len() == 1
-        })
-        .await;
-        all.extend(node.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await);
-    }
-    assert_eq!(all.len(), MASTERS, "{all:?}");
 }

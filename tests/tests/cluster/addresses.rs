@@ -6,8 +6,7 @@ use rlock_core::{LockClient, LockError};
 use rlock_tests::{RedisCluster, RedisServer};
 
 use crate::{
-    client,
-    common::{LASTING, connect, resp2},
+    common::{LASTING, connect},
     keys, shared,
 };
 
@@ -90,25 +89,5 @@ async fn a_cluster_may_want_a_password() {
     for key in keys(&cluster, "k").await {
         let guard = client.lock(&key).lease(LASTING).acquire().await;
         guard.expect("free").release().await.expect("held");
-    }
-}
-
-#[tokio::test]
-async fn the_older_protocol_serves_a_cluster_too() {
-    let cluster = shared().await;
-    let (one, other) = (connect(&resp2(&cluster.url())).await, client(cluster).await);
-    for key in keys(cluster, "resp2").await {
-        for (holder, waiter) in [(&one, &other), (&other, &one)] {
-            let guard = holder.lock(&key).lease(LASTING).acquire().await;
-            let guard = guard.expect("free");
-            let waiting = waiter.lock(&key).wait(LASTING);
-            let waiting = tokio::spawn(async move { waiting.acquire().await });
-            crate::assert_soon_in_line(cluster, &key, 1).await;
-            let started = std::time::Instant::now();
-            guard.release().await.expect("held");
-            let next = waiting.await.expect("no panic").expect("its turn");
-            assert!(started.elapsed() < Duration::from_secs(3), "{key}");
-            next.release().await.expect("held");
-        }
     }
 }

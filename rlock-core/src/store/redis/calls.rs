@@ -59,7 +59,7 @@ impl Calls {
             .arg(count)
             .arg(millis(FENCE_TTL + lease))
             .arg(u8::from(waits))
-            .arg(self.names.channels());
+            .arg(Shown(self.names.channels_for(&claims[0].key)));
         for claim in claims {
             call.arg(Shown(claim.owner));
         }
@@ -75,7 +75,7 @@ impl Calls {
             .arg(millis(release.keep))
             .arg(release.token)
             .arg(millis(FENCE_TTL + lease))
-            .arg(self.names.channels());
+            .arg(Shown(self.names.channels_for(release.key)));
         if let Some(next) = release.next {
             call.arg(Shown(next.owner))
                 .arg(millis(next.lease))

@@ -17,7 +17,10 @@ mod layout;
 mod nodes;
 mod seeds;
 mod several;
+mod shards;
 mod slot;
+
+pub(super) use self::slot::Slot;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -35,7 +38,6 @@ use self::{
     layout::Place,
     nodes::{Node, Nodes},
     seeds::Seeds,
-    slot::Slot,
 };
 use super::{
     By, Connecting, RedisOptions,
@@ -48,8 +50,8 @@ use crate::{
     error::LockError,
     key::Key,
     store::{
-        Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Release, Released, Renewal,
-        Renewed, Route, Store, StoreError, Which,
+        Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Onward, Release, Released,
+        Renewal, Renewed, Route, Store, StoreError, Which,
     },
     wait::Backoff,
 };
@@ -327,15 +329,26 @@ impl ClusterStore {
     ) -> Result<Acquired, StoreError> {
         let keys: Vec<&Key> = claims.iter().map(|claim| &claim.key).collect();
         let ask = |node: Arc<Node>, by| async move {
-            node.store.acquire(claims, lease, count, waits, by).await
+            let answer = node.store.acquire(claims, lease, count, waits, by).await;
+            if let Ok(Acquired::Held { in_line: true, .. }) = answer {
+                node.shards.wish(slot);
+            }
+            answer
         };
         self.at_owner(slot, Needs::All(&keys), by, ask).await
     }
 
     async fn release(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
-        let ask = |node: Arc<Node>, by| async move { node.store.release(release, by).await };
+        let slot = Slot::of(release.key);
+        let ask = |node: Arc<Node>, by| async move {
+            let answer = node.store.release(release, by).await;
+            if let Ok(Released::Done(Onward::InLine { .. })) = answer {
+                node.shards.wish(slot);
+            }
+            answer
+        };
         let needs = Needs::All(std::slice::from_ref(&release.key));
-        self.at_owner(Slot::of(release.key), needs, by, ask).await
+        self.at_owner(slot, needs, by, ask).await
     }
 
     /// Renews locks of one slot.

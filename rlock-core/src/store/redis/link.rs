@@ -16,6 +16,7 @@ use super::{
     abilities::Missing,
     address::Address,
     calls::Calls,
+    cluster::Slot,
     connection::Connection,
     errors::{classify, wants_password},
     messages,
@@ -69,6 +70,15 @@ impl Link {
             Part::Home { client } => Some(format!("{}{client}", self.calls.names.channels())),
             Part::Near { .. } => None,
         }
+    }
+
+    /// The channel for what concerns one slot, at a node of a cluster.
+    pub(super) fn channel_of(&self, slot: Slot) -> Option<String> {
+        let Part::Home { client } = self.part else {
+            return None;
+        };
+        let channels = self.calls.names.channels_of(slot)?;
+        Some(format!("{channels}{client}"))
     }
 
     /// A message came over that channel.

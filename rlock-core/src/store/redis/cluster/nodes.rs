@@ -16,6 +16,7 @@ use tokio::{
 use super::{
     super::{
         RedisOptions, RedisStore,
+        address::Address,
         calls::Calls,
         errors::{classify, unexpected},
         names::Names,
@@ -23,6 +24,7 @@ use super::{
     },
     layout::{Layout, Place},
     seeds::Seeds,
+    shards::Shards,
     slot::{SLOTS, Slot},
 };
 use crate::{
@@ -62,6 +64,8 @@ pub(super) struct Node {
     /// What the cluster calls it.
     name: String,
     pub(super) store: Arc<RedisStore>,
+    /// What it tells of single slots.
+    pub(super) shards: Shards,
     /// When it was looked for last.
     wanted: Mutex<Instant>,
     keeper: JoinHandle<()>,
@@ -174,7 +178,7 @@ impl Nodes {
         });
         let (listener, near) = (self.listener_at(place), self.near.as_ref());
         let store = RedisStore::of_cluster(&address, &self.options, &calls, &listener, near);
-        Ok(Node::new(place, name, store, &self.home))
+        Ok(Node::new(place, name, address, store, &self.home))
     }
 
     /// Passes on what a node tells: of its own locks only. A connection that is lost is reason to look at
@@ -279,18 +283,26 @@ impl Table {
 }
 
 impl Node {
-    fn new(place: &Place, name: &str, store: RedisStore, runtime: &Handle) -> Self {
+    fn new(
+        place: &Place,
+        name: &str,
+        address: Address,
+        store: RedisStore,
+        runtime: &Handle,
+    ) -> Self {
         let store = Arc::new(store);
         let kept = Arc::clone(&store);
+        let (shards, subscriptions) = Shards::new(address, Arc::clone(&store.home));
         Self {
             place: place.clone(),
             name: name.to_owned(),
             store,
+            shards,
             wanted: Mutex::new(Instant::now()),
             keeper: runtime.spawn(async move {
                 // A node that cannot be reached now is looked for by what follows.
                 let _ = kept.home.connect().await;
-                kept.keep_up().await;
+                tokio::join!(kept.keep_up(), subscriptions.run());
             }),
         }
     }
