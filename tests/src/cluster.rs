@@ -52,7 +52,7 @@ impl RedisCluster {
             let () = master.command(&words).await;
         }
         for node in &self.nodes[1..] {
-            let port = node.port().to_string();
+            let port = node.cluster_port().to_string();
             let () = self.nodes[0]
                 .command(&["CLUSTER", "MEET", "127.0.0.1", &port])
                 .await;
@@ -106,6 +106,16 @@ impl RedisCluster {
             .map(RedisServer::address)
             .collect();
         format!("redis-cluster://{}", addresses.join(","))
+    }
+
+    /// The same by TLS, for nodes that speak it with each other.
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        let addresses: Vec<_> = self.nodes[..MASTERS]
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.tls_port()))
+            .collect();
+        format!("rediss-cluster://{}", addresses.join(","))
     }
 
     /// One of the servers.

@@ -98,6 +98,11 @@ impl RedisServer {
         self.tls().port
     }
 
+    /// The port that other nodes of its cluster are told of.
+    pub(crate) fn cluster_port(&self) -> u16 {
+        self.tls.as_ref().map_or(self.port, |tls| tls.port)
+    }
+
     /// The authority that signed the server's certificate, as PEM.
     #[must_use]
     pub fn ca_pem(&self) -> &str {

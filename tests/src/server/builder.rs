@@ -136,7 +136,7 @@ impl RedisServerBuilder {
                 free_port
             };
             let port = chosen.unwrap_or_else(any);
-            self.tls_port = self.tls.then(free_port);
+            self.tls_port = self.tls.then(any);
             match self.launch(&directory, port) {
                 Ok(process) => {
                     let tls = tls
