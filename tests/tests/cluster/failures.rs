@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rlock_core::LostCause;
+use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{RedisCluster, eventually, within};
 
 use crate::{
@@ -160,4 +160,45 @@ async fn a_client_goes_on_when_every_node_that_it_was_told_of_is_gone() {
         let guard = within(LONG, key, guard.acquire()).await.expect("free");
         guard.release().await.expect("held");
     }
+}
+
+#[tokio::test]
+async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
+    let cluster = RedisCluster::start().await;
+    let client = LockClient::builder()
+        .replicas(1, Duration::from_secs(5))
+        .connect(&cluster.url())
+        .await
+        .expect("it is there");
+    for (master, key) in keys(&cluster, "k").await.iter().enumerate() {
+        let guard = client.lock(key).lease(LASTING).acquire().await;
+        let guard = guard.expect("free");
+        let there = cluster.replica_of(master).keys(&name(key)).await;
+        assert_eq!(there.len(), 1, "{key}");
+        guard.release().await.expect("held");
+    }
+    // Where the slot has moved to, it is another replica.
+    let key = cluster.key_at(0, "moved").await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    cluster.move_slot(slot, 0, 1).await;
+    let guard = client.lock(&key).lease(LASTING).acquire().await;
+    let guard = guard.expect("free");
+    assert_eq!(cluster.replica_of(1).keys(&name(&key)).await.len(), 1);
+    guard.release().await.expect("held");
+
+    let impatient = LockClient::builder()
+        .replicas(1, ms(300))
+        .connect(&cluster.url())
+        .await
+        .expect("it is there");
+    cluster.replica_of(2).kill();
+    let keys = keys(&cluster, "k").await;
+    let guard = impatient.lock(&keys[0]).acquire().await.expect("free");
+    guard.release().await.expect("held");
+    let refused = impatient.lock(&keys[2]).acquire().await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert_soon_free(&cluster, &keys[2]).await;
 }
