@@ -14,7 +14,9 @@
 
 mod keys;
 mod layout;
+mod look;
 mod nodes;
+mod owner;
 mod seeds;
 mod several;
 mod shards;
@@ -22,26 +24,19 @@ mod slot;
 
 pub(super) use self::slot::Slot;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::{
-    future::{join_all, try_join_all},
-    stream::{FuturesUnordered, StreamExt},
-};
-use redis::{ErrorKind, ServerErrorKind};
-use tokio::{
-    runtime::{Handle, Id},
-    time::{Instant, sleep, timeout_at},
-};
+use futures_util::future::{join_all, try_join_all};
+use tokio::runtime::{Handle, Id};
 
 use self::{
-    layout::Place,
     nodes::{Node, Nodes},
+    owner::{Needs, is_unsettled},
     seeds::Seeds,
 };
 use super::{
     By, Connecting, RedisOptions,
-    errors::{Elsewhere, is_settling, not_sent, unexpected},
+    errors::{not_sent, unexpected},
     process::Process,
 };
 use crate::{
@@ -50,24 +45,10 @@ use crate::{
     error::LockError,
     key::Key,
     store::{
-        Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Onward, Release, Released,
-        Renewal, Renewed, Route, Store, StoreError, Which,
+        Acquired, Answer, BoxFuture, Claim, Entry, Listener, Onward, Release, Released, Renewal,
+        Renewed, Route, Store, StoreError,
     },
-    wait::Backoff,
 };
-
-/// How long a new client waits for the other masters when one is there.
-const OTHERS: Duration = Duration::from_millis(250);
-/// How long a node may take to say who has which slots.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// How many are asked for that at once.
-const ASKED: usize = 3;
-/// The pause between two looks at the cluster.
-const PAUSE: Duration = Duration::from_millis(100);
-/// The longest, while a node is missing.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause between tries while a slot is on its way.
-const SETTLING: Duration = Duration::from_millis(100);
 
 pub(crate) struct ClusterStore {
     nodes: Nodes,
@@ -78,24 +59,6 @@ pub(crate) struct ClusterStore {
     clock: ClientClock,
     /// How long replicas are waited for, with what may go on before.
     replicas_patience: Duration,
-}
-
-/// Whether a slot moved, as a node says that does not have the lock.
-enum Redirection {
-    Moved(Place),
-    /// It is about to.
-    Ask(Place),
-}
-
-/// What a request needs of a lock whose slot is about to move.
-#[derive(Clone, Copy)]
-enum Needs<'a> {
-    /// All that belongs to these locks, in one place.
-    All(&'a [&'a Key]),
-    /// The lock, wherever it is.
-    Lock,
-    /// One answer for all that it asks for: else it asks in parts.
-    OnePlace,
 }
 
 impl ClusterStore {
@@ -133,190 +96,6 @@ impl ClusterStore {
         };
         connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
         Ok(store)
-    }
-
-    /// Learns who has which slots, and waits for the first of them.
-    async fn begin(&self, patience: Duration) -> Result<(), StoreError> {
-        let mut until = Instant::now() + patience;
-        let seeds = self.nodes.seeds.places().to_vec();
-        let layout = self.nodes.seeds.layout(seeds, patience).await?;
-        self.nodes.adopt(layout)?;
-        let owners = self.nodes.owners();
-        let mut connecting: FuturesUnordered<_> = owners
-            .iter()
-            .map(|node| async { node.store.home.connection().await.map(drop) })
-            .collect();
-        let (mut is_up, mut refusal) = (false, None);
-        while let Ok(Some(connected)) = timeout_at(until, connecting.next()).await {
-            match connected {
-                Ok(()) => {
-                    is_up = true;
-                    until = until.min(Instant::now() + OTHERS);
-                }
-                Err(error) => refusal = Some(error),
-            }
-        }
-        match (is_up, refusal) {
-            (true, _) => Ok(()),
-            (false, Some(refusal)) => Err(refusal),
-            (false, None) => Err(unreachable(&owners)),
-        }
-    }
-
-    /// Asks the node that has the slot, wherever that is now. Tries again while the nodes have not
-    /// agreed on that, as long as there is patience.
-    async fn at_owner<T, F, A>(
-        &self,
-        slot: Slot,
-        needs: Needs<'_>,
-        by: By,
-        ask: F,
-    ) -> Result<T, StoreError>
-    where
-        F: Fn(Arc<Node>, By) -> A,
-        A: Future<Output = Result<T, StoreError>>,
-    {
-        self.process.is_present()?;
-        let until = Instant::now() + by.patience;
-        let left = || By {
-            patience: until.saturating_duration_since(Instant::now()),
-            ..by
-        };
-        let (mut backoff, mut moved) = (Backoff::default(), false);
-        loop {
-            let node = self.owner_up(slot, until).await?;
-            let error = match ask(Arc::clone(&node), left()).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            let error = match redirection(&error, slot, &node.place) {
-                Some(Redirection::Moved(place)) => {
-                    self.nodes.suspects.notify_one();
-                    let owner = self.nodes.at(&place, left().patience).await?;
-                    self.nodes.note(slot, owner);
-                    if !std::mem::replace(&mut moved, true) {
-                        continue;
-                    }
-                    unsettled(slot, &error)
-                }
-                Some(Redirection::Ask(place)) => {
-                    let there = self.nodes.at(&place, left().patience).await?;
-                    match self.at_next_owner(&node, there, needs, left(), &ask).await {
-                        Some(Ok(answer)) => return Ok(answer),
-                        Some(Err(error)) if !is_unsettled(&error) => return Err(error),
-                        Some(Err(_)) | None => unsettled(slot, &error),
-                    }
-                }
-                None if is_unsettled(&error) => {
-                    self.nodes.suspects.notify_one();
-                    unsettled(slot, &error)
-                }
-                None => {
-                    if error.transient {
-                        self.nodes.suspects.notify_one();
-                    }
-                    return Err(error);
-                }
-            };
-            let pause = backoff.next().min(SETTLING);
-            if matches!(needs, Needs::OnePlace) || left().patience <= pause {
-                return Err(error);
-            }
-            sleep(pause).await;
-        }
-    }
-
-    /// Asks the node that is about to have the slot, of which the present one does not have the lock any
-    /// more; `None`: it is not to be asked yet.
-    async fn at_next_owner<T, F, A>(
-        &self,
-        present: &Node,
-        next: Arc<Node>,
-        needs: Needs<'_>,
-        by: By,
-        ask: &F,
-    ) -> Option<Result<T, StoreError>>
-    where
-        F: Fn(Arc<Node>, By) -> A,
-        A: Future<Output = Result<T, StoreError>>,
-    {
-        match needs {
-            Needs::OnePlace => return None,
-            Needs::Lock => {}
-            Needs::All(keys) => match present.store.have_left(keys, by).await {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(error) => return Some(Err(error)),
-            },
-        }
-        Some(ask(next, By { asking: true, ..by }).await)
-    }
-
-    /// The node that has this slot, once it can be asked.
-    async fn owner_up(&self, slot: Slot, until: Instant) -> Result<Arc<Node>, StoreError> {
-        if let Some(node) = self.nodes.owner(slot)
-            && node.store.home.present().is_some()
-        {
-            return Ok(node);
-        }
-        let mut changes = self.nodes.changes();
-        loop {
-            changes.mark_unchanged();
-            let owner = self.nodes.owner(slot);
-            let Some(node) = owner else {
-                self.nodes.suspects.notify_one();
-                if timeout_at(until, changes.changed()).await.is_err() {
-                    return Err(ownerless(slot));
-                }
-                continue;
-            };
-            if node.store.home.present().is_some() {
-                return Ok(node);
-            }
-            self.nodes.suspects.notify_one();
-            tokio::select! {
-                connected = node.store.home.connection() => {
-                    connected?;
-                    return Ok(node);
-                }
-                _ = changes.changed() => {}
-                () = tokio::time::sleep_until(until) => return Err(down(&node)),
-            }
-        }
-    }
-
-    /// Looks who has which slots whenever there is reason to, and for as long as one of them is missing.
-    async fn keep_looking(&self) {
-        loop {
-            self.nodes.suspects.notified().await;
-            let mut pause = PAUSE;
-            loop {
-                self.look().await;
-                sleep(pause).await;
-                let owners = self.nodes.owners();
-                if owners.iter().all(|node| node.store.home.is_up()) {
-                    break;
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-        }
-    }
-
-    async fn look(&self) {
-        let mut places = self.nodes.known();
-        fastrand::shuffle(&mut places);
-        places.truncate(ASKED);
-        let layout = self.nodes.seeds.layout(places, PATIENCE).await;
-        match layout.and_then(|layout| self.nodes.adopt(layout)) {
-            // Locks may be gone, and what waits at the former owner is told nothing.
-            Ok(Some(changed)) => {
-                tracing::debug!("slots of the cluster have other owners");
-                let which = Which::new(move |key| changed[Slot::of(key).index()]);
-                (self.listener)(News::SomeChanged(which));
-            }
-            Ok(None) => {}
-            Err(error) => tracing::debug!(%error, "no node says who has which slots"),
-        }
     }
 
     /// Takes locks of one slot.
@@ -463,72 +242,14 @@ impl Store for ClusterStore {
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move { self.keep_looking().await })
+        Box::pin(async move {
+            let _kept = self.nodes.kept();
+            self.keep_looking().await;
+        })
     }
 }
 
 /// Whether a URL names nodes of a cluster.
 pub(crate) fn is_meant(url: &str) -> bool {
     seeds::is_meant(url)
-}
-
-/// Where a node says that this slot is. What it says of another concerns somebody else's request, which
-/// was answered together with this one.
-fn redirection(error: &StoreError, slot: Slot, asked: &Place) -> Option<Redirection> {
-    let Elsewhere(error) = error.source.downcast_ref()?;
-    let (address, number) = error.redirect_node()?;
-    if number != slot.number() {
-        return None;
-    }
-    let place = Place::parse(address, asked)?;
-    if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) {
-        Some(Redirection::Ask(place))
-    } else {
-        Some(Redirection::Moved(place))
-    }
-}
-
-/// Whether the nodes have not agreed yet on who has a slot.
-fn is_unsettled(error: &StoreError) -> bool {
-    error.source.is::<Elsewhere>() || error.source.is::<Unsettled>() || is_settling(error)
-}
-
-/// A slot that is on its way from one node to another.
-#[derive(Debug, thiserror::Error)]
-#[error("slot {slot} of the cluster is on its way from one node to another ({answer})")]
-struct Unsettled {
-    slot: u16,
-    answer: String,
-}
-
-fn unsettled(slot: Slot, error: &StoreError) -> StoreError {
-    let answer = match error.source.downcast_ref() {
-        Some(Elsewhere(error)) => error.to_string(),
-        None => error.to_string(),
-    };
-    let slot = slot.number();
-    passing(Unsettled { slot, answer })
-}
-
-fn ownerless(slot: Slot) -> StoreError {
-    let slot = slot.number();
-    passing(format!("no node of the cluster has slot {slot}"))
-}
-
-fn down(node: &Node) -> StoreError {
-    let (place, why) = (&node.place, node.store.home.why_down());
-    passing(format!("the node at {place} cannot be reached: {why}"))
-}
-
-fn unreachable(owners: &[Arc<Node>]) -> StoreError {
-    let reasons: Vec<String> = owners.iter().map(|node| down(node).to_string()).collect();
-    passing(reasons.join("; "))
-}
-
-/// What was not done, and may be done a moment later.
-fn passing(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
-    StoreError {
-        transient: true,
-        ..not_sent(why)
-    }
 }

@@ -103,6 +103,10 @@ impl Nodes {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn kept(&self) -> Kept<'_> {
+        Kept(self)
+    }
+
     /// Resolves at each change of owners from now on.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -239,6 +243,20 @@ impl Nodes {
         }
         self.changes.send_modify(|changes| *changes += 1);
         Ok(Some(changed))
+    }
+}
+
+/// Until this is dropped the nodes' connections are kept up.
+pub(super) struct Kept<'a>(&'a Nodes);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        // After a panic the background goes on.
+        if !std::thread::panicking() {
+            for node in self.0.table().nodes.values() {
+                node.keeper.abort();
+            }
+        }
     }
 }
 
