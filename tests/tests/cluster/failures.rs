@@ -8,7 +8,7 @@ use rlock_tests::{RedisCluster, eventually, within};
 use crate::{
     assert_soon_free, assert_soon_in_line, client,
     common::{LASTING, LONG, assert_lost, ms, name},
-    keys,
+    contend, keys,
 };
 
 /// Long enough to be renewed at the new master.
@@ -201,4 +201,25 @@ async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
         "{refused:?}"
     );
     assert_soon_free(&cluster, &keys[2]).await;
+}
+
+/// The replica waits for all that its master has: nothing is lost.
+#[tokio::test]
+async fn failovers_on_purpose_under_load_break_nothing() {
+    let cluster = RedisCluster::start().await;
+    let key = cluster.key_at(0, "k").await;
+    let changes = async {
+        for n in 0..4 {
+            let next = [cluster.replica_of(0), cluster.node(0)][n % 2];
+            // Votes of the election before would count for the next one, if that came soon.
+            tokio::time::sleep(ms(2500)).await;
+            let () = next.command(&["CLUSTER", "FAILOVER"]).await;
+            eventually(LONG, "it is the master", async || {
+                cluster.owner_of(&name(&key)).await.port() == next.port()
+            })
+            .await;
+            cluster.settled().await;
+        }
+    };
+    contend(&cluster, &key, 400, changes).await;
 }
