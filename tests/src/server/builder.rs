@@ -27,14 +27,23 @@ pub struct RedisServerBuilder {
     tls_port: Option<u16>,
     tls: bool,
     debug: bool,
-    sentinel: bool,
-    cluster: bool,
+    part: Part,
     pub(super) password: Option<String>,
     lines: Vec<String>,
 }
 
 /// Names another program than the `redis-server` on the `PATH`: Redis from 6.2 on, or Valkey.
 const PROGRAM: &str = "RLOCK_TEST_SERVER";
+
+/// What a server is among others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Server,
+    Sentinel,
+    /// Of a cluster.
+    Node,
+}
 
 /// Why a launch did not end with a server that answers.
 enum Failure {
@@ -93,7 +102,7 @@ impl RedisServerBuilder {
     /// gone, which they look for after half a second of silence.
     #[must_use]
     pub fn sentinel(mut self, service: &str, master: &RedisServer, quorum: u32) -> Self {
-        self.sentinel = true;
+        self.part = Part::Sentinel;
         let watched = format!("monitor {service} 127.0.0.1 {} {quorum}", master.port());
         self.config("sentinel", &watched)
             .config(
@@ -107,7 +116,7 @@ impl RedisServerBuilder {
     /// slots goes on with the others.
     #[must_use]
     pub fn cluster_node(mut self, timeout: Duration) -> Self {
-        self.cluster = true;
+        self.part = Part::Node;
         self.config("cluster-enabled", "yes")
             .config("cluster-node-timeout", &timeout.as_millis().to_string())
             .config("cluster-replica-validity-factor", "0")
@@ -130,7 +139,7 @@ impl RedisServerBuilder {
         let deadline = Instant::now() + PATIENCE;
         loop {
             // Another process may take a port between the look and the launch: then look again.
-            let any = if self.cluster {
+            let any = if self.part == Part::Node {
                 port::of_node
             } else {
                 free_port
@@ -187,7 +196,7 @@ impl RedisServerBuilder {
         let mut command = Command::new(program());
         command
             .arg(&configuration)
-            .args(self.sentinel.then_some("--sentinel"))
+            .args((self.part == Part::Sentinel).then_some("--sentinel"))
             .stdin(Stdio::null())
             .stdout(
                 output
