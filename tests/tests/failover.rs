@@ -180,7 +180,6 @@ async fn a_server_that_starts_with_an_old_save_gives_larger_tokens_than_before()
 /// What is published at a master is told by its replicas too, but how many heard it is counted at the
 /// master alone.
 #[tokio::test]
-#[ignore = "a waiter that still listens at a demoted master hears of a lock that was not given to it"]
 async fn a_waiter_at_a_demoted_master_is_not_told_of_a_lock_that_another_has() {
     let pair = Pair::new().await;
     // This one's address goes on leading to the master of before.

@@ -43,7 +43,11 @@ local function waiters(channel)
     local client = string.sub(owner, 1, 36)
     local message = owner .. ' ' .. token .. ' ' .. ms .. ' ' .. lock
     local is_heard = function(command, channels)
+      -- Not for replicas: a client that still listens there is passed over here, so it is not to hear
+      -- that it was given a lock.
+      redis.set_repl(redis.REPL_NONE)
       local heard = redis.pcall(command, channels .. client, message)
+      redis.set_repl(redis.REPL_ALL)
       return type(heard) == 'number' and heard > 0
     end
     -- At a node of a cluster the channels of the lock's slot first, then those for all slots.
