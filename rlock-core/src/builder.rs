@@ -336,6 +336,8 @@ impl LockClientBuilder {
         self.check()?;
         limits::no_replicas(self.options.replicas)?;
         let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
+        #[cfg(feature = "tls")]
+        self.check_tls_is_used(urls.iter().any(|url| speaks_tls(url)))?;
         let (id, hearing) = self.hearing();
         let driver = self.driver()?;
         let options = self.redis_options(id);
