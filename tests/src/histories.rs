@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `options` | the command line |
 //! | `schedule` | which fault comes when, from the seed alone |
-//! | `run`, `slot`, `outage`, `memory` | a run: processes, servers and proxies, and the faults that strike them |
+//! | `run`, `slot`, `network`, `outage`, `memory` | a run: processes, proxies and servers, and the faults that strike them |
 //! | `client` | what a client process does |
 //! | `resource` | what the locks protect: a register with a fence and one without |
 //! | `watch` | what the server holds, seen from outside |
@@ -22,6 +22,7 @@ mod clock;
 mod collect;
 mod history;
 mod memory;
+mod network;
 mod options;
 mod outage;
 mod record;

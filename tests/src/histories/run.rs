@@ -14,11 +14,11 @@ use super::{
     collect::{Collector, Recorder},
     memory,
     options::{Kind, Options},
-    outage::{self, Server},
+    outage::{self, Server, Servers, number_of},
     record::{Record, Run},
     report::Report,
     resource,
-    schedule::Schedule,
+    schedule::{Schedule, VOTERS},
     slot::{Order, Slot, Way},
     watch as eye,
 };
@@ -37,26 +37,7 @@ pub(super) fn main(options: &Options) -> Report {
 
 async fn run(options: &Options) -> Report {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let lasts = Duration::from_secs(options.seconds);
-    let schedule = match options.store {
-        Kind::Redis => {
-            let schedule = Schedule::of_servers(seed, lasts, options.processes, options.keys);
-            if options.keep_data {
-                schedule.without_losses()
-            } else {
-                schedule
-            }
-        }
-        Kind::Sentinel => {
-            let schedule = Schedule::of_sentinels(seed, lasts, options.processes, options.keys);
-            if options.keep_data {
-                schedule.without_losses()
-            } else {
-                schedule
-            }
-        }
-        Kind::Memory => Schedule::embedded(seed, lasts),
-    };
+    let schedule = schedule(options, seed);
     println!(
         "store {}, seed {seed}, {} s, {} processes with {} tasks each, {} keys, {} faults from outside",
         options.store,
@@ -73,7 +54,7 @@ async fn run(options: &Options) -> Report {
         seed,
         keys: options.keys,
         clients: match options.store {
-            Kind::Redis | Kind::Sentinel => 1,
+            Kind::Redis | Kind::Sentinel | Kind::Quorum => 1,
             Kind::Memory => options.processes,
         },
         tasks: options.tasks,
@@ -100,46 +81,67 @@ async fn run(options: &Options) -> Report {
             recorder.note(about(None));
             memory::run(options, order, schedule).await;
         }
-        Kind::Redis => {
-            let server = Arc::new(Server::start());
-            recorder.note(about(Some(version(&server).await)));
-            let way = Way::Proxied(Arc::clone(&server));
-            on_a_server(options, order, schedule, (server, way), &recorder).await;
-        }
-        Kind::Sentinel => {
-            let (server, url) = Server::start_with_sentinels().await;
-            let server = Arc::new(server);
-            recorder.note(about(Some(version(&server).await)));
-            on_a_server(
-                options,
-                order,
-                schedule,
-                (server, Way::Direct(url)),
-                &recorder,
-            )
-            .await;
+        Kind::Redis | Kind::Sentinel | Kind::Quorum => {
+            let (servers, way) = start(options.store).await;
+            recorder.note(about(Some(version(&servers[0]).await)));
+            on_servers(options, order, schedule, (servers, way), &recorder).await;
         }
     }
     recorder.note(Record::Over { at: clock::now() });
     Report::on(&collector.finish())
 }
 
-async fn on_a_server(
+fn schedule(options: &Options, seed: u64) -> Schedule {
+    let lasts = Duration::from_secs(options.seconds);
+    let of = match options.store {
+        Kind::Redis => Schedule::of_servers,
+        Kind::Sentinel => Schedule::of_sentinels,
+        Kind::Quorum => Schedule::of_quorum,
+        Kind::Memory => return Schedule::embedded(seed, lasts),
+    };
+    let schedule = of(seed, lasts, options.processes, options.keys);
+    if options.keep_data {
+        schedule.without_losses()
+    } else {
+        schedule
+    }
+}
+
+/// The servers, and how clients find them.
+async fn start(store: Kind) -> (Servers, Way) {
+    match store {
+        Kind::Sentinel => {
+            let (server, url) = Server::start_with_sentinels().await;
+            (Arc::new([Arc::new(server)]), Way::Direct(url))
+        }
+        Kind::Quorum => {
+            let servers = Server::start_several(VOTERS);
+            (Arc::clone(&servers), Way::Proxied(servers))
+        }
+        Kind::Redis | Kind::Memory => {
+            let servers: Servers = Arc::new([Arc::new(Server::start())]);
+            (Arc::clone(&servers), Way::Proxied(servers))
+        }
+    }
+}
+
+async fn on_servers(
     options: &Options,
     order: Order,
     schedule: Schedule,
-    (server, way): (Arc<Server>, Way),
+    (servers, way): (Servers, Way),
     recorder: &Recorder,
 ) {
-    let eye = eye::watch(Arc::clone(&server), options.keys, recorder.clone());
-    let eye = tokio::spawn(eye);
+    let mut eyes = JoinSet::new();
+    for (n, server) in servers.iter().enumerate() {
+        let (server, number) = (Arc::clone(server), number_of(n, servers.len()));
+        eyes.spawn(eye::watch(server, number, options.keys, recorder.clone()));
+    }
     let (over, is_over) = watch::channel(false);
     let mut faults = JoinSet::new();
-    faults.spawn(outage::strike(
-        Arc::clone(&server),
-        schedule.server,
-        recorder.clone(),
-    ));
+    for lane in schedule.servers {
+        faults.spawn(outage::strike(Arc::clone(&servers), lane, recorder.clone()));
+    }
     let mut slots = Vec::new();
     for (process, network) in schedule.processes.into_iter().zip(schedule.networks) {
         let slot = Slot::open(order.clone(), way.clone()).await;
@@ -161,21 +163,24 @@ async fn on_a_server(
     for (slot, _) in &mut slots {
         slot.stop().await;
     }
-    let redis = server.up().await;
-    let note = |leftovers: Vec<String>| {
-        for what in leftovers {
+    let up = join_all(servers.iter().map(|server| server.up())).await;
+    let note = |leftovers: Vec<Vec<String>>| {
+        for what in leftovers.concat() {
             recorder.note(Record::Leftover { what });
         }
     };
-    note(leftovers::of_idle_clients(&redis, slots.len()).await);
+    let clients = slots.len();
+    let left = up
+        .iter()
+        .map(|redis| leftovers::of_idle_clients(redis, clients));
+    note(join_all(left).await);
     for (slot, _) in &mut slots {
         slot.end().await;
     }
-    eye.abort();
-    // What it saw last is recorded when it is dropped.
-    let _ = eye.await;
+    // What they saw last is recorded when they are dropped.
+    eyes.shutdown().await;
     tokio::task::block_in_place(|| drop(slots));
-    note(leftovers::of_nobody(&redis).await);
+    note(join_all(up.iter().map(|redis| leftovers::of_nobody(redis))).await);
 }
 
 async fn version(server: &Server) -> String {

@@ -33,7 +33,7 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
                 continue;
             };
             let process = history.process_of(&sighting.owner);
-            let bound = held_up(&delays, process, ended) + lease + SLACK;
+            let bound = held_up(&delays, process, sighting.server, ended) + lease + SLACK;
             if sighting.last > bound {
                 let what = format!(
                     "{key}: still locked for {} at {} ms, though it ended at {} ms and its lease is {} ms",
@@ -62,9 +62,10 @@ fn end_of(history: &History, lock: &Lock, sighting: &Sighting) -> Option<(u64, u
 }
 
 /// When the last request that was under way at this time arrived at the latest.
-fn held_up(delays: &[&Fault], process: Option<u32>, mut at: u64) -> u64 {
+fn held_up(delays: &[&Fault], process: Option<u32>, server: Option<usize>, mut at: u64) -> u64 {
     for delay in delays {
-        let concerns = delay.process.is_none() || process.is_none() || delay.process == process;
+        let concerns = (delay.process.is_none() || process.is_none() || delay.process == process)
+            && (delay.server.is_none() || server.is_none() || delay.server == server);
         if concerns && delay.start <= at + ON_ITS_WAY && delay.end > at {
             at = delay.end;
         }

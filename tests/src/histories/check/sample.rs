@@ -130,6 +130,7 @@ impl Sample {
             end: end * MS,
             key: key.map(str::to_owned),
             process: None,
+            server: None,
             messages: None,
         }));
     }
@@ -163,6 +164,7 @@ impl Sample {
             owner: owner.to_owned(),
             first: first * MS,
             last: last * MS,
+            server: None,
         });
     }
 
