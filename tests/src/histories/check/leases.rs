@@ -131,6 +131,18 @@ mod tests {
     }
 
     #[test]
+    fn what_another_server_executes_late_does_not_count() {
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100);
+        sample.killed("a", 50);
+        sample.server_paused(40, 1_000).at(0);
+        sample.seen("a:1", 10, 1_000 + AFTER_LEASE).at(0);
+        assert_eq!(sample.violations(), []);
+        sample.seen("a:1", 10, 51 + AFTER_LEASE).at(1);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
     fn a_hold_that_goes_on_may_last() {
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100);
