@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     /// A script that extends 500 keys.
     PexpireScript,
     Ours,
+    /// At a Redis Cluster.
+    OursAtCluster,
     /// A nested entry, counted at the store.
     OursNested,
     /// A nested entry, counted in the process.
@@ -68,6 +70,7 @@ impl Kind {
             Self::Pexpire => "PEXPIRE",
             Self::PexpireScript => "PEXPIRE script",
             Self::Ours => "ours",
+            Self::OursAtCluster => "ours, cluster",
             Self::OursNested => "ours, nested",
             Self::OursNestedLocally => "ours, nested locally",
             Self::Rslock => "rslock",
@@ -104,7 +107,7 @@ impl Kind {
             }
             Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
-            Self::Ours => Box::new(ours::Ours::connect(url, lease).await?),
+            Self::Ours | Self::OursAtCluster => Box::new(ours::Ours::connect(url, lease).await?),
             Self::Rslock => Box::new(rslock::Rslock::connect(url, lease)),
             Self::Rlock => Box::new(rlock::Rlock::connect(url, lease).await?),
             Self::AsyncRedisLock => {

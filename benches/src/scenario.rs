@@ -1,5 +1,6 @@
 //! What is measured: each file beside this one is one scenario.
 
+mod cluster;
 mod idle;
 mod in_process;
 mod one_key;
@@ -30,6 +31,8 @@ pub(crate) enum Scenario {
     PairThreads,
     /// 64 tasks with a lock each.
     OwnKeys,
+    /// 64 tasks with a lock each, at a cluster.
+    Cluster,
     /// 16 tasks of one process, one lock.
     OneKey,
     /// Four processes with four tasks each, one lock.
@@ -49,10 +52,11 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Pair,
         Self::PairThreads,
         Self::OwnKeys,
+        Self::Cluster,
         Self::OneKey,
         Self::Processes,
         Self::Reentry,
@@ -67,6 +71,7 @@ impl Scenario {
             Self::Pair => "Uncontended acquire and release, one task, one thread",
             Self::PairThreads => "The same task on a runtime of two threads",
             Self::OwnKeys => "64 tasks, a key each",
+            Self::Cluster => "64 tasks, a key each: a cluster of three masters beside one server",
             Self::OneKey => "16 tasks of one process, one key",
             Self::Processes => "4 processes with 4 tasks each, one key",
             Self::Reentry => "Re-entry: acquire and release inside the held lock",
@@ -83,6 +88,7 @@ impl Scenario {
             Self::Pair => pair::run(self, pace)?,
             Self::PairThreads => pair::run_on_threads(self, pace)?,
             Self::OwnKeys => own_keys::run(self, pace)?,
+            Self::Cluster => cluster::run(self, pace)?,
             Self::OneKey => one_key::run(self, pace)?,
             Self::Processes => processes::run(self, pace)?,
             Self::Reentry => reentry::run(self, pace)?,

@@ -156,7 +156,8 @@ impl LockClientBuilder {
 
     /// Counts a lock as taken only when so many replicas of its server have it, too; gives it back and
     /// fails with [`LockError::Unavailable`] if they do not say so within this time, which comes on top
-    /// of the wait. None unless set. For one server with replicas, and for Sentinels.
+    /// of the wait. None unless set. For one server with replicas, for Sentinels, and for a Redis Cluster,
+    /// where each master has its own.
     ///
     /// A master that fails takes along what its replicas do not have yet: then the replica that is
     /// promoted grants the lock once more while somebody holds it. This narrows that window and **does
@@ -255,6 +256,8 @@ impl LockClientBuilder {
     /// | `unix:///path/to/socket[?db=0&user=…&pass=…]` | the same over a Unix socket |
     /// | `redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]` | the master that these Sentinels know; looked up again whenever a connection is lost, or the server was demoted. User and password are the master's; `?sentinel_user=…&sentinel_password=…` are for the Sentinels |
     /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
+    /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong; the others are learnt from whichever of them answers |
+    /// | `rediss-cluster://…` | the same over TLS |
     /// | `memory:` | a new embedded store |
     /// | `memory:name` | the embedded store of that name, shared by this process's clients |
     ///
@@ -303,7 +306,7 @@ impl LockClientBuilder {
             #[cfg(feature = "redis")]
             Some((
                 "redis" | "rediss" | "unix" | "redis+unix" | "valkey" | "valkeys"
-                | "redis-sentinel" | "rediss-sentinel",
+                | "redis-sentinel" | "rediss-sentinel" | "redis-cluster" | "rediss-cluster",
                 _,
             )) => self.connect_redis(url).await,
             _ => Err(limits::invalid_url(
@@ -433,15 +436,19 @@ impl LockClientBuilder {
 
     #[cfg(feature = "redis")]
     async fn connect_redis(self, url: &str) -> Result<LockClient, LockError> {
-        use crate::store::redis::RedisStore;
+        use crate::store::redis::{ClusterStore, RedisStore, is_cluster};
 
         let (id, hearing) = self.hearing();
         let options = self.redis_options(id);
         let driver = self.driver()?;
         let listener = hearing.listener();
         let own_runtime = self.runtime.is_none();
-        let store =
-            RedisStore::connect(url, options, listener, &driver.runtime, own_runtime).await?;
+        let runtime = &driver.runtime;
+        let store: Arc<dyn Store> = if is_cluster(url) {
+            ClusterStore::connect(url, options, listener, runtime, own_runtime).await?
+        } else {
+            RedisStore::connect(url, options, listener, runtime, own_runtime).await?
+        };
         Ok(self.client(id, store, hearing, driver))
     }
 }
@@ -453,8 +460,8 @@ fn drive(core: Core, driver: Driver) -> LockClient {
 }
 
 #[cfg(feature = "redis")]
-const KNOWN_URLS: &str =
-    "`redis://`, `rediss://`, `redis-sentinel://`, `rediss-sentinel://`, `unix://`, `memory:`";
+const KNOWN_URLS: &str = "`redis://`, `rediss://`, `redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, \
+     `rediss-cluster://`, `unix://`, `memory:`";
 #[cfg(not(feature = "redis"))]
 const KNOWN_URLS: &str = "`memory:` (the feature `redis` of rlock-core adds servers)";
 

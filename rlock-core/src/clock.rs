@@ -12,17 +12,20 @@ pub trait Clock: Send + Sync {
 
 /// The clock of a client: the system's, unless it was given another.
 #[derive(Clone, Default)]
-pub(crate) struct ClientClock(Option<Arc<dyn Clock>>);
+pub(crate) struct ClientClock(Option<Arc<Given>>);
+
+/// Every hold knows the clock, and there are many: so the pointer to it is a thin one.
+struct Given(Arc<dyn Clock>);
 
 impl ClientClock {
     pub(crate) fn given(clock: Arc<dyn Clock>) -> Self {
-        Self(Some(clock))
+        Self(Some(Arc::new(Given(clock))))
     }
 
     pub(crate) fn now(&self) -> Time {
         match &self.0 {
             None => system(),
-            Some(clock) => Time::from(clock.elapsed()),
+            Some(given) => Time::from(given.0.elapsed()),
         }
     }
 

@@ -9,6 +9,8 @@ use std::{
 use tokio::{runtime::Handle, sync::SetOnce};
 use uuid::Uuid;
 
+#[cfg(feature = "redis")]
+use crate::store::Which;
 use crate::{
     caller::note_caller,
     clock::ClientClock,
@@ -76,13 +78,20 @@ impl Hearing {
             #[cfg(feature = "redis")]
             News::Changed(key) => self.watchdog.suspect(&key),
             #[cfg(feature = "redis")]
-            News::AllChanged => {
-                self.watchdog.suspect_all();
-                queues.ask_all_again();
-            }
+            News::AllChanged => self.may_have_changed(&Which::all()),
             #[cfg(feature = "redis")]
-            News::Disconnected => queues.ask_all_again(),
+            News::SomeChanged(which) => self.may_have_changed(&which),
+            #[cfg(feature = "redis")]
+            News::Disconnected => queues.ask_again_about(&Which::all()),
         }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Hearing {
+    fn may_have_changed(&self, which: &Which) {
+        self.watchdog.suspect_all(which);
+        self.queues.ask_again_about(which);
     }
 }
 

@@ -19,12 +19,14 @@ fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {
 /// The error for a URL. Shows no more of it than its scheme, because the rest may hold a password; so
 /// may what stands before a colon, where the scheme was forgotten.
 pub(crate) fn invalid_url(url: &str, reason: String) -> LockError {
-    const KNOWN: [&str; 9] = [
+    const KNOWN: [&str; 11] = [
         "memory",
         "redis",
         "rediss",
         "redis-sentinel",
         "rediss-sentinel",
+        "redis-cluster",
+        "rediss-cluster",
         "unix",
         "redis+unix",
         "valkey",
@@ -125,7 +127,7 @@ pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
         Some(Replicas { least, .. }) => Err(invalid(
             "replicas",
             least,
-            "neither the embedded store nor a quorum has any; it is for one server, or for the master that Sentinels know",
+            "neither the embedded store nor a quorum has any; it is for one server, for the master that Sentinels know, and for a Redis Cluster",
         )),
         None => Ok(()),
     }

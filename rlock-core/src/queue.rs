@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "redis")]
+use crate::store::Which;
 use crate::{
     hold::Hold,
     key::Key,
@@ -176,10 +178,14 @@ impl Queues {
         }
     }
 
-    /// Whoever waits for the store may have missed its answer.
+    /// Whoever waits for the store about these keys may have missed its answer.
     #[cfg(feature = "redis")]
-    pub(crate) fn ask_all_again(&self) {
-        let lines: Vec<_> = self.lines().values().cloned().collect();
+    pub(crate) fn ask_again_about(&self, which: &Which) {
+        let lines: Vec<_> = {
+            let lines = self.lines();
+            let meant = lines.iter().filter(|(key, _)| which.has(key));
+            meant.map(|(_, line)| Arc::clone(line)).collect()
+        };
         for line in lines {
             let asked = line.state().asked.clone();
             if let Some(hold) = asked {

@@ -208,10 +208,50 @@ pub(crate) enum News {
     /// Any lock may have changed: everything was flushed, or news were missed.
     #[cfg(feature = "redis")]
     AllChanged,
+    /// Any of these locks may have changed.
+    #[cfg(feature = "redis")]
+    SomeChanged(Which),
     /// From here on news are missed.
     #[cfg(feature = "redis")]
     Disconnected,
 }
+
+/// Some of all keys.
+#[cfg(feature = "redis")]
+#[derive(Clone)]
+pub(crate) struct Which(Arc<dyn Fn(&Key) -> bool + Send + Sync>);
+
+#[cfg(feature = "redis")]
+impl Which {
+    pub(crate) fn new(are_meant: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(are_meant))
+    }
+
+    pub(crate) fn all() -> Self {
+        Self::new(|_| true)
+    }
+
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        (self.0)(key)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl std::fmt::Debug for Which {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Which")
+    }
+}
+
+#[cfg(feature = "redis")]
+impl PartialEq for Which {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Eq for Which {}
 
 /// Takes news; must not block.
 pub(crate) type Listener = Arc<dyn Fn(News) + Send + Sync>;
@@ -250,8 +290,7 @@ impl StoreError {
     /// This kind of store cannot wait for any.
     pub(crate) fn no_replicas() -> Self {
         let what: Box<dyn Error + Send + Sync> =
-            "`replicas` is for one server, or for the master that \
-            Sentinels know"
+            "`replicas` is for one server, for the master that Sentinels know, or for a Redis Cluster"
                 .into();
         Self {
             transient: false,
@@ -301,6 +340,12 @@ impl StoreError {
 pub(crate) trait Store: Send + Sync + 'static {
     /// The best way for a request of the present call.
     fn route(&self) -> Route;
+
+    /// Locks of different groups are renewed by different requests: they may lie in different places,
+    /// of which one may be gone.
+    fn group(&self, _key: &Key) -> u16 {
+        0
+    }
 
     /// Makes every owner hold its key with exactly `count` entries, or none of them: 1 takes free
     /// locks, more enter a lock that the owner holds. The remaining TTL only grows.

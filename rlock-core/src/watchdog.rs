@@ -28,7 +28,10 @@ use crate::{
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
 #[cfg(feature = "redis")]
-use crate::{key::Key, store::Servers};
+use crate::{
+    key::Key,
+    store::{Servers, Which},
+};
 
 /// How many holds are renewed by one request. A server that tracks keys goes through all the keys of a
 /// script at each read in it, so a renewal costs it 3.3 µs in a batch of 16, and 25 µs in one of 256.
@@ -91,10 +94,10 @@ impl Watchdog {
         });
     }
 
-    /// Looks at all holds at once.
+    /// Looks at all holds of these keys at once.
     #[cfg(feature = "redis")]
-    pub(crate) fn suspect_all(&self) {
-        self.look(Agenda::suspect_all);
+    pub(crate) fn suspect_all(&self, which: &Which) {
+        self.look(|agenda, now| agenda.suspect_all(which, now));
     }
 
     #[cfg(feature = "redis")]
@@ -134,7 +137,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut rounds = JoinSet::new();
     loop {
         while rounds.try_join_next().is_some() {}
-        let Sorted { renew, verify } = sort_out(watchdog);
+        let Sorted { renew, verify } = sort_out(&core);
         if !renew.is_empty() {
             rounds.spawn(renew_all(Arc::clone(&core), renew));
         }
@@ -164,7 +167,8 @@ struct Sorted {
     verify: Vec<Arc<Hold>>,
 }
 
-/// What is renewed by one request: holds of one lease, because a request is bound by its shortest.
+/// What is renewed by one request: holds of one lease, because a request is bound by its shortest, and of
+/// one group.
 struct Batch {
     lease: Duration,
     what: What,
@@ -175,7 +179,11 @@ enum What {
     Cohort(Arc<Cohort>),
 }
 
-fn sort_out(watchdog: &Watchdog) -> Sorted {
+/// What holds have in common that are renewed by one request: their lease, and their group at the store.
+type Alike = (Duration, u16);
+
+fn sort_out(core: &Core) -> Sorted {
+    let watchdog = &core.watchdog;
     let came = watchdog.agenda().take_due(watchdog.clock.now());
     let (mut renew, mut singly, mut verify) = (Vec::new(), Vec::new(), Vec::new());
     for came in came {
@@ -186,27 +194,27 @@ fn sort_out(watchdog: &Watchdog) -> Sorted {
             }),
             Came::Hold(hold, duty) => match duty {
                 Duty::Lose => watchdog.lose(&hold, LostCause::Expired),
-                Duty::Renew(lease) => singly.push((lease, hold)),
+                Duty::Renew(lease) => singly.push(((lease, core.store.group(&hold.key)), hold)),
                 Duty::LetRunOut { suspect: true } => verify.push(hold),
                 Duty::Wait | Duty::LetRunOut { suspect: false } => {}
             },
         }
     }
-    singly.sort_by_key(|(lease, _)| *lease);
+    singly.sort_by_key(|(alike, _)| *alike);
     renew.extend(batches(singly));
     renew.sort_by_key(|batch| batch.lease);
     Sorted { renew, verify }
 }
 
-fn batches(holds: Vec<(Duration, Arc<Hold>)>) -> Vec<Batch> {
-    let mut batches: Vec<(Duration, Vec<Arc<Hold>>)> = Vec::with_capacity(holds.len() / BATCH + 1);
-    for (lease, hold) in holds {
+fn batches(holds: Vec<(Alike, Arc<Hold>)>) -> Vec<Batch> {
+    let mut batches: Vec<(Alike, Vec<Arc<Hold>>)> = Vec::with_capacity(holds.len() / BATCH + 1);
+    for (alike, hold) in holds {
         match batches.last_mut() {
-            Some((last, holds)) if *last == lease && holds.len() < BATCH => holds.push(hold),
-            _ => batches.push((lease, vec![hold])),
+            Some((last, holds)) if *last == alike && holds.len() < BATCH => holds.push(hold),
+            _ => batches.push((alike, vec![hold])),
         }
     }
-    let batch = |(lease, holds)| Batch {
+    let batch = |((lease, _), holds): (Alike, _)| Batch {
         lease,
         what: What::Holds(holds),
     };
@@ -217,7 +225,8 @@ fn batches(holds: Vec<(Duration, Arc<Hold>)>) -> Vec<Batch> {
 /// not wait for them: all is sent in half a lease, so that it ends before the last attempts start.
 async fn renew_all(core: Arc<Core>, batches: Vec<Batch>) {
     let started = Instant::now();
-    let shortest = batches.first().map(|batch| batch.lease).unwrap_or_default();
+    let shortest = batches.first().map(|batch| batch.lease);
+    let shortest = shortest.unwrap_or_default();
     let share = shortest / 2 / u32::try_from(batches.len()).unwrap_or(u32::MAX).max(1);
     let mut latest = started;
     let mut requests = JoinSet::new();
@@ -390,7 +399,7 @@ async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
 /// One look at what is due, and all that follows from it.
 #[cfg(all(test, shuttle))]
 pub(crate) async fn look(core: &Arc<Core>) {
-    for batch in sort_out(&core.watchdog).renew {
+    for batch in sort_out(core).renew {
         renew(Arc::clone(core), batch.what).await;
     }
 }

@@ -58,6 +58,10 @@ impl LeashedChild {
         self.paused = true;
     }
 
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     pub(crate) fn resume(&mut self) {
         if self.exited().is_none() {
             self.signal(Signal::CONT);

@@ -7,6 +7,7 @@
 #![allow(clippy::missing_panics_doc)]
 
 mod child;
+mod cluster;
 mod eventually;
 mod exclusion;
 mod executor;
@@ -22,6 +23,7 @@ mod server;
 pub mod soak;
 mod topology;
 
+pub use cluster::{MASTERS, RedisCluster};
 pub use eventually::{eventually, within};
 pub use exclusion::{Exclusion, Inside, Overlap, SharedExclusion, SharedInside};
 pub use executor::block_on;

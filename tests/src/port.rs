@@ -23,3 +23,15 @@ pub(crate) fn number(listener: &TcpListener) -> u16 {
         .expect("a listener has an address")
         .port()
 }
+
+/// A free port for a node of a cluster, which listens to the others at the port 10,000 further.
+pub(crate) fn of_node() -> u16 {
+    loop {
+        let port = fastrand::u16(10_000..22_000);
+        let are_free = [port, port + 10_000]
+            .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
+        if are_free == [true, true] {
+            return port;
+        }
+    }
+}

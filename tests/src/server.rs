@@ -99,6 +99,11 @@ impl RedisServer {
         self.tls().port
     }
 
+    /// The port that other nodes of its cluster are told of.
+    pub(crate) fn cluster_port(&self) -> u16 {
+        self.tls.as_ref().map_or(self.port, |tls| tls.port)
+    }
+
     /// The authority that signed the server's certificate, as PEM.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
@@ -125,6 +130,20 @@ impl RedisServer {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.running(|process| process.pid())
+    }
+
+    /// Whether the process runs: it was not killed.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.process().is_some()
+    }
+
+    /// Whether the process runs, and does not stand still.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.process()
+            .as_ref()
+            .is_some_and(|process| !process.is_paused())
     }
 
     /// The directory that holds the server's socket, configuration and log. It goes with the fixture.

@@ -9,7 +9,7 @@ use std::{
 
 use rlock_core::{LockClient, LockClientBuilder};
 
-use crate::RedisServer;
+use crate::{RedisCluster, RedisServer};
 pub use trio::{FAILOVER, SERVICE, Trio, TrioBuilder};
 
 /// What the same tests run over.
@@ -33,6 +33,8 @@ pub enum Topology {
         /// Which of them stand still.
         stopped: Vec<usize>,
     },
+    /// Three masters with a replica each, that share the locks.
+    Cluster(RedisCluster),
 }
 
 impl Topology {
@@ -80,14 +82,17 @@ impl Topology {
     pub fn deletion(&self) -> Deletion {
         match self {
             Self::Memory => Deletion::Impossible,
-            Self::Server(_) | Self::Sentinel(_) | Self::Quorum { .. } => Deletion::ToldAtOnce,
+            Self::Server(_) | Self::Sentinel(_) | Self::Quorum { .. } | Self::Cluster(_) => {
+                Deletion::ToldAtOnce
+            }
             Self::ServerByResp2(_) => Deletion::FoundByRenewal,
         }
     }
 
-    /// Who has the locks, as far as it goes on.
-    fn servers_of_locks(&self) -> Vec<&RedisServer> {
+    /// Who has this lock, as far as it goes on.
+    async fn servers_of(&self, lock: &str) -> Vec<&RedisServer> {
         match self {
+            Self::Cluster(cluster) => vec![cluster.owner_of(lock).await],
             Self::Memory => Vec::new(),
             Self::Server(server) | Self::ServerByResp2(server) => vec![server],
             Self::Sentinel(trio) => vec![&trio.master],
@@ -109,6 +114,11 @@ impl Topology {
             servers,
             stopped: stopped.to_vec(),
         }
+    }
+
+    /// Starts three masters of a cluster, and a replica of each.
+    pub async fn cluster() -> Self {
+        Self::Cluster(RedisCluster::start().await)
     }
 }
 
@@ -141,7 +151,7 @@ impl Place {
     pub async fn delete(&self, key: &str) -> bool {
         let lock = format!("{}{{{key}}}", self.name);
         let mut deleted = false;
-        for server in self.topology.servers_of_locks() {
+        for server in self.topology.servers_of(&lock).await {
             deleted |= server.del(&lock).await;
         }
         deleted
@@ -167,6 +177,7 @@ impl Place {
             Topology::Quorum { servers, .. } => {
                 builder.quorum(servers.iter().map(RedisServer::url)).await
             }
+            Topology::Cluster(cluster) => builder.connect(&cluster.url()).await,
         };
         connected.expect("the store is there")
     }

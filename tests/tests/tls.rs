@@ -8,10 +8,11 @@ use std::{
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
 };
 use rlock_core::{LockClient, LockError};
-use rlock_tests::{RedisServer, Worker, within};
+use rlock_tests::{RedisCluster, RedisServer, RedisServerBuilder, Worker, within};
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -39,6 +40,14 @@ impl Authority {
 
     /// Starts a server whose certificate is for `host`, `changed` from one that is in order.
     fn server(&self, host: &str, changed: impl FnOnce(&mut CertificateParams)) -> RedisServer {
+        self.builder(host, changed).start()
+    }
+
+    fn builder(
+        &self,
+        host: &str,
+        changed: impl FnOnce(&mut CertificateParams),
+    ) -> RedisServerBuilder {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -61,7 +70,7 @@ impl Authority {
             fs::write(&path, content).expect("writable");
             builder = builder.config(option, &format!("\"{}\"", path.display()));
         }
-        builder.start()
+        builder
     }
 
     async fn connect(&self, url: &str) -> String {
@@ -203,4 +212,27 @@ async fn a_server_that_speaks_no_tls_is_not_used_where_tls_is_asked_for() {
     let error = builder.connect(&url).await.expect_err("it speaks no TLS");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert_eq!(watch.count().await, 0, "{:?}", watch.seen().await);
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_cluster_are_found_and_spoken_to_by_tls() {
+    let authority = Authority::new("cluster");
+    let builder = authority
+        .builder("127.0.0.1", |params| {
+            // By one name they would pass for the authority.
+            let name = &mut params.distinguished_name;
+            name.push(DnType::CommonName, "a node");
+        })
+        .config("tls-cluster", "yes")
+        .config("tls-replication", "yes");
+    let cluster = RedisCluster::of(&builder).await;
+    for protocol in ["", "?protocol=resp2"] {
+        let url = format!("{}{protocol}", cluster.tls_url());
+        assert_eq!(authority.connect(&url).await, "locked 2 time(s)");
+    }
+    let error = LockClient::connect(&cluster.tls_url())
+        .await
+        .expect_err("unknown issuer");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("certificate"), "{error}");
 }

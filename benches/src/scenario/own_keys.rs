@@ -26,10 +26,17 @@ pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
 
 async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Results> {
     let server = RedisServer::start();
-    let mut results = Results::new(scenario, Kind::Raw);
     let entrants = Entrant::all(kinds, &server.url()).await?;
+    measure_all(Results::new(scenario, Kind::Raw), pace, &entrants).await
+}
+
+pub(super) async fn measure_all(
+    mut results: Results,
+    pace: &Pace,
+    entrants: &[Entrant],
+) -> Result<Results> {
     let mut tasks = Vec::new();
-    for entrant in &entrants {
+    for entrant in entrants {
         let keys = (0..TASKS).map(|n| format!("order:{n}"));
         tasks.push(Tasks::new(&*entrant.client, 0, keys).await?);
     }

@@ -3,6 +3,7 @@
 mod abilities;
 mod address;
 mod calls;
+mod cluster;
 mod connection;
 mod errors;
 mod link;
@@ -13,6 +14,7 @@ mod names;
 mod near;
 mod patience;
 mod pipe;
+mod process;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod replicas;
@@ -28,7 +30,7 @@ mod tls;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
@@ -37,17 +39,21 @@ use uuid::Uuid;
 
 #[cfg(feature = "tls")]
 pub(crate) use self::address::speaks_tls;
-pub(crate) use self::tls::Tls;
 use self::{
     address::Address,
     calls::{Calls, Usual},
     connection::Connection,
-    errors::{classify, not_sent, unexpected, wants_reconnect},
+    errors::{classify, unexpected, wants_reconnect},
     link::{Link, Part},
     near::Near,
     patience::Patience,
+    process::Process,
     replicas::Witness,
-    script::Request,
+    script::{Exchange, Request},
+};
+pub(crate) use self::{
+    cluster::{ClusterStore, is_meant as is_cluster},
+    tls::Tls,
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Release, Released, Renewal, Renewed,
@@ -79,8 +85,32 @@ pub(crate) struct RedisStore {
     witness: Option<Witness>,
     patience: Patience,
     response_timeout: Duration,
-    /// Whose connections these are.
-    process: u32,
+    process: Process,
+    /// Several requests of the usual kind are served by one script. Not in a cluster, where their locks
+    /// lie in different slots.
+    gathers: bool,
+}
+
+/// How a request is to go.
+#[derive(Clone, Copy)]
+struct By {
+    route: Route,
+    patience: Duration,
+    /// How long an answer may be missing before another connection is looked for.
+    silence: Option<Duration>,
+    /// The node does not have the slot yet, and is to answer all the same.
+    asking: bool,
+}
+
+impl From<(Route, Duration)> for By {
+    fn from((route, patience): (Route, Duration)) -> Self {
+        Self {
+            route,
+            patience,
+            silence: None,
+            asking: false,
+        }
+    }
 }
 
 impl RedisStore {
@@ -93,15 +123,12 @@ impl RedisStore {
         own_runtime: bool,
     ) -> Result<Arc<Self>, LockError> {
         let (clock, started) = (options.clock.clone(), options.clock.now());
-        let mut store = Self::prepare(url, options, listener)?;
+        let mut store = Self::prepare(url, options, &listener)?;
         let action = format!("connect to {}", store.home.address);
         let connected = store.connect_home(runtime).await;
         connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
         if own_runtime {
-            let part = Part::Near {
-                home: Arc::clone(&store.home),
-            };
-            store.near = Near::connect(store.home.sibling(part), runtime).await;
+            store.near = Near::connect(store.home.near(), runtime).await;
         }
         Ok(Arc::new(store))
     }
@@ -110,35 +137,52 @@ impl RedisStore {
     pub(crate) fn prepare(
         url: &str,
         options: RedisOptions,
-        listener: Listener,
+        listener: &Listener,
     ) -> Result<Self, LockError> {
-        let RedisOptions {
-            client,
-            clock,
-            prefix,
-            tcp_nodelay,
-            connect_timeout,
-            response_timeout,
-            replicas,
-            tls,
-        } = options;
-        let address = Address::parse_with(url, tcp_nodelay, tls)?;
-        let calls = Arc::new(Calls::new(prefix));
-        let part = Part::Home { client };
-        let witness = replicas.map(|asked| {
+        let address = Address::parse_with(url, options.tcp_nodelay, options.tls.clone())?;
+        let calls = Arc::new(Calls::new(options.prefix.clone()));
+        let home = home(&address, &options, &calls, listener);
+        Ok(Self::new(&address, options, calls, home, None))
+    }
+
+    /// A node of a cluster: connects when it is kept up.
+    fn of_cluster(
+        address: &Address,
+        options: &RedisOptions,
+        calls: &Arc<Calls>,
+        listener: &Listener,
+        near_on: Option<&Handle>,
+    ) -> Self {
+        let home = home(address, options, calls, listener);
+        let near = near_on.map(|runtime| Near::behind(home.near(), &home, runtime));
+        Self {
+            gathers: false,
+            ..Self::new(address, options.clone(), Arc::clone(calls), home, near)
+        }
+    }
+
+    fn new(
+        address: &Address,
+        options: RedisOptions,
+        calls: Arc<Calls>,
+        home: Arc<Link>,
+        near: Option<Near>,
+    ) -> Self {
+        let witness = options.replicas.map(|asked| {
             let calls = Arc::clone(&calls);
-            Witness::new(address.clone(), calls, asked, response_timeout)
+            Witness::new(address.clone(), calls, asked, options.response_timeout)
         });
-        Ok(Self {
-            home: Link::new(address, Arc::clone(&calls), part, listener, connect_timeout),
+        Self {
             calls,
-            clock,
-            near: None,
+            clock: options.clock,
+            home,
+            near,
             witness,
             patience: Patience::default(),
-            response_timeout,
-            process: std::process::id(),
-        })
+            response_timeout: options.response_timeout,
+            process: Process::present(),
+            gathers: true,
+        }
     }
 
     /// Connects for the first time; the connection lives on `runtime`.
@@ -151,35 +195,16 @@ impl RedisStore {
         }
     }
 
-    /// Refuses to work in a process that was forked off: it shares the connections and the owners' names
-    /// of its parent, and has none of its threads.
-    fn not_inherited(&self) -> Result<(), StoreError> {
-        let present = std::process::id();
-        if present == self.process {
-            return Ok(());
-        }
-        Err(not_sent(format!(
-            "this client belongs to process {}, which forked this one ({present}); connect anew after a fork",
-            self.process
-        )))
-    }
-
-    /// Sends a script and reads its answer; also says when it was sent.
+    /// Sends a request and reads its answer; also says when it was sent.
     ///
     /// A runtime that stands still, or ends, takes its connection along: then the next request goes by
     /// the other one.
-    async fn call(
-        &self,
-        request: Request<'_, impl Fn() -> Cmd>,
-        (route, patience): (Route, Duration),
-    ) -> Result<(Value, Time), StoreError> {
-        self.not_inherited()?;
-        let silence = self.silence();
-        if let (Route::Near, Some(near)) = (route, &self.near)
+    async fn call(&self, request: impl Exchange, by: By) -> Result<(Value, Time), StoreError> {
+        self.process.is_present()?;
+        if let (Route::Near, Some(near)) = (by.route, &self.near)
             && let Some(connection) = near.link.present()
         {
             let (epoch, sent_at) = (connection.epoch, self.clock.now());
-            let by = (patience, silence);
             let answer = self.exchange(&near.link, connection, &request, by);
             let answer = answer.await.inspect_err(|error| {
                 if error.maybe_executed {
@@ -188,44 +213,39 @@ impl RedisStore {
             });
             return Ok((answer?, sent_at));
         }
-        self.call_home(request, patience, silence).await
-    }
-
-    async fn call_home(
-        &self,
-        request: Request<'_, impl Fn() -> Cmd>,
-        patience: Duration,
-        silence: Duration,
-    ) -> Result<(Value, Time), StoreError> {
-        self.not_inherited()?;
         let started = Instant::now();
         let connection = match self.home.present() {
             Some(connection) => connection,
-            None => timeout(patience, self.home.connection())
+            None => timeout(by.patience, self.home.connection())
                 .await
                 .map_err(|_| self.home.why_down())??,
         };
         let sent_at = self.clock.now();
-        let left = patience.saturating_sub(started.elapsed());
-        let answer = self.exchange(&self.home, connection, &request, (left, silence));
+        let patience = by.patience.saturating_sub(started.elapsed());
+        let by = By { patience, ..by };
+        let answer = self.exchange(&self.home, connection, &request, by);
         Ok((answer.await?, sent_at))
     }
 
-    /// Sends a script by this connection and reads its answer.
+    /// Sends a request by this connection and reads its answer.
     ///
-    /// When nothing comes for `silence`, another connection is looked for, because the other side may
+    /// When nothing comes for a while, another connection is looked for, because the other side may
     /// be gone without a word; the answer is still taken if it comes after all.
     async fn exchange(
         &self,
         link: &Link,
         connection: Connection,
-        request: &Request<'_, impl Fn() -> Cmd>,
-        (patience, silence): (Duration, Duration),
+        request: &impl Exchange,
+        by: By,
     ) -> Result<Value, StoreError> {
+        let By {
+            patience, asking, ..
+        } = by;
+        let silence = by.silence.unwrap_or_else(|| self.silence());
         let epoch = connection.epoch;
         let started = Instant::now();
         let (deadline, suspicious) = (started + patience, started + silence);
-        let mut answer = pin!(request.send(&connection));
+        let mut answer = pin!(request.send(&connection, asking));
         let mut outcome = self
             .patience
             .by(deadline.min(suspicious), answer.as_mut())
@@ -251,6 +271,115 @@ impl RedisStore {
     fn silence(&self) -> Duration {
         self.response_timeout / 2
     }
+
+    /// Keeps the connections up, for as long as it is polled.
+    async fn keep_up(&self) {
+        let keep_told = async {
+            if let Some(near) = &self.near {
+                near.keep_told(&self.home).await;
+            }
+        };
+        let ask_replicas = async {
+            if let Some(witness) = &self.witness {
+                witness.run().await;
+            }
+        };
+        tokio::join!(
+            Arc::clone(&self.home).keep_up(),
+            self.patience.run(),
+            keep_told,
+            ask_replicas
+        );
+    }
+
+    async fn acquire(
+        &self,
+        claims: &[Claim],
+        lease: Duration,
+        count: u32,
+        waits: bool,
+        by: By,
+    ) -> Result<Acquired, StoreError> {
+        let usual = match claims {
+            [claim] if count == 1 && self.gathers => Some(Usual::Acquire {
+                claim: claim.clone(),
+                lease,
+                waits,
+            }),
+            _ => None,
+        };
+        let request = Request {
+            script: &self.calls.scripts.acquire,
+            call: || self.calls.acquire(claims, lease, count, waits),
+            usual,
+        };
+        let (answer, sent_at) = self.call(request, by).await?;
+        scripts::read_acquired(answer, claims.len(), sent_at)
+    }
+
+    async fn release(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
+        let gives_back = release.count == 0 && release.keep.is_zero();
+        let is_usual = gives_back && release.next.is_none() && self.gathers;
+        let usual = is_usual.then(|| Usual::Release {
+            key: release.key.clone(),
+            owner: release.owner,
+            token: release.token,
+        });
+        let request = Request {
+            script: &self.calls.scripts.release,
+            call: || self.calls.release(release),
+            usual,
+        };
+        let (answer, sent_at) = self.call(request, by).await?;
+        scripts::read_released(answer, release.next, sent_at)
+    }
+
+    async fn renew(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
+        let request = Request {
+            script: &self.calls.scripts.renew,
+            call: || self.calls.renew(batch),
+            usual: None,
+        };
+        // A lease cannot wait for the ordinary patience to run out.
+        let silence = by.silence.unwrap_or_default().max(SHORTEST_SILENCE);
+        let silence = Some(silence.min(self.silence()));
+        let (answer, sent_at) = self.call(request, By { silence, ..by }).await?;
+        let held = scripts::read_renewed(answer, batch.len())?;
+        Ok(Renewed {
+            kept: held.into_iter().map(Kept::by_one).collect(),
+            sent_at,
+        })
+    }
+
+    async fn inspect(&self, key: &Key, by: By) -> Result<Option<Entry>, StoreError> {
+        let request = Request {
+            script: &self.calls.scripts.inspect,
+            call: || self.calls.inspect(key),
+            usual: None,
+        };
+        let (answer, _) = self.call(request, by).await?;
+        scripts::read_entry(answer)
+    }
+}
+
+/// The link of the background.
+fn home(
+    address: &Address,
+    options: &RedisOptions,
+    calls: &Arc<Calls>,
+    listener: &Listener,
+) -> Arc<Link> {
+    let part = Part::Home {
+        client: options.client,
+    };
+    let (calls, listener) = (Arc::clone(calls), Arc::clone(listener));
+    Link::new(
+        address.clone(),
+        calls,
+        part,
+        listener,
+        options.connect_timeout,
+    )
 }
 
 /// The task that connects; ends with the wish to.
@@ -278,42 +407,11 @@ impl Store for RedisStore {
         waits: bool,
         by: (Route, Duration),
     ) -> Answer<'a, Acquired> {
-        Box::pin(async move {
-            let usual = match claims {
-                [claim] if count == 1 => Some(Usual::Acquire {
-                    claim: claim.clone(),
-                    lease,
-                    waits,
-                }),
-                _ => None,
-            };
-            let request = Request {
-                script: &self.calls.scripts.acquire,
-                call: || self.calls.acquire(claims, lease, count, waits),
-                usual,
-            };
-            let (answer, sent_at) = self.call(request, by).await?;
-            scripts::read_acquired(answer, claims.len(), sent_at)
-        })
+        Box::pin(self.acquire(claims, lease, count, waits, by.into()))
     }
 
     fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released> {
-        Box::pin(async move {
-            let Release { key, owner, .. } = release;
-            let gives_back = release.count == 0 && release.keep.is_zero();
-            let usual = (gives_back && release.next.is_none()).then(|| Usual::Release {
-                key: key.clone(),
-                owner,
-                token: release.token,
-            });
-            let request = Request {
-                script: &self.calls.scripts.release,
-                call: || self.calls.release(&release),
-                usual,
-            };
-            let (answer, sent_at) = self.call(request, by).await?;
-            scripts::read_released(answer, release.next, sent_at)
-        })
+        Box::pin(async move { self.release(&release, by.into()).await })
     }
 
     fn renew<'a>(
@@ -322,26 +420,16 @@ impl Store for RedisStore {
         timeout: Duration,
         silence: Duration,
     ) -> Answer<'a, Renewed> {
-        Box::pin(async move {
-            let request = Request {
-                script: &self.calls.scripts.renew,
-                call: || self.calls.renew(batch),
-                usual: None,
-            };
-            // A lease cannot wait for the ordinary patience to run out.
-            let silence = silence.max(SHORTEST_SILENCE).min(self.silence());
-            let (answer, sent_at) = self.call_home(request, timeout, silence).await?;
-            let held = scripts::read_renewed(answer, batch.len())?;
-            Ok(Renewed {
-                kept: held.into_iter().map(Kept::by_one).collect(),
-                sent_at,
-            })
-        })
+        let by = By {
+            silence: Some(silence),
+            ..(Route::Home, timeout).into()
+        };
+        Box::pin(self.renew(batch, by))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
         Box::pin(async move {
-            self.not_inherited()?;
+            self.process.is_present()?;
             match &self.witness {
                 Some(witness) => witness.confirm(claims, lease).await,
                 None => Err(StoreError::no_replicas()),
@@ -350,35 +438,10 @@ impl Store for RedisStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
-        Box::pin(async move {
-            let request = Request {
-                script: &self.calls.scripts.inspect,
-                call: || self.calls.inspect(key),
-                usual: None,
-            };
-            let (answer, _) = self.call_home(request, timeout, self.silence()).await?;
-            scripts::read_entry(answer)
-        })
+        Box::pin(self.inspect(key, (Route::Home, timeout).into()))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let keep_told = async {
-                if let Some(near) = &self.near {
-                    near.keep_told(&self.home).await;
-                }
-            };
-            let ask_replicas = async {
-                if let Some(witness) = &self.witness {
-                    witness.run().await;
-                }
-            };
-            tokio::join!(
-                Arc::clone(&self.home).keep_up(),
-                self.patience.run(),
-                keep_told,
-                ask_replicas
-            );
-        })
+        Box::pin(async move { self.keep_up().await })
     }
 }

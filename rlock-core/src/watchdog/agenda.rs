@@ -10,6 +10,8 @@ use std::{
 };
 
 use super::{cohort::Cohort, line::Line};
+#[cfg(feature = "redis")]
+use crate::store::Which;
 use crate::{
     hold::{Appointment, Duty, Hold, SharedLease},
     key::Key,
@@ -256,9 +258,9 @@ impl Agenda {
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn suspect_all(&mut self, at: Time) {
-        for hold in self.holds() {
-            self.suspect(&hold, at);
+    pub(super) fn suspect_all(&mut self, which: &Which, at: Time) {
+        for hold in self.holds().iter().filter(|hold| which.has(&hold.key)) {
+            self.suspect(hold, at);
         }
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::{
-    sync::{RwLock, RwLockReadGuard},
+    sync::{RwLock, RwLockReadGuard, watch},
     time::{Instant, sleep},
 };
 
@@ -92,10 +92,18 @@ impl Server {
     }
 }
 
-/// Strikes one fault after the other.
-pub(super) async fn strike(servers: Servers, lane: Lane, recorder: Recorder) {
+/// Strikes one fault after the other, until the run is over: a failover takes longer than was planned.
+pub(super) async fn strike(
+    servers: Servers,
+    lane: Lane,
+    recorder: Recorder,
+    over: watch::Receiver<bool>,
+) {
     for step in lane {
         sleep(step.pause).await;
+        if *over.borrow() {
+            return;
+        }
         let struck = step.servers.iter().map(|n| {
             let number = number_of(*n, servers.len());
             strike_and_note(&servers[*n], number, &step, &recorder)

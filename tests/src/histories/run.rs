@@ -140,7 +140,8 @@ async fn on_servers(
     let (over, is_over) = watch::channel(false);
     let mut faults = JoinSet::new();
     for lane in schedule.servers {
-        faults.spawn(outage::strike(Arc::clone(&servers), lane, recorder.clone()));
+        let (servers, recorder) = (Arc::clone(&servers), recorder.clone());
+        faults.spawn(outage::strike(servers, lane, recorder, is_over.clone()));
     }
     let mut slots = Vec::new();
     for (process, network) in schedule.processes.into_iter().zip(schedule.networks) {

@@ -27,13 +27,23 @@ pub struct RedisServerBuilder {
     tls: Option<Arc<Authority>>,
     pub(super) replicates_by_tls: bool,
     debug: bool,
-    sentinel: bool,
+    part: Part,
     pub(super) password: Option<String>,
     lines: Vec<String>,
 }
 
 /// Names another program than the `redis-server` on the `PATH`: Redis from 6.2 on, or Valkey.
 const PROGRAM: &str = "RLOCK_TEST_SERVER";
+
+/// What a server is among others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Server,
+    Sentinel,
+    /// Of a cluster.
+    Node,
+}
 
 /// Why a launch did not end with a server that answers.
 enum Failure {
@@ -122,7 +132,7 @@ impl RedisServerBuilder {
         quorum: u32,
         silence: Duration,
     ) -> Self {
-        self.sentinel = true;
+        self.part = Part::Sentinel;
         let port = master.replication_port();
         let silence = silence.as_millis();
         self.config(
@@ -134,6 +144,17 @@ impl RedisServerBuilder {
             &format!("down-after-milliseconds {service} {silence}"),
         )
         .config("sentinel", &format!("failover-timeout {service} 3000"))
+    }
+
+    /// Is a node of a cluster; the others take it for dead after this silence. A cluster that has lost some
+    /// slots goes on with the others.
+    #[must_use]
+    pub fn cluster_node(mut self, timeout: Duration) -> Self {
+        self.part = Part::Node;
+        self.config("cluster-enabled", "yes")
+            .config("cluster-node-timeout", &timeout.as_millis().to_string())
+            .config("cluster-replica-validity-factor", "0")
+            .config("cluster-require-full-coverage", "no")
     }
 
     /// Listens on this port instead of any free one.
@@ -155,8 +176,13 @@ impl RedisServerBuilder {
         let deadline = Instant::now() + PATIENCE;
         loop {
             // Another process may take a port between the look and the launch: then look again.
-            let port = chosen.unwrap_or_else(free_port);
-            self.tls_port = self.tls.as_ref().map(|_| free_port());
+            let any = if self.part == Part::Node {
+                port::of_node
+            } else {
+                free_port
+            };
+            let port = chosen.unwrap_or_else(any);
+            self.tls_port = self.tls.as_ref().map(|_| any());
             match self.launch(&directory, port) {
                 Ok(process) => {
                     let tls = tls.zip(self.tls_port);
@@ -210,7 +236,7 @@ impl RedisServerBuilder {
         let mut command = Command::new(program());
         command
             .arg(&configuration)
-            .args(self.sentinel.then_some("--sentinel"))
+            .args((self.part == Part::Sentinel).then_some("--sentinel"))
             .stdin(Stdio::null())
             .stdout(
                 output

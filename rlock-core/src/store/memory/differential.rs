@@ -86,7 +86,7 @@ fn take_down(news: News, told: &mut Vec<words::News>) {
             after: millis(after),
         },
         #[cfg(feature = "redis")]
-        News::Changed(_) | News::AllChanged | News::Disconnected => return,
+        News::Changed(_) | News::AllChanged | News::SomeChanged(_) | News::Disconnected => return,
     });
 }
 

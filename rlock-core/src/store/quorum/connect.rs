@@ -77,7 +77,7 @@ fn nodes(
         }
         let health = Arc::<Health>::default();
         let hears = line::listener(Arc::clone(&health), Arc::clone(listener));
-        let store = Arc::new(RedisStore::prepare(url, options.clone(), hears)?);
+        let store = Arc::new(RedisStore::prepare(url, options.clone(), &hears)?);
         let node = Node::new(number, store, health, options.response_timeout);
         if nodes.iter().any(|other| other.address == node.address) {
             let way_out = "each server is named once: one that votes twice is no majority";

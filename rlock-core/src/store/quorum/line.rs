@@ -38,7 +38,9 @@ pub(super) fn listener(health: Arc<Health>, told: Listener) -> Listener {
                 told(News::Disconnected);
             }
         }
-        News::AskAgain { .. } | News::Changed(_) | News::AllChanged => told(news),
+        News::AskAgain { .. } | News::Changed(_) | News::AllChanged | News::SomeChanged(_) => {
+            told(news);
+        }
     })
 }
 

@@ -52,18 +52,7 @@ impl Address {
     }
 
     pub(super) fn parse_with(url: &str, nodelay: bool, tls: Tls) -> Result<Self, LockError> {
-        if !cfg!(feature = "tls") && speaks_tls(url) {
-            let reason = "TLS needs the feature `tls` of rlock-core";
-            return Err(invalid_url(url, reason.to_owned()));
-        }
-        if let Some(reason) = misread(url) {
-            return Err(invalid_url(url, reason.to_owned()));
-        }
-        let manner = Manner {
-            nodelay,
-            resp2: wants_resp2(url),
-            tls,
-        };
+        let manner = Manner::of(url, nodelay, tls)?;
         if sentinel::is_meant(url) {
             let parsed = Sentinels::parse(url, manner);
             let sentinels =
@@ -73,14 +62,18 @@ impl Address {
                 place: Place::Master(Arc::new(sentinels)),
             });
         }
-        let parsed = url.into_connection_info().and_then(|info| {
-            Ok(Self {
-                shown: Printable(&info.addr().to_string()).to_string(),
-                place: Place::Server(Arc::new(Server::new(&info, &manner)?)),
-            })
-        });
+        let parsed = url.into_connection_info();
+        let parsed = parsed.and_then(|info| Self::at(&info, &manner));
         let expected = "`redis://[user:password@]host[:port][/database]`";
         parsed.map_err(|error| not_understood(url, &error, expected))
+    }
+
+    /// One server.
+    pub(super) fn at(info: &ConnectionInfo, manner: &Manner) -> RedisResult<Self> {
+        Ok(Self {
+            shown: Printable(&info.addr().to_string()).to_string(),
+            place: Place::Server(Arc::new(Server::new(info, manner)?)),
+        })
     }
 
     /// The server that has the locks now.
@@ -94,12 +87,30 @@ impl Address {
 
 /// Whether a URL says that TLS is spoken.
 pub(crate) fn speaks_tls(url: &str) -> bool {
-    let schemes = ["rediss:", "valkeys:", "rediss-sentinel:"];
+    let schemes = ["rediss:", "valkeys:", "rediss-sentinel:", "rediss-cluster:"];
     schemes.iter().any(|scheme| url.starts_with(scheme))
 }
 
-fn not_understood(url: &str, error: &RedisError, expected: &str) -> LockError {
+pub(super) fn not_understood(url: &str, error: &RedisError, expected: &str) -> LockError {
     invalid_url(url, format!("{error}; expected {expected}"))
+}
+
+impl Manner {
+    /// What a URL says of it, if it can be meant as it is written.
+    pub(super) fn of(url: &str, nodelay: bool, tls: Tls) -> Result<Self, LockError> {
+        if !cfg!(feature = "tls") && speaks_tls(url) {
+            let reason = "TLS needs the feature `tls` of rlock-core";
+            return Err(invalid_url(url, reason.to_owned()));
+        }
+        if let Some(reason) = misread(url) {
+            return Err(invalid_url(url, reason.to_owned()));
+        }
+        Ok(Self {
+            nodelay,
+            resp2: wants_resp2(url),
+            tls,
+        })
+    }
 }
 
 impl Server {

@@ -58,7 +58,7 @@ impl Calls {
             .arg(count)
             .arg(millis(FENCE_TTL + lease))
             .arg(u8::from(waits))
-            .arg(self.names.channels());
+            .arg(self.names.channels_for(&claims[0].key));
         for claim in claims {
             call.arg(OwnerName(claim.owner));
         }
@@ -74,7 +74,7 @@ impl Calls {
             .arg(millis(release.keep))
             .arg(release.token)
             .arg(millis(FENCE_TTL + lease))
-            .arg(self.names.channels());
+            .arg(self.names.channels_for(release.key));
         if let Some(next) = release.next {
             call.arg(OwnerName(next.owner))
                 .arg(millis(next.lease))

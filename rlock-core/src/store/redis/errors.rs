@@ -2,12 +2,12 @@
 
 use std::{error::Error, sync::Arc};
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::StoreError;
 
 /// What a server answers that could answer otherwise a moment later.
-const PASSING: [&str; 11] = [
+const PASSING: [&str; 12] = [
     "LOADING",
     "MASTERDOWN",
     "CLUSTERDOWN",
@@ -21,7 +21,30 @@ const PASSING: [&str; 11] = [
     "UNBLOCKED",
     // Forgotten between two requests: loaded once more by the next try.
     "NOSCRIPT",
+    // Inside of a script: of the keys of a lock, some were moved to another node of the cluster.
+    NON_LOCAL,
 ];
+
+/// What is known by its text alone.
+const NON_LOCAL: &str = "access a non local key";
+
+/// What answers otherwise as soon as the nodes of a cluster agree on who has a slot.
+const SETTLING: [&str; 6] = [
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "READONLY",
+    NON_LOCAL,
+];
+
+/// The lock is at another node of the cluster that the server belongs to, or will be.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0}; this server is a node of a Redis Cluster, and a lock may be at any of them: connect by \
+     `redis-cluster://host:port,host:port,…`"
+)]
+pub(super) struct Elsewhere(pub(super) RedisError);
 
 pub(super) fn classify(error: RedisError) -> StoreError {
     let (transient, maybe_executed) = match error.kind() {
@@ -36,8 +59,27 @@ pub(super) fn classify(error: RedisError) -> StoreError {
         transient,
         maybe_executed,
         foreign: has_code(&error, "WRONGTYPE"),
-        source: Arc::new(error),
+        source: if is_elsewhere(&error) {
+            Arc::new(Elsewhere(error))
+        } else {
+            Arc::new(error)
+        },
     }
+}
+
+fn is_elsewhere(error: &RedisError) -> bool {
+    let kinds = [
+        ServerErrorKind::Moved,
+        ServerErrorKind::Ask,
+        ServerErrorKind::CrossSlot,
+    ];
+    kinds.into_iter().any(|kind| error.kind() == kind.into())
+}
+
+/// Whether the same request may succeed as soon as the nodes of a cluster have agreed.
+pub(super) fn is_settling(error: &StoreError) -> bool {
+    let error = error.source.downcast_ref::<RedisError>();
+    error.is_some_and(|error| SETTLING.iter().any(|code| has_code(error, code)))
 }
 
 /// An answer that makes no sense.
@@ -72,9 +114,9 @@ fn is_passing(error: &RedisError) -> bool {
 fn has_code(error: &RedisError, code: &str) -> bool {
     error.code() == Some(code)
         || error.detail().is_some_and(|detail| {
-            detail
-                .split([' ', ':'])
-                .any(|word| word.strip_prefix('-').unwrap_or(word) == code)
+            let mut words = detail.split([' ', ':']);
+            words.any(|word| word.strip_prefix('-').unwrap_or(word) == code)
+                || code == NON_LOCAL && detail.contains(code)
         })
 }
 

@@ -16,6 +16,7 @@ use super::{
     abilities::Missing,
     address::Address,
     calls::Calls,
+    cluster::Slot,
     connection::Connection,
     errors::{classify, wants_password},
     messages,
@@ -69,6 +70,15 @@ impl Link {
             Part::Home { client } => Some(format!("{}{client}", self.calls.names.channels())),
             Part::Near { .. } => None,
         }
+    }
+
+    /// The channel for what concerns one slot, at a node of a cluster.
+    pub(super) fn channel_of(&self, slot: Slot) -> Option<String> {
+        let Part::Home { client } = self.part else {
+            return None;
+        };
+        let channels = self.calls.names.channels_of(slot)?;
+        Some(format!("{channels}{client}"))
     }
 
     /// A message came over that channel.
@@ -140,8 +150,11 @@ impl Link {
         })
     }
 
-    /// Another link to the same place.
-    pub(super) fn sibling(&self, part: Part) -> Arc<Self> {
+    /// One to the same server, for the callers' runtime.
+    pub(super) fn near(self: &Arc<Self>) -> Arc<Self> {
+        let part = Part::Near {
+            home: Arc::clone(self),
+        };
         Self::new(
             self.address.clone(),
             Arc::clone(&self.calls),
@@ -190,6 +203,11 @@ impl Link {
             State::Up(connection) | State::Doubtful(connection) => Some(connection.clone()),
             State::Down(_) => None,
         }
+    }
+
+    /// Whether there is a connection, and nothing against it.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(_))
     }
 
     /// The present connection, or the next one.

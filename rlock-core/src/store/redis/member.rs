@@ -10,7 +10,7 @@ use super::{
     errors::{classify, unexpected},
     script::Request,
 };
-use crate::store::{Claim, StoreError};
+use crate::store::{Claim, Route, StoreError};
 
 impl RedisStore {
     /// Host and port, or the path of a socket, or a service and its Sentinels; never a password.
@@ -46,8 +46,7 @@ impl RedisStore {
             call: || self.calls.raise(claim, token, lease),
             usual: None,
         };
-        let silence = self.silence();
-        let (answer, _) = self.call_home(request, patience, silence).await?;
+        let (answer, _) = self.call(request, (Route::Home, patience).into()).await?;
         from_redis_value(answer).map_err(unexpected)
     }
 

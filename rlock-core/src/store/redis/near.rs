@@ -42,6 +42,20 @@ impl Near {
         Some(near)
     }
 
+    /// Connects on this runtime as soon as `home` is connected. Until then everything goes by that.
+    pub(super) fn behind(link: Arc<Link>, home: &Arc<Link>, runtime: &Handle) -> Self {
+        let (kept, home) = (Kept(Arc::clone(&link)), Arc::clone(home));
+        Self {
+            keeper: runtime.spawn(async move {
+                home.another(0).await;
+                drop(home);
+                Arc::clone(&kept.0).keep_up().await;
+            }),
+            link,
+            runtime: runtime.id(),
+        }
+    }
+
     /// Has the server send its news of changes to the home connection whenever that is a new one.
     pub(super) async fn keep_told(&self, home: &Link) {
         let mut told = home.present().map_or(0, |connection| connection.epoch);

@@ -1,6 +1,10 @@
 //! A Lua script on the server, called by its digest.
 
-use redis::{Cmd, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
+use std::future::Future;
+
+use redis::{
+    Cmd, Pipeline, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection,
+};
 
 use super::{calls::Usual, connection::Connection};
 
@@ -17,7 +21,8 @@ impl LoadedScript {
 
     /// Begins a call with that many keys; keys and arguments follow.
     pub(super) fn call(&self, keys: usize) -> Cmd {
-        let mut call = Cmd::with_capacity(16, 256);
+        // A key has two arguments at the most, and there are a few for all.
+        let mut call = Cmd::with_capacity(13 + 3 * keys, 160 + 112 * keys);
         call.arg("EVALSHA").arg(self.script.get_hash()).arg(keys);
         call
     }
@@ -35,24 +40,78 @@ pub(super) struct Request<'a, F> {
     pub(super) usual: Option<Usual>,
 }
 
-impl<F: Fn() -> Cmd> Request<'_, F> {
-    /// Sends it; loads the script first where the server has lost it.
-    pub(super) async fn send(&self, connection: &Connection) -> RedisResult<Value> {
-        match self.try_send(connection).await {
+/// What is sent to a server, and answered by it.
+pub(super) trait Exchange: Sync + Send {
+    /// Sends it. With `asking`, to a node of a cluster that does not have the slot yet.
+    fn send(
+        &self,
+        connection: &Connection,
+        asking: bool,
+    ) -> impl Future<Output = RedisResult<Value>> + Send;
+}
+
+impl<F: Fn() -> Cmd + Sync + Send> Exchange for Request<'_, F> {
+    /// Loads the script first where the server has lost it.
+    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
+        match self.try_send(connection, asking).await {
             Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
                 self.script.load(&mut connection.commands.clone()).await?;
-                connection.pipe.send((self.call)()).await
+                self.send_alone(connection, asking).await
             }
             outcome => outcome,
         }
     }
+}
 
-    async fn try_send(&self, connection: &Connection) -> RedisResult<Value> {
+impl<F: Fn() -> Cmd> Request<'_, F> {
+    async fn send_alone(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
+        let call = (self.call)();
+        if asking {
+            return send_asking(connection, call).await;
+        }
+        connection.pipe.send(call).await
+    }
+
+    async fn try_send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
         if let Some(usual) = &self.usual
             && let Some(answer) = connection.pipe.send_usual(usual).await?
         {
             return Ok(answer);
         }
-        connection.pipe.send((self.call)()).await
+        self.send_alone(connection, asking).await
     }
+}
+
+/// Commands that are no script: answers a list, in which an error is one of the answers.
+pub(super) struct Plain(pub(super) Pipeline);
+
+impl Exchange for Plain {
+    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
+        let mut commands = connection.commands.clone();
+        let mut all = Pipeline::with_capacity(self.0.len() * 2);
+        for command in self.0.cmd_iter() {
+            if asking {
+                all.cmd("ASKING");
+            }
+            all.add_command(command.clone());
+        }
+        let mut answers = commands.send_packed_commands(&all, 0, all.len()).await?;
+        if asking {
+            answers = answers.into_iter().skip(1).step_by(2).collect();
+        }
+        Ok(Value::Array(answers))
+    }
+}
+
+/// One write, so that nothing comes between.
+async fn send_asking(connection: &Connection, call: Cmd) -> RedisResult<Value> {
+    let mut both = Pipeline::with_capacity(2);
+    both.add_command(redis::cmd("ASKING")).add_command(call);
+    let mut commands = connection.commands.clone();
+    let answers = commands.send_packed_commands(&both, 1, 1).await?;
+    let answer = answers.into_iter().next();
+    answer.map_or_else(
+        || Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()),
+        Value::extract_error,
+    )
 }

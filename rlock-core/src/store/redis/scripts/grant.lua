@@ -40,9 +40,15 @@ local function waiters(channel)
   -- Tells a waiter something of its lock: a token and for how long the lock is its own; without a
   -- token, when to ask again. Answers whether its client listens.
   local function tell(owner, lock, token, ms)
-    local heard = redis.pcall('PUBLISH', channel .. string.sub(owner, 1, 36),
-      owner .. ' ' .. token .. ' ' .. ms .. ' ' .. lock)
-    return type(heard) == 'number' and heard > 0
+    local client = string.sub(owner, 1, 36)
+    local message = owner .. ' ' .. token .. ' ' .. ms .. ' ' .. lock
+    local is_heard = function(command, channels)
+      local heard = redis.pcall(command, channels .. client, message)
+      return type(heard) == 'number' and heard > 0
+    end
+    -- At a node of a cluster the channels of the lock's slot first, then those for all slots.
+    local channels, has_slot = string.gsub(channel, '{.*}', '')
+    return has_slot > 0 and is_heard('SPUBLISH', channel) or is_heard('PUBLISH', channels)
   end
 
   -- Gives a free lock to the first in its queue whose client listens, `first` before the queue.

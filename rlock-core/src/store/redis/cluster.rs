@@ -1,0 +1,255 @@
+//! Locks on a Redis Cluster. All that belongs to a lock lies in one slot, by its hash tag, and each slot
+//! with one master; each master is a server like any other, with connections of its own. This module
+//! finds the one that has a lock, and asks there.
+//!
+//! While a slot moves from one node to another, its keys move one by one, and those of one lock may lie
+//! at both. What is gone from the node that has the slot is nowhere else but at the one that gets it, and
+//! only there can it come into being again. So:
+//!
+//! - At the old node a lock is served as long as it is held there. There no key comes into being.
+//! - A lock that the old node does not have is asked for at the new one only when its token and its line
+//!   have left the old node too. Else tokens would be counted anew beside those that are still to come,
+//!   which would be put in their place, and lower: such a request is tried again until all is moved.
+//! - Renewals go where the lock is: they need nothing else.
+
+mod keys;
+mod layout;
+mod look;
+mod nodes;
+mod owner;
+mod seeds;
+mod several;
+mod shards;
+mod slot;
+
+pub(super) use self::slot::Slot;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{join_all, try_join_all};
+use tokio::runtime::{Handle, Id};
+
+use self::{
+    nodes::{Node, Nodes},
+    owner::{Needs, is_unsettled},
+    seeds::Seeds,
+};
+use super::{
+    By, Connecting, RedisOptions,
+    errors::{not_sent, unexpected},
+    process::Process,
+};
+use crate::{
+    caller::caller,
+    clock::ClientClock,
+    error::LockError,
+    key::Key,
+    store::{
+        Acquired, Answer, BoxFuture, Claim, Entry, Listener, Onward, Release, Released, Renewal,
+        Renewed, Route, Store, StoreError,
+    },
+};
+
+pub(crate) struct ClusterStore {
+    nodes: Nodes,
+    listener: Listener,
+    /// The runtime whose tasks have connections of their own.
+    near: Option<Id>,
+    process: Process,
+    clock: ClientClock,
+    /// How long replicas are waited for, with what may go on before.
+    replicas_patience: Duration,
+}
+
+impl ClusterStore {
+    /// Connects to a cluster of which the URL names some nodes; the connections live on `runtime`.
+    pub(crate) async fn connect(
+        url: &str,
+        options: RedisOptions,
+        listener: Listener,
+        runtime: &Handle,
+        own_runtime: bool,
+    ) -> Result<Arc<Self>, LockError> {
+        let (clock, patience) = (options.clock.clone(), options.connect_timeout);
+        let replicas = options
+            .replicas
+            .map_or(Duration::ZERO, |asked| asked.within);
+        let replicas_patience = replicas * 2 + options.response_timeout;
+        let started = clock.now();
+        let seeds = Seeds::parse(url, options.tcp_nodelay, options.tls.clone())?;
+        let action = format!("connect to the cluster of {seeds}");
+        let near = own_runtime.then(Handle::try_current).and_then(Result::ok);
+        let near_id = near.as_ref().map(Handle::id);
+        let store = Arc::new(Self {
+            nodes: Nodes::new(seeds, options, Arc::clone(&listener), runtime.clone(), near),
+            listener,
+            near: near_id,
+            process: Process::present(),
+            clock: clock.clone(),
+            replicas_patience,
+        });
+        let first = Arc::clone(&store);
+        let mut connecting = Connecting(runtime.spawn(async move { first.begin(patience).await }));
+        let connected = match (&mut connecting.0).await {
+            Ok(connected) => connected,
+            Err(error) => Err(unexpected(error)),
+        };
+        connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
+        Ok(store)
+    }
+
+    /// Takes locks of one slot.
+    async fn acquire_in(
+        &self,
+        slot: Slot,
+        claims: &[Claim],
+        (lease, count, waits): (Duration, u32, bool),
+        by: By,
+    ) -> Result<Acquired, StoreError> {
+        let keys: Vec<&Key> = claims.iter().map(|claim| &claim.key).collect();
+        let ask = |node: Arc<Node>, by| async move {
+            let answer = node.store.acquire(claims, lease, count, waits, by).await;
+            if let Ok(Acquired::Held { in_line: true, .. }) = answer {
+                node.shards.wish(slot);
+            }
+            answer
+        };
+        self.at_owner(slot, Needs::All(&keys), by, ask).await
+    }
+
+    async fn release(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
+        let slot = Slot::of(release.key);
+        let ask = |node: Arc<Node>, by| async move {
+            let answer = node.store.release(release, by).await;
+            if let Ok(Released::Done(Onward::InLine { .. })) = answer {
+                node.shards.wish(slot);
+            }
+            answer
+        };
+        let needs = Needs::All(std::slice::from_ref(&release.key));
+        self.at_owner(slot, needs, by, ask).await
+    }
+
+    /// Renews locks of one slot.
+    async fn renew_in(&self, slot: Slot, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
+        let ask =
+            |batch| move |node: Arc<Node>, by| async move { Node::renew(&node, batch, by).await };
+        if batch.len() > 1 {
+            match self.at_owner(slot, Needs::OnePlace, by, ask(batch)).await {
+                Err(error) if is_unsettled(&error) => {}
+                outcome => return outcome,
+            }
+        }
+        let each = batch.iter().map(std::slice::from_ref);
+        let each = each.map(|batch| self.at_owner(slot, Needs::Lock, by, ask(batch)));
+        joined(join_all(each).await)
+    }
+}
+
+impl Node {
+    async fn renew(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
+        self.store.renew(batch, by).await
+    }
+
+    async fn replicate(&self, claims: &[Claim], lease: Duration) -> Result<(), StoreError> {
+        self.store.replicate(claims, lease).await
+    }
+}
+
+/// One answer of several, in their order.
+fn joined(parts: Vec<Result<Renewed, StoreError>>) -> Result<Renewed, StoreError> {
+    let parts: Vec<Renewed> = parts.into_iter().collect::<Result<_, _>>()?;
+    let sent_at = parts.iter().map(|part| part.sent_at).min();
+    Ok(Renewed {
+        sent_at: sent_at.ok_or_else(|| not_sent("there is nothing to renew"))?,
+        kept: parts.into_iter().flat_map(|part| part.kept).collect(),
+    })
+}
+
+impl Store for ClusterStore {
+    fn route(&self) -> Route {
+        if self.near.is_some() && caller() == self.near {
+            Route::Near
+        } else {
+            Route::Home
+        }
+    }
+
+    fn group(&self, key: &Key) -> u16 {
+        Slot::of(key).number()
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        count: u32,
+        waits: bool,
+        by: (Route, Duration),
+    ) -> Answer<'a, Acquired> {
+        Box::pin(async move {
+            let terms = (lease, count, waits);
+            match several::by_slot(claims).as_slice() {
+                [(slot, _)] => self.acquire_in(*slot, claims, terms, by.into()).await,
+                groups => self.acquire_across(claims, groups, terms, by.into()).await,
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released> {
+        Box::pin(async move { self.release(&release, by.into()).await })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        silence: Duration,
+    ) -> Answer<'a, Renewed> {
+        let by = By {
+            silence: Some(silence),
+            ..(Route::Home, timeout).into()
+        };
+        Box::pin(async move {
+            // In the order of the answers; groups are one slot each, so there is one run of them.
+            let runs = batch.chunk_by(|one, next| Slot::of(&one.key) == Slot::of(&next.key));
+            let runs = runs.map(|run| self.renew_in(Slot::of(&run[0].key), run, by));
+            joined(join_all(runs).await)
+        })
+    }
+
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+        let by: By = (Route::Home, self.replicas_patience).into();
+        let ask = move |claim| {
+            move |node: Arc<Node>, _| async move { Node::replicate(&node, claim, lease).await }
+        };
+        Box::pin(async move {
+            let each = claims.iter().map(|claim| {
+                let (slot, claim) = (Slot::of(&claim.key), std::slice::from_ref(claim));
+                self.at_owner(slot, Needs::Lock, by, ask(claim))
+            });
+            try_join_all(each).await.map(drop)
+        })
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
+        let ask = move |node: Arc<Node>, by| async move { node.store.inspect(key, by).await };
+        let by = (Route::Home, timeout).into();
+        Box::pin(async move {
+            let (slot, needs) = (Slot::of(key), Needs::Lock);
+            self.at_owner(slot, needs, by, ask).await
+        })
+    }
+
+    fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let _kept = self.nodes.kept();
+            self.keep_looking().await;
+        })
+    }
+}
+
+/// Whether a URL names nodes of a cluster.
+pub(crate) fn is_meant(url: &str) -> bool {
+    seeds::is_meant(url)
+}

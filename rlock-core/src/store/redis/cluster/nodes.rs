@@ -1,0 +1,342 @@
+//! The nodes of a cluster that locks are asked of: each a server with connections of its own.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::{
+    super::{
+        RedisOptions, RedisStore,
+        address::Address,
+        calls::Calls,
+        errors::{classify, unexpected},
+        names::Names,
+        scripts::Scripts,
+    },
+    layout::{Layout, Place},
+    seeds::Seeds,
+    shards::Shards,
+    slot::{SLOTS, Slot},
+};
+use crate::{
+    key::Key,
+    store::{Listener, News, StoreError, Which},
+};
+
+/// How long a node is kept that has no slots, as one that is about to get its first.
+const UNUSED: Duration = Duration::from_secs(30);
+
+pub(super) struct Nodes {
+    pub(super) seeds: Seeds,
+    options: RedisOptions,
+    listener: Listener,
+    /// Where the nodes' connections live.
+    home: Handle,
+    near: Option<Handle>,
+    /// Nodes are neither made nor dropped while it is locked: they tell the listener of it.
+    table: Arc<RwLock<Table>>,
+    /// Counts the changes of owners.
+    changes: watch::Sender<u64>,
+    /// There is reason to look who has which slots.
+    pub(super) suspects: Arc<Notify>,
+}
+
+struct Table {
+    /// By slot.
+    owners: Vec<Option<Arc<Node>>>,
+    nodes: HashMap<Place, Arc<Node>>,
+    /// All that are known, and what the cluster calls them.
+    names: HashMap<Place, String>,
+}
+
+/// One of them. Its connections end with it.
+pub(super) struct Node {
+    pub(super) place: Place,
+    /// What the cluster calls it.
+    name: String,
+    pub(super) store: Arc<RedisStore>,
+    /// What it tells of single slots.
+    pub(super) shards: Shards,
+    /// When it was looked for last.
+    wanted: Mutex<Instant>,
+    keeper: JoinHandle<()>,
+}
+
+impl Nodes {
+    pub(super) fn new(
+        seeds: Seeds,
+        options: RedisOptions,
+        listener: Listener,
+        home: Handle,
+        near: Option<Handle>,
+    ) -> Self {
+        Self {
+            seeds,
+            options,
+            listener,
+            home,
+            near,
+            table: Arc::new(RwLock::new(Table {
+                owners: vec![None; usize::from(SLOTS)],
+                nodes: HashMap::new(),
+                names: HashMap::new(),
+            })),
+            changes: watch::Sender::new(0),
+            suspects: Arc::default(),
+        }
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        read(&self.table)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn kept(&self) -> Kept<'_> {
+        Kept(self)
+    }
+
+    /// Resolves at each change of owners from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub(super) fn owner(&self, slot: Slot) -> Option<Arc<Node>> {
+        self.table().owner(slot).cloned()
+    }
+
+    /// Those that have slots.
+    pub(super) fn owners(&self) -> Vec<Arc<Node>> {
+        self.table().masters()
+    }
+
+    /// Who can be asked about the cluster.
+    pub(super) fn known(&self) -> Vec<Place> {
+        let mut known: Vec<Place> = self.table().names.keys().cloned().collect();
+        for seed in self.seeds.places() {
+            if !known.contains(seed) {
+                known.push(seed.clone());
+            }
+        }
+        known
+    }
+
+    /// The node at this place. One that was not heard of before is asked for its name.
+    pub(super) async fn at(
+        &self,
+        place: &Place,
+        patience: Duration,
+    ) -> Result<Arc<Node>, StoreError> {
+        let name = {
+            let table = self.table();
+            if let Some(node) = table.nodes.get(place) {
+                node.is_wanted();
+                return Ok(Arc::clone(node));
+            }
+            table.names.get(place).cloned()
+        };
+        let name = match name {
+            Some(name) => name,
+            None => self.seeds.name(place, patience).await?,
+        };
+        self.node(place, &name)
+    }
+
+    /// The node of this name; made, if it is not there.
+    fn node(&self, place: &Place, name: &str) -> Result<Arc<Node>, StoreError> {
+        let is_meant = |node: &&Arc<Node>| node.name == name;
+        if let Some(node) = self.table().nodes.get(place).filter(is_meant) {
+            return Ok(Arc::clone(node));
+        }
+        let made = Arc::new(self.make(place, name)?);
+        // What is not needed is dropped when the table is free.
+        let (node, _other) = {
+            let mut table = self.change();
+            if let Some(node) = table.nodes.get(place).filter(is_meant) {
+                (Arc::clone(node), Some(made))
+            } else {
+                let other = table.nodes.insert(place.clone(), Arc::clone(&made));
+                table.names.insert(place.clone(), name.to_owned());
+                (made, other)
+            }
+        };
+        Ok(node)
+    }
+
+    fn make(&self, place: &Place, name: &str) -> Result<Node, StoreError> {
+        let address = self.seeds.address(place).map_err(classify)?;
+        let calls = Arc::new(Calls {
+            names: Names::at_node(self.options.prefix.clone(), name),
+            scripts: Scripts::new(),
+        });
+        let (listener, near) = (self.listener_at(place), self.near.as_ref());
+        let store = RedisStore::of_cluster(&address, &self.options, &calls, &listener, near);
+        Ok(Node::new(place, name, address, store, &self.home))
+    }
+
+    /// Passes on what a node tells: of its own locks only. A connection that is lost is reason to look at
+    /// the cluster.
+    fn listener_at(&self, place: &Place) -> Listener {
+        let (suspects, listener) = (Arc::clone(&self.suspects), Arc::clone(&self.listener));
+        let (table, place) = (Arc::downgrade(&self.table), place.clone());
+        Arc::new(move |news| match news {
+            News::AllChanged => {
+                let (table, place) = (table.clone(), place.clone());
+                listener(News::SomeChanged(Which::new(move |key| {
+                    let table = table.upgrade();
+                    table.is_some_and(|table| read(&table).has_at(key, &place))
+                })));
+            }
+            News::Disconnected => {
+                suspects.notify_one();
+                listener(News::Disconnected);
+            }
+            news => listener(news),
+        })
+    }
+
+    /// A node says that this one has the slot.
+    pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
+        let former = self.change().owners[slot.index()].replace(node);
+        drop(former);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Takes over what a node says of the whole cluster. Answers which slots have other owners now, if
+    /// there are any.
+    pub(super) fn adopt(&self, layout: Layout) -> Result<Option<Vec<bool>>, StoreError> {
+        let mut owners = vec![None; usize::from(SLOTS)];
+        for (first, last, place) in &layout.ranges {
+            let name = layout.names.get(place);
+            let name = name.ok_or_else(|| unexpected(format!("{place} has no name")))?;
+            let node = self.node(place, name)?;
+            owners[usize::from(*first)..=usize::from(*last)].fill(Some(node));
+        }
+        let (former, unused, changed) = {
+            let mut table = self.change();
+            let changed = owners.iter().zip(&table.owners);
+            let changed: Vec<bool> = changed
+                .map(|(owner, former)| match (owner, former) {
+                    (Some(owner), Some(former)) => owner.name != former.name,
+                    (None, None) => false,
+                    _ => true,
+                })
+                .collect();
+            let former = std::mem::replace(&mut table.owners, owners);
+            table.names = layout.names;
+            (former, table.take_unused(), changed)
+        };
+        drop((former, unused));
+        if !changed.contains(&true) {
+            return Ok(None);
+        }
+        self.changes.send_modify(|changes| *changes += 1);
+        Ok(Some(changed))
+    }
+}
+
+/// Until this is dropped the nodes' connections are kept up.
+pub(super) struct Kept<'a>(&'a Nodes);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        // After a panic the background goes on.
+        if !std::thread::panicking() {
+            for node in self.0.table().nodes.values() {
+                node.keeper.abort();
+            }
+        }
+    }
+}
+
+fn read(table: &RwLock<Table>) -> RwLockReadGuard<'_, Table> {
+    table.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Table {
+    fn owner(&self, slot: Slot) -> Option<&Arc<Node>> {
+        self.owners[slot.index()].as_ref()
+    }
+
+    fn has_at(&self, key: &Key, place: &Place) -> bool {
+        let owner = self.owner(Slot::of(key));
+        owner.is_some_and(|owner| owner.place == *place)
+    }
+
+    fn masters(&self) -> Vec<Arc<Node>> {
+        let mut masters: Vec<Arc<Node>> = Vec::new();
+        for owner in self.owners.iter().flatten() {
+            let is_owner = |known: &Arc<Node>| Arc::ptr_eq(known, owner);
+            // Most slots have the owner of the one before.
+            if !masters.last().is_some_and(is_owner) && !masters.iter().any(is_owner) {
+                masters.push(Arc::clone(owner));
+            }
+        }
+        masters
+    }
+
+    /// Takes out what has no slots, and was not looked for lately.
+    fn take_unused(&mut self) -> Vec<Arc<Node>> {
+        let masters = self.masters();
+        let is_used = |node: &Arc<Node>| {
+            !node.is_unused() || masters.iter().any(|master| Arc::ptr_eq(master, node))
+        };
+        let (used, unused): (HashMap<_, _>, HashMap<_, _>) = std::mem::take(&mut self.nodes)
+            .into_iter()
+            .partition(|(_, node)| is_used(node));
+        self.nodes = used;
+        unused.into_values().collect()
+    }
+}
+
+impl Node {
+    fn new(
+        place: &Place,
+        name: &str,
+        address: Address,
+        store: RedisStore,
+        runtime: &Handle,
+    ) -> Self {
+        let store = Arc::new(store);
+        let kept = Arc::clone(&store);
+        let (shards, subscriptions) = Shards::new(address, Arc::clone(&store.home));
+        Self {
+            place: place.clone(),
+            name: name.to_owned(),
+            store,
+            shards,
+            wanted: Mutex::new(Instant::now()),
+            keeper: runtime.spawn(async move {
+                // A node that cannot be reached now is looked for by what follows.
+                let _ = kept.home.connect().await;
+                tokio::join!(kept.keep_up(), subscriptions.run());
+            }),
+        }
+    }
+
+    fn is_wanted(&self) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn is_unused(&self) -> bool {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.elapsed() > UNUSED
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}

@@ -1,0 +1,284 @@
+//! The nodes that a URL names, from which the others are learnt; and how all of them are spoken to.
+
+use std::{fmt, time::Duration};
+
+use futures_util::{
+    future::try_join,
+    stream::{FuturesUnordered, StreamExt},
+};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd,
+};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{
+    super::{
+        address::{Address, Manner, Server, not_understood},
+        errors::{classify, not_sent},
+        tls::Tls,
+    },
+    layout::{Layout, Place},
+};
+use crate::{error::LockError, store::StoreError};
+
+/// What a URL looks like that means this.
+const EXPECTED: &str = "`redis-cluster://[user:password@]host[:port],host[:port],…`";
+
+/// How long the others are waited for when one has answered.
+const OTHERS: Duration = Duration::from_millis(50);
+
+pub(super) struct Seeds {
+    places: Vec<Place>,
+    /// A node, but for its address.
+    node: ConnectionInfo,
+    manner: Manner,
+}
+
+/// Whether a URL names nodes of a cluster.
+pub(super) fn is_meant(url: &str) -> bool {
+    scheme(url).is_some()
+}
+
+/// How nodes are spoken to, and the rest of the URL.
+fn scheme(url: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    match scheme {
+        "redis-cluster" => Some(("redis", rest)),
+        "rediss-cluster" => Some(("rediss", rest)),
+        _ => None,
+    }
+}
+
+impl Seeds {
+    /// Reads `redis-cluster://[user:password@]host[:port],…[?options]`. User, password and options are
+    /// those of all nodes.
+    pub(super) fn parse(url: &str, nodelay: bool, tls: Tls) -> Result<Self, LockError> {
+        let manner = Manner::of(url, nodelay, tls)?;
+        Self::read(url, manner).map_err(|error| not_understood(url, &error, EXPECTED))
+    }
+
+    fn read(url: &str, manner: Manner) -> RedisResult<Self> {
+        let (scheme, rest) = scheme(url).ok_or_else(|| wrong("it names no cluster"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        if !matches!(database, "" | "0") {
+            return Err(wrong("a cluster has one database, and its number is 0"));
+        }
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (format!("{login}@"), hosts),
+            None => (String::new(), authority),
+        };
+        let (mut places, mut node) = (Vec::new(), None);
+        for host in hosts.split(',') {
+            if host.is_empty() {
+                return Err(wrong("it names a host without a name"));
+            }
+            let info = format!("{scheme}://{login}{host}/?{query}").into_connection_info()?;
+            let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) =
+                info.addr()
+            else {
+                return Err(wrong("nodes of a cluster listen at ports"));
+            };
+            places.push(Place {
+                host: host.clone(),
+                port: *port,
+            });
+            node = Some(info);
+        }
+        Ok(Self {
+            places,
+            node: node.ok_or_else(|| wrong("it names no host"))?,
+            manner,
+        })
+    }
+
+    pub(super) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// How a node is connected to.
+    pub(super) fn address(&self, place: &Place) -> RedisResult<Address> {
+        Address::at(&self.at(place), &self.manner)
+    }
+
+    fn at(&self, Place { host, port }: &Place) -> ConnectionInfo {
+        let (host, port) = (host.clone(), *port);
+        let addr = match self.node.addr() {
+            ConnectionAddr::TcpTls {
+                insecure,
+                tls_params,
+                ..
+            } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        self.node.clone().set_addr(addr)
+    }
+
+    /// Asks all of these nodes at once who has which slots. Of what they say the newest counts, so that
+    /// one which was cut off from the others does not lead back to a former master.
+    pub(super) async fn layout(
+        &self,
+        places: Vec<Place>,
+        patience: Duration,
+    ) -> Result<Layout, StoreError> {
+        let mut asked: FuturesUnordered<_> = places
+            .iter()
+            .map(|place| async move {
+                let answer = timeout(patience, self.ask(place)).await;
+                answer.unwrap_or_else(|_| Err(no_answer(place, patience)))
+            })
+            .collect();
+        let mut newest: Option<Layout> = None;
+        let mut failure = None;
+        let mut until = Instant::now() + patience * 2;
+        while let Ok(Some(layout)) = timeout_at(until, asked.next()).await {
+            match layout {
+                Ok(layout) => {
+                    until = until.min(Instant::now() + OTHERS);
+                    if newest
+                        .as_ref()
+                        .is_none_or(|newest| newest.epoch < layout.epoch)
+                    {
+                        newest = Some(layout);
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        match (newest, failure) {
+            (Some(layout), _) => Ok(layout),
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(not_sent("there is no node to ask")),
+        }
+    }
+
+    async fn ask(&self, place: &Place) -> Result<Layout, StoreError> {
+        let failed = |error: RedisError| {
+            let shown = error.to_string();
+            if shown.contains("cluster support disabled") {
+                return not_sent(format!(
+                    "{place} is no node of a cluster ({shown}); connect to it by `redis://{place}`"
+                ));
+            }
+            StoreError {
+                maybe_executed: false,
+                ..classify(error)
+            }
+        };
+        let (info, slots) = self.answers(place).await.map_err(failed)?;
+        let layout = Layout::read(&info, &slots, place);
+        let layout = layout.filter(|layout| !layout.ranges.is_empty());
+        layout.ok_or_else(|| StoreError {
+            transient: true,
+            ..not_sent(format!("{place} knows no node that has slots"))
+        })
+    }
+
+    /// What the cluster calls the node at this place.
+    pub(super) async fn name(
+        &self,
+        place: &Place,
+        patience: Duration,
+    ) -> Result<String, StoreError> {
+        let answer = async {
+            let mut connection = self.connection(place).await?;
+            cmd("CLUSTER")
+                .arg("MYID")
+                .query_async(&mut connection)
+                .await
+        };
+        let answer = timeout(patience, answer).await;
+        let answer = answer.map_err(|_| no_answer(place, patience))?;
+        answer.map_err(|error| StoreError {
+            maybe_executed: false,
+            ..classify(error)
+        })
+    }
+
+    async fn connection(&self, place: &Place) -> RedisResult<MultiplexedConnection> {
+        let server = Server::new(&self.at(place), &self.manner)?;
+        // Time-outs are ours.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        let client = server.without_pushes();
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    async fn answers(&self, place: &Place) -> RedisResult<(String, Value)> {
+        let connection = self.connection(place).await?;
+        let (mut one, mut other) = (connection.clone(), connection);
+        let info = async {
+            let info = cmd("CLUSTER").arg("INFO").query_async(&mut one).await;
+            // It may be refused: then all count alike.
+            Ok(info.unwrap_or_default())
+        };
+        let mut slots = cmd("CLUSTER");
+        slots.arg("SLOTS");
+        try_join(info, slots.query_async(&mut other)).await
+    }
+}
+
+/// Shows the addresses; never a password.
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, place) in self.places.iter().enumerate() {
+            let before = if n == 0 { "" } else { ", " };
+            write!(f, "{before}{place}")?;
+        }
+        Ok(())
+    }
+}
+
+fn no_answer(place: &Place, after: Duration) -> StoreError {
+    let waited = format!("no answer from {place} within {after:?}");
+    StoreError {
+        maybe_executed: false,
+        ..classify(RedisError::from((ErrorKind::Io, "time-out", waited)))
+    }
+}
+
+fn wrong(what: &'static str) -> RedisError {
+    RedisError::from((ErrorKind::InvalidClientConfig, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_nodes_and_shows_no_password() {
+        let url = "redis-cluster://app:s3cret@one,two:1,[::1]:2/?protocol=resp2";
+        let seeds = Seeds::parse(url, true, Tls::default()).expect("valid");
+        assert_eq!(seeds.to_string(), "one:6379, two:1, ::1:2");
+        let elsewhere = Place {
+            host: "three".to_owned(),
+            port: 3,
+        };
+        let info = seeds.at(&elsewhere);
+        assert_eq!(info.redis_settings().password(), Some("s3cret"));
+        let address = seeds.address(&elsewhere).expect("valid");
+        assert_eq!(address.to_string(), "three:3");
+        for (url, reason) in [
+            ("redis-cluster://u:s3cret@one,,two", "host without a name"),
+            ("redis-cluster://u:s3cret@", "host without a name"),
+            ("redis-cluster://u:s3cret@one:99999", "expected"),
+            ("redis-cluster://u:s3cret@one,two/1", "one database"),
+            ("redis-cluster://u:12/s3cret@one", "%2F"),
+        ] {
+            let error = Seeds::parse(url, true, Tls::default()).err().expect(url);
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains(reason), "{shown}");
+            assert!(!shown.contains("s3cret"), "{shown}");
+            assert!(shown.contains("`redis-cluster:…`"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! A Redis Cluster of real servers: three masters with a replica each.
+
+use std::time::Duration;
+
+use redis::{FromRedisValue, InfoDict, Value};
+
+use crate::{PATIENCE, RedisServer, eventually};
+
+/// How many masters a cluster has, and so how many replicas.
+pub const MASTERS: usize = 3;
+
+const SLOTS: u16 = 16_384;
+/// Silence for this long is taken for the death of a node.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Six servers: the first three begin as masters, each with a third of the slots, and the one three
+/// places further is the replica. They stop when this is dropped.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Starts the servers, and returns once all of them agree that the cluster works.
+    #[must_use = "the servers stop when this is dropped"]
+    pub async fn start() -> Self {
+        Self::of(&RedisServer::builder()).await
+    }
+
+    /// As [`start`](Self::start), of servers like this.
+    #[must_use = "the servers stop when this is dropped"]
+    pub async fn of(builder: &crate::RedisServerBuilder) -> Self {
+        let node = || builder.clone().cluster_node(NODE_TIMEOUT).start();
+        let nodes: Vec<_> = (0..2 * MASTERS).map(|_| node()).collect();
+        let cluster = Self { nodes };
+        cluster.form().await;
+        cluster
+    }
+
+    async fn form(&self) {
+        for (n, node) in self.nodes.iter().enumerate() {
+            node.config_set("repl-diskless-sync-delay", "0").await;
+            let epoch = (n + 1).to_string();
+            let () = node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await;
+        }
+        let share = usize::from(SLOTS).div_ceil(MASTERS);
+        for (n, master) in self.nodes[..MASTERS].iter().enumerate() {
+            let end = ((n + 1) * share).min(usize::from(SLOTS));
+            let slots: Vec<String> = (n * share..end).map(|slot| slot.to_string()).collect();
+            let mut words = vec!["CLUSTER", "ADDSLOTS"];
+            words.extend(slots.iter().map(String::as_str));
+            let () = master.command(&words).await;
+        }
+        for node in &self.nodes[1..] {
+            let port = node.cluster_port().to_string();
+            let () = self.nodes[0]
+                .command(&["CLUSTER", "MEET", "127.0.0.1", &port])
+                .await;
+        }
+        let all = self.nodes.len();
+        self.all("know each other", async |node| {
+            let nodes: String = node.command(&["CLUSTER", "NODES"]).await;
+            nodes.lines().count() == all && !nodes.contains("handshake")
+        })
+        .await;
+        for (master, replica) in self.nodes.iter().zip(&self.nodes[MASTERS..]) {
+            let id: String = master.command(&["CLUSTER", "MYID"]).await;
+            let () = replica.command(&["CLUSTER", "REPLICATE", &id]).await;
+        }
+        self.settled().await;
+    }
+
+    /// Returns once all nodes that run agree on who has which slots, and every replica follows its
+    /// master.
+    pub async fn settled(&self) {
+        self.all("agree", async |node| {
+            let info: String = node.command(&["CLUSTER", "INFO"]).await;
+            let replication: InfoDict = node.command(&["INFO", "replication"]).await;
+            let follows = replication.get::<String>("role").as_deref() == Some("master")
+                || replication.get::<String>("master_link_status").as_deref() == Some("up");
+            info.contains("cluster_state:ok") && follows
+        })
+        .await;
+        eventually(PATIENCE, "one view of the cluster", async || {
+            let mut views = Vec::new();
+            for node in self.nodes.iter().filter(|node| node.is_running()) {
+                views.push(owners(node).await);
+            }
+            views.windows(2).all(|pair| pair[0] == pair[1])
+        })
+        .await;
+    }
+
+    async fn all(&self, what: &str, is_so: impl AsyncFn(&RedisServer) -> bool) {
+        for node in self.nodes.iter().filter(|node| node.is_running()) {
+            let what = format!("all nodes of the cluster {what}");
+            eventually(PATIENCE, &what, async || is_so(node).await).await;
+        }
+    }
+
+    /// Where a client connects: the addresses of the nodes that began as masters.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> = self.nodes[..MASTERS]
+            .iter()
+            .map(RedisServer::address)
+            .collect();
+        format!("redis-cluster://{}", addresses.join(","))
+    }
+
+    /// The same by TLS, for nodes that speak it with each other.
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        let addresses: Vec<_> = self.nodes[..MASTERS]
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.tls_port()))
+            .collect();
+        format!("rediss-cluster://{}", addresses.join(","))
+    }
+
+    /// One of the servers.
+    #[must_use]
+    pub fn node(&self, n: usize) -> &RedisServer {
+        &self.nodes[n]
+    }
+
+    /// The server that began as the replica of a master.
+    #[must_use]
+    pub fn replica_of(&self, master: usize) -> &RedisServer {
+        &self.nodes[master + MASTERS]
+    }
+
+    /// The slot of a key, as a server counts.
+    pub async fn slot_of(&self, name: &str) -> u16 {
+        self.any().command(&["CLUSTER", "KEYSLOT", name]).await
+    }
+
+    /// The server that has the slot of a key now.
+    pub async fn owner_of(&self, name: &str) -> &RedisServer {
+        let slot = self.slot_of(name).await;
+        let owners = owners(self.any()).await;
+        let (_, _, port) = owners
+            .iter()
+            .find(|(first, last, _)| (*first..=*last).contains(&slot))
+            .expect("every slot has an owner");
+        let node = self.nodes.iter().find(|node| node.port() == *port);
+        node.expect("the nodes are those of the fixture")
+    }
+
+    /// A key, of those that begin so, whose lock lies at this master of the beginning.
+    pub async fn key_at(&self, master: usize, begins: &str) -> String {
+        let share = usize::from(SLOTS).div_ceil(MASTERS);
+        for n in 0.. {
+            let key = format!("{begins}-{n}");
+            let slot = usize::from(self.slot_of(&format!("lock:{{{key}}}")).await);
+            if slot / share == master {
+                return key;
+            }
+        }
+        unreachable!("there are keys of every slot")
+    }
+
+    /// Runs a command at the server that has the slot of this key.
+    pub async fn command<T: FromRedisValue>(&self, key: &str, words: &[&str]) -> T {
+        self.owner_of(key).await.command(words).await
+    }
+
+    /// Begins to move a slot: from here on new keys come into being at `to` only.
+    pub async fn begin_to_move(&self, slot: u16, from: usize, to: usize) {
+        let (from, to) = (self.node(from), self.node(to));
+        let (source, target) = (id_of(from).await, id_of(to).await);
+        let slot = slot.to_string();
+        let () = to
+            .command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source])
+            .await;
+        let () = from
+            .command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target])
+            .await;
+    }
+
+    /// The keys of a slot that a node has.
+    pub async fn keys_in(&self, slot: u16, node: usize) -> Vec<String> {
+        let slot = slot.to_string();
+        let node = self.node(node);
+        node.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"])
+            .await
+    }
+
+    /// Moves one key. A key of that name at the target is an error: what came into being there would be
+    /// lost.
+    pub async fn move_key(&self, key: &str, from: usize, to: usize) {
+        let port = self.node(to).port().to_string();
+        let moved: String = self
+            .node(from)
+            .command(&["MIGRATE", "127.0.0.1", &port, key, "0", "10000"])
+            .await;
+        assert!(moved == "OK" || moved == "NOKEY", "{key}: {moved}");
+    }
+
+    /// Moves what is left of a slot, and gives it its new owner.
+    pub async fn end_to_move(&self, slot: u16, from: usize, to: usize) {
+        loop {
+            let keys = self.keys_in(slot, from).await;
+            if keys.is_empty() {
+                break;
+            }
+            for key in keys {
+                self.move_key(&key, from, to).await;
+            }
+        }
+        let (target, number) = (id_of(self.node(to)).await, slot.to_string());
+        for node in [to, from] {
+            let () = self
+                .node(node)
+                .command(&["CLUSTER", "SETSLOT", &number, "NODE", &target])
+                .await;
+        }
+    }
+
+    /// Moves a slot from one node to another.
+    pub async fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        self.begin_to_move(slot, from, to).await;
+        self.end_to_move(slot, from, to).await;
+    }
+
+    /// Waits until the replica of a master is a master itself, and the others know it.
+    pub async fn failed_over(&self, master: usize) {
+        let port = self.replica_of(master).port();
+        eventually(PATIENCE, "the replica is a master", async || {
+            let mut views = 0;
+            for node in self.nodes.iter().filter(|node| node.answers()) {
+                let owners = owners(node).await;
+                if !owners.iter().any(|(_, _, owner)| *owner == port) {
+                    return false;
+                }
+                views += 1;
+            }
+            views > 0
+        })
+        .await;
+    }
+
+    fn any(&self) -> &RedisServer {
+        let running = self.nodes.iter().find(|node| node.answers());
+        running.expect("some node of the cluster runs")
+    }
+}
+
+/// The first and the last slot of each range, and the port of the master that has it.
+async fn owners(node: &RedisServer) -> Vec<(u16, u16, u16)> {
+    let ranges: Vec<(u16, u16, Value)> = {
+        let answer: Vec<Vec<Value>> = node.command(&["CLUSTER", "SLOTS"]).await;
+        let ranges = answer.into_iter().map(|range| {
+            let mut parts = range.into_iter();
+            let mut next = || parts.next().expect("a range has two ends and a master");
+            let number = |value| redis::from_redis_value(value).expect("a slot is a number");
+            (number(next()), number(next()), next())
+        });
+        ranges.collect()
+    };
+    let master = |(first, last, master)| {
+        let Value::Array(master) = master else {
+            panic!("{master:?} is no node");
+        };
+        let port = redis::from_redis_value(master[1].clone()).expect("a port is a number");
+        (first, last, port)
+    };
+    let mut owners: Vec<_> = ranges.into_iter().map(master).collect();
+    owners.sort_unstable();
+    owners
+}
+
+async fn id_of(node: &RedisServer) -> String {
+    node.command(&["CLUSTER", "MYID"]).await
+}

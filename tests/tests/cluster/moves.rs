@@ -1,0 +1,171 @@
+//! Slots that move from one master to another, with locks in them.
+
+use std::time::Duration;
+
+use rlock_core::LockError;
+use rlock_tests::{RedisCluster, eventually, within};
+
+use crate::{
+    assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client,
+    common::{LASTING, LONG, ms, name},
+    contend,
+};
+
+const LEASE: Duration = Duration::from_secs(3);
+
+/// A cluster whose slots may be moved, and a key at the first master.
+async fn cluster_and_key() -> (RedisCluster, String, u16) {
+    let cluster = RedisCluster::start().await;
+    let key = cluster.key_at(0, "k").await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    (cluster, key, slot)
+}
+
+#[tokio::test]
+async fn a_lock_whose_slot_has_moved_is_kept_and_its_waiters_are_told() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let (one, other) = (client(&cluster).await, client(&cluster).await);
+    let lock = one.lock(&key).lease(LEASE);
+    let guard = lock.acquire().await.expect("free");
+    let waiting = other.lock(&key).wait(LONG);
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    assert_soon_in_line(&cluster, &key, 1).await;
+    cluster.move_slot(slot, 0, 1).await;
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(guard.is_valid(), "renewed where it is now");
+    assert!(!waiting.is_finished());
+    let nested = guard.scope(lock.acquire()).await.expect("enters");
+    nested.release().await.expect("held");
+    let token = guard.fencing_token();
+    guard.release().await.expect("held");
+    let next = within(LONG, "its turn", waiting).await.expect("no panic");
+    let next = next.expect("its turn");
+    assert!(next.fencing_token() > token);
+    next.release().await.expect("held");
+    assert_soon_only_fences(&cluster, &key).await;
+}
+
+#[tokio::test]
+async fn a_lock_is_renewed_entered_and_released_wherever_its_keys_are_while_its_slot_moves() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    for (moved, from, to) in [
+        (&[][..], 0, 1),
+        (&[":fence"], 1, 0),
+        (&[""], 0, 1),
+        (&["", ":fence"], 1, 0),
+    ] {
+        let lock = client.lock(&key).lease(LEASE);
+        let guard = lock.acquire().await.expect("free");
+        cluster.begin_to_move(slot, from, to).await;
+        for suffix in moved {
+            let key = format!("{}{suffix}", name(&key));
+            cluster.move_key(&key, from, to).await;
+        }
+        tokio::time::sleep(LEASE * 2).await;
+        assert!(guard.is_valid(), "{moved:?}: renewed");
+        let release = tokio::spawn(guard.release());
+        tokio::time::sleep(ms(300)).await;
+        cluster.end_to_move(slot, from, to).await;
+        let released = within(LONG, "it is released", release).await;
+        released.expect("no panic").expect("held");
+        assert_soon_free(&cluster, &key).await;
+    }
+}
+
+/// A token that is counted anew at the new master would meet the old one when that arrives.
+#[tokio::test]
+async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    let before = client.lock(&key).acquire().await.expect("free");
+    let token = before.fencing_token();
+    before.release().await.expect("held");
+    cluster.begin_to_move(slot, 0, 1).await;
+    let soon = client.lock(&key).wait(ms(700)).acquire().await;
+    let Err(LockError::Unavailable { source, .. }) = soon else {
+        panic!("{soon:?}");
+    };
+    assert!(source.to_string().contains("on its way"), "{source}");
+    let waiting = client.lock(&key).lease(LASTING).wait(LONG);
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished());
+    // Once everything is there, the slot need not be.
+    let fence = format!("{}:fence", name(&key));
+    cluster.move_key(&fence, 0, 1).await;
+    let guard = within(LONG, "it is there", waiting)
+        .await
+        .expect("no panic");
+    let guard = guard.expect("free");
+    assert_eq!(guard.fencing_token(), token + 3, "counting goes on");
+    cluster.end_to_move(slot, 0, 1).await;
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_lock_that_was_never_taken_is_given_by_the_new_master_at_once() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    cluster.begin_to_move(slot, 0, 2).await;
+    let guard = client.lock(&key).lease(LASTING).acquire().await;
+    let guard = guard.expect("free");
+    assert!(cluster.keys_in(slot, 2).await.contains(&name(&key)));
+    let info = client.inspect(&key).await.expect("an answer");
+    assert_eq!(info.expect("held").token, Some(guard.fencing_token()));
+    guard.release().await.expect("held");
+    cluster.end_to_move(slot, 0, 2).await;
+    assert_soon_only_fences(&cluster, &key).await;
+}
+
+#[tokio::test]
+async fn locks_of_one_slot_are_renewed_while_they_lie_at_two_masters() {
+    let (cluster, _, _) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    let slot = cluster.slot_of("{tag}").await;
+    let from = cluster.owner_of("{tag}").await.port();
+    let from = (0..3)
+        .find(|n| cluster.node(*n).port() == from)
+        .expect("a master");
+    let to = (from + 1) % 3;
+    let mut guards = Vec::new();
+    for n in 0..6 {
+        let lock = client.lock(format!("{{tag}}:{n}")).lease(LEASE);
+        guards.push(lock.acquire().await.expect("free"));
+    }
+    cluster.begin_to_move(slot, from, to).await;
+    for n in 0..3 {
+        cluster
+            .move_key(&format!("lock:{{tag}}:{n}}}"), from, to)
+            .await;
+    }
+    tokio::time::sleep(LEASE * 3).await;
+    for guard in &guards {
+        assert!(guard.is_valid(), "{}", guard.key());
+    }
+    cluster.end_to_move(slot, from, to).await;
+    for guard in guards {
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_back_and_forth_under_load_breaks_nothing() {
+    const MOVES: usize = 12;
+    let (cluster, key, slot) = cluster_and_key().await;
+    let moves = async {
+        for n in 0..MOVES {
+            let (from, to) = ([0, 1, 2][n % 3], [1, 2, 0][n % 3]);
+            cluster.begin_to_move(slot, from, to).await;
+            tokio::time::sleep(ms(150)).await;
+            // A key that comes into being at both is an error here.
+            cluster.end_to_move(slot, from, to).await;
+            tokio::time::sleep(ms(250)).await;
+        }
+    };
+    contend(&cluster, &key, 60, moves).await;
+    eventually(LONG, "the cluster has settled", async || {
+        cluster.keys_in(slot, 0).await.len() == 1
+    })
+    .await;
+}
