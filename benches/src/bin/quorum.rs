@@ -61,7 +61,8 @@ impl Contestant {
                 guard.release().await?;
             }
             Self::Rslock(manager) => {
-                let guard = manager.acquire(format!("rslock:{key}"), LEASE).await?;
+                let key = format!("rslock:{key}");
+                let guard = manager.acquire(key.as_str(), LEASE).await?;
                 guard.release().await;
             }
         }

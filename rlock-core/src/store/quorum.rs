@@ -11,6 +11,7 @@ mod errors;
 mod inspect;
 mod line;
 mod node;
+mod refuse;
 mod release;
 mod renew;
 mod stragglers;

@@ -60,7 +60,11 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
     let error = LockClient::quorum(urls).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     let text = format!("{error} {error:?}");
-    assert!(text.contains(&three[0].address()), "{text}");
+    // Two that refuse are enough to know.
+    let named = three
+        .iter()
+        .filter(|server| text.contains(&server.address()));
+    assert!(named.count() >= 2, "{text}");
     assert!(
         !text.contains("wr0ng") && !text.contains("s3cret"),
         "{text}"
