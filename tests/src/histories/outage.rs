@@ -155,6 +155,7 @@ async fn strike_one(server: &Server, step: &Step) -> bool {
             place.master().kill();
             sleep(step.lasts).await;
             tokio::task::block_in_place(|| place.master().restart_with_data());
+            place.master().loaded().await;
             true
         }
         FaultKind::ServerKilled => {
