@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Parser)]
 pub(super) struct Options {
     /// What is checked: locks on a redis-server behind proxies, on the master that Sentinels know, on
-    /// a majority of five servers behind proxies, or in the embedded store.
+    /// a cluster of six servers, on a majority of five servers behind proxies, or in the embedded store.
     #[arg(long, default_value_t = Kind::Redis)]
     pub(super) store: Kind,
     /// Which faults come when; any if not given. It is printed.
@@ -96,6 +96,7 @@ pub(super) struct ClientOptions {
 pub(super) enum Kind {
     Redis,
     Sentinel,
+    Cluster,
     Quorum,
     Memory,
 }

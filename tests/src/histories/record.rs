@@ -196,6 +196,10 @@ pub(super) enum FaultKind {
     MasterKilled,
     /// The master stood still for so long that its replica took its place.
     MasterPaused,
+    /// The master was told to let its replica take its place.
+    MasterHandedOver,
+    /// The slot of a lock was moved from one master to another.
+    SlotMoved,
     ClientsKilled,
     ScriptsFlushed,
     AllFlushed,
@@ -246,6 +250,8 @@ impl FaultKind {
                 | Self::ServerKilled
                 | Self::MasterKilled
                 | Self::MasterPaused
+                | Self::MasterHandedOver
+                | Self::SlotMoved
                 | Self::ExecutorBlocked
         )
     }

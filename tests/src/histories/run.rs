@@ -12,17 +12,15 @@ use tokio::{sync::watch, task::JoinSet, time::sleep};
 use super::{
     clock,
     collect::{Collector, Recorder},
+    ground::Ground,
     memory,
     options::{Kind, Options},
-    outage::{self, Server, Servers, number_of},
     record::{Record, Run},
     report::Report,
     resource,
-    schedule::{Schedule, VOTERS},
+    schedule::Schedule,
     slot::{Order, Slot, Way},
-    watch as eye,
 };
-use crate::leftovers;
 
 pub(super) fn main(options: &Options) -> Report {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -54,8 +52,8 @@ async fn run(options: &Options) -> Report {
         seed,
         keys: options.keys,
         clients: match options.store {
-            Kind::Redis | Kind::Sentinel | Kind::Quorum => 1,
             Kind::Memory => options.processes,
+            _ => 1,
         },
         tasks: options.tasks,
         replicas: options.replicas,
@@ -81,10 +79,10 @@ async fn run(options: &Options) -> Report {
             recorder.note(about(None));
             memory::run(options, order, schedule).await;
         }
-        Kind::Redis | Kind::Sentinel | Kind::Quorum => {
-            let (servers, way) = start(options.store).await;
-            recorder.note(about(Some(version(&servers[0]).await)));
-            on_servers(options, order, schedule, (servers, way), &recorder).await;
+        store => {
+            let (ground, way) = Ground::start(store).await;
+            recorder.note(about(Some(ground.version().await)));
+            on_servers(options, order, schedule, (ground, way), &recorder).await;
         }
     }
     recorder.note(Record::Over { at: clock::now() });
@@ -97,6 +95,7 @@ fn schedule(options: &Options, seed: u64) -> Schedule {
         Kind::Redis => Schedule::of_servers,
         Kind::Sentinel => Schedule::of_sentinels,
         Kind::Quorum => Schedule::of_quorum,
+        Kind::Cluster => Schedule::of_cluster,
         Kind::Memory => return Schedule::embedded(seed, lasts),
     };
     let schedule = of(seed, lasts, options.processes, options.keys);
@@ -107,41 +106,19 @@ fn schedule(options: &Options, seed: u64) -> Schedule {
     }
 }
 
-/// The servers, and how clients find them.
-async fn start(store: Kind) -> (Servers, Way) {
-    match store {
-        Kind::Sentinel => {
-            let (server, url) = Server::start_with_sentinels().await;
-            (Arc::new([Arc::new(server)]), Way::Direct(url))
-        }
-        Kind::Quorum => {
-            let servers = Server::start_several(VOTERS);
-            (Arc::clone(&servers), Way::Proxied(servers))
-        }
-        Kind::Redis | Kind::Memory => {
-            let servers: Servers = Arc::new([Arc::new(Server::start())]);
-            (Arc::clone(&servers), Way::Proxied(servers))
-        }
-    }
-}
-
 async fn on_servers(
     options: &Options,
     order: Order,
     schedule: Schedule,
-    (servers, way): (Servers, Way),
+    (ground, way): (Ground, Way),
     recorder: &Recorder,
 ) {
     let mut eyes = JoinSet::new();
-    for (n, server) in servers.iter().enumerate() {
-        let (server, number) = (Arc::clone(server), number_of(n, servers.len()));
-        eyes.spawn(eye::watch(server, number, options.keys, recorder.clone()));
-    }
+    ground.watch(&mut eyes, options.keys, recorder);
     let (over, is_over) = watch::channel(false);
     let mut faults = JoinSet::new();
     for lane in schedule.servers {
-        let (servers, recorder) = (Arc::clone(&servers), recorder.clone());
-        faults.spawn(outage::strike(servers, lane, recorder, is_over.clone()));
+        ground.strike(&mut faults, lane, recorder, &is_over);
     }
     let mut slots = Vec::new();
     for (process, network) in schedule.processes.into_iter().zip(schedule.networks) {
@@ -164,30 +141,17 @@ async fn on_servers(
     for (slot, _) in &mut slots {
         slot.stop().await;
     }
-    let up = join_all(servers.iter().map(|server| server.up())).await;
-    let note = |leftovers: Vec<Vec<String>>| {
-        for what in leftovers.concat() {
+    let note = |leftovers: Vec<String>| {
+        for what in leftovers {
             recorder.note(Record::Leftover { what });
         }
     };
-    let clients = slots.len();
-    let left = up
-        .iter()
-        .map(|redis| leftovers::of_idle_clients(redis, clients));
-    note(join_all(left).await);
+    note(ground.left_by_idle_clients(slots.len()).await);
     for (slot, _) in &mut slots {
         slot.end().await;
     }
     // What they saw last is recorded when they are dropped.
     eyes.shutdown().await;
     tokio::task::block_in_place(|| drop(slots));
-    note(join_all(up.iter().map(|redis| leftovers::of_nobody(redis))).await);
-}
-
-async fn version(server: &Server) -> String {
-    let info: String = server.up().await.command(&["INFO", "server"]).await;
-    let version = info
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"));
-    format!("redis {}", version.unwrap_or("of unknown version").trim())
+    note(ground.left_by_nobody().await);
 }

@@ -9,11 +9,12 @@ use fastrand::Rng;
 
 use super::record::FaultKind::{
     self, AllFlushed, BlackHole, ClientsKilled, ConnectionsHalfClosed, ConnectionsRefused,
-    ConnectionsReset, LockDeleted, MasterKilled, MasterPaused, ProcessKilled, ProcessPaused,
-    ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed, RequestsDropped,
-    RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused, ServerRestarted,
-    ServerSlowed,
+    ConnectionsReset, LockDeleted, MasterHandedOver, MasterKilled, MasterPaused, ProcessKilled,
+    ProcessPaused, ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed,
+    RequestsDropped, RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
+    ServerRestarted, ServerSlowed, SlotMoved,
 };
+use crate::MASTERS;
 
 /// One fault, and the pause before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,19 @@ const SENTINEL: [Choice; 7] = [
     (ServerPaused, 4, 50..350),
     (MasterKilled, 4, 0..1_000),
     (MasterPaused, 3, 2_500..5_000),
+];
+
+/// Of the masters of a cluster. A short pause is less than the others wait for.
+const CLUSTER: [Choice; 9] = [
+    (ClientsKilled, 4, 0..1),
+    (ScriptsFlushed, 3, 0..1),
+    (LockDeleted, 4, 0..1),
+    (AllFlushed, 1, 0..1),
+    (ServerPaused, 4, 50..400),
+    (MasterKilled, 4, 0..1_000),
+    (MasterPaused, 3, 2_500..5_000),
+    (MasterHandedOver, 5, 0..1),
+    (SlotMoved, 10, 0..1),
 ];
 
 /// So many servers make a quorum.
@@ -117,6 +131,19 @@ impl Schedule {
     /// As [`of_servers`](Self::of_servers), where clients connect to whichever is the master, by no proxy.
     pub(super) fn of_sentinels(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
         let pace = Pace::of(&SENTINEL, 500..4_000, keys);
+        Self {
+            networks: (0..processes).map(|_| Lane::new()).collect(),
+            ..Self::of(seed, lasts, processes, &[pace])
+        }
+    }
+
+    /// As [`of_sentinels`](Self::of_sentinels), of the masters of a cluster, one after the other.
+    pub(super) fn of_cluster(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
+        let pace = Pace {
+            servers: MASTERS,
+            at_once: 1,
+            ..Pace::of(&CLUSTER, 300..3_000, keys)
+        };
         Self {
             networks: (0..processes).map(|_| Lane::new()).collect(),
             ..Self::of(seed, lasts, processes, &[pace])
@@ -186,8 +213,9 @@ struct Pace {
     pauses: Range<u64>,
     /// How many locks there are,
     keys: u32,
-    /// and how many servers.
+    /// and how many servers, of which so many may be struck at once.
     servers: usize,
+    at_once: usize,
 }
 
 impl Pace {
@@ -197,6 +225,7 @@ impl Pace {
             pauses,
             keys,
             servers: 1,
+            at_once: usize::MAX,
         }
     }
 }
@@ -211,10 +240,10 @@ fn lane(rng: &mut Rng, lasts: Duration, pace: &Pace) -> Lane {
             kind: *kind,
             lasts: Duration::from_millis(rng.u64(range.clone())),
             number: match kind {
-                LockDeleted => rng.u32(..pace.keys),
+                LockDeleted | SlotMoved => rng.u32(..pace.keys),
                 _ => rng.u32(1..4),
             },
-            servers: some_of(rng, pace.servers, *kind),
+            servers: some_of(rng, pace, *kind),
         };
         used += step.pause + step.lasts;
         if used > lasts {
@@ -225,8 +254,8 @@ fn lane(rng: &mut Rng, lasts: Duration, pace: &Pace) -> Lane {
 }
 
 /// One of the servers, a minority, or now and then more; what comes and goes at once strikes one.
-fn some_of(rng: &mut Rng, servers: usize, kind: FaultKind) -> Vec<usize> {
-    if servers == 1 {
+fn some_of(rng: &mut Rng, pace: &Pace, kind: FaultKind) -> Vec<usize> {
+    if pace.servers == 1 {
         // Nothing is drawn, so that a seed still means what it did.
         return vec![0];
     }
@@ -239,9 +268,9 @@ fn some_of(rng: &mut Rng, servers: usize, kind: FaultKind) -> Vec<usize> {
         90.. if lasts => 3,
         _ => 1,
     };
-    let mut all: Vec<usize> = (0..servers).collect();
+    let mut all: Vec<usize> = (0..pace.servers).collect();
     rng.shuffle(&mut all);
-    all.truncate(how_many);
+    all.truncate(how_many.min(pace.at_once));
     all
 }
 
@@ -302,6 +331,8 @@ mod tests {
         assert_eq!(kinds(&schedule.servers[0]).len(), SERVER.len());
         let sentinels = Schedule::of_sentinels(7, MINUTE * 30, 3, 6);
         assert_eq!(kinds(&sentinels.servers[0]).len(), SENTINEL.len());
+        let cluster = Schedule::of_cluster(7, MINUTE * 30, 3, 6);
+        assert_eq!(kinds(&cluster.servers[0]).len(), CLUSTER.len());
         let quorum = Schedule::of_quorum(7, MINUTE * 30, 3, 6);
         assert_eq!(kinds(&quorum.servers[1]).len(), QUORUM.len());
         assert_eq!(kinds(&schedule.networks[0]).len(), NETWORK.len());
