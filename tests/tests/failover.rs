@@ -131,7 +131,6 @@ async fn whoever_waited_at_the_old_master_has_its_turn_at_the_new_one() {
 
 /// A replica that knows an older token than the master gave last.
 #[tokio::test]
-#[ignore = "a fence that a replica has of old is counted on from there, not from the time: the token repeats"]
 async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a_larger_one() {
     let pair = Pair::new().await;
     let lock = pair.client.lock("k").lease(LASTING);
@@ -158,7 +157,6 @@ async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a
 }
 
 #[tokio::test]
-#[ignore = "a fence from an old save is counted on from there, not from the time: the token repeats"]
 async fn a_server_that_starts_with_an_old_save_gives_larger_tokens_than_before() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
@@ -182,7 +180,6 @@ async fn a_server_that_starts_with_an_old_save_gives_larger_tokens_than_before()
 /// What is published at a master is told by its replicas too, but how many heard it is counted at the
 /// master alone.
 #[tokio::test]
-#[ignore = "a waiter that still listens at a demoted master hears of a lock that was not given to it"]
 async fn a_waiter_at_a_demoted_master_is_not_told_of_a_lock_that_another_has() {
     let pair = Pair::new().await;
     // This one's address goes on leading to the master of before.

@@ -282,11 +282,11 @@ async fn whoever_lacks_a_needed_permission_is_told_and_leaves_nothing_behind() {
         // Connecting needs none of them: a client may come before its permissions.
         let client = connect(&url(&server)).await;
         let said = fails_at(&server, &client, "k", step, left_out).await;
-        // Where a token is there already, it is only counted on.
+        // Where a token is there already that is new enough, it is only counted on.
         let fence = [
             "SET",
             "lock:{used}:fence",
-            "1795262039290667",
+            "1995262039290667",
             "PX",
             "999999999",
         ];

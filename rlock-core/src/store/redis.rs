@@ -45,6 +45,7 @@ use self::{
     connection::Connection,
     errors::{classify, unexpected, wants_reconnect},
     link::{Link, Part},
+    names::Names,
     near::Near,
     patience::Patience,
     process::Process,
@@ -140,7 +141,7 @@ impl RedisStore {
         listener: &Listener,
     ) -> Result<Self, LockError> {
         let address = Address::parse_with(url, options.tcp_nodelay, options.tls.clone())?;
-        let calls = Arc::new(Calls::new(options.prefix.clone()));
+        let calls = Arc::new(Calls::new(Names::new(options.prefix.clone())));
         let home = home(&address, &options, &calls, listener);
         Ok(Self::new(&address, options, calls, home, None))
     }

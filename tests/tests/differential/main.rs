@@ -19,6 +19,8 @@ use scripts::Scripts;
 
 /// What names of channels begin with.
 const CHANNELS: &str = "lock:client:";
+/// What is less was counted from nothing.
+const LEAST_TOKEN: u64 = 1_000_000_000_000;
 /// How long the server keeps a token.
 const FENCE_TTL: Millis = 86_400_000;
 
@@ -51,7 +53,7 @@ impl Scripted {
         call.arg(ask.lease)
             .arg(ask.count)
             .arg(FENCE_TTL + ask.lease);
-        call.arg(u8::from(ask.waits)).arg(CHANNELS);
+        call.arg(u8::from(ask.waits)).arg(CHANNELS).arg(LEAST_TOKEN);
         for claim in &ask.claims {
             call.arg(name(claim.owner));
         }
@@ -80,7 +82,7 @@ impl Scripted {
             .arg(ask.count)
             .arg(ask.keep)
             .arg(token);
-        call.arg(FENCE_TTL + lease).arg(CHANNELS);
+        call.arg(FENCE_TTL + lease).arg(CHANNELS).arg(LEAST_TOKEN);
         if let Some(next) = ask.next {
             call.arg(name(next.owner))
                 .arg(next.lease)

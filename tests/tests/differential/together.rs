@@ -6,7 +6,7 @@ use rlock_model::{
     words::{Acquired, Key, Onward, Owner, Released},
 };
 
-use crate::{FENCE_TTL, Scripted, lock, name};
+use crate::{FENCE_TTL, LEAST_TOKEN, Scripted, lock, name};
 
 /// All that the server has of a lock.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,6 +46,9 @@ impl Scripted {
             &self.scripts.release_together
         };
         let mut call = begun(script, requests);
+        if acquires {
+            call.arg(LEAST_TOKEN);
+        }
         for request in requests {
             call.arg(name(of(request).1));
             if let Operation::Acquire(ask) = request {

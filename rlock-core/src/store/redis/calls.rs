@@ -1,6 +1,9 @@
 //! Requests as the server takes them: the names of its keys, the scripts, their arguments.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use redis::Cmd;
 
@@ -14,9 +17,16 @@ use crate::{
     store::{Claim, Release, Renewal},
 };
 
+/// No server's time is as little as this (µs): what is less was counted from nothing.
+const NO_TIME: u64 = 1_000_000_000_000;
+
 pub(super) struct Calls {
     pub(super) names: Names,
     pub(super) scripts: Scripts,
+    /// Where fencing tokens begin anew that are less: what the server's clock showed (µs) when the latest
+    /// connection was opened. A failover, or a start from an old save, may bring back older tokens, which
+    /// others were given meanwhile; nobody comes to such a server but by a new connection.
+    least_token: AtomicU64,
 }
 
 /// A request of the usual kind: one lock that most likely is free, or that nobody waits for.
@@ -36,11 +46,21 @@ pub(super) enum Usual {
 }
 
 impl Calls {
-    pub(super) fn new(prefix: String) -> Self {
+    pub(super) fn new(names: Names) -> Self {
         Self {
-            names: Names::new(prefix),
+            names,
             scripts: Scripts::new(),
+            least_token: AtomicU64::new(NO_TIME),
         }
+    }
+
+    fn least_token(&self) -> u64 {
+        self.least_token.load(Ordering::Acquire)
+    }
+
+    /// A connection was opened when the server's clock showed this time.
+    pub(super) fn opened_at(&self, micros: u64) {
+        self.least_token.fetch_max(micros, Ordering::AcqRel);
     }
 
     pub(super) fn acquire(
@@ -58,7 +78,8 @@ impl Calls {
             .arg(count)
             .arg(millis(FENCE_TTL + lease))
             .arg(u8::from(waits))
-            .arg(self.names.channels_for(&claims[0].key));
+            .arg(self.names.channels_for(&claims[0].key))
+            .arg(self.least_token());
         for claim in claims {
             call.arg(OwnerName(claim.owner));
         }
@@ -74,7 +95,8 @@ impl Calls {
             .arg(millis(release.keep))
             .arg(release.token)
             .arg(millis(FENCE_TTL + lease))
-            .arg(self.names.channels_for(release.key));
+            .arg(self.names.channels_for(release.key))
+            .arg(self.least_token());
         if let Some(next) = release.next {
             call.arg(OwnerName(next.owner))
                 .arg(millis(next.lease))
@@ -135,7 +157,7 @@ impl Calls {
         for (claim, _) in claims {
             call.arg(self.names.lock(&claim.key));
         }
-        call.arg(millis(FENCE_TTL));
+        call.arg(millis(FENCE_TTL)).arg(self.least_token());
         for (claim, lease) in claims {
             call.arg(OwnerName(claim.owner)).arg(millis(*lease));
         }

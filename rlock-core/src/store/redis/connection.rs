@@ -73,18 +73,27 @@ impl Connection {
         let (mut id, mut missing) = (None, Missing::default());
         let messages = if pushes {
             // Sent together, because each round trip is one that holders wait for after an outage.
-            (missing.tracking, missing.messages, (), id, missing.scripts) = tokio::try_join!(
+            (
+                missing.tracking,
+                missing.messages,
+                (),
+                id,
+                missing.scripts,
+                (),
+            ) = tokio::try_join!(
                 track_changes(commands.clone(), link.news_go_to()),
                 listen(link, commands.clone()),
                 load_scripts(link, &commands),
                 own_id(link, commands.clone()),
                 refuses_scripts(commands.clone()),
+                note_time(link, commands.clone()),
             )?;
             None
         } else {
-            ((), missing.scripts) = tokio::try_join!(
+            ((), missing.scripts, ()) = tokio::try_join!(
                 load_scripts(link, &commands),
-                refuses_scripts(commands.clone())
+                refuses_scripts(commands.clone()),
+                note_time(link, commands.clone()),
             )?;
             match link.channel() {
                 Some(channel) => {
@@ -178,6 +187,17 @@ async fn own_id(link: &Link, mut commands: MultiplexedConnection) -> RedisResult
     match id {
         Err(error) => server_may_refuse(Err(error)).map(|()| None),
         id => id.map(Some),
+    }
+}
+
+/// Without the permission to ask for the time, tokens from before a failover may be given again.
+async fn note_time(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<()> {
+    match cmd("TIME").query_async::<(u64, u64)>(&mut commands).await {
+        Ok((seconds, micros)) => {
+            link.calls.opened_at(seconds * 1_000_000 + micros);
+            Ok(())
+        }
+        Err(error) => server_may_refuse(Err(error)),
     }
 }
 

@@ -134,7 +134,7 @@ fn push(push: PushInfo) {
     let listener = Arc::clone(&heard);
     let link = Link::new(
         Address::parse("redis://127.0.0.1/", true).expect("valid"),
-        Arc::new(Calls::new("lock:".to_owned())),
+        Arc::new(Calls::new(Names::new("lock:".to_owned()))),
         Part::Home { client: CLIENT },
         Arc::new(move |news| listener.lock().expect("no panic").push(news)),
         Duration::from_secs(1),

@@ -20,7 +20,6 @@ use super::{
         calls::Calls,
         errors::{classify, unexpected},
         names::Names,
-        scripts::Scripts,
     },
     layout::{Layout, Place},
     seeds::Seeds,
@@ -176,10 +175,8 @@ impl Nodes {
 
     fn make(&self, place: &Place, name: &str) -> Result<Node, StoreError> {
         let address = self.seeds.address(place).map_err(classify)?;
-        let calls = Arc::new(Calls {
-            names: Names::at_node(self.options.prefix.clone(), name),
-            scripts: Scripts::new(),
-        });
+        let names = Names::at_node(self.options.prefix.clone(), name);
+        let calls = Arc::new(Calls::new(names));
         let (listener, near) = (self.listener_at(place), self.near.as_ref());
         let store = RedisStore::of_cluster(&address, &self.options, &calls, &listener, near);
         Ok(Node::new(place, name, address, store, &self.home))

@@ -1,10 +1,10 @@
-local lease, count, fence_ttl, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5]
+local lease, count, fence_ttl, channel, floor = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[6])
 local held, ttls, tokens, taken = {}, {}, {}, nil
 
 for n, lock in ipairs(KEYS) do
   ttls[n] = redis.call('PTTL', lock)
   if ttls[n] ~= -2 then
-    held[n] = redis.call('HGET', lock, ARGV[n + 5])
+    held[n] = redis.call('HGET', lock, ARGV[n + 6])
     tokens[n] = held[n] and tonumber(redis.call('GET', lock .. ':fence'))
     if not held[n] then
       taken = n
@@ -18,7 +18,7 @@ end
 for n, lock in ipairs(taken and {} or KEYS) do
   if not tokens[n] then
     local refused
-    tokens[n], refused = next_token(lock, fence_ttl, token)
+    tokens[n], refused = next_token(lock, fence_ttl, floor, token)
     if refused then
       return refused
     end
@@ -26,7 +26,7 @@ for n, lock in ipairs(taken and {} or KEYS) do
   if not held[n] then
     -- Where a lock ended by its lease, those in line come first.
     first = first or redis.pcall('ZPOPMIN', lock .. ':queue')
-    if first[1] and waiters(channel)(lock, tokens[n], first, ARGV[n + 5]) then
+    if first[1] and waiters(channel)(lock, tokens[n], first, ARGV[n + 6]) then
       taken, ttls[n] = n, GRACE
       break
     end
@@ -37,8 +37,8 @@ end
 -- What was given, or kept for one of several locks since it stood in line, goes to whoever is next.
 local function give_back(n)
   local lock = KEYS[n]
-  if redis.pcall('HDEL', lock, ARGV[n + 5]) == 1 then
-    local next = next_token(lock, fence_ttl)
+  if redis.pcall('HDEL', lock, ARGV[n + 6]) == 1 then
+    local next = next_token(lock, fence_ttl, floor)
     if next then
       waiters(channel)(lock, next, redis.pcall('ZPOPMIN', lock .. ':queue'))
     end
@@ -50,7 +50,7 @@ if taken then
     give_back(n)
     -- One that is free is not taken either, and may have somebody else in line.
     if n < taken and ttls[n] == -2 and redis.pcall('EXISTS', lock .. ':queue') == 1 then
-      local next = tokens[n] or next_token(lock, fence_ttl)
+      local next = tokens[n] or next_token(lock, fence_ttl, floor)
       if next then
         waiters(channel)(lock, next, redis.pcall('ZPOPMIN', lock .. ':queue'))
       end
@@ -59,7 +59,7 @@ if taken then
   local in_line = 0
   if ARGV[4] == '1' then
     local _, stand_in_line = waiters(channel)
-    in_line = stand_in_line(KEYS[taken], ARGV[taken + 5])
+    in_line = stand_in_line(KEYS[taken], ARGV[taken + 6])
   end
   local refusal = {0, taken - 1, ttls[taken], in_line}
   for n, lock in ipairs(KEYS) do
@@ -71,7 +71,7 @@ end
 for n, lock in ipairs(KEYS) do
   local refused
   if held[n] ~= count then
-    refused = redis.pcall('HSET', lock, ARGV[n + 5], count)
+    refused = redis.pcall('HSET', lock, ARGV[n + 6], count)
   end
   if type(refused) ~= 'table' and ttls[n] < lease then
     refused = redis.pcall('PEXPIRE', lock, lease)

@@ -1,7 +1,7 @@
 -- Gives locks to owners that want them once, all or none; or lets a holder count further entries.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), count wanted, a day and the lease (ms), 1 to stand in line, channel prefix,
---       owner, owner, …
+--       least token, owner, owner, …
 -- Answers  {1, token, token, …}  every owner holds its lock with that count
 --          {0, n, ttl, in line, fence, fence, …}  another holds the n-th (from 0), for ttl ms (-1:
 --                                without an end); no earlier grant up to these tokens is worth anything
@@ -22,20 +22,20 @@ if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
   local lock = KEYS[1]
   local fence = lock .. ':fence'
   token = redis.pcall('INCRBY', fence, 2)
-  if type(token) == 'number' and token > 1e12 then
+  if type(token) == 'number' and token >= tonumber(ARGV[6]) then
     if token % 64 < 2 then
       redis.call('PEXPIRE', fence, 2 * ARGV[3])
     end
     first = redis.pcall('ZPOPMIN', lock .. ':queue')
     if not first[1] then
-      local done = redis.pcall('HSET', lock, ARGV[6], 1)
+      local done = redis.pcall('HSET', lock, ARGV[7], 1)
       if done == 1 then
         done = redis.pcall('PEXPIRE', lock, ARGV[1])
         if done == 1 then
           redis.pcall('EXISTS', lock)
           return {1, token}
         end
-        redis.call('HDEL', lock, ARGV[6])
+        redis.call('HDEL', lock, ARGV[7])
       end
       return done
     end

@@ -1,7 +1,7 @@
 -- Gives each of several locks to an owner that wants it once, each by itself, where that is simple: the
 -- lock is free, and nobody waits for it. Leaves all others alone.
 -- KEYS  lock, lock, …
--- ARGV  a day (ms), owner, lease (ms), owner, lease (ms), …
+-- ARGV  a day (ms), least token, owner, lease (ms), owner, lease (ms), …
 -- Answers  for each the token, or 0 for a lock that is to be asked for by itself
 -- Many for the price of fewer: a script costs the server about as much as three commands in it, and one
 -- EXISTS reads all keys. The last command reads the locks, so that tracking sees foreign changes.
@@ -13,9 +13,10 @@ local all_free = redis.call('EXISTS', unpack(KEYS)) + redis.call('EXISTS', unpac
 
 -- The first token of a key: the time (µs), which is more than any from before.
 local now
+local floor = tonumber(ARGV[2])
 local function begin_anew(fence, ttl)
   now = now or redis.pcall('TIME')
-  local token = now[1] and now[1] * 1000000 + now[2]
+  local token = now[1] and math.max(floor, now[1] * 1000000 + now[2])
   if token and redis.pcall('SET', fence, string.format('%.0f', token), 'PX', ttl).ok then
     return token
   end
@@ -25,14 +26,14 @@ end
 
 local given, answers = {}, {}
 for n, lock in ipairs(KEYS) do
-  local owner, lease = ARGV[2 * n], ARGV[2 * n + 1]
+  local owner, lease = ARGV[2 * n + 1], ARGV[2 * n + 2]
   local free = all_free and not given[lock]
   answers[n] = 0
   if free or redis.pcall('EXISTS', lock, queues[n]) == 0 then
     local fence = lock .. ':fence'
     local token = redis.pcall('INCRBY', fence, 2)
-    if type(token) == 'number' and token < 1e12 then
-      -- Counted from nothing.
+    if type(token) == 'number' and token < floor then
+      -- Counted from nothing, or from what an older copy of the data remembers.
       token = begin_anew(fence, 2 * (ARGV[1] + lease))
     end
     if type(token) == 'number' and redis.pcall('HSET', lock, owner, 1) == 1 then

@@ -12,10 +12,10 @@ local function micros()
   return time[1] * 1000000 + time[2]
 end
 
--- The next fencing token: two more than the last, because a release leaves one more; or, where the
--- last one is gone, the time (µs), which is more than any from before. What is less than a time was
--- counted from nothing. `token` is what INCRBY answered, if it was asked already.
-local function next_token(lock, ttl, token)
+-- The next fencing token: two more than the last, because a release leaves one more. What is less than
+-- the floor was counted from nothing, or from what an older copy of the data remembers: then the time
+-- (µs), which is more than any from before. `token` is what INCRBY answered, if it was asked already.
+local function next_token(lock, ttl, floor, token)
   local fence = lock .. ':fence'
   token = token or redis.pcall('INCRBY', fence, 2)
   if type(token) ~= 'number' then
@@ -23,8 +23,8 @@ local function next_token(lock, ttl, token)
       return nil, redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token')
     end
     return nil, token
-  elseif token < 1e12 then
-    token = micros()
+  elseif token < floor then
+    token = math.max(floor, micros())
     redis.call('SET', fence, string.format('%.0f', token), 'PX', 2 * ttl)
   elseif token % 64 < 2 then
     -- Now and then is often enough: where a fence ends, counting goes on from the time.
@@ -43,7 +43,11 @@ local function waiters(channel)
     local client = string.sub(owner, 1, 36)
     local message = owner .. ' ' .. token .. ' ' .. ms .. ' ' .. lock
     local is_heard = function(command, channels)
+      -- Not for replicas: a client that still listens there is passed over here, so it is not to hear
+      -- that it was given a lock.
+      redis.set_repl(redis.REPL_NONE)
       local heard = redis.pcall(command, channels .. client, message)
+      redis.set_repl(redis.REPL_ALL)
       return type(heard) == 'number' and heard > 0
     end
     -- At a node of a cluster the channels of the lock's slot first, then those for all slots.

@@ -1,4 +1,4 @@
-local count, keep, token, fence_ttl, channel, lease = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
+local count, keep, token, fence_ttl, channel, lease = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9]
 
 if count ~= '0' then
   local held = redis.call('HGET', lock, owner)
@@ -32,7 +32,7 @@ if keep ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
 end
 
 if given_back then
-  local next = next_token(lock, fence_ttl)
+  local next = next_token(lock, fence_ttl, tonumber(ARGV[7]))
   if not next then
     return 1
   end

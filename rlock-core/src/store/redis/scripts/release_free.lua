@@ -2,7 +2,7 @@
 -- the first in line.
 -- KEYS  lock
 -- ARGV  owner, count wanted, keep (ms), token of the hold, a day and the lease (ms), channel prefix,
---       and if the caller has a waiter: its owner, its lease (ms), 1 if it comes before those in line
+--       least token, and if the caller has a waiter: its owner, its lease (ms), 1 if it comes before those in line
 -- Answers  1      done, now or by an earlier copy of this request
 --          token  the same, and the caller's waiter has the lock
 --          ''     the same, and the caller's waiter stands in line
@@ -14,13 +14,13 @@
 -- takes none goes first. What an ACL may refuse after that is tried with pcall.
 --
 -- This part is the usual case by itself, before anything else is set up: nobody waits.
-local lock, owner, own = KEYS[1], ARGV[1], ARGV[7]
+local lock, owner, own = KEYS[1], ARGV[1], ARGV[8]
 local fence, queue = lock .. ':fence', lock .. ':queue'
 local given_back, first
 if ARGV[2] == '0' and ARGV[3] == '0' then
   given_back = redis.call('HDEL', lock, owner) == 1
   if given_back then
-    first = ARGV[9] == '1' and {} or redis.pcall('ZPOPMIN', queue)
+    first = ARGV[10] == '1' and {} or redis.pcall('ZPOPMIN', queue)
     if not own and not first[1] then
       if redis.pcall('INCR', fence) == 1 then
         redis.pcall('PEXPIRE', fence, 2 * ARGV[5])
