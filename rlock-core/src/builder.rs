@@ -336,6 +336,8 @@ impl LockClientBuilder {
         self.check()?;
         limits::no_replicas(self.options.replicas)?;
         let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
+        #[cfg(feature = "tls")]
+        self.check_tls_is_used(urls.iter().all(|url| speaks_tls(url)))?;
         let (id, hearing) = self.hearing();
         let driver = self.driver()?;
         let options = self.redis_options(id);
@@ -374,7 +376,7 @@ impl LockClientBuilder {
             Some(option) if !is_used => Err(LockError::InvalidOption {
                 option,
                 value: "(a certificate)".to_owned(),
-                reason: "the URL does not speak of TLS; write `rediss://` or `rediss-sentinel://`"
+                reason: "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`"
                     .to_owned(),
             }),
             _ => Ok(()),

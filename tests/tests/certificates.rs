@@ -178,6 +178,13 @@ async fn certificates_where_no_tls_is_spoken_are_refused() {
             );
             assert!(error.to_string().contains("rediss://"), "{error}");
         }
+        let mixed = ["rediss://127.0.0.1:1/", "redis://127.0.0.1:2/"];
+        let error = builder.clone().quorum(mixed).await;
+        let error = error.expect_err("one of them without TLS");
+        assert!(
+            matches!(error, LockError::InvalidOption { option: of, .. } if of == option),
+            "{error:?}"
+        );
         builder.in_memory().expect_err("no connection");
     }
 }

@@ -10,6 +10,8 @@ mod failures;
 mod messages;
 #[path = "cluster/moves.rs"]
 mod moves;
+#[path = "cluster/permissions.rs"]
+mod permissions;
 #[path = "cluster/several.rs"]
 mod several;
 

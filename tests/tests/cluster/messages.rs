@@ -41,7 +41,7 @@ async fn published(node: &RedisServer) -> (u64, u64) {
 }
 
 /// Whether the server has messages that only the nodes of one slot pass on: from Redis 7.0 on.
-async fn has_shards(node: &RedisServer) -> bool {
+pub(crate) async fn has_shards(node: &RedisServer) -> bool {
     let known: Vec<redis::Value> = node.command(&["COMMAND", "INFO", "SSUBSCRIBE"]).await;
     known != [redis::Value::Nil]
 }

@@ -1,7 +1,7 @@
 //! Waiting for a lock on several servers, one of which keeps the line.
 
-use rlock_core::{LockError, LockGuard};
-use rlock_tests::within;
+use rlock_core::{LockClient, LockError, LockGuard};
+use rlock_tests::{RedisServer, within};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -51,6 +51,33 @@ async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
         assert!(scripts < 5 * 8, "{scripts}");
     }
     five.assert_soon_clean("k", &ALL).await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_ask_whether_a_server_is_there_waits_without_polling() {
+    let builder = RedisServer::builder();
+    let builder = builder.acl_user("locker", "on >secret ~lock:* &lock:* +@all -ping");
+    let three: Vec<_> = (0..3).map(|_| builder.clone().start()).collect();
+    let urls: Vec<_> = three.iter().map(|s| s.url_as("locker", "secret")).collect();
+    let one = LockClient::quorum(urls.clone()).await.expect("three");
+    let other = LockClient::quorum(urls).await.expect("three");
+    let guard = one.lock("k").lease(LASTING).acquire().await.expect("free");
+    let waiting =
+        tokio::spawn(async move { other.lock("k").lease(LASTING).wait(LONG).acquire().await });
+    tokio::time::sleep(ms(500)).await;
+    let mut watches = Vec::new();
+    for server in &three {
+        watches.push(server.watch_commands().await);
+    }
+    tokio::time::sleep(ms(1500)).await;
+    for watch in &mut watches {
+        assert_eq!(watch.count_of("EVALSHA").await, 0, "nobody polls");
+    }
+    guard.release().await.expect("held");
+    let (next, took) = timed(within(LONG, "its turn", waiting)).await;
+    assert!(took < SOON, "{took:?}");
+    let next = next.expect("no panic").expect("its turn");
+    next.release().await.expect("held");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Value, cmd, from_redis_value};
+use redis::{ServerErrorKind, Value, cmd, from_redis_value};
 use tokio::time::timeout;
 
 use super::{
@@ -62,6 +62,10 @@ impl RedisStore {
             self.home.doubt(connection.epoch);
             StoreError::no_answer(patience)
         })?;
-        answer.map(|_| ()).map_err(classify)
+        match answer {
+            // That is an answer too.
+            Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => Ok(()),
+            answer => answer.map(drop).map_err(classify),
+        }
     }
 }
