@@ -117,8 +117,8 @@ pub(crate) fn leave(
     let gone = hold.broken();
     let left = take_out(core, hold, entry);
     if let Some(cause) = gone {
-        // Removed: there is nothing to give back. Else the store may still have it.
-        if cause != LostCause::Removed && concerns_store(core, &left) {
+        // The store may still have it, or some of its servers.
+        if concerns_store(core, &left) {
             core.releases().push(Arc::clone(hold));
         } else {
             hold.finish_if_empty();

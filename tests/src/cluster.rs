@@ -225,7 +225,12 @@ impl RedisCluster {
 
     /// Waits until the replica of a master is a master itself, and the others know it.
     pub async fn failed_over(&self, master: usize) {
-        let port = self.replica_of(master).port();
+        self.led_by(master + MASTERS).await;
+    }
+
+    /// Waits until this server is a master, and the others know it.
+    pub async fn led_by(&self, node: usize) {
+        let port = self.node(node).port();
         eventually(PATIENCE, "the replica is a master", async || {
             let mut views = 0;
             for node in self.nodes.iter().filter(|node| node.answers()) {
@@ -238,6 +243,20 @@ impl RedisCluster {
             views > 0
         })
         .await;
+    }
+
+    /// The servers that are masters now: of each pair that began as master and replica the one that has
+    /// slots.
+    pub async fn masters(&self) -> [usize; MASTERS] {
+        let owners = owners(self.any()).await;
+        let leads = |node: &usize| {
+            let port = self.node(*node).port();
+            owners.iter().any(|(_, _, owner)| *owner == port)
+        };
+        std::array::from_fn(|pair| {
+            let node = [pair, pair + MASTERS].into_iter().find(leads);
+            node.expect("one of each pair is a master")
+        })
     }
 
     fn any(&self) -> &RedisServer {

@@ -8,7 +8,10 @@
 //! | --- | --- |
 //! | `options` | the command line |
 //! | `schedule` | which fault comes when, from the seed alone |
-//! | `run`, `slot`, `outage`, `memory` | a run: processes, servers and proxies, and the faults that strike them |
+//! | `run` | a run, from its start to what is left |
+//! | `slot`, `network` | a client process and its proxies, and the faults that strike them |
+//! | `ground`, `outage`, `cluster` | servers, and the faults that strike them |
+//! | `memory` | a run of the embedded store |
 //! | `client` | what a client process does |
 //! | `resource` | what the locks protect: a register with a fence and one without |
 //! | `watch` | what the server holds, seen from outside |
@@ -19,9 +22,12 @@
 mod check;
 mod client;
 mod clock;
+mod cluster;
 mod collect;
+mod ground;
 mod history;
 mod memory;
+mod network;
 mod options;
 mod outage;
 mod record;

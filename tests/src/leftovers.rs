@@ -15,6 +15,18 @@ const SILENCE: Duration = Duration::from_secs(3);
 
 /// While so many clients are there, but want nothing.
 pub(crate) async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec<String> {
+    let mut left = of_idleness(server).await;
+    let channels = channels(server).await.len();
+    if channels != clients {
+        left.push(format!(
+            "{clients} idle clients listen to {channels} channels"
+        ));
+    }
+    left
+}
+
+/// While clients are there, but want nothing, whatever they listen to.
+pub(crate) async fn of_idleness(server: &RedisServer) -> Vec<String> {
     let mut left = Vec::new();
     let is_lock = |key: &String| !key.ends_with(":fence") && !key.ends_with(":queue");
     let locks = still_there(LOCKS, async || keys(server, is_lock).await).await;
@@ -30,12 +42,6 @@ pub(crate) async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec
     let scripts = watch.count_of("EVALSHA").await + watch.count_of("EVAL").await;
     if scripts > 0 {
         left.push(format!("{scripts} scripts are sent by idle clients"));
-    }
-    let channels = channels(server).await.len();
-    if channels != clients {
-        left.push(format!(
-            "{clients} idle clients listen to {channels} channels"
-        ));
     }
     left
 }

@@ -173,11 +173,15 @@ impl RedisServer {
 
     /// Starts the server anew on the same port, empty. Kills it first if it still runs.
     pub fn restart(&self) {
+        self.kill();
         let _ = fs::remove_file(self.directory.join("dump.rdb"));
+        // Of a server that appends what it is told to files: since Redis 7 they have a directory.
+        let _ = fs::remove_dir_all(self.directory.join("appendonlydir"));
+        let _ = fs::remove_file(self.directory.join("appendonly.aof"));
         self.restart_with_data();
     }
 
-    /// Starts the server anew on the same port, with what was [saved](Self::save). Kills it first if it
+    /// Starts the server anew on the same port, with what was [saved](Self::save), or what it appended to its files if it does so. Kills it first if it
     /// still runs. It may still be loading when this returns.
     pub fn restart_with_data(&self) {
         self.kill();

@@ -75,6 +75,24 @@ fn a_short_run_with_sentinels_and_a_failover_leaves_a_history_without_violations
     assert!(text.contains("master_killed"), "{text}");
 }
 
+/// With a seed by which servers are killed and stand still, two of them at a time.
+#[test]
+fn a_short_run_on_a_quorum_leaves_a_history_without_violations() {
+    let text = runs_and_is_checked_again("quorum", "10", &["--keep-data", "--seed", "7"]);
+    for fault in ["server_paused", "server_restarted"] {
+        assert!(text.contains(fault), "{text}");
+    }
+}
+
+/// With a seed by which a replica takes its master's place and a slot moves before the run is over.
+#[test]
+fn a_short_run_on_a_cluster_leaves_a_history_without_violations() {
+    let text = runs_and_is_checked_again("cluster", "15", &["--seed", "6"]);
+    for fault in ["master_handed_over", "slot_moved"] {
+        assert!(text.contains(fault), "{text}");
+    }
+}
+
 #[test]
 fn a_history_with_two_holders_at_once_is_told_by_the_exit_code() {
     let file = Scratch::new("bad");

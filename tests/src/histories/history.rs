@@ -40,6 +40,8 @@ pub(super) struct Sighting {
     pub(super) owner: String,
     pub(super) first: u64,
     pub(super) last: u64,
+    /// Which of several servers had it.
+    pub(super) server: Option<usize>,
 }
 
 /// A nested entry that was granted.
@@ -149,10 +151,13 @@ impl History {
                 owner,
                 first,
                 last,
-            } => self
-                .lock(key)
-                .sightings
-                .push(Sighting { owner, first, last }),
+                server,
+            } => self.lock(key).sightings.push(Sighting {
+                owner,
+                first,
+                last,
+                server,
+            }),
             Record::Fault(fault) => self.faults.push(fault),
             Record::Leftover { what } => self.leftovers.push(what),
             Record::Over { at } => self.over = at,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Exit code: 0 all properties hold; 1 one does not; 3 the run was too small to count.
 #[derive(Clone, Debug, Parser)]
 pub(super) struct Options {
-    /// What is checked: locks on a redis-server behind proxies, on the master that Sentinels know, or in
-    /// the embedded store.
+    /// What is checked: locks on a redis-server behind proxies, on the master that Sentinels know, on
+    /// a cluster of six servers, on a majority of five servers behind proxies, or in the embedded store.
     #[arg(long, default_value_t = Kind::Redis)]
     pub(super) store: Kind,
     /// Which faults come when; any if not given. It is printed.
@@ -71,8 +71,9 @@ pub(super) enum Command {
 /// What a client process is told.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ClientOptions {
-    #[arg(long)]
-    pub(super) url: String,
+    /// Of the servers of a quorum, if there are several.
+    #[arg(long = "url", required = true)]
+    pub(super) urls: Vec<String>,
     #[arg(long)]
     pub(super) resource: SocketAddr,
     #[arg(long)]
@@ -95,6 +96,8 @@ pub(super) struct ClientOptions {
 pub(super) enum Kind {
     Redis,
     Sentinel,
+    Cluster,
+    Quorum,
     Memory,
 }
 

@@ -1,10 +1,11 @@
-//! The server of a run, and what befalls it.
+//! The servers of a run, and what befalls them.
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use tokio::{
     sync::{RwLock, RwLockReadGuard, watch},
-    time::sleep,
+    time::{Instant, sleep},
 };
 
 use super::{
@@ -22,6 +23,14 @@ const SILENCE: Duration = Duration::from_millis(1_500);
 /// A server that may be away. Who wants to ask it waits until it is back.
 #[derive(Debug)]
 pub(super) struct Server(RwLock<Place>);
+
+/// All of a run.
+pub(super) type Servers = Arc<[Arc<Server>]>;
+
+/// The number of a server, where there are several.
+pub(super) fn number_of(server: usize, servers: usize) -> Option<usize> {
+    (servers > 1).then_some(server)
+}
 
 #[derive(Debug)]
 enum Place {
@@ -42,6 +51,17 @@ impl Place {
 impl Server {
     pub(super) fn start() -> Self {
         Self(RwLock::new(Place::One(Box::new(RedisServer::start()))))
+    }
+
+    /// Servers that know nothing of each other. What each has answered it still knows after it was killed.
+    pub(super) fn start_several(how_many: usize) -> Servers {
+        let server = || {
+            RedisServer::builder()
+                .config("appendonly", "yes")
+                .config("appendfsync", "always")
+        };
+        let start = |_| Arc::new(Self(RwLock::new(Place::One(Box::new(server().start())))));
+        (0..how_many).map(start).collect()
     }
 
     /// And the URL by which clients find it.
@@ -74,7 +94,7 @@ impl Server {
 
 /// Strikes one fault after the other, until the run is over: a failover takes longer than was planned.
 pub(super) async fn strike(
-    server: Arc<Server>,
+    servers: Servers,
     lane: Lane,
     recorder: Recorder,
     over: watch::Receiver<bool>,
@@ -84,25 +104,34 @@ pub(super) async fn strike(
         if *over.borrow() {
             return;
         }
-        let start = clock::now();
-        let key = (step.kind == FaultKind::LockDeleted).then(|| format!("k{}", step.number));
-        let struck = strike_one(&server, &step).await;
-        let note = |kind, key| {
-            recorder.note(Record::Fault(Fault {
-                kind,
-                start,
-                end: clock::now(),
-                key,
-                process: None,
-                messages: None,
-            }));
-        };
-        if struck {
-            note(step.kind, key);
-        }
-        if server.was_replaced().await {
-            note(FaultKind::MasterPaused, None);
-        }
+        let struck = step.servers.iter().map(|n| {
+            let number = number_of(*n, servers.len());
+            strike_and_note(&servers[*n], number, &step, &recorder)
+        });
+        join_all(struck).await;
+    }
+}
+
+async fn strike_and_note(server: &Server, number: Option<usize>, step: &Step, recorder: &Recorder) {
+    let start = clock::now();
+    let key = (step.kind == FaultKind::LockDeleted).then(|| format!("k{}", step.number));
+    let struck = strike_one(server, step).await;
+    let note = |kind, key| {
+        recorder.note(Record::Fault(Fault {
+            kind,
+            start,
+            end: clock::now(),
+            key,
+            process: None,
+            server: number,
+            messages: None,
+        }));
+    };
+    if struck {
+        note(step.kind, key);
+    }
+    if server.was_replaced().await {
+        note(FaultKind::MasterPaused, None);
     }
 }
 
@@ -114,6 +143,19 @@ async fn strike_one(server: &Server, step: &Step) -> bool {
             place.master().pause();
             sleep(step.lasts).await;
             place.master().resume();
+            true
+        }
+        FaultKind::ServerSlowed => {
+            let place = server.0.write().await;
+            slow_down(place.master(), step.lasts).await;
+            true
+        }
+        FaultKind::ServerRestarted => {
+            let place = server.0.write().await;
+            place.master().kill();
+            sleep(step.lasts).await;
+            tokio::task::block_in_place(|| place.master().restart_with_data());
+            place.master().loaded().await;
             true
         }
         FaultKind::ServerKilled => {
@@ -162,6 +204,17 @@ async fn fail_over(trio: &mut Trio, step: &Step) {
         trio.master.resume();
     }
     trio.swap().await;
+}
+
+/// A fifth of its time is left to it.
+async fn slow_down(redis: &RedisServer, lasts: Duration) {
+    let end = Instant::now() + lasts;
+    while Instant::now() < end {
+        redis.pause();
+        sleep(Duration::from_millis(40)).await;
+        redis.resume();
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Launching takes a while, and blocks.

@@ -43,6 +43,9 @@ pub(super) enum Record {
         owner: String,
         first: u64,
         last: u64,
+        /// Which of several servers, each of which has locks of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<usize>,
     },
     /// Something was made to fail.
     Fault(Fault),
@@ -159,6 +162,9 @@ pub(super) struct Fault {
     /// Of this process alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) process: Option<u32>,
+    /// Of this server alone, or the ways to it, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) server: Option<usize>,
     /// How many messages were lost by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) messages: Option<u64>,
@@ -180,11 +186,20 @@ pub(super) enum FaultKind {
     RequestsHeld,
     RepliesHeld,
     ServerPaused,
+    /// The server stood still again and again, for a moment each.
+    ServerSlowed,
+    /// The server was killed, and came back with its data.
+    ServerRestarted,
+    /// The server was killed, and came back empty.
     ServerKilled,
     /// The master was killed, and its replica took its place.
     MasterKilled,
     /// The master stood still for so long that its replica took its place.
     MasterPaused,
+    /// The master was told to let its replica take its place.
+    MasterHandedOver,
+    /// The slot of a lock was moved from one master to another.
+    SlotMoved,
     ClientsKilled,
     ScriptsFlushed,
     AllFlushed,
@@ -222,6 +237,8 @@ impl FaultKind {
         matches!(
             self,
             Self::ServerPaused
+                | Self::ServerSlowed
+                | Self::ServerRestarted
                 | Self::ProcessPaused
                 | Self::RequestsHeld
                 | Self::RepliesHeld
@@ -233,6 +250,8 @@ impl FaultKind {
                 | Self::ServerKilled
                 | Self::MasterKilled
                 | Self::MasterPaused
+                | Self::MasterHandedOver
+                | Self::SlotMoved
                 | Self::ExecutorBlocked
         )
     }

@@ -12,17 +12,15 @@ use tokio::{sync::watch, task::JoinSet, time::sleep};
 use super::{
     clock,
     collect::{Collector, Recorder},
+    ground::Ground,
     memory,
     options::{Kind, Options},
-    outage::{self, Server},
     record::{Record, Run},
     report::Report,
     resource,
     schedule::Schedule,
     slot::{Order, Slot, Way},
-    watch as eye,
 };
-use crate::leftovers;
 
 pub(super) fn main(options: &Options) -> Report {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -37,26 +35,7 @@ pub(super) fn main(options: &Options) -> Report {
 
 async fn run(options: &Options) -> Report {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let lasts = Duration::from_secs(options.seconds);
-    let schedule = match options.store {
-        Kind::Redis => {
-            let schedule = Schedule::of_servers(seed, lasts, options.processes, options.keys);
-            if options.keep_data {
-                schedule.without_losses()
-            } else {
-                schedule
-            }
-        }
-        Kind::Sentinel => {
-            let schedule = Schedule::of_sentinels(seed, lasts, options.processes, options.keys);
-            if options.keep_data {
-                schedule.without_losses()
-            } else {
-                schedule
-            }
-        }
-        Kind::Memory => Schedule::embedded(seed, lasts),
-    };
+    let schedule = schedule(options, seed);
     println!(
         "store {}, seed {seed}, {} s, {} processes with {} tasks each, {} keys, {} faults from outside",
         options.store,
@@ -73,8 +52,8 @@ async fn run(options: &Options) -> Report {
         seed,
         keys: options.keys,
         clients: match options.store {
-            Kind::Redis | Kind::Sentinel => 1,
             Kind::Memory => options.processes,
+            _ => 1,
         },
         tasks: options.tasks,
         replicas: options.replicas,
@@ -100,47 +79,47 @@ async fn run(options: &Options) -> Report {
             recorder.note(about(None));
             memory::run(options, order, schedule).await;
         }
-        Kind::Redis => {
-            let server = Arc::new(Server::start());
-            recorder.note(about(Some(version(&server).await)));
-            let way = Way::Proxied(Arc::clone(&server));
-            on_a_server(options, order, schedule, (server, way), &recorder).await;
-        }
-        Kind::Sentinel => {
-            let (server, url) = Server::start_with_sentinels().await;
-            let server = Arc::new(server);
-            recorder.note(about(Some(version(&server).await)));
-            on_a_server(
-                options,
-                order,
-                schedule,
-                (server, Way::Direct(url)),
-                &recorder,
-            )
-            .await;
+        store => {
+            let (ground, way) = Ground::start(store).await;
+            recorder.note(about(Some(ground.version().await)));
+            on_servers(options, order, schedule, (ground, way), &recorder).await;
         }
     }
     recorder.note(Record::Over { at: clock::now() });
     Report::on(&collector.finish())
 }
 
-async fn on_a_server(
+fn schedule(options: &Options, seed: u64) -> Schedule {
+    let lasts = Duration::from_secs(options.seconds);
+    let of = match options.store {
+        Kind::Redis => Schedule::of_servers,
+        Kind::Sentinel => Schedule::of_sentinels,
+        Kind::Quorum => Schedule::of_quorum,
+        Kind::Cluster => Schedule::of_cluster,
+        Kind::Memory => return Schedule::embedded(seed, lasts),
+    };
+    let schedule = of(seed, lasts, options.processes, options.keys);
+    if options.keep_data {
+        schedule.without_losses()
+    } else {
+        schedule
+    }
+}
+
+async fn on_servers(
     options: &Options,
     order: Order,
     schedule: Schedule,
-    (server, way): (Arc<Server>, Way),
+    (ground, way): (Ground, Way),
     recorder: &Recorder,
 ) {
-    let eye = eye::watch(Arc::clone(&server), options.keys, recorder.clone());
-    let eye = tokio::spawn(eye);
+    let mut eyes = JoinSet::new();
+    ground.watch(&mut eyes, options.keys, recorder);
     let (over, is_over) = watch::channel(false);
     let mut faults = JoinSet::new();
-    faults.spawn(outage::strike(
-        Arc::clone(&server),
-        schedule.server,
-        recorder.clone(),
-        is_over.clone(),
-    ));
+    for lane in schedule.servers {
+        ground.strike(&mut faults, lane, recorder, &is_over);
+    }
     let mut slots = Vec::new();
     for (process, network) in schedule.processes.into_iter().zip(schedule.networks) {
         let slot = Slot::open(order.clone(), way.clone()).await;
@@ -162,27 +141,17 @@ async fn on_a_server(
     for (slot, _) in &mut slots {
         slot.stop().await;
     }
-    let redis = server.up().await;
     let note = |leftovers: Vec<String>| {
         for what in leftovers {
             recorder.note(Record::Leftover { what });
         }
     };
-    note(leftovers::of_idle_clients(&redis, slots.len()).await);
+    note(ground.left_by_idle_clients(slots.len()).await);
     for (slot, _) in &mut slots {
         slot.end().await;
     }
-    eye.abort();
-    // What it saw last is recorded when it is dropped.
-    let _ = eye.await;
+    // What they saw last is recorded when they are dropped.
+    eyes.shutdown().await;
     tokio::task::block_in_place(|| drop(slots));
-    note(leftovers::of_nobody(&redis).await);
-}
-
-async fn version(server: &Server) -> String {
-    let info: String = server.up().await.command(&["INFO", "server"]).await;
-    let version = info
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"));
-    format!("redis {}", version.unwrap_or("of unknown version").trim())
+    note(ground.left_by_nobody().await);
 }

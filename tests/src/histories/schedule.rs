@@ -3,19 +3,21 @@
 //! Faults come in lanes, one after the other in each: one lane for the server and its data, and for each process
 //! one for its network and one for itself. Lanes know nothing of each other, so their faults meet by chance.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use fastrand::Rng;
 
 use super::record::FaultKind::{
     self, AllFlushed, BlackHole, ClientsKilled, ConnectionsHalfClosed, ConnectionsRefused,
-    ConnectionsReset, LockDeleted, MasterKilled, MasterPaused, ProcessKilled, ProcessPaused,
-    ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed, RequestsDropped,
-    RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
+    ConnectionsReset, LockDeleted, MasterHandedOver, MasterKilled, MasterPaused, ProcessKilled,
+    ProcessPaused, ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed,
+    RequestsDropped, RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
+    ServerRestarted, ServerSlowed, SlotMoved,
 };
+use crate::MASTERS;
 
 /// One fault, and the pause before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) pause: Duration,
     pub(super) kind: FaultKind,
@@ -23,6 +25,8 @@ pub(super) struct Step {
     pub(super) lasts: Duration,
     /// How many messages are lost, or which key is concerned.
     pub(super) number: u32,
+    /// Which servers it strikes at once, or the ways to which.
+    pub(super) servers: Vec<usize>,
 }
 
 /// Faults one after the other.
@@ -31,14 +35,15 @@ pub(super) type Lane = Vec<Step>;
 /// All faults of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
-    pub(super) server: Lane,
+    /// What strikes servers, by lanes that know nothing of each other either.
+    pub(super) servers: Vec<Lane>,
     /// A lane for each process.
     pub(super) networks: Vec<Lane>,
     pub(super) processes: Vec<Lane>,
 }
 
 /// A kind of fault: how often it comes beside others, and how long it lasts, in milliseconds.
-type Choice = (FaultKind, u32, std::ops::Range<u64>);
+type Choice = (FaultKind, u32, Range<u64>);
 
 const SERVER: [Choice; 6] = [
     (ClientsKilled, 4, 0..1),
@@ -58,6 +63,34 @@ const SENTINEL: [Choice; 7] = [
     (ServerPaused, 4, 50..350),
     (MasterKilled, 4, 0..1_000),
     (MasterPaused, 3, 2_500..5_000),
+];
+
+/// Of the masters of a cluster. A short pause is less than the others wait for.
+const CLUSTER: [Choice; 9] = [
+    (ClientsKilled, 4, 0..1),
+    (ScriptsFlushed, 3, 0..1),
+    (LockDeleted, 4, 0..1),
+    (AllFlushed, 1, 0..1),
+    (ServerPaused, 4, 50..400),
+    (MasterKilled, 4, 0..1_000),
+    (MasterPaused, 3, 2_500..5_000),
+    (MasterHandedOver, 5, 0..1),
+    (SlotMoved, 10, 0..1),
+];
+
+/// So many servers make a quorum.
+pub(super) const VOTERS: usize = 5;
+
+/// Of each of several servers that know nothing of each other.
+const QUORUM: [Choice; 8] = [
+    (ClientsKilled, 4, 0..1),
+    (ScriptsFlushed, 3, 0..1),
+    (LockDeleted, 4, 0..1),
+    (AllFlushed, 1, 0..1),
+    (ServerPaused, 6, 50..2_500),
+    (ServerSlowed, 3, 200..2_000),
+    (ServerRestarted, 8, 0..2_000),
+    (ServerKilled, 2, 0..1_000),
 ];
 
 const NETWORK: [Choice; 11] = [
@@ -87,29 +120,64 @@ const EMBEDDED: [Choice; 1] = [(ProcessPaused, 1, 50..2_500)];
 impl Schedule {
     /// Faults for as long, on this many processes.
     pub(super) fn of_servers(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
-        let lane = |number: u64, choices: &[Choice], pauses| {
-            let mut rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number));
-            lane(&mut rng, lasts, choices, pauses, keys)
-        };
-        let lanes = |first: u64, choices: &[Choice], pauses: std::ops::Range<u64>| {
-            (0..u64::from(processes))
-                .map(|number| lane(first + number, choices, pauses.clone()))
-                .collect()
-        };
-        Self {
-            server: lane(0, &SERVER, 300..2_500),
-            networks: lanes(1_000, &NETWORK, 200..2_500),
-            processes: lanes(2_000, &PROCESS, 1_000..6_000),
-        }
+        Self::of(
+            seed,
+            lasts,
+            processes,
+            &[Pace::of(&SERVER, 300..2_500, keys)],
+        )
     }
 
     /// As [`of_servers`](Self::of_servers), where clients connect to whichever is the master, by no proxy.
     pub(super) fn of_sentinels(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
-        let mut rng = Rng::with_seed(seed.wrapping_mul(1_000_003));
+        let pace = Pace::of(&SENTINEL, 500..4_000, keys);
         Self {
-            server: lane(&mut rng, lasts, &SENTINEL, 500..4_000, keys),
             networks: (0..processes).map(|_| Lane::new()).collect(),
-            ..Self::of_servers(seed, lasts, processes, keys)
+            ..Self::of(seed, lasts, processes, &[pace])
+        }
+    }
+
+    /// As [`of_sentinels`](Self::of_sentinels), of the masters of a cluster, one after the other.
+    pub(super) fn of_cluster(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
+        let pace = Pace {
+            servers: MASTERS,
+            at_once: 1,
+            ..Pace::of(&CLUSTER, 300..3_000, keys)
+        };
+        Self {
+            networks: (0..processes).map(|_| Lane::new()).collect(),
+            ..Self::of(seed, lasts, processes, &[pace])
+        }
+    }
+
+    /// As [`of_servers`](Self::of_servers), of a majority of [`VOTERS`].
+    pub(super) fn of_quorum(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
+        let pace = Pace {
+            servers: VOTERS,
+            ..Pace::of(&QUORUM, 300..2_500, keys)
+        };
+        Self::of(seed, lasts, processes, &[pace.clone(), pace])
+    }
+
+    /// With a lane for each pace of servers.
+    fn of(seed: u64, lasts: Duration, processes: u32, paces: &[Pace]) -> Self {
+        let lane = |number: u64, pace: &Pace| {
+            let mut rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number));
+            lane(&mut rng, lasts, pace)
+        };
+        let lanes = |first: u64, pace: &Pace| {
+            let numbers = first..first + u64::from(processes);
+            numbers.map(|number| lane(number, pace)).collect()
+        };
+        let servers = paces.iter().map(|pace| pace.servers).max().unwrap_or(1);
+        let network = Pace {
+            servers,
+            ..Pace::of(&NETWORK, 200..2_500, 1)
+        };
+        Self {
+            servers: (0..).zip(paces).map(|(n, pace)| lane(n, pace)).collect(),
+            networks: lanes(1_000, &network),
+            processes: lanes(2_000, &Pace::of(&PROCESS, 1_000..6_000, 1)),
         }
     }
 
@@ -117,43 +185,65 @@ impl Schedule {
     pub(super) fn embedded(seed: u64, lasts: Duration) -> Self {
         let mut rng = Rng::with_seed(seed);
         Self {
-            server: Lane::new(),
+            servers: Vec::new(),
             networks: Vec::new(),
-            processes: vec![lane(&mut rng, lasts, &EMBEDDED, 300..2_500, 1)],
+            processes: vec![lane(&mut rng, lasts, &Pace::of(&EMBEDDED, 300..2_500, 1))],
         }
     }
 
-    /// The same, but the server loses no data.
+    /// The same, but no server loses data.
     pub(super) fn without_losses(mut self) -> Self {
-        self.server.retain(|step| !step.kind.loses_data());
+        for lane in &mut self.servers {
+            lane.retain(|step| !step.kind.loses_data());
+        }
         self
     }
 
     pub(super) fn len(&self) -> usize {
         let lanes = self.networks.iter().chain(&self.processes);
-        self.server.len() + lanes.map(Vec::len).sum::<usize>()
+        lanes.chain(&self.servers).map(Vec::len).sum()
     }
 }
 
-fn lane(
-    rng: &mut Rng,
-    lasts: Duration,
-    choices: &[Choice],
-    pauses: std::ops::Range<u64>,
+/// What a lane is made of.
+#[derive(Clone)]
+struct Pace {
+    choices: &'static [Choice],
+    /// Between two faults, in milliseconds.
+    pauses: Range<u64>,
+    /// How many locks there are,
     keys: u32,
-) -> Lane {
+    /// and how many servers, of which so many may be struck at once.
+    servers: usize,
+    at_once: usize,
+}
+
+impl Pace {
+    fn of(choices: &'static [Choice], pauses: Range<u64>, keys: u32) -> Self {
+        Self {
+            choices,
+            pauses,
+            keys,
+            servers: 1,
+            at_once: usize::MAX,
+        }
+    }
+}
+
+fn lane(rng: &mut Rng, lasts: Duration, pace: &Pace) -> Lane {
     let mut lane = Lane::new();
     let mut used = Duration::ZERO;
     loop {
-        let (kind, _, range) = choose(rng, choices);
+        let (kind, _, range) = choose(rng, pace.choices);
         let step = Step {
-            pause: Duration::from_millis(rng.u64(pauses.clone())),
+            pause: Duration::from_millis(rng.u64(pace.pauses.clone())),
             kind: *kind,
             lasts: Duration::from_millis(rng.u64(range.clone())),
             number: match kind {
-                LockDeleted => rng.u32(..keys),
+                LockDeleted | SlotMoved => rng.u32(..pace.keys),
                 _ => rng.u32(1..4),
             },
+            servers: some_of(rng, pace, *kind),
         };
         used += step.pause + step.lasts;
         if used > lasts {
@@ -161,6 +251,27 @@ fn lane(
         }
         lane.push(step);
     }
+}
+
+/// One of the servers, a minority, or now and then more; what comes and goes at once strikes one.
+fn some_of(rng: &mut Rng, pace: &Pace, kind: FaultKind) -> Vec<usize> {
+    if pace.servers == 1 {
+        // Nothing is drawn, so that a seed still means what it did.
+        return vec![0];
+    }
+    let lasts = !matches!(
+        kind,
+        ClientsKilled | ScriptsFlushed | LockDeleted | AllFlushed
+    );
+    let how_many = match rng.u8(..100) {
+        65..90 if lasts => 2,
+        90.. if lasts => 3,
+        _ => 1,
+    };
+    let mut all: Vec<usize> = (0..pace.servers).collect();
+    rng.shuffle(&mut all);
+    all.truncate(how_many.min(pace.at_once));
+    all
 }
 
 fn choose<'a>(rng: &mut Rng, choices: &'a [Choice]) -> &'a Choice {
@@ -196,7 +307,7 @@ mod tests {
     #[test]
     fn faults_end_with_the_run() {
         let schedule = schedule(7);
-        for lane in schedule.networks.iter().chain([&schedule.server]) {
+        for lane in schedule.networks.iter().chain(&schedule.servers) {
             let used: Duration = lane.iter().map(|step| step.pause + step.lasts).sum();
             assert!(used <= MINUTE && used > MINUTE / 2, "{used:?}");
         }
@@ -204,19 +315,42 @@ mod tests {
 
     #[test]
     fn a_server_that_keeps_its_data_still_fails() {
-        let server = schedule(7).without_losses().server;
-        assert!(!server.is_empty());
-        assert!(server.iter().all(|step| !step.kind.loses_data()));
+        let minute = |of: fn(u64, Duration, u32, u32) -> Schedule| of(7, MINUTE, 3, 6);
+        for schedule in [minute(Schedule::of_servers), minute(Schedule::of_quorum)] {
+            for lane in schedule.without_losses().servers {
+                assert!(!lane.is_empty());
+                assert!(lane.iter().all(|step| !step.kind.loses_data()));
+            }
+        }
     }
 
     #[test]
     fn every_kind_of_fault_comes_in_half_an_hour() {
         let schedule = Schedule::of_servers(7, MINUTE * 30, 3, 6);
         let kinds = |lane: &Lane| -> HashSet<FaultKind> { lane.iter().map(|s| s.kind).collect() };
-        assert_eq!(kinds(&schedule.server).len(), SERVER.len());
+        assert_eq!(kinds(&schedule.servers[0]).len(), SERVER.len());
         let sentinels = Schedule::of_sentinels(7, MINUTE * 30, 3, 6);
-        assert_eq!(kinds(&sentinels.server).len(), SENTINEL.len());
+        assert_eq!(kinds(&sentinels.servers[0]).len(), SENTINEL.len());
+        let cluster = Schedule::of_cluster(7, MINUTE * 30, 3, 6);
+        assert_eq!(kinds(&cluster.servers[0]).len(), CLUSTER.len());
+        let quorum = Schedule::of_quorum(7, MINUTE * 30, 3, 6);
+        assert_eq!(kinds(&quorum.servers[1]).len(), QUORUM.len());
         assert_eq!(kinds(&schedule.networks[0]).len(), NETWORK.len());
         assert_eq!(kinds(&schedule.processes[0]).len(), PROCESS.len());
+    }
+
+    #[test]
+    fn several_servers_fail_at_once_and_now_and_then_a_majority() {
+        let quorum = Schedule::of_quorum(7, MINUTE * 10, 3, 6);
+        for lane in quorum.servers.iter().chain(&quorum.networks) {
+            for how_many in 1..=3 {
+                assert!(lane.iter().any(|step| step.servers.len() == how_many));
+            }
+            for step in lane {
+                let set: HashSet<&usize> = step.servers.iter().collect();
+                assert_eq!(set.len(), step.servers.len());
+                assert!(set.iter().all(|server| **server < VOTERS));
+            }
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The place of one client process: the process that is there at present, the proxy before it, and what befalls
-//! both.
+//! The place of one client process: the process that is there at present, the proxies before it, and what befalls
+//! the process.
 
 use std::{
     env,
@@ -21,9 +21,10 @@ use super::{
     client::IDLE,
     clock,
     collect::Recorder,
-    outage::Server,
+    network::{self, Front},
+    outage::Servers,
     record::{Fault, FaultKind, Record},
-    schedule::{Lane, Step},
+    schedule::Lane,
 };
 use crate::{Proxy, Worker};
 
@@ -50,8 +51,8 @@ pub(super) struct Order {
 #[derive(Clone, Debug)]
 pub(super) enum Way {
     Embedded,
-    /// By a proxy of its own.
-    Proxied(Arc<Server>),
+    /// By proxies of its own, one for each server.
+    Proxied(Servers),
     /// By this URL.
     Direct(String),
 }
@@ -61,9 +62,6 @@ struct Process {
     number: u32,
     worker: Worker,
 }
-
-/// What faults of the network strike.
-type Front = (u32, Option<Arc<Proxy>>);
 
 /// A place for one client process at a time.
 pub(super) struct Slot {
@@ -75,8 +73,8 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) async fn open(order: Order, way: Way) -> Self {
-        let (process, proxy) = start(order.clone(), way.clone()).await;
-        let front = Arc::new(Mutex::new((process.number, proxy)));
+        let (process, front) = start(order.clone(), way.clone()).await;
+        let front = Arc::new(Mutex::new(front));
         Self {
             order,
             way,
@@ -87,7 +85,7 @@ impl Slot {
 
     /// Strikes the network of whatever process is there.
     pub(super) fn strike_network(&self, lane: Lane) -> impl Future<Output = ()> + Send + 'static {
-        strike_network(Arc::clone(&self.front), lane, self.order.recorder.clone())
+        network::strike(Arc::clone(&self.front), lane, self.order.recorder.clone())
     }
 
     /// Strikes the process, and reads what it prints; at `over` no more is struck.
@@ -119,6 +117,7 @@ impl Slot {
                 end: clock::now(),
                 key: None,
                 process: Some(process),
+                server: None,
                 messages: None,
             }));
         }
@@ -140,9 +139,8 @@ impl Slot {
     }
 
     async fn replace(&mut self) {
-        let (process, proxy) = start(self.order.clone(), self.way.clone()).await;
-        let mut front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
-        *front = (process.number, proxy);
+        let (process, front) = start(self.order.clone(), self.way.clone()).await;
+        *self.front.lock().unwrap_or_else(PoisonError::into_inner) = front;
         self.process = process;
     }
 
@@ -217,22 +215,28 @@ impl Slot {
     }
 }
 
-async fn start(order: Order, way: Way) -> (Process, Option<Arc<Proxy>>) {
+async fn start(order: Order, way: Way) -> (Process, Front) {
     let number = order.started.fetch_add(1, Ordering::Relaxed);
-    let (url, proxy) = match way {
-        Way::Embedded => ("memory:histories".to_owned(), None),
-        Way::Direct(url) => (url, None),
-        Way::Proxied(server) => {
-            let proxy = Proxy::in_front_of(&*server.up().await);
-            (proxy.url(), Some(Arc::new(proxy)))
+    let mut proxies = Vec::new();
+    let urls = match way {
+        Way::Embedded => vec!["memory:histories".to_owned()],
+        Way::Direct(url) => vec![url],
+        Way::Proxied(servers) => {
+            for server in &*servers {
+                proxies.push(Arc::new(Proxy::in_front_of(&*server.up().await)));
+            }
+            proxies.iter().map(|proxy| proxy.url()).collect()
         }
     };
     let program = env::current_exe().expect("a program knows its path");
     let mut command = Command::new(program);
-    command.arg("client").args(["--url", &url]);
+    command.arg("client");
     let mut option = |name: &str, value: String| {
         command.args([name, &value]);
     };
+    for url in urls {
+        option("--url", url);
+    }
     option("--resource", order.resource.to_string());
     option("--process", number.to_string());
     option(
@@ -244,52 +248,9 @@ async fn start(order: Order, way: Way) -> (Process, Option<Arc<Proxy>>) {
     option("--tasks", order.tasks.to_string());
     option("--replicas", order.replicas.to_string());
     let worker = Worker::start(&mut command);
-    (Process { number, worker }, proxy)
-}
-
-async fn strike_network(front: Arc<Mutex<Front>>, lane: Lane, recorder: Recorder) {
-    for step in lane {
-        sleep(step.pause).await;
-        let (process, proxy) = front.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(proxy) = proxy else { return };
-        let (start, lost) = (clock::now(), proxy.replies_lost() + proxy.requests_lost());
-        strike_proxy(&proxy, &step).await;
-        let messages = proxy.replies_lost() + proxy.requests_lost() - lost;
-        recorder.note(Record::Fault(Fault {
-            kind: step.kind,
-            start,
-            end: clock::now(),
-            key: None,
-            process: Some(process),
-            messages: (messages > 0).then_some(messages),
-        }));
-        // The last one ends a thread, when its process is gone.
-        tokio::task::block_in_place(|| drop(proxy));
-    }
-}
-
-async fn strike_proxy(proxy: &Proxy, step: &Step) {
-    let number = u64::from(step.number);
-    match step.kind {
-        FaultKind::ConnectionsReset => proxy.reset(),
-        FaultKind::ConnectionsHalfClosed => proxy.half_close(),
-        FaultKind::ConnectionsRefused => {
-            proxy.refuse();
-            proxy.reset();
-        }
-        FaultKind::RepliesDropped => proxy.drop_replies(number),
-        FaultKind::RequestsDropped => proxy.drop_requests(number),
-        FaultKind::RepliesDelayed => {
-            proxy.delay_replies(step.lasts);
-            sleep(step.lasts * 3).await;
-        }
-        FaultKind::BlackHole => proxy.black_hole(),
-        FaultKind::RequestsSwallowed => proxy.black_hole_requests(),
-        FaultKind::RepliesSwallowed => proxy.black_hole_replies(),
-        FaultKind::RequestsHeld => proxy.hold_requests(),
-        FaultKind::RepliesHeld => proxy.hold_replies(),
-        kind => unreachable!("{kind} is no fault of a network"),
-    }
-    sleep(step.lasts).await;
-    proxy.pass();
+    let front = Front {
+        process: number,
+        proxies,
+    };
+    (Process { number, worker }, front)
 }

@@ -18,6 +18,7 @@ pub(super) fn name_of(number: u32) -> String {
 
 /// Makes one record of as many looks as found the same owner.
 pub(super) struct Sightings<F: FnMut(Record)> {
+    server: Option<usize>,
     present: HashMap<String, Sighting>,
     note: F,
 }
@@ -29,8 +30,10 @@ struct Sighting {
 }
 
 impl<F: FnMut(Record)> Sightings<F> {
-    pub(super) fn new(note: F) -> Self {
+    /// At this one of several servers.
+    pub(super) fn new(server: Option<usize>, note: F) -> Self {
         Self {
+            server,
             present: HashMap::new(),
             note,
         }
@@ -46,7 +49,7 @@ impl<F: FnMut(Record)> Sightings<F> {
             return;
         }
         if let Some(former) = self.present.remove(key) {
-            (self.note)(record(key.to_owned(), former));
+            (self.note)(record(key.to_owned(), former, self.server));
         }
         if let Some(owner) = owner {
             let sighting = Sighting {
@@ -59,27 +62,35 @@ impl<F: FnMut(Record)> Sightings<F> {
     }
 }
 
-fn record(key: String, sighting: Sighting) -> Record {
+fn record(key: String, sighting: Sighting, server: Option<usize>) -> Record {
     let Sighting { owner, first, last } = sighting;
     Record::Locked {
         key,
         owner,
         first,
         last,
+        server,
     }
 }
 
 impl<F: FnMut(Record)> Drop for Sightings<F> {
     fn drop(&mut self) {
         for (key, sighting) in self.present.drain() {
-            (self.note)(record(key, sighting));
+            (self.note)(record(key, sighting, self.server));
         }
     }
 }
 
 /// Watches a server, whenever it is up, for as long as this is not aborted.
-pub(super) async fn watch(server: Arc<Server>, keys: u32, recorder: Recorder) {
-    let mut sightings = Sightings::new(|record| recorder.note(record));
+///
+/// `number`: which it is of several.
+pub(super) async fn watch(
+    server: Arc<Server>,
+    number: Option<usize>,
+    keys: u32,
+    recorder: Recorder,
+) {
+    let mut sightings = Sightings::new(number, |record| recorder.note(record));
     let mut connection = None;
     loop {
         {
@@ -123,7 +134,7 @@ mod tests {
     fn seen(look: impl FnOnce(&mut Sightings<Box<dyn FnMut(Record) + '_>>)) -> Vec<Record> {
         let mut records = Vec::new();
         let mut sightings: Sightings<Box<dyn FnMut(Record) + '_>> =
-            Sightings::new(Box::new(|record| records.push(record)));
+            Sightings::new(None, Box::new(|record| records.push(record)));
         look(&mut sightings);
         drop(sightings);
         records
@@ -142,6 +153,7 @@ mod tests {
             owner: owner.to_owned(),
             first,
             last,
+            server: None,
         };
         assert_eq!(records, [locked("a:1", 1, 2), locked("b:1", 3, 3)]);
     }

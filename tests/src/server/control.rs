@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::InfoDict;
+use tokio::time::sleep;
 
 use super::RedisServer;
 use crate::{PATIENCE, eventually};
@@ -110,6 +111,19 @@ impl RedisServer {
     /// Writes what the server holds to its disk, for [`restart_with_data`](Self::restart_with_data).
     pub async fn save(&self) {
         let () = self.command(&["SAVE"]).await;
+    }
+
+    /// Returns once the server has read what it starts with.
+    pub async fn loaded(&self) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let persistence: InfoDict = self.command(&["INFO", "persistence"]).await;
+            if persistence.get::<u8>("loading") == Some(0) {
+                return;
+            }
+            assert!(Instant::now() < end, "the server does not end to load");
+            sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// Lets every attempt to save fail, so that a server which is to save refuses writes (MISCONF);

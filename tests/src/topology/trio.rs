@@ -184,14 +184,27 @@ impl Trio {
             .config_set("repl-diskless-sync-delay", "0")
             .await;
         self.replica.follow_in_vain(&self.master).await;
-        let port = self.replica.replication_port().to_string();
-        for sentinel in &self.sentinels {
-            let end = Instant::now() + FAILOVER;
-            while !follows(sentinel, &port).await {
-                assert!(Instant::now() < end, "the former master is no replica");
-                sleep(LOOK).await;
+        let end = Instant::now() + FAILOVER;
+        while !self.all_see_the_replica().await {
+            assert!(Instant::now() < end, "the former master is no replica");
+            sleep(LOOK).await;
+            // A busy machine may let the next one seem gone too.
+            if self.is_led_by(&self.replica).await {
+                self.led_by(&self.replica).await;
+                std::mem::swap(&mut self.master, &mut self.replica);
+                self.replica.follow_in_vain(&self.master).await;
             }
         }
+    }
+
+    async fn all_see_the_replica(&self) -> bool {
+        let port = self.replica.replication_port().to_string();
+        for sentinel in &self.sentinels {
+            if !follows(sentinel, &port).await {
+                return false;
+            }
+        }
+        true
     }
 
     /// Returns when all Sentinels say that this one is the master.

@@ -111,6 +111,34 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     next.release().await.expect("held");
 }
 
+/// Clients know it from before, and it does not know the last token.
+#[tokio::test]
+async fn a_node_that_is_a_master_again_repeats_no_token() {
+    let cluster = RedisCluster::start().await;
+    let (one, other) = (client(&cluster).await, client(&cluster).await);
+    let key = cluster.key_at(2, "k").await;
+    let (first, second) = (cluster.node(2), cluster.replica_of(2));
+    let () = second.command(&["CLUSTER", "FAILOVER"]).await;
+    cluster.failed_over(2).await;
+    for client in [&one, &other] {
+        let guard = client.lock(&key).wait(LONG).acquire().await.expect("free");
+        guard.release().await.expect("held");
+    }
+    cluster.settled().await;
+    first.catch_up_with(second).await;
+    first.pause();
+    // What is sent to a connection reaches the replica when it goes on.
+    assert_eq!(second.kill_clients("replica").await, 1);
+    let guard = one.lock(&key).lease(LEASE).acquire().await.expect("free");
+    second.kill();
+    first.resume();
+    cluster.led_by(2).await;
+    let next = other.lock(&key).wait(LONG).acquire().await.expect("free");
+    let (token, before) = (next.fencing_token(), guard.fencing_token());
+    assert!(token > before, "{token} after {before}");
+    next.release().await.expect("held");
+}
+
 #[tokio::test]
 async fn a_master_that_stands_still_holds_up_its_own_slots_alone() {
     let cluster = RedisCluster::start().await;

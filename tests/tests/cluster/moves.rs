@@ -98,7 +98,8 @@ async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() 
         .await
         .expect("no panic");
     let guard = guard.expect("free");
-    assert_eq!(guard.fencing_token(), token + 3, "counting goes on");
+    // Counting goes on, or begins at a time since.
+    assert!(guard.fencing_token() >= token + 3);
     cluster.end_to_move(slot, 0, 1).await;
     guard.release().await.expect("held");
 }

@@ -3,7 +3,7 @@
 use rlock_core::LostCause;
 
 use crate::{
-    common::{LASTING, assert_lost, name},
+    common::{LASTING, assert_lost, cause_of, name},
     five::{ALL, SOON, Servers},
 };
 
@@ -29,4 +29,21 @@ async fn what_a_minority_loses_is_mended_and_what_a_majority_loses_is_lost() {
     }
     assert_lost(&guard, SOON, LostCause::Removed).await;
     drop(inner);
+}
+
+/// A majority has forgotten it; the two others have not.
+#[tokio::test]
+async fn what_is_left_of_a_lost_hold_is_given_back() {
+    let five = Servers::five();
+    let client = five.client().await;
+    let guard = client.lock("k").lease(LASTING).acquire().await;
+    let guard = guard.expect("free");
+    five.assert_soon_count(&guard, &ALL, 1).await;
+    let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
+    for server in &five.0[..3] {
+        let () = server.command(&["EVAL", take, "1", &name("k")]).await;
+    }
+    assert_lost(&guard, SOON, LostCause::Removed).await;
+    assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
+    five.assert_soon_clean("k", &[3, 4]).await;
 }

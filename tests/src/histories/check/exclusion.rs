@@ -54,14 +54,14 @@ fn reliance<'a>(history: &History, hold: &'a Hold) -> Interval<'a> {
 }
 
 /// When the lock is nobody's after its holder left. The store may count in whole milliseconds, and its clock
-/// differ by a hundredth.
+/// differ by a hundredth. The holder may be held up between being given the lock and looking at the time.
 fn keeping(hold: &Hold) -> Option<Interval<'_>> {
     let (least, left) = (hold.at_least?, hold.left?);
     let margin = least / 100 + 2_000_000;
     hold.released.then(|| Interval {
         hold,
         begin: left,
-        end: hold.granted + least.saturating_sub(margin),
+        end: hold.earliest + least.saturating_sub(margin),
         earliest: hold.earliest,
     })
 }

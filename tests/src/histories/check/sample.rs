@@ -130,6 +130,7 @@ impl Sample {
             end: end * MS,
             key: key.map(str::to_owned),
             process: None,
+            server: None,
             messages: None,
         }));
     }
@@ -142,8 +143,19 @@ impl Sample {
         self.fault(FaultKind::LockDeleted, Some(key), at, at);
     }
 
-    pub(super) fn server_paused(&mut self, start: u64, end: u64) {
+    pub(super) fn server_paused(&mut self, start: u64, end: u64) -> &mut Self {
         self.fault(FaultKind::ServerPaused, None, start, end);
+        self
+    }
+
+    /// What was said last was at this one of several servers.
+    pub(super) fn at(&mut self, number: usize) {
+        match self.0.last_mut() {
+            Some(Record::Fault(Fault { server, .. }) | Record::Locked { server, .. }) => {
+                *server = Some(number);
+            }
+            other => unreachable!("{other:?} is at no server"),
+        }
     }
 
     pub(super) fn wrote(&mut self, owner: &str, token: u64, at: u64, accepted: bool) {
@@ -157,13 +169,15 @@ impl Sample {
         }));
     }
 
-    pub(super) fn seen(&mut self, owner: &str, first: u64, last: u64) {
+    pub(super) fn seen(&mut self, owner: &str, first: u64, last: u64) -> &mut Self {
         self.0.push(Record::Locked {
             key: KEY.to_owned(),
             owner: owner.to_owned(),
             first: first * MS,
             last: last * MS,
+            server: None,
         });
+        self
     }
 
     pub(super) fn left_over(&mut self, what: &str) {

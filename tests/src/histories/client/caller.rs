@@ -90,6 +90,7 @@ impl Caller {
             end: clock::now(),
             key: None,
             process: Some(self.process),
+            server: None,
             messages: None,
         }));
     }

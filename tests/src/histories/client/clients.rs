@@ -52,8 +52,9 @@ impl Clients {
         is_embedded(self.url())
     }
 
+    /// Of the store, or the first of its servers.
     pub(super) fn url(&self) -> &str {
-        &self.options.url
+        &self.options.urls[0]
     }
 
     pub(super) fn at(&self, place: usize) -> LockClient {
@@ -88,8 +89,9 @@ fn is_embedded(url: &str) -> bool {
 impl Place {
     /// A client with options by chance. A server that is down is waited for.
     async fn connect(given: &ClientOptions, rng: &mut Rng) -> Self {
-        let (url, process) = (&given.url, given.process);
-        let runtime = (is_embedded(url) && rng.bool()).then(|| {
+        let process = given.process;
+        let is_embedded = is_embedded(&given.urls[0]);
+        let runtime = (is_embedded && rng.bool()).then(|| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(1).enable_all();
             builder.build().expect("a runtime")
@@ -101,14 +103,15 @@ impl Place {
         if let Some(runtime) = &runtime {
             builder = builder.runtime(runtime.handle().clone());
         }
-        let protocol = if !is_embedded(url) && rng.u8(..4) == 0 {
+        let protocol = if !is_embedded && rng.u8(..4) == 0 {
             "?protocol=resp2"
         } else {
             ""
         };
-        let url = format!("{url}{protocol}");
+        let urls = given.urls.iter().map(|url| format!("{url}{protocol}"));
+        let urls: Vec<String> = urls.collect();
         loop {
-            if let Some(client) = try_to_connect(builder.clone(), &url).await {
+            if let Some(client) = try_to_connect(builder.clone(), &urls).await {
                 let id = id_of(&client, process).await;
                 print(&Record::Started {
                     process,
@@ -140,8 +143,12 @@ fn options(rng: &mut Rng) -> LockClientBuilder {
         .local_handovers(if rng.u8(..3) == 0 { 0 } else { 16 })
 }
 
-async fn try_to_connect(builder: LockClientBuilder, url: &str) -> Option<LockClient> {
-    builder.connect(url).await.ok()
+async fn try_to_connect(builder: LockClientBuilder, urls: &[String]) -> Option<LockClient> {
+    let client = match urls {
+        [url] => builder.connect(url).await,
+        urls => builder.quorum(urls).await,
+    };
+    client.ok()
 }
 
 /// A client is known by its owners.
@@ -205,6 +212,7 @@ async fn end(place: Place, process: u32) {
         end: clock::now(),
         key: None,
         process: Some(process),
+        server: None,
         messages: None,
     }));
 }

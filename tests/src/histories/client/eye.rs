@@ -23,7 +23,7 @@ async fn client(clients: &Clients) -> LockClient {
 /// Notes who has which lock, for as long as it is not aborted.
 pub(super) async fn watch(clients: Arc<Clients>, keys: u32) {
     let client = client(&clients).await;
-    let mut sightings = Sightings::new(|record| print(&record));
+    let mut sightings = Sightings::new(None, |record| print(&record));
     loop {
         for number in 0..keys {
             let key = format!("k{number}");

@@ -150,21 +150,42 @@ impl Nodes {
             Some(name) => name,
             None => self.seeds.name(place, patience).await?,
         };
-        self.node(place, &name)
+        self.node(place, &name, |_, _| true)
     }
 
-    /// The node of this name; made, if it is not there.
-    fn node(&self, place: &Place, name: &str) -> Result<Arc<Node>, StoreError> {
-        let is_meant = |node: &&Arc<Node>| node.name == name;
-        if let Some(node) = self.table().nodes.get(place).filter(is_meant) {
-            return Ok(Arc::clone(node));
+    /// The node at this place, which has slots. One that had none until now is connected to anew: what is
+    /// known of its time (`Calls::opened_at`) is from when another was the master, whose tokens it may
+    /// not have.
+    pub(super) async fn master_at(
+        &self,
+        place: &Place,
+        patience: Duration,
+    ) -> Result<Arc<Node>, StoreError> {
+        let node = self.at(place, patience).await?;
+        self.node(place, &node.name, Table::is_master)
+    }
+
+    /// The node of this name; made, if it is not there or not as it should be.
+    fn node(
+        &self,
+        place: &Place,
+        name: &str,
+        will_do: impl Fn(&Table, &Arc<Node>) -> bool,
+    ) -> Result<Arc<Node>, StoreError> {
+        let known = |table: &Table| {
+            let node = table.nodes.get(place);
+            let node = node.filter(|node| node.name == name && will_do(table, node));
+            node.cloned()
+        };
+        if let Some(node) = known(&self.table()) {
+            return Ok(node);
         }
         let made = Arc::new(self.make(place, name)?);
         // What is not needed is dropped when the table is free.
         let (node, _other) = {
             let mut table = self.change();
-            if let Some(node) = table.nodes.get(place).filter(is_meant) {
-                (Arc::clone(node), Some(made))
+            if let Some(node) = known(&table) {
+                (node, Some(made))
             } else {
                 let other = table.nodes.insert(place.clone(), Arc::clone(&made));
                 table.names.insert(place.clone(), name.to_owned());
@@ -216,10 +237,15 @@ impl Nodes {
     /// there are any.
     pub(super) fn adopt(&self, layout: Layout) -> Result<Option<Vec<bool>>, StoreError> {
         let mut owners = vec![None; usize::from(SLOTS)];
+        let mut masters: HashMap<&Place, Arc<Node>> = HashMap::new();
         for (first, last, place) in &layout.ranges {
             let name = layout.names.get(place);
             let name = name.ok_or_else(|| unexpected(format!("{place} has no name")))?;
-            let node = self.node(place, name)?;
+            let node = match masters.get(place) {
+                Some(node) => Arc::clone(node),
+                None => self.node(place, name, Table::is_master)?,
+            };
+            masters.insert(place, Arc::clone(&node));
             owners[usize::from(*first)..=usize::from(*last)].fill(Some(node));
         }
         let (former, unused, changed) = {
@@ -271,6 +297,11 @@ impl Table {
     fn has_at(&self, key: &Key, place: &Place) -> bool {
         let owner = self.owner(Slot::of(key));
         owner.is_some_and(|owner| owner.place == *place)
+    }
+
+    fn is_master(&self, node: &Arc<Node>) -> bool {
+        let mut owners = self.owners.iter().flatten();
+        owners.any(|owner| Arc::ptr_eq(owner, node))
     }
 
     fn masters(&self) -> Vec<Arc<Node>> {

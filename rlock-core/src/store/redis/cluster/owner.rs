@@ -67,7 +67,7 @@ impl ClusterStore {
             let error = match redirection(&error, slot, &node.place) {
                 Some(Redirection::Moved(place)) => {
                     self.nodes.suspects.notify_one();
-                    let owner = self.nodes.at(&place, left().patience).await?;
+                    let owner = self.nodes.master_at(&place, left().patience).await?;
                     self.nodes.note(slot, owner);
                     if !std::mem::replace(&mut moved, true) {
                         continue;

@@ -1,0 +1,224 @@
+//! The cluster of a run, and what befalls it: three masters, each with a replica that takes its place.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use tokio::{
+    sync::{RwLock, RwLockReadGuard, watch},
+    time::sleep,
+};
+
+use super::{
+    clock,
+    collect::Recorder,
+    record::{Fault, FaultKind, Record},
+    schedule::{Lane, Step},
+    watch::{POLL, Sightings, name_of},
+};
+use crate::{MASTERS, RedisCluster, RedisServer, leftovers};
+
+/// Its servers may be away. Who wants to ask them waits until all are back.
+#[derive(Debug)]
+pub(super) struct Cluster(RwLock<RedisCluster>);
+
+impl Cluster {
+    /// And the URL by which clients find it.
+    pub(super) async fn start() -> (Self, String) {
+        // What comes back has its master's data soon.
+        let node = RedisServer::builder().config("repl-diskless-sync-delay", "0");
+        let cluster = RedisCluster::of(&node).await;
+        let url = cluster.url();
+        (Self(RwLock::new(cluster)), url)
+    }
+
+    /// The cluster, all of which stays up as long as the answer is kept.
+    pub(super) async fn up(&self) -> RwLockReadGuard<'_, RedisCluster> {
+        self.0.read().await
+    }
+
+    pub(super) async fn left_by_idle_clients(&self) -> Vec<String> {
+        let cluster = self.up().await;
+        let masters = cluster.masters().await;
+        let left = masters.map(|master| leftovers::of_idleness(cluster.node(master)));
+        join_all(left).await.concat()
+    }
+
+    pub(super) async fn left_by_nobody(&self) -> Vec<String> {
+        let cluster = self.up().await;
+        let masters = cluster.masters().await;
+        let left = masters.map(|master| leftovers::of_nobody(cluster.node(master)));
+        join_all(left).await.concat()
+    }
+}
+
+/// Strikes one fault after the other, until the run is over: a failover takes longer than was planned.
+pub(super) async fn strike(
+    cluster: &Cluster,
+    lane: Lane,
+    recorder: Recorder,
+    over: watch::Receiver<bool>,
+) {
+    let mut known = cluster.up().await.masters().await;
+    for step in lane {
+        sleep(step.pause).await;
+        if *over.borrow() {
+            return;
+        }
+        let start = clock::now();
+        let note = |kind, key| {
+            recorder.note(Record::Fault(Fault {
+                kind,
+                start,
+                end: clock::now(),
+                key,
+                process: None,
+                server: None,
+                messages: None,
+            }));
+        };
+        let struck = strike_one(cluster, &step, known).await;
+        let up = cluster.up().await;
+        up.settled().await;
+        let masters = up.masters().await;
+        let is_of_key = matches!(step.kind, FaultKind::LockDeleted | FaultKind::SlotMoved);
+        if struck {
+            note(step.kind, is_of_key.then(|| format!("k{}", step.number)));
+        }
+        // A busy machine may let a master seem gone that was not meant to.
+        if masters != known && !changes_masters(step.kind) {
+            note(FaultKind::MasterPaused, None);
+        }
+        known = masters;
+    }
+}
+
+fn changes_masters(kind: FaultKind) -> bool {
+    matches!(
+        kind,
+        FaultKind::MasterKilled | FaultKind::MasterPaused | FaultKind::MasterHandedOver
+    )
+}
+
+/// Whether it had any effect.
+async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -> bool {
+    let master = masters[step.servers[0]];
+    match step.kind {
+        FaultKind::ServerPaused => {
+            let cluster = cluster.0.write().await;
+            cluster.node(master).pause();
+            sleep(step.lasts).await;
+            cluster.node(master).resume();
+            true
+        }
+        FaultKind::MasterKilled => {
+            let cluster = cluster.0.write().await;
+            cluster.node(master).kill();
+            cluster.led_by(replica_of(master)).await;
+            sleep(step.lasts).await;
+            tokio::task::block_in_place(|| cluster.node(master).restart());
+            cluster.settled().await;
+            true
+        }
+        FaultKind::MasterPaused => {
+            let cluster = cluster.0.write().await;
+            cluster.node(master).pause();
+            sleep(step.lasts).await;
+            cluster.led_by(replica_of(master)).await;
+            cluster.node(master).resume();
+            cluster.settled().await;
+            true
+        }
+        FaultKind::MasterHandedOver => {
+            let cluster = cluster.up().await;
+            let replica = replica_of(master);
+            let () = cluster
+                .node(replica)
+                .command(&["CLUSTER", "FAILOVER"])
+                .await;
+            cluster.led_by(replica).await;
+            true
+        }
+        FaultKind::SlotMoved => {
+            let cluster = cluster.up().await;
+            let name = name_of(step.number);
+            let owner = cluster.owner_of(&name).await.port();
+            let is_owner = |node: &usize| cluster.node(*node).port() == owner;
+            let from = masters.into_iter().find(is_owner);
+            let Some(from) = from.filter(|from| *from != master) else {
+                return false;
+            };
+            let slot = cluster.slot_of(&name).await;
+            cluster.move_slot(slot, from, master).await;
+            true
+        }
+        FaultKind::ClientsKilled => {
+            let cluster = cluster.up().await;
+            let node = cluster.node(master);
+            node.kill_clients("normal").await + node.kill_clients("pubsub").await > 0
+        }
+        FaultKind::ScriptsFlushed => {
+            cluster.up().await.node(master).script_flush().await;
+            true
+        }
+        FaultKind::AllFlushed => {
+            cluster.up().await.node(master).flush_all().await;
+            true
+        }
+        FaultKind::LockDeleted => {
+            let cluster = cluster.up().await;
+            let name = name_of(step.number);
+            cluster.owner_of(&name).await.del(&name).await
+        }
+        kind => unreachable!("{kind} is no fault of a cluster"),
+    }
+}
+
+fn replica_of(master: usize) -> usize {
+    (master + MASTERS) % (2 * MASTERS)
+}
+
+/// Watches the masters, whenever all are up, for as long as this is not aborted.
+pub(super) async fn watch(cluster: Arc<Cluster>, keys: u32, recorder: Recorder) {
+    let mut sightings = Sightings::new(None, |record| recorder.note(record));
+    let mut connections: [Option<MultiplexedConnection>; 2 * MASTERS] = Default::default();
+    loop {
+        {
+            let cluster = cluster.up().await;
+            let at = clock::now();
+            for number in 0..keys {
+                if let Some(owner) = look(&cluster, &mut connections, &name_of(number)).await {
+                    sightings.saw(&format!("k{number}"), owner.as_deref(), at);
+                }
+            }
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Who has the lock, as the master says that has its slot; `None` while none does.
+async fn look(
+    cluster: &RedisCluster,
+    connections: &mut [Option<MultiplexedConnection>],
+    name: &str,
+) -> Option<Option<String>> {
+    for (n, connection) in connections.iter_mut().enumerate() {
+        let mut known = match connection.take() {
+            Some(known) => known,
+            None => cluster.node(n).connection().await,
+        };
+        let fields: Result<Vec<String>, redis::RedisError> =
+            redis::cmd("HKEYS").arg(name).query_async(&mut known).await;
+        match fields {
+            Ok(fields) => {
+                *connection = Some(known);
+                return Some(fields.into_iter().next());
+            }
+            // It has been elsewhere, or this is a replica.
+            Err(error) if !error.is_io_error() => *connection = Some(known),
+            // A connection from before the server was killed is replaced.
+            Err(_) => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,130 @@
+//! What the locks of a run live on, if that is no process of its own: servers, or a cluster of them.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::{runtime::Handle, sync::watch, task::JoinSet};
+
+use super::{
+    cluster::{self, Cluster},
+    collect::Recorder,
+    options::Kind,
+    outage::{self, Server, Servers, number_of},
+    schedule::{Lane, VOTERS},
+    slot::Way,
+    watch as eye,
+};
+use crate::{RedisServer, leftovers};
+
+pub(super) enum Ground {
+    Servers(Servers),
+    Cluster(Arc<Cluster>),
+}
+
+impl Ground {
+    /// And how clients find it.
+    pub(super) async fn start(store: Kind) -> (Self, Way) {
+        match store {
+            Kind::Sentinel => {
+                let (server, url) = Server::start_with_sentinels().await;
+                let servers = Arc::new([Arc::new(server)]);
+                (Self::Servers(servers), Way::Direct(url))
+            }
+            Kind::Cluster => {
+                let (cluster, url) = Cluster::start().await;
+                (Self::Cluster(Arc::new(cluster)), Way::Direct(url))
+            }
+            Kind::Quorum => {
+                let servers = Server::start_several(VOTERS);
+                (Self::Servers(Arc::clone(&servers)), Way::Proxied(servers))
+            }
+            Kind::Redis => {
+                let servers: Servers = Arc::new([Arc::new(Server::start())]);
+                (Self::Servers(Arc::clone(&servers)), Way::Proxied(servers))
+            }
+            Kind::Memory => unreachable!("the embedded store is in the process of its clients"),
+        }
+    }
+
+    /// Looks who has which lock, for as long as these tasks are not aborted.
+    pub(super) fn watch(&self, eyes: &mut JoinSet<()>, keys: u32, recorder: &Recorder) {
+        match self {
+            Self::Servers(servers) => {
+                for (n, server) in servers.iter().enumerate() {
+                    let number = number_of(n, servers.len());
+                    let server = Arc::clone(server);
+                    eyes.spawn(eye::watch(server, number, keys, recorder.clone()));
+                }
+            }
+            Self::Cluster(cluster) => {
+                eyes.spawn(cluster::watch(Arc::clone(cluster), keys, recorder.clone()));
+            }
+        }
+    }
+
+    /// Strikes the faults of a lane.
+    pub(super) fn strike(
+        &self,
+        faults: &mut JoinSet<()>,
+        lane: Lane,
+        recorder: &Recorder,
+        over: &watch::Receiver<bool>,
+    ) {
+        let (recorder, over) = (recorder.clone(), over.clone());
+        match self {
+            Self::Servers(servers) => {
+                let servers = Arc::clone(servers);
+                faults.spawn(outage::strike(servers, lane, recorder, over));
+            }
+            Self::Cluster(cluster) => {
+                let cluster = Arc::clone(cluster);
+                let runtime = Handle::current();
+                // What waits for a cluster to agree does not move between threads.
+                faults.spawn_blocking(move || {
+                    runtime.block_on(cluster::strike(&cluster, lane, recorder, over));
+                });
+            }
+        }
+    }
+
+    /// What so many clients have left that want nothing.
+    pub(super) async fn left_by_idle_clients(&self, clients: usize) -> Vec<String> {
+        match self {
+            Self::Servers(servers) => {
+                let left = servers.iter().map(async |server| {
+                    leftovers::of_idle_clients(&*server.up().await, clients).await
+                });
+                join_all(left).await.concat()
+            }
+            Self::Cluster(cluster) => cluster.left_by_idle_clients().await,
+        }
+    }
+
+    /// What is left when all clients are gone.
+    pub(super) async fn left_by_nobody(&self) -> Vec<String> {
+        match self {
+            Self::Servers(servers) => {
+                let left = servers
+                    .iter()
+                    .map(async |server| leftovers::of_nobody(&*server.up().await).await);
+                join_all(left).await.concat()
+            }
+            Self::Cluster(cluster) => cluster.left_by_nobody().await,
+        }
+    }
+
+    pub(super) async fn version(&self) -> String {
+        match self {
+            Self::Servers(servers) => version(&*servers[0].up().await).await,
+            Self::Cluster(cluster) => version(cluster.up().await.node(0)).await,
+        }
+    }
+}
+
+async fn version(server: &RedisServer) -> String {
+    let info: String = server.command(&["INFO", "server"]).await;
+    let version = info
+        .lines()
+        .find_map(|line| line.strip_prefix("redis_version:"));
+    format!("redis {}", version.unwrap_or("of unknown version").trim())
+}

@@ -1,0 +1,92 @@
+//! The network of one client process: its ways to the servers, and what befalls them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+use super::{
+    clock,
+    collect::Recorder,
+    outage::number_of,
+    record::{Fault, FaultKind, Record},
+    schedule::{Lane, Step},
+};
+use crate::Proxy;
+
+/// What faults of the network strike.
+#[derive(Clone, Debug)]
+pub(super) struct Front {
+    pub(super) process: u32,
+    /// One for each server, if there are any.
+    pub(super) proxies: Vec<Arc<Proxy>>,
+}
+
+/// Strikes one fault after the other, at whatever is there by then.
+pub(super) async fn strike(front: Arc<Mutex<Front>>, lane: Lane, recorder: Recorder) {
+    for step in lane {
+        sleep(step.pause).await;
+        let front = front.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if front.proxies.is_empty() {
+            return;
+        }
+        let struck = step.servers.iter().map(|n| {
+            let number = number_of(*n, front.proxies.len());
+            strike_and_note(
+                &front.proxies[*n],
+                (front.process, number),
+                &step,
+                &recorder,
+            )
+        });
+        join_all(struck).await;
+        // The last one ends a thread, when its process is gone.
+        tokio::task::block_in_place(|| drop(front));
+    }
+}
+
+async fn strike_and_note(
+    proxy: &Proxy,
+    (process, server): (u32, Option<usize>),
+    step: &Step,
+    recorder: &Recorder,
+) {
+    let (start, lost) = (clock::now(), proxy.replies_lost() + proxy.requests_lost());
+    strike_proxy(proxy, step).await;
+    let messages = proxy.replies_lost() + proxy.requests_lost() - lost;
+    recorder.note(Record::Fault(Fault {
+        kind: step.kind,
+        start,
+        end: clock::now(),
+        key: None,
+        process: Some(process),
+        server,
+        messages: (messages > 0).then_some(messages),
+    }));
+}
+
+async fn strike_proxy(proxy: &Proxy, step: &Step) {
+    let number = u64::from(step.number);
+    match step.kind {
+        FaultKind::ConnectionsReset => proxy.reset(),
+        FaultKind::ConnectionsHalfClosed => proxy.half_close(),
+        FaultKind::ConnectionsRefused => {
+            proxy.refuse();
+            proxy.reset();
+        }
+        FaultKind::RepliesDropped => proxy.drop_replies(number),
+        FaultKind::RequestsDropped => proxy.drop_requests(number),
+        FaultKind::RepliesDelayed => {
+            proxy.delay_replies(step.lasts);
+            sleep(step.lasts * 3).await;
+        }
+        FaultKind::BlackHole => proxy.black_hole(),
+        FaultKind::RequestsSwallowed => proxy.black_hole_requests(),
+        FaultKind::RepliesSwallowed => proxy.black_hole_replies(),
+        FaultKind::RequestsHeld => proxy.hold_requests(),
+        FaultKind::RepliesHeld => proxy.hold_replies(),
+        kind => unreachable!("{kind} is no fault of a network"),
+    }
+    sleep(step.lasts).await;
+    proxy.pass();
+}
