@@ -38,8 +38,14 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
         left.expect("held");
         let (served, waited) = timed(within(LONG, "the waiter is served", waiting)).await;
         let guard = served.expect("no panic").expect("its turn");
-        for took in [entered, gave_back_inner, gave_back, waited] {
-            assert!(took < SOON, "{took:?}");
+        let steps = [
+            ("entering", entered),
+            ("leaving", gave_back_inner),
+            ("giving back", gave_back),
+            ("the waiter's turn", waited),
+        ];
+        for (step, took) in steps {
+            assert!(took < SOON, "{step} took {took:?} without {down:?}");
         }
         let (left, took) = timed(guard.release()).await;
         left.expect("held");

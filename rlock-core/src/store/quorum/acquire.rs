@@ -147,8 +147,10 @@ impl QuorumStore {
             if !ballot.pending().any(waited_for) {
                 return verdict;
             }
+            // A majority that answered, and does not agree yet, may just be hearing of a release: asking
+            // again is sooner than a server that stands still.
             let limit = match verdict {
-                Verdict::Open => until,
+                Verdict::Open if !ballot.has_majority() => until,
                 _ => *linger.get_or_insert_with(|| until.min(linger_since(started))),
             };
             if !ballot.next(limit).await {
