@@ -22,8 +22,8 @@ struct State {
     step: Step,
     /// A request may be executed of which no answer was seen.
     in_doubt: bool,
-    /// One of them was for several locks: it takes back what it does not give, whenever it is executed.
-    with_others: bool,
+    /// One of them takes back what it does not give, whenever it is executed.
+    taken_back: bool,
     /// The way that it took.
     route: Route,
     /// The way by which the lock was read last, so that changes by another way are told; `None`: by
@@ -76,22 +76,28 @@ impl Asking {
         std::mem::replace(&mut state.in_doubt, true)
     }
 
-    /// The request that is about to be sent is for other locks too, all or none.
-    pub(crate) fn with_others(&self) {
-        self.state().with_others = true;
+    /// The request that is about to be sent may take back what it was given: it is for other locks too,
+    /// all or none, or for several servers.
+    pub(crate) fn may_be_taken_back(&self) {
+        self.state().taken_back = true;
+    }
+
+    /// It has not, or that is over.
+    pub(crate) fn is_not_taken_back(&self) {
+        self.state().taken_back = false;
     }
 
     /// What was given before is being taken back, maybe later than what is given next.
     pub(crate) fn spoil(&self) {
         let mut state = self.state();
         state.in_doubt = true;
-        state.with_others = true;
+        state.taken_back = true;
     }
 
     /// Whether what was given may have been taken back, or may still be: then it is for nobody.
     pub(crate) fn is_spoilt(&self) -> bool {
         let state = self.state();
-        state.in_doubt && state.with_others
+        state.in_doubt && state.taken_back
     }
 
     /// The way that a request takes which is not to overtake an earlier one; `None`: there is none.
@@ -104,7 +110,7 @@ impl Asking {
     pub(crate) fn certain(&self) {
         let mut state = self.state();
         state.in_doubt = false;
-        state.with_others = false;
+        state.taken_back = false;
     }
 
     /// The store answered that another has the lock, and that this one does not wait there.
@@ -168,7 +174,7 @@ impl Asking {
         let mut state = self.state();
         state.step = Step::Granted(grant);
         state.in_doubt = false;
-        state.with_others = false;
+        state.taken_back = false;
         state.reader = Some(state.route);
     }
 

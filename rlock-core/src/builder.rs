@@ -77,6 +77,9 @@ impl Default for LockClientBuilder {
     }
 }
 
+#[cfg(feature = "tls")]
+const TLS_URLS: &str = "write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`";
+
 impl LockClientBuilder {
     /// What the names of all keys on the server begin with; `lock:` unless set. Clients exclude
     /// each other only under the same prefix. Braces are not allowed: they would move every lock
@@ -376,8 +379,7 @@ impl LockClientBuilder {
             Some(option) if !is_used => Err(LockError::InvalidOption {
                 option,
                 value: "(a certificate)".to_owned(),
-                reason: "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`"
-                    .to_owned(),
+                reason: format!("a URL does not speak of TLS; {TLS_URLS}"),
             }),
             _ => Ok(()),
         }

@@ -347,6 +347,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         0
     }
 
+    /// Whether an acquire may take back what it was given: one that is cancelled may leave that half done.
+    fn takes_back(&self) -> bool {
+        false
+    }
+
     /// Makes every owner hold its key with exactly `count` entries, or none of them: 1 takes free
     /// locks, more enter a lock that the owner holds. The remaining TTL only grows.
     ///

@@ -154,14 +154,19 @@ impl Attempt<'_> {
         let claims: Few<Claim> = holds.iter().map(|hold| claim_of(hold)).collect();
         let doubtful = holds.iter().find_map(|hold| hold.asking.route_in_doubt());
         let route = doubtful.unwrap_or_else(|| self.core.store.route());
-        if let [_, _, ..] = holds {
+        let is_single = holds.len() == 1;
+        if !is_single || self.core.store.takes_back() {
             for hold in holds {
-                hold.asking.with_others();
+                hold.asking.may_be_taken_back();
             }
         }
         let in_doubt = holds.iter().map(|hold| hold.asking.begin(route));
         let in_doubt: Few<bool> = in_doubt.collect();
         let answer = self.ask(&claims, 1, !self.asks_once(), route).await;
+        if is_single {
+            // It was not cancelled, so the answer says what is still being taken back.
+            holds[0].asking.is_not_taken_back();
+        }
         let known = match &answer {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
             Ok(Acquired::NotHeld) => false,

@@ -83,6 +83,10 @@ impl Store for QuorumStore {
         Route::Home
     }
 
+    fn takes_back(&self) -> bool {
+        true
+    }
+
     fn acquire<'a>(
         &'a self,
         claims: &'a [Claim],

@@ -45,6 +45,22 @@ async fn holders_and_waiters_follow_a_failover() {
 }
 
 #[tokio::test]
+async fn a_hold_follows_a_failover_from_a_master_that_stands_still_though_nobody_asks_for_locks() {
+    let cluster = RedisCluster::start().await;
+    let client = client(&cluster).await;
+    let key = cluster.key_at(0, "k").await;
+    let guard = client.lock(&key).lease(LEASE).acquire().await;
+    let guard = guard.expect("free");
+    cluster.replica_of(0).catch_up_with(cluster.node(0)).await;
+    cluster.node(0).pause();
+    cluster.failed_over(0).await;
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_valid(), "renewed at the new master");
+    assert!(cluster.replica_of(0).pttl(&name(&key)).await > 3_000);
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
 async fn a_failover_on_purpose_is_hardly_noticed() {
     let cluster = RedisCluster::start().await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);

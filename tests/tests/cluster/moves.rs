@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rlock_core::LockError;
+use rlock_core::{LockError, LostCause};
 use rlock_tests::{RedisCluster, eventually, within};
 
 use crate::{
     assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client,
-    common::{LASTING, LONG, ms, name},
+    common::{LASTING, LONG, assert_lost, connect, ms, name, resp2},
     contend,
 };
 
@@ -169,4 +169,34 @@ async fn a_slot_that_moves_back_and_forth_under_load_breaks_nothing() {
         cluster.keys_in(slot, 0).await.len() == 1
     })
     .await;
+}
+
+#[tokio::test]
+async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_stands_still() {
+    let (cluster, tag, slot) = cluster_and_key().await;
+    cluster
+        .replica_of(1)
+        .config_set("cluster-replica-no-failover", "yes")
+        .await;
+    // Without news of changes, which would set apart what moves.
+    let client = connect(&resp2(&cluster.url())).await;
+    let lock = |which| client.lock(format!("{{{tag}}}{which}")).lease(LEASE);
+    let stays = lock("stays").acquire().await.expect("free");
+    let moves = lock("moves").acquire().await.expect("free");
+    // Both are looked at when it is back, and renewed together from then on.
+    assert!(cluster.node(0).kill_clients("normal").await > 0);
+    tokio::time::sleep(ms(500)).await;
+    cluster.begin_to_move(slot, 0, 1).await;
+    for suffix in ["", ":fence"] {
+        let key = format!("lock:{{{tag}}}moves}}{suffix}");
+        cluster.move_key(&key, 0, 1).await;
+    }
+    // Both are renewed where they are.
+    tokio::time::sleep(LEASE).await;
+    assert!(stays.is_valid() && moves.is_valid());
+    cluster.node(1).pause();
+    assert_lost(&moves, LONG, LostCause::Expired).await;
+    tokio::time::sleep(LEASE).await;
+    assert!(stays.is_valid(), "its master answers");
+    cluster.node(1).resume();
 }

@@ -1,7 +1,9 @@
 //! One at a time, whatever the servers' votes.
 
-use rlock_core::LockError;
-use rlock_tests::{Exclusion, within};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rlock_core::{LockClient, LockError};
+use rlock_tests::{Exclusion, Proxy, Request, eventually, within};
 
 use crate::{
     common::{LASTING, LONG, count, ms, name, timed},
@@ -175,4 +177,48 @@ async fn whoever_finds_a_majority_taken_is_told_that_another_has_the_lock() {
     }
     guard.release().await.expect("held");
     five.assert_soon_clean("k", &ALL).await;
+}
+
+/// Whether it is sent again or late, a vote that is taken back is not one that a later call counts on.
+#[tokio::test]
+async fn whoever_follows_one_that_was_cancelled_while_it_gave_votes_back_asks_as_another_owner() {
+    let three = Servers::some(3);
+    for server in &three.0[1..] {
+        let () = server.command(&["HSET", &name("k"), "other:1", "1"]).await;
+        let _: u64 = server.command(&["PEXPIRE", &name("k"), "30000"]).await;
+    }
+    let proxy = Proxy::in_front_of(&three.0[0]);
+    let urls = [proxy.url(), three.0[1].url(), three.0[2].url()];
+    let client = LockClient::quorum(urls).await.expect("all are there");
+    let asks = || {
+        let lock = client.lock("k").lease(LASTING).wait(LONG);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let is_of_lock = |request: &Request| request.is("EVALSHA") && request.mentions(&name("k"));
+    // The first server gives its vote, and is soon asked to take it back.
+    let seen = AtomicU32::new(0);
+    proxy.drop_replies_if(u64::MAX, move |request| {
+        is_of_lock(request) && seen.fetch_add(1, Ordering::Relaxed) > 0
+    });
+    let first = asks();
+    let next = asks();
+    eventually(LONG, "it gives back", async || proxy.replies_lost() > 0).await;
+    first.abort();
+    proxy.pass();
+    let owner = |request: &Request| {
+        let mut words = request.words.iter();
+        let owner = words.find(|word| word.get(36) == Some(&b':'));
+        owner.cloned()
+    };
+    eventually(LONG, "the next asks", async || {
+        let requests = proxy.requests();
+        let asked = requests
+            .iter()
+            .filter(|request| is_of_lock(request) && request.mentions("30000"));
+        let owners: Vec<_> = asked.map(owner).collect();
+        assert!(owners.len() < 2 || owners[0] != owners[1], "the same owner");
+        owners.len() > 1
+    })
+    .await;
+    next.abort();
 }

@@ -201,3 +201,17 @@ async fn replies_of_a_minority_that_get_lost_are_not_missed() {
         five.assert_soon_clean("k", &ALL).await;
     }
 }
+
+#[tokio::test]
+async fn whoever_asked_once_and_was_refused_leaves_nothing_at_a_server_that_stood_still() {
+    let three = Servers::some(3);
+    let (one, other) = (three.client().await, three.client().await);
+    let stands_still = &three.0[2];
+    stands_still.pause();
+    let guard = one.lock("k").acquire().await.expect("two are enough");
+    let refused = other.lock("k").try_acquire().await.expect("an answer");
+    assert!(refused.is_none());
+    guard.release().await.expect("held");
+    stands_still.resume();
+    three.assert_soon_clean("k", &[0, 1, 2]).await;
+}

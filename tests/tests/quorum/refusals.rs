@@ -40,6 +40,26 @@ async fn lists_that_make_no_quorum_are_refused_with_the_way_out() {
 }
 
 #[tokio::test]
+async fn certificates_that_no_url_has_a_use_for_are_refused() {
+    let builder = LockClient::builder().tls_ca("no certificate");
+    let error = builder.quorum(["redis://127.0.0.1:1/"]).await;
+    let error = error.expect_err("no certificate").to_string();
+    assert!(
+        error.contains("`tls_ca`") && error.contains("PEM"),
+        "{error}"
+    );
+    let server = RedisServer::builder().tls().start();
+    let builder = LockClient::builder().tls_ca(server.ca_pem());
+    let error = builder.quorum([server.url()]).await;
+    let error = error.expect_err("no TLS").to_string();
+    assert!(error.contains("does not speak of TLS"), "{error}");
+    let builder = LockClient::builder().tls_ca(server.ca_pem());
+    let client = builder.quorum([server.tls_url()]).await;
+    let guard = client.expect("it speaks TLS").lock("k").acquire().await;
+    guard.expect("free").release().await.expect("held");
+}
+
+#[tokio::test]
 async fn options_out_of_bounds_are_refused_before_anything_is_sent() {
     let day = LASTING * 3000;
     let builder = LockClient::builder().default_lease(day);

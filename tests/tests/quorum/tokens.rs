@@ -1,7 +1,10 @@
 //! Fencing tokens grow from hold to hold, whichever majority grants them.
 
+use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_tests::RedisServer;
+
 use crate::{
-    common::{LASTING, ms, name},
+    common::{LASTING, assert_soon_free, ms, name},
     five::{ALL, Servers},
 };
 
@@ -91,4 +94,32 @@ async fn a_server_that_ends_a_lease_early_ends_no_hold() {
     assert!(guard.is_valid());
     five.assert_soon_count(&guard, &ALL, 1).await;
     guard.release().await.expect("held");
+}
+
+#[distributed_lock(key = ["a", "b", "c"], lease = "30s", wait = "500ms", client = client)]
+async fn with_three_locks(client: &LockClient) -> Result<(), LockError> {
+    Ok(())
+}
+
+/// Each server gives the highest token of another lock, and none can be told those of the others.
+#[tokio::test]
+async fn locks_whose_tokens_no_majority_can_know_are_given_back() {
+    let rules = "on >s3cret ~* &* +@all -hexists";
+    let server = || RedisServer::builder().acl_user("app", rules).start();
+    let three = Servers(vec![server(), server(), server()]);
+    let keys = ["a", "b", "c"];
+    for (server, key) in three.0.iter().zip(keys) {
+        let fence = format!("{}:fence", name(key));
+        let () = server.command(&["SET", &fence, "9000000000000000"]).await;
+    }
+    let urls = three.0.iter().map(|server| server.url_as("app", "s3cret"));
+    let client = LockClient::quorum(urls).await.expect("all are there");
+    let error = with_three_locks(&client).await;
+    let error = error.expect_err("no token is certain");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    for server in &three.0 {
+        for key in keys {
+            assert_soon_free(server, key).await;
+        }
+    }
 }

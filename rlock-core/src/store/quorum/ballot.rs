@@ -92,6 +92,15 @@ impl<T> Ballot<T> {
         tally
     }
 
+    /// Whether some server may still do, or have done, what was asked of it.
+    pub(super) fn may_grant_yet(&self) -> bool {
+        self.votes.iter().any(|vote| match vote {
+            None => true,
+            Some(Err(error)) => error.maybe_executed,
+            Some(Ok(_)) => false,
+        })
+    }
+
     pub(super) fn has_majority(&self) -> bool {
         self.tally(|_| true).yes >= majority(self.votes.len())
     }

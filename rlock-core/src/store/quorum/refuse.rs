@@ -41,6 +41,9 @@ impl QuorumStore {
         if in_line.is_some() {
             self.stood.notify_one();
         }
+        // Who waits asks again, or gives back a place in line; who does not is to give back what may
+        // come yet.
+        let spoilt = spoilt || !waits && ballot.may_grant_yet();
         let answer = refusal(wanted, &ballot, in_line, sent_at, spoilt);
         self.follow(ballot.into_rest());
         Ok(answer)

@@ -74,7 +74,11 @@ impl QuorumStore {
                 Ok(None) | Err(_) => {
                     let servers = self.nodes.len();
                     self.follow(raised);
-                    return Err(no_majority(servers, agree, failures));
+                    return Err(StoreError {
+                        // The locks were granted, whatever became of their tokens.
+                        maybe_executed: true,
+                        ..no_majority(servers, agree, failures)
+                    });
                 }
             }
         }

@@ -35,7 +35,7 @@ use self::{
     seeds::Seeds,
 };
 use super::{
-    By, Connecting, RedisOptions,
+    By, Connecting, RedisOptions, SHORTEST_SILENCE,
     errors::{not_sent, unexpected},
     process::Process,
 };
@@ -45,8 +45,8 @@ use crate::{
     error::LockError,
     key::Key,
     store::{
-        Acquired, Answer, BoxFuture, Claim, Entry, Listener, Onward, Release, Released, Renewal,
-        Renewed, Route, Store, StoreError,
+        Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Onward, Release, Released,
+        Renewal, Renewed, Route, Store, StoreError,
     },
 };
 
@@ -134,15 +134,22 @@ impl ClusterStore {
     async fn renew_in(&self, slot: Slot, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
         let ask =
             |batch| move |node: Arc<Node>, by| async move { Node::renew(&node, batch, by).await };
-        if batch.len() > 1 {
-            match self.at_owner(slot, Needs::OnePlace, by, ask(batch)).await {
-                Err(error) if is_unsettled(&error) => {}
-                outcome => return outcome,
-            }
+        if let [_] = batch {
+            return self.at_owner(slot, Needs::Lock, by, ask(batch)).await;
         }
+        match self.at_owner(slot, Needs::OnePlace, by, ask(batch)).await {
+            Err(error) if is_unsettled(&error) => {}
+            outcome => return outcome,
+        }
+        // Some may lie at a node that does not answer: the leases of the others do not wait for it.
+        let silence = by.silence.unwrap_or(by.patience).max(SHORTEST_SILENCE);
+        let by = By {
+            patience: by.patience.min(silence),
+            ..by
+        };
         let each = batch.iter().map(std::slice::from_ref);
         let each = each.map(|batch| self.at_owner(slot, Needs::Lock, by, ask(batch)));
-        joined(join_all(each).await)
+        gathered(join_all(each).await)
     }
 }
 
@@ -164,6 +171,24 @@ fn joined(parts: Vec<Result<Renewed, StoreError>>) -> Result<Renewed, StoreError
         sent_at: sent_at.ok_or_else(|| not_sent("there is nothing to renew"))?,
         kept: parts.into_iter().flat_map(|part| part.kept).collect(),
     })
+}
+
+/// The answers to requests for one lock each, some of which may have failed.
+fn gathered(each: Vec<Result<Renewed, StoreError>>) -> Result<Renewed, StoreError> {
+    if each.iter().all(Result::is_err) {
+        return joined(each);
+    }
+    let unknown = |sent_at| Renewed {
+        kept: vec![Kept::Unknown],
+        sent_at,
+    };
+    let sent_at = each.iter().flatten().map(|one| one.sent_at).min();
+    let sent_at = sent_at.ok_or_else(|| not_sent("there is nothing to renew"))?;
+    let each = each.into_iter();
+    joined(
+        each.map(|one| one.or_else(|_| Ok(unknown(sent_at))))
+            .collect(),
+    )
 }
 
 impl Store for ClusterStore {

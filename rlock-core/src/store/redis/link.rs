@@ -210,6 +210,14 @@ impl Link {
         matches!(&*self.state.borrow(), State::Up(_))
     }
 
+    /// Resolves when there is a connection and nothing against it, or when that is not so.
+    pub(super) async fn until(&self, is_up: bool) {
+        let mut state = self.state.subscribe();
+        let so = state.wait_for(|state| matches!(state, State::Up(_)) == is_up);
+        // The sender lives in `self`, so this cannot fail.
+        let _ = so.await;
+    }
+
     /// The present connection, or the next one.
     ///
     /// Fails at once when the server refuses this client; while it cannot be reached, waits.

@@ -19,6 +19,7 @@ use super::{
         address::Address,
         calls::Calls,
         errors::{classify, unexpected},
+        link::Link,
         names::Names,
     },
     layout::{Layout, Place},
@@ -200,7 +201,8 @@ impl Nodes {
         let calls = Arc::new(Calls::new(names));
         let (listener, near) = (self.listener_at(place), self.near.as_ref());
         let store = RedisStore::of_cluster(&address, &self.options, &calls, &listener, near);
-        Ok(Node::new(place, name, address, store, &self.home))
+        let suspects = Arc::clone(&self.suspects);
+        Ok(Node::new(place, name, address, store, suspects, &self.home))
     }
 
     /// Passes on what a node tells: of its own locks only. A connection that is lost is reason to look at
@@ -334,6 +336,7 @@ impl Node {
         name: &str,
         address: Address,
         store: RedisStore,
+        suspects: Arc<Notify>,
         runtime: &Handle,
     ) -> Self {
         let store = Arc::new(store);
@@ -348,7 +351,11 @@ impl Node {
             keeper: runtime.spawn(async move {
                 // A node that cannot be reached now is looked for by what follows.
                 let _ = kept.home.connect().await;
-                tokio::join!(kept.keep_up(), subscriptions.run());
+                tokio::join!(
+                    kept.keep_up(),
+                    subscriptions.run(),
+                    suspect_in_doubt(&kept.home, &suspects)
+                );
             }),
         }
     }
@@ -360,6 +367,16 @@ impl Node {
     fn is_unused(&self) -> bool {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.elapsed() > UNUSED
+    }
+}
+
+/// A node that stands still breaks no connection, and another may have taken its place: renewals would
+/// wait for its answer until their leases end.
+async fn suspect_in_doubt(link: &Link, suspects: &Notify) {
+    loop {
+        link.until(true).await;
+        link.until(false).await;
+        suspects.notify_one();
     }
 }
 
