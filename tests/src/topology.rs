@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder};
 
 use crate::{RedisCluster, RedisServer};
@@ -150,11 +151,10 @@ impl Place {
     /// Deletes the lock of a key without braces behind its holder's back. Says whether there was one.
     pub async fn delete(&self, key: &str) -> bool {
         let lock = format!("{}{{{key}}}", self.name);
-        let mut deleted = false;
-        for server in self.topology.servers_of(&lock).await {
-            deleted |= server.del(&lock).await;
-        }
-        deleted
+        // At once, because those that still have a lock give it to those that have lost it.
+        let servers = self.topology.servers_of(&lock).await;
+        let deleted = join_all(servers.into_iter().map(|server| server.del(&lock))).await;
+        deleted.contains(&true)
     }
 
     /// A client with the default options.
