@@ -159,7 +159,20 @@ mod scripts {
         }
         let (a, b) = (name("a"), name("b"));
         let asked = [
-            "EVAL", ACQUIRE, "3", &a, &a, &b, DAY, "one", "5000", "other", "5000", "one", "5000",
+            "EVAL",
+            ACQUIRE,
+            "3",
+            &a,
+            &a,
+            &b,
+            DAY,
+            "1000000000000",
+            "one",
+            "5000",
+            "other",
+            "5000",
+            "one",
+            "5000",
         ];
         let answers: Vec<i64> = server.command(&asked).await;
         assert_eq!(answers, [1_762_345_678_900_102, 0, 1_762_345_678_900_102]);
