@@ -10,6 +10,7 @@ mod connect;
 mod errors;
 mod inspect;
 mod line;
+mod linger;
 mod node;
 mod refuse;
 mod release;
@@ -21,7 +22,7 @@ mod votes;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
 use self::{
     ballot::{Asked, Ballot},
@@ -36,15 +37,6 @@ use crate::{clock::ClientClock, key::Key};
 
 /// So many servers fit into [`Servers`].
 pub(crate) const MOST_SERVERS: usize = 32;
-/// How long servers that answer as a rule are waited for at least when the others have decided already.
-const LINGER: Duration = Duration::from_millis(20);
-const LONGEST_LINGER: Duration = Duration::from_millis(250);
-
-/// Until when that is, if the others took their time since then: where everything is slow, so are they.
-fn linger_since(started: Instant) -> Instant {
-    let (took, now) = (started.elapsed(), Instant::now());
-    now + (took * 10).clamp(LINGER, LONGEST_LINGER)
-}
 
 pub(crate) struct QuorumStore {
     nodes: Arc<[Arc<Node>]>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    QuorumStore, ballot::Ballot, line::lead, linger_since, node::Wanted, refuse::votes_of,
+    QuorumStore, ballot::Ballot, line::lead, linger::Linger, node::Wanted, refuse::votes_of,
     tokens::Tokens, votes::Verdict,
 };
 use crate::{
@@ -134,8 +134,7 @@ impl QuorumStore {
     /// for the lead, because it knows who comes first; after a refusal for all, because what they grant
     /// is to be given back.
     async fn decided(&self, ballot: &mut Ballot<Acquired>, lead: usize, until: Instant) -> Verdict {
-        let started = Instant::now();
-        let mut linger = None;
+        let mut linger = Linger::new(until);
         loop {
             let verdict = ballot.tally(is_granted).verdict();
             let waited_for = |server: usize| match verdict {
@@ -151,7 +150,7 @@ impl QuorumStore {
             // again is sooner than a server that stands still.
             let limit = match verdict {
                 Verdict::Open if !ballot.has_majority() => until,
-                _ => *linger.get_or_insert_with(|| until.min(linger_since(started))),
+                _ => linger.over(),
             };
             if !ballot.next(limit).await {
                 let silent: Vec<usize> = ballot

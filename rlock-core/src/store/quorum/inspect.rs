@@ -8,7 +8,7 @@ use super::{
     QuorumStore,
     ballot::Ballot,
     line::lead,
-    linger_since,
+    linger::Linger,
     votes::{Verdict, majority_has},
 };
 use crate::{
@@ -84,15 +84,14 @@ impl QuorumStore {
     /// Servers that answer as a rule are waited for: the lead knows who comes next, and what a majority
     /// of all has of a token is the token of the holder.
     async fn seen_by_all(&self, ballot: &mut Ballot<Option<Entry>>, until: Instant) -> Seen {
-        let started = Instant::now();
-        let mut linger = None;
+        let mut linger = Linger::new(until);
         loop {
             let seen = seen(ballot, self.nodes.len());
             let well = |server: usize| !self.nodes[server].health.is_failing();
             let limit = match seen {
                 Seen::Open => until,
                 _ if !ballot.pending().any(well) => return seen,
-                _ => *linger.get_or_insert_with(|| until.min(linger_since(started))),
+                _ => linger.over(),
             };
             if !ballot.next(limit).await {
                 return if seen == Seen::Open {

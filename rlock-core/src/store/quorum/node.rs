@@ -14,8 +14,8 @@ use crate::{
     key::Key,
     owner::OwnerId,
     store::{
-        Acquired, Claim, Entry, Next, Onward, Release, Released, Renewal, Renewed, Route, Store,
-        StoreError, redis::RedisStore,
+        Acquired, Answer, Claim, Entry, Next, Onward, Release, Released, Renewal, Renewed, Route,
+        Store, StoreError, redis::RedisStore,
     },
 };
 
@@ -129,10 +129,6 @@ impl Node {
         self.store.is_up() && !self.health.is_failing()
     }
 
-    fn by(&self) -> (Route, Duration) {
-        (Route::Home, self.patience)
-    }
-
     /// Asks for locks. Where there is no connection, it fails at once, or waits for one and asks unless
     /// it is `over` by then.
     pub(super) fn acquire(
@@ -143,22 +139,28 @@ impl Node {
     ) -> Asked<Acquired> {
         let (node, wanted) = (Arc::clone(self), wanted.clone());
         Box::pin(async move {
-            let asked = async {
-                node.up(over).await?;
-                let Wanted {
-                    claims,
-                    lease,
-                    count,
-                } = wanted;
-                let asked = node.store.acquire(&claims, lease, count, waits, node.by());
-                asked.await
-            };
-            let vote = node.health.noted(asked.await);
+            let Wanted {
+                claims,
+                lease,
+                count,
+            } = wanted;
+            let by = (Route::Home, node.patience);
+            let asked = node.store.acquire(&claims, lease, count, waits, by);
+            let vote = node.once_up(over, asked).await;
             if let Ok(Acquired::Held { in_line: true, .. }) = vote {
                 node.health.stand_in_line();
             }
             (node.number, vote)
         })
+    }
+
+    /// Asks once there is a connection.
+    async fn once_up<T>(&self, over: Option<Arc<AtomicBool>>, asked: Answer<'_, T>) -> Vote<T> {
+        let vote = match self.up(over).await {
+            Ok(()) => asked.await,
+            Err(error) => Err(error),
+        };
+        self.health.noted(vote)
     }
 
     async fn up(&self, over: Option<Arc<AtomicBool>>) -> Result<(), StoreError> {
@@ -212,12 +214,8 @@ impl Node {
     ) -> Asked<Renewed> {
         let node = Arc::clone(self);
         Box::pin(async move {
-            let asked = async {
-                node.up(over).await?;
-                node.store.renew(&batch, patience, silence).await
-            };
-            let vote = node.health.noted(asked.await);
-            (node.number, vote)
+            let asked = node.store.renew(&batch, patience, silence);
+            (node.number, node.once_up(over, asked).await)
         })
     }
 
@@ -228,12 +226,8 @@ impl Node {
     ) -> Asked<Option<Entry>> {
         let node = Arc::clone(self);
         Box::pin(async move {
-            let asked = async {
-                node.up(over).await?;
-                node.store.inspect(&key, node.patience).await
-            };
-            let vote = node.health.noted(asked.await);
-            (node.number, vote)
+            let asked = node.store.inspect(&key, node.patience);
+            (node.number, node.once_up(over, asked).await)
         })
     }
 

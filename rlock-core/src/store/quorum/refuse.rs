@@ -7,10 +7,11 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    LONGEST_LINGER, QuorumStore,
+    QuorumStore,
     acquire::{PAUSE, is_granted},
     ballot::Ballot,
     line::shortly,
+    linger,
     node::{Given, Wanted},
 };
 use crate::{
@@ -69,7 +70,7 @@ impl QuorumStore {
         let well = refused.filter(|(server, _)| self.nodes[*server].is_well());
         let places: Vec<usize> = well.map(|(server, _)| server).take(2).collect();
         for server in places {
-            let until = Instant::now() + LONGEST_LINGER;
+            let until = Instant::now() + linger::LONGEST;
             let asked = self.nodes[server].acquire(wanted, true, None);
             let Some((_, vote)) = shortly(until, asked).await else {
                 self.nodes[server].health.fails();

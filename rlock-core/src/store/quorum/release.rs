@@ -9,7 +9,7 @@ use super::{
     QuorumStore,
     ballot::Ballot,
     line::lead,
-    linger_since,
+    linger::Linger,
     node::{Given, Node, is_done},
     votes::Verdict,
 };
@@ -76,8 +76,7 @@ impl QuorumStore {
         waits_for: Option<usize>,
         until: Instant,
     ) -> Verdict {
-        let started = Instant::now();
-        let mut linger = None;
+        let mut linger = Linger::new(until);
         loop {
             let verdict = ballot.tally(is_done).verdict();
             let is_awaited = waits_for.is_some_and(|server| {
@@ -87,7 +86,7 @@ impl QuorumStore {
                 return verdict;
             }
             let limit = if ballot.has_majority() {
-                *linger.get_or_insert_with(|| until.min(linger_since(started)))
+                linger.over()
             } else {
                 until
             };

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     QuorumStore,
     ballot::Ballot,
-    linger_since,
+    linger::Linger,
     node::{Node, Wanted},
     votes::{Tally, Verdict},
 };
@@ -22,8 +22,6 @@ impl QuorumStore {
         silence: Duration,
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
-        let started = Instant::now();
-        let until = started + patience;
         let renewals: Arc<[Renewal]> = batch.into();
         let mut ballot = self.ballot();
         let over = (!self.is_up()).then(|| ballot.over());
@@ -33,12 +31,12 @@ impl QuorumStore {
             ballot.ask(node.number, request);
         }
         // Holds that are decided do not wait for those that are not.
-        let mut linger = None;
+        let mut linger = Linger::new(Instant::now() + patience);
         while ballot.pending().next().is_some() && !self.is_decided(&ballot, batch.len()) {
             let limit = if ballot.has_majority() {
-                *linger.get_or_insert_with(|| until.min(linger_since(started)))
+                linger.over()
             } else {
-                until
+                linger.until
             };
             if !ballot.next(limit).await {
                 break;

@@ -6,9 +6,10 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    LONGEST_LINGER, QuorumStore,
+    QuorumStore,
     ballot::{Asked, Ballot},
     errors::no_majority,
+    linger,
     node::Wanted,
     votes::majority,
 };
@@ -62,7 +63,7 @@ impl QuorumStore {
     ) -> Result<(), StoreError> {
         let raise = |server: &usize| self.nodes[*server].raise(wanted, tokens.highest.clone());
         let mut raised: FuturesUnordered<Asked<bool>> = tokens.lower.iter().map(raise).collect();
-        let until = until.max(Instant::now() + LONGEST_LINGER);
+        let until = until.max(Instant::now() + linger::LONGEST);
         let (mut agree, mut failures) = (tokens.agree, Vec::new());
         while agree < majority(self.nodes.len()) {
             match timeout_at(until, raised.next()).await {
