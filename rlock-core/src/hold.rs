@@ -17,7 +17,7 @@ use crate::{
     clock::ClientClock,
     error::{LockError, LostCause},
     key::Key,
-    lease::{Time, renewal_attempt, renewal_due, valid_until},
+    lease::{Time, next_look, renewal_attempt, renewal_due, valid_until},
     owner::OwnerId,
     queue::Turn,
     store::{Grant, Next, Onward, Renewal, Route},
@@ -571,7 +571,7 @@ impl Hold {
         } else {
             (Duty::LetRunOut { suspect }, end)
         };
-        let at = next.max(now + Duration::from_micros(100));
+        let at = next_look(next, now);
         state.appointment = Some(Appointment { at, suspect: false });
         (duty, at)
     }

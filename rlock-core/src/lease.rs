@@ -90,5 +90,10 @@ pub(crate) fn renewal_attempt(lease: Duration) -> Duration {
     lease / 6
 }
 
+/// When to look again, if that is to be then: never at once.
+pub(crate) fn next_look(then: Time, now: Time) -> Time {
+    then.max(now + Duration::from_micros(100))
+}
+
 #[cfg(test)]
 mod tests;

@@ -122,7 +122,7 @@ impl Agenda {
         if let Some(former) = hold.appoint(Some(next)) {
             self.take_out(former.at, hold.owner.sequence());
         }
-        self.put_down(next.at, hold.owner.sequence(), Due::Hold(Arc::clone(hold)));
+        self.put_hold(next.at, hold);
     }
 
     fn cancel(&mut self, hold: &Hold) {
@@ -130,6 +130,10 @@ impl Agenda {
         if let Some(former) = hold.appoint(None) {
             self.take_out(former.at, hold.owner.sequence());
         }
+    }
+
+    fn put_hold(&mut self, at: Time, hold: &Arc<Hold>) {
+        self.put_down(at, hold.owner.sequence(), Due::Hold(Arc::clone(hold)));
     }
 
     fn put_down(&mut self, at: Time, id: u64, due: Due) {
@@ -176,7 +180,7 @@ impl Agenda {
         };
         for hold in &cohort.holds {
             hold.stand_alone(at);
-            self.put_down(at, hold.owner.sequence(), Due::Hold(Arc::clone(hold)));
+            self.put_hold(at, hold);
         }
         true
     }
@@ -237,9 +241,8 @@ impl Agenda {
             return;
         }
         if let Some((former, next)) = hold.renewed(sent_at, lease, now) {
-            let id = hold.owner.sequence();
-            self.take_out(former, id);
-            self.put_down(next, id, Due::Hold(Arc::clone(hold)));
+            self.take_out(former, hold.owner.sequence());
+            self.put_hold(next, hold);
         }
     }
 
@@ -292,8 +295,7 @@ impl Agenda {
     fn hold_due(&mut self, hold: Arc<Hold>, now: Time) -> Came {
         let in_line = |sent, pause| self.line.holds(sent, now, pause);
         let (duty, next) = hold.come_due(now, in_line);
-        let id = hold.owner.sequence();
-        self.put_down(next, id, Due::Hold(Arc::clone(&hold)));
+        self.put_hold(next, &hold);
         Came::Hold(hold, duty)
     }
 

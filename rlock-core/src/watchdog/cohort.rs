@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     hold::{Hold, SharedLease},
-    lease::{Time, renewal_attempt, renewal_due},
+    lease::{Time, next_look, renewal_attempt, renewal_due},
     store::Renewal,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -51,7 +51,7 @@ impl Cohort {
             return None;
         }
         let pause = renewal_attempt(self.shared.lease);
-        let next = (now + pause).min(end).max(now + Duration::from_micros(100));
+        let next = next_look((now + pause).min(end), now);
         let mut renewing = self.renewing();
         match *renewing {
             None => {
