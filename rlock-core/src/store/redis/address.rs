@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult};
 
 use super::{
+    hosts::are_meant,
     sentinel::{self, Sentinels},
     tls::Tls,
 };
@@ -53,7 +54,7 @@ impl Address {
 
     pub(super) fn parse_with(url: &str, nodelay: bool, tls: Tls) -> Result<Self, LockError> {
         let manner = Manner::of(url, nodelay, tls)?;
-        if sentinel::is_meant(url) {
+        if are_meant(url, sentinel::KIND) {
             let parsed = Sentinels::parse(url, manner);
             let sentinels =
                 parsed.map_err(|error| not_understood(url, &error, sentinel::EXPECTED))?;

@@ -37,6 +37,7 @@ use self::{
 use super::{
     By, Connecting, RedisOptions, SHORTEST_SILENCE,
     errors::{not_sent, unexpected},
+    hosts::are_meant,
     process::Process,
 };
 use crate::{
@@ -44,6 +45,7 @@ use crate::{
     clock::ClientClock,
     error::LockError,
     key::Key,
+    lease::Time,
     store::{
         Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Onward, Release, Released,
         Renewal, Renewed, Route, Store, StoreError,
@@ -178,17 +180,13 @@ fn gathered(each: Vec<Result<Renewed, StoreError>>) -> Result<Renewed, StoreErro
     if each.iter().all(Result::is_err) {
         return joined(each);
     }
-    let unknown = |sent_at| Renewed {
+    let unknown = |_| Renewed {
         kept: vec![Kept::Unknown],
-        sent_at,
+        // That of the others counts.
+        sent_at: Time::NEVER,
     };
-    let sent_at = each.iter().flatten().map(|one| one.sent_at).min();
-    let sent_at = sent_at.ok_or_else(|| not_sent("there is nothing to renew"))?;
-    let each = each.into_iter();
-    joined(
-        each.map(|one| one.or_else(|_| Ok(unknown(sent_at))))
-            .collect(),
-    )
+    let each = each.into_iter().map(|one| Ok(one.unwrap_or_else(unknown)));
+    joined(each.collect())
 }
 
 impl Store for ClusterStore {
@@ -276,5 +274,5 @@ impl Store for ClusterStore {
 
 /// Whether a URL names nodes of a cluster.
 pub(crate) fn is_meant(url: &str) -> bool {
-    seeds::is_meant(url)
+    are_meant(url, seeds::KIND)
 }

@@ -1,17 +1,15 @@
 //! A master that is looked up anew for each connection, because another server may have been promoted.
-//! Sentinels are asked all at once; of what they say the newest counts, so that one which was cut off from
-//! the others does not lead back to a former master.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
-    cmd,
-};
-use tokio::time::{Instant, timeout, timeout_at};
+use redis::{Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, cmd};
+use tokio::time::timeout;
 
-use super::address::{Manner, Server};
+use super::{
+    address::{Manner, Server},
+    hosts::{Hosts, elsewhere, wrong},
+    newest::newest,
+};
 
 /// What a URL looks like that means this.
 pub(super) const EXPECTED: &str =
@@ -21,8 +19,6 @@ pub(super) const EXPECTED: &str =
 const PORT: u16 = 26379;
 /// How long one may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long the others are waited for when one has answered.
-const OTHERS: Duration = Duration::from_millis(50);
 
 /// The sentinels of a service.
 pub(super) struct Sentinels {
@@ -41,30 +37,21 @@ struct Word {
     epoch: u64,
 }
 
-/// Whether a URL names sentinels.
-pub(super) fn is_meant(url: &str) -> bool {
-    scheme(url).is_some()
-}
-
-/// How the servers behind a URL for sentinels are spoken to, and the rest of it.
-fn scheme(url: &str) -> Option<(&str, &str)> {
-    let (scheme, rest) = url.split_once("://")?;
-    match scheme {
-        "redis-sentinel" => Some(("redis", rest)),
-        "rediss-sentinel" => Some(("rediss", rest)),
-        _ => None,
-    }
-}
+/// What a URL for sentinels is called.
+pub(super) const KIND: &str = "sentinel";
 
 impl Sentinels {
     /// Reads `redis-sentinel://[user:password@]host[:port],…/service[/database][?options]`. User, password,
     /// database and options are those of the master; of the sentinels
     /// `sentinel_user` and `sentinel_password` among the options.
     pub(super) fn parse(url: &str, manner: Manner) -> RedisResult<Self> {
-        let (scheme, rest) = scheme(url).ok_or_else(|| wrong("it names no sentinels"))?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let Hosts {
+            scheme,
+            login,
+            names,
+            path,
+            query,
+        } = Hosts::parse(url, KIND)?;
         let (service, database) = path.split_once('/').unwrap_or((path, ""));
         if service.is_empty() {
             return Err(wrong("it names no service"));
@@ -81,10 +68,7 @@ impl Sentinels {
             ("", "") => String::new(),
             _ => format!("{user}:{password}@"),
         };
-        let sentinels = hosts.split(',').map(|host| {
-            if host.is_empty() {
-                return Err(wrong("it names a host without a name"));
-            }
+        let sentinels = names.into_iter().map(|host| {
             let port = if has_port(host) {
                 String::new()
             } else {
@@ -94,10 +78,6 @@ impl Sentinels {
                 .tls
                 .open(format!("{scheme}://{asks_as}{host}{port}/"))
         });
-        let login = match login {
-            "" => String::new(),
-            login => format!("{login}@"),
-        };
         let master = format!("{scheme}://{login}master/{database}?{query}");
         Ok(Self {
             clients: sentinels.collect::<RedisResult<_>>()?,
@@ -116,46 +96,13 @@ impl Sentinels {
                 Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
             })
         });
-        let mut asked: FuturesUnordered<_> = asked.collect();
-        let mut newest: Option<Word> = None;
-        let mut failure = None;
-        let mut until = Instant::now() + PATIENCE * 2;
-        while let Ok(Some(word)) = timeout_at(until, asked.next()).await {
-            match word {
-                Ok(word) => {
-                    until = until.min(Instant::now() + OTHERS);
-                    if newest
-                        .as_ref()
-                        .is_none_or(|newest| newest.epoch < word.epoch)
-                    {
-                        newest = Some(word);
-                    }
-                }
-                Err(error) => failure = Some(error),
+        match newest(asked, |word: &Word| word.epoch, PATIENCE).await {
+            Some(Ok(Word { host, port, .. })) => {
+                Server::new(&elsewhere(&self.master, host, port), &self.manner)
             }
+            Some(Err(error)) => Err(error),
+            None => Err(RedisError::from((ErrorKind::Io, "no sentinel answers"))),
         }
-        match (newest, failure) {
-            (Some(word), _) => Server::new(&self.at(word), &self.manner),
-            (None, Some(error)) => Err(error),
-            (None, None) => Err(RedisError::from((ErrorKind::Io, "no sentinel answers"))),
-        }
-    }
-
-    fn at(&self, Word { host, port, .. }: Word) -> ConnectionInfo {
-        let addr = match self.master.addr() {
-            ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        self.master.clone().set_addr(addr)
     }
 }
 
@@ -195,10 +142,6 @@ async fn ask(sentinel: &Client, service: &str) -> RedisResult<Word> {
 fn has_port(host: &str) -> bool {
     host.rsplit_once(':')
         .is_some_and(|(_, port)| !port.ends_with(']'))
-}
-
-fn wrong(what: &'static str) -> RedisError {
-    RedisError::from((ErrorKind::InvalidClientConfig, what))
 }
 
 #[cfg(test)]

@@ -2,20 +2,19 @@
 
 use std::{fmt, time::Duration};
 
-use futures_util::{
-    future::try_join,
-    stream::{FuturesUnordered, StreamExt},
-};
+use futures_util::future::try_join;
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd,
 };
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::{
     super::{
         address::{Address, Manner, Server, not_understood},
         errors::{classify, not_sent},
+        hosts::{Hosts, elsewhere, wrong},
+        newest::newest,
         tls::Tls,
     },
     layout::{Layout, Place},
@@ -25,29 +24,14 @@ use crate::{error::LockError, store::StoreError};
 /// What a URL looks like that means this.
 const EXPECTED: &str = "`redis-cluster://[user:password@]host[:port],host[:port],…`";
 
-/// How long the others are waited for when one has answered.
-const OTHERS: Duration = Duration::from_millis(50);
+/// What a URL for nodes of a cluster is called.
+pub(super) const KIND: &str = "cluster";
 
 pub(super) struct Seeds {
     places: Vec<Place>,
     /// A node, but for its address.
     node: ConnectionInfo,
     manner: Manner,
-}
-
-/// Whether a URL names nodes of a cluster.
-pub(super) fn is_meant(url: &str) -> bool {
-    scheme(url).is_some()
-}
-
-/// How nodes are spoken to, and the rest of the URL.
-fn scheme(url: &str) -> Option<(&str, &str)> {
-    let (scheme, rest) = url.split_once("://")?;
-    match scheme {
-        "redis-cluster" => Some(("redis", rest)),
-        "rediss-cluster" => Some(("rediss", rest)),
-        _ => None,
-    }
 }
 
 impl Seeds {
@@ -59,21 +43,18 @@ impl Seeds {
     }
 
     fn read(url: &str, manner: Manner) -> RedisResult<Self> {
-        let (scheme, rest) = scheme(url).ok_or_else(|| wrong("it names no cluster"))?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let Hosts {
+            scheme,
+            login,
+            names,
+            path: database,
+            query,
+        } = Hosts::parse(url, KIND)?;
         if !matches!(database, "" | "0") {
             return Err(wrong("a cluster has one database, and its number is 0"));
         }
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (format!("{login}@"), hosts),
-            None => (String::new(), authority),
-        };
         let (mut places, mut node) = (Vec::new(), None);
-        for host in hosts.split(',') {
-            if host.is_empty() {
-                return Err(wrong("it names a host without a name"));
-            }
+        for host in names {
             let info = format!("{scheme}://{login}{host}/?{query}").into_connection_info()?;
             let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) =
                 info.addr()
@@ -102,60 +83,22 @@ impl Seeds {
         Address::at(&self.at(place), &self.manner)
     }
 
-    fn at(&self, Place { host, port }: &Place) -> ConnectionInfo {
-        let (host, port) = (host.clone(), *port);
-        let addr = match self.node.addr() {
-            ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        self.node.clone().set_addr(addr)
+    fn at(&self, place: &Place) -> ConnectionInfo {
+        elsewhere(&self.node, place.host.clone(), place.port)
     }
 
-    /// Asks all of these nodes at once who has which slots. Of what they say the newest counts, so that
-    /// one which was cut off from the others does not lead back to a former master.
+    /// Asks all of these nodes at once who has which slots.
     pub(super) async fn layout(
         &self,
         places: Vec<Place>,
         patience: Duration,
     ) -> Result<Layout, StoreError> {
-        let mut asked: FuturesUnordered<_> = places
-            .iter()
-            .map(|place| async move {
-                let answer = timeout(patience, self.ask(place)).await;
-                answer.unwrap_or_else(|_| Err(no_answer(place, patience)))
-            })
-            .collect();
-        let mut newest: Option<Layout> = None;
-        let mut failure = None;
-        let mut until = Instant::now() + patience * 2;
-        while let Ok(Some(layout)) = timeout_at(until, asked.next()).await {
-            match layout {
-                Ok(layout) => {
-                    until = until.min(Instant::now() + OTHERS);
-                    if newest
-                        .as_ref()
-                        .is_none_or(|newest| newest.epoch < layout.epoch)
-                    {
-                        newest = Some(layout);
-                    }
-                }
-                Err(error) => failure = Some(error),
-            }
-        }
-        match (newest, failure) {
-            (Some(layout), _) => Ok(layout),
-            (None, Some(error)) => Err(error),
-            (None, None) => Err(not_sent("there is no node to ask")),
-        }
+        let asked = places.iter().map(|place| async move {
+            let answer = timeout(patience, self.ask(place)).await;
+            answer.unwrap_or_else(|_| Err(no_answer(place, patience)))
+        });
+        let layout = newest(asked, |layout: &Layout| layout.epoch, patience).await;
+        layout.unwrap_or_else(|| Err(not_sent("there is no node to ask")))
     }
 
     async fn ask(&self, place: &Place) -> Result<Layout, StoreError> {
@@ -244,10 +187,6 @@ fn no_answer(place: &Place, after: Duration) -> StoreError {
         maybe_executed: false,
         ..classify(RedisError::from((ErrorKind::Io, "time-out", waited)))
     }
-}
-
-fn wrong(what: &'static str) -> RedisError {
-    RedisError::from((ErrorKind::InvalidClientConfig, what))
 }
 
 #[cfg(test)]
