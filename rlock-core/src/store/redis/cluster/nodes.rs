@@ -34,6 +34,9 @@ use crate::{
 
 /// How long a node is kept that has no slots, as one that is about to get its first.
 const UNUSED: Duration = Duration::from_secs(30);
+/// For how long nobody is believed whose view is older than one that was seen: it was cut off from the
+/// others. After that the cluster may be another one.
+const OVERTAKEN: Duration = Duration::from_secs(30);
 
 pub(super) struct Nodes {
     pub(super) seeds: Seeds,
@@ -56,6 +59,8 @@ struct Table {
     nodes: HashMap<Place, Arc<Node>>,
     /// All that are known, and what the cluster calls them.
     names: HashMap<Place, String>,
+    /// The epoch of the view that was adopted last, and when that was.
+    seen: (u64, Instant),
 }
 
 /// One of them. Its connections end with it.
@@ -89,6 +94,7 @@ impl Nodes {
                 owners: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
                 names: HashMap::new(),
+                seen: (0, Instant::now()),
             })),
             changes: watch::Sender::new(0),
             suspects: Arc::default(),
@@ -236,6 +242,9 @@ impl Nodes {
     /// Takes over what a node says of the whole cluster. Answers which slots have other owners now, if
     /// there are any.
     pub(super) fn adopt(&self, layout: Layout) -> Result<Option<Vec<bool>>, StoreError> {
+        if self.table().has_overtaken(layout.epoch) {
+            return Ok(None);
+        }
         let mut owners = vec![None; usize::from(SLOTS)];
         let mut masters: HashMap<&Place, Arc<Node>> = HashMap::new();
         for (first, last, place) in &layout.ranges {
@@ -260,6 +269,7 @@ impl Nodes {
                 .collect();
             let former = std::mem::replace(&mut table.owners, owners);
             table.names = layout.names;
+            table.seen = (layout.epoch, Instant::now());
             (former, table.take_unused(), changed)
         };
         drop((former, unused));
@@ -297,6 +307,11 @@ impl Table {
     fn has_at(&self, key: &Key, place: &Place) -> bool {
         let owner = self.owner(Slot::of(key));
         owner.is_some_and(|owner| owner.place == *place)
+    }
+
+    fn has_overtaken(&self, epoch: u64) -> bool {
+        let (newest, at) = self.seen;
+        epoch < newest && at.elapsed() < OVERTAKEN
     }
 
     fn is_master(&self, node: &Arc<Node>) -> bool {
@@ -383,5 +398,56 @@ async fn suspect_in_doubt(link: &Link, suspects: &Notify) {
 impl Drop for Node {
     fn drop(&mut self) {
         self.keeper.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::tls::Tls;
+
+    const PATIENCE: Duration = Duration::from_millis(1);
+
+    fn nodes() -> Nodes {
+        let options = RedisOptions {
+            client: uuid::Uuid::nil(),
+            clock: crate::clock::ClientClock::default(),
+            prefix: "lock".to_owned(),
+            tcp_nodelay: true,
+            connect_timeout: PATIENCE,
+            response_timeout: PATIENCE,
+            replicas: None,
+            tls: Tls::default(),
+        };
+        let seeds = Seeds::parse("redis-cluster://127.0.0.1:1", true, Tls::default());
+        let seeds = seeds.expect("valid");
+        Nodes::new(seeds, options, Arc::new(drop), Handle::current(), None)
+    }
+
+    /// All slots have the master at this port.
+    fn view(epoch: u64, port: u16) -> Layout {
+        let host = "127.0.0.1".to_owned();
+        let master = Place { host, port };
+        Layout {
+            epoch,
+            names: HashMap::from([(master.clone(), format!("node {port}"))]),
+            ranges: vec![(0, SLOTS - 1, master)],
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_node_says_that_was_cut_off_is_passed_over_for_a_while() {
+        let nodes = nodes();
+        let master = || nodes.owners().iter().map(|node| node.place.port).max();
+        let adopt = |view| nodes.adopt(view).expect("it makes sense").is_some();
+        assert!(adopt(view(4, 1)));
+        assert!(adopt(view(5, 2)));
+        assert!(!adopt(view(4, 1)));
+        assert_eq!(master(), Some(2));
+        assert!(adopt(view(5, 3)), "a slot may move within an epoch");
+        // Then it is another cluster.
+        nodes.change().seen.1 -= OVERTAKEN;
+        assert!(adopt(view(1, 1)));
+        assert_eq!(master(), Some(1));
     }
 }
