@@ -28,9 +28,11 @@ use Metric::{
 
 /// Everything that is bounded. That no task starves means here: none is served less than a tenth as
 /// often as the mean.
-const BOUNDS: [(Scenario, Metric, Bound); 15] = [
+const BOUNDS: [(Scenario, Metric, Bound); 17] = [
     (Scenario::Pair, PairP50, RatioAtMost(1.25)),
     (Scenario::OwnKeys, PairsPerSecond, RatioAtLeast(0.8)),
+    (Scenario::Quorum3, PairP50, RatioAtMost(1.3)),
+    (Scenario::Quorum5, PairP50, RatioAtMost(1.3)),
     (Scenario::OneKey, ChangesPerSecond, RatioAtLeast(1.0)),
     (Scenario::OneKey, CommandsPerChange, AtMost(1.2)),
     (Scenario::OneKey, MostOverLeast, AtMost(1.1)),
@@ -47,9 +49,13 @@ const BOUNDS: [(Scenario, Metric, Bound); 15] = [
 ];
 
 /// The figures by which this framework is to be ahead of every peer.
-const AHEAD: [(Scenario, Metric); 6] = [
+const AHEAD: [(Scenario, Metric); 10] = [
     (Scenario::Pair, PairP50),
     (Scenario::OwnKeys, PairsPerSecond),
+    (Scenario::Quorum3, PairP50),
+    (Scenario::Quorum3, PairsPerSecond),
+    (Scenario::Quorum5, PairP50),
+    (Scenario::Quorum5, PairsPerSecond),
     (Scenario::OneKey, ChangesPerSecond),
     (Scenario::Processes, ChangesPerSecond),
     (Scenario::Idle10000, ProcessorTime),

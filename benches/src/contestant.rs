@@ -5,6 +5,7 @@ mod blpop;
 mod distributed_lock;
 mod ours;
 mod raw;
+mod raw_on_all;
 mod redis_lock;
 mod rlock;
 mod rslock;
@@ -34,6 +35,8 @@ pub(crate) const RETRY: Duration = Duration::from_millis(5);
 pub(crate) enum Kind {
     /// `SET NX PX` and a script that compares and deletes: the least that a lock can do.
     Raw,
+    /// The same on several servers at once, answered by all.
+    RawOnAll,
     /// A token passed through a list, by `BLPOP` and `LPUSH`: the least that a hand-off can do.
     Blpop,
     /// `PEXPIRE` in pipelines of 500: the least that a renewal can do.
@@ -66,6 +69,7 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
+            Self::RawOnAll => "raw, on all",
             Self::Blpop => "BLPOP",
             Self::Pexpire => "PEXPIRE",
             Self::PexpireScript => "PEXPIRE script",
@@ -108,7 +112,7 @@ impl Kind {
             Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
             Self::Ours | Self::OursAtCluster => Box::new(ours::Ours::connect(url, lease).await?),
-            Self::Rslock => Box::new(rslock::Rslock::connect(url, lease)),
+            Self::Rslock => Box::new(rslock::Rslock::connect(vec![url.to_owned()], lease)),
             Self::Rlock => Box::new(rlock::Rlock::connect(url, lease).await?),
             Self::AsyncRedisLock => {
                 Box::new(async_redis_lock::AsyncRedisLock::connect(url, lease).await?)
@@ -120,6 +124,21 @@ impl Kind {
             Self::OursNested | Self::OursNestedLocally => {
                 anyhow::bail!("re-entry is measured by itself")
             }
+            Self::RawOnAll => anyhow::bail!("for several servers"),
+        })
+    }
+
+    /// Connects one client to several servers, a majority of which has to grant.
+    pub(crate) async fn connect_to_quorum(
+        self,
+        urls: &[String],
+        lease: Duration,
+    ) -> Result<Box<dyn Contestant>> {
+        Ok(match self {
+            Self::RawOnAll => Box::new(raw_on_all::RawOnAll::connect(urls, lease).await?),
+            Self::Ours => Box::new(ours::Ours::connect_to_quorum(urls, lease).await?),
+            Self::Rslock => Box::new(rslock::Rslock::connect(urls.to_vec(), lease)),
+            _ => anyhow::bail!("{self} knows no quorum"),
         })
     }
 }

@@ -7,6 +7,7 @@ mod one_key;
 mod own_keys;
 mod pair;
 mod processes;
+mod quorum;
 mod reentry;
 mod waiters;
 
@@ -33,6 +34,12 @@ pub(crate) enum Scenario {
     OwnKeys,
     /// 64 tasks with a lock each, at a cluster.
     Cluster,
+    /// A quorum of three servers: one task, and 64 tasks with a lock each.
+    #[value(name = "quorum-3")]
+    Quorum3,
+    /// The same of five.
+    #[value(name = "quorum-5")]
+    Quorum5,
     /// 16 tasks of one process, one lock.
     OneKey,
     /// Four processes with four tasks each, one lock.
@@ -52,11 +59,13 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Pair,
         Self::PairThreads,
         Self::OwnKeys,
         Self::Cluster,
+        Self::Quorum3,
+        Self::Quorum5,
         Self::OneKey,
         Self::Processes,
         Self::Reentry,
@@ -72,6 +81,8 @@ impl Scenario {
             Self::PairThreads => "The same task on a runtime of two threads",
             Self::OwnKeys => "64 tasks, a key each",
             Self::Cluster => "64 tasks, a key each: a cluster of three masters beside one server",
+            Self::Quorum3 => "A quorum of three servers: one task, then 64 tasks with a key each",
+            Self::Quorum5 => "A quorum of five servers: one task, then 64 tasks with a key each",
             Self::OneKey => "16 tasks of one process, one key",
             Self::Processes => "4 processes with 4 tasks each, one key",
             Self::Reentry => "Re-entry: acquire and release inside the held lock",
@@ -89,6 +100,8 @@ impl Scenario {
             Self::PairThreads => pair::run_on_threads(self, pace)?,
             Self::OwnKeys => own_keys::run(self, pace)?,
             Self::Cluster => cluster::run(self, pace)?,
+            Self::Quorum3 => quorum::run(self, pace, 3)?,
+            Self::Quorum5 => quorum::run(self, pace, 5)?,
             Self::OneKey => one_key::run(self, pace)?,
             Self::Processes => processes::run(self, pace)?,
             Self::Reentry => reentry::run(self, pace)?,

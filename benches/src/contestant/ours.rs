@@ -15,6 +15,11 @@ impl Ours {
         let builder = LockClient::builder().default_lease(lease);
         Ok(Self(builder.connect(url).await?))
     }
+
+    pub(super) async fn connect_to_quorum(urls: &[String], lease: Duration) -> Result<Self> {
+        let builder = LockClient::builder().default_lease(lease);
+        Ok(Self(builder.quorum(urls).await?))
+    }
 }
 
 impl Contestant for Ours {

@@ -23,14 +23,11 @@ pub(super) struct Raw {
 
 impl Raw {
     pub(super) async fn connect(url: &str, lease: Duration, batch: Batch) -> Result<Self> {
-        let unlock = Script::new(
-            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
-        );
         Ok(Self {
             connection: Client::open(url)?
                 .get_multiplexed_async_connection()
                 .await?,
-            unlock: Arc::new(unlock),
+            unlock: Arc::new(unlock()),
             lease,
             batch,
         })
@@ -81,15 +78,34 @@ impl Seat for RawSeat {
                 tokio::time::sleep(RETRY).await;
             }
             let inside = inside(stay);
-            let mut unlock = self.unlock.key(&self.key);
-            let unlocked: bool = unlock.arg(TOKEN).invoke_async(&mut self.connection).await?;
+            let unlocked = give_back(&mut self.connection, &self.unlock, &self.key).await?;
             ensure!(unlocked, "the key was gone");
             Ok(inside)
         })
     }
 }
 
-async fn take(connection: &mut MultiplexedConnection, key: &str, lease: Duration) -> Result<bool> {
+/// Compares and deletes.
+pub(super) fn unlock() -> Script {
+    Script::new(
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
+    )
+}
+
+pub(super) async fn give_back(
+    connection: &mut MultiplexedConnection,
+    unlock: &Script,
+    key: &str,
+) -> Result<bool> {
+    let mut unlock = unlock.key(key);
+    Ok(unlock.arg(TOKEN).invoke_async(connection).await?)
+}
+
+pub(super) async fn take(
+    connection: &mut MultiplexedConnection,
+    key: &str,
+    lease: Duration,
+) -> Result<bool> {
     let mut set = redis::cmd("SET");
     set.arg(key).arg(TOKEN).arg("NX");
     set.arg("PX").arg(milliseconds(lease));

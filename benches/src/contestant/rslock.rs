@@ -16,8 +16,8 @@ pub(super) struct Rslock {
 }
 
 impl Rslock {
-    pub(super) fn connect(url: &str, lease: Duration) -> Self {
-        let mut manager = LockManager::new(vec![url]);
+    pub(super) fn connect(urls: Vec<String>, lease: Duration) -> Self {
+        let mut manager = LockManager::new(urls);
         manager.set_retry(u32::MAX, RETRY);
         Self { manager, lease }
     }

@@ -31,8 +31,18 @@ fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind], runtime: &Runtime) -
     let server = RedisServer::start();
     let mut results = Results::new(scenario, Kind::Raw);
     let entrants = runtime.block_on(Entrant::all(kinds, &server.url()))?;
+    measure_all(&mut results, pace, &entrants, runtime)?;
+    Ok(results)
+}
+
+pub(super) fn measure_all(
+    results: &mut Results,
+    pace: &Pace,
+    entrants: &[Entrant],
+    runtime: &Runtime,
+) -> Result<()> {
     let mut seats = Vec::new();
-    for entrant in &entrants {
+    for entrant in entrants {
         seats.push(Some(runtime.block_on(entrant.client.seat(KEY))?));
     }
     for round in 0..pace.rounds {
@@ -63,7 +73,7 @@ fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind], runtime: &Runtime) -
             }
         }
     }
-    Ok(results)
+    Ok(())
 }
 
 /// How many microseconds each pair took.
