@@ -1,6 +1,7 @@
 //! Time as leases count it: points in time, the safety margin, the renewal schedule.
 
 use std::{
+    num::NonZeroU64,
     ops::Add,
     time::{Duration, SystemTime},
 };
@@ -13,29 +14,31 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// A point in time in nanoseconds, on a clock that does not stand still while the machine sleeps.
+///
+/// One more than these, so that none needs no room of its own: there are several in every hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Time(u64);
+pub(crate) struct Time(NonZeroU64);
 
 impl Time {
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    pub(crate) const NEVER: Self = Self(NonZeroU64::MAX);
 
     pub(crate) fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     pub(crate) fn nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// How long after `earlier` this is; zero when it is not after it.
     pub(crate) fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.nanos().saturating_sub(earlier.nanos()))
     }
 
     /// The last multiple of `grid` at or before this point.
     fn rounded_down_to(self, grid: Duration) -> Self {
-        let grid = nanos(grid).max(1);
-        Self(self.0 - self.0 % grid)
+        let (own, grid) = (self.nanos(), nanos(grid).max(1));
+        Self::from_nanos(own - own % grid)
     }
 }
 
@@ -49,7 +52,7 @@ impl Add<Duration> for Time {
 
 impl From<Duration> for Time {
     fn from(elapsed: Duration) -> Self {
-        Self(nanos(elapsed))
+        Self::from_nanos(nanos(elapsed))
     }
 }
 
