@@ -82,6 +82,7 @@ impl QuorumStore {
         patience: Duration,
     ) -> Result<Acquired, StoreError> {
         let sent_at = self.clock.now();
+        let line_by = waits.then(|| Instant::now() + patience);
         let until = until(patience, wanted.lease);
         let lead = lead(&self.nodes);
         let mut ballot = self.asked(&wanted, |server| waits && server == lead);
@@ -98,7 +99,7 @@ impl QuorumStore {
                         if !self.taken_back(votes_of(&wanted, &ballot)).await
                             || !self.nobody_comes(&wanted.claims[claim].key, until).await
                         {
-                            return self.refused(&wanted, waits, ballot, sent_at).await;
+                            return self.refused(&wanted, line_by, ballot, sent_at).await;
                         }
                         self.follow(ballot.into_rest());
                         ballot = self.asked(&wanted, |server| waits && server == lead);
@@ -107,7 +108,9 @@ impl QuorumStore {
                     Lead::SaysNo(_) | Lead::Agrees => {
                         return self.granted(wanted, ballot, sent_at, until).await;
                     }
-                    Lead::HandsOver => return self.refused(&wanted, waits, ballot, sent_at).await,
+                    Lead::HandsOver => {
+                        return self.refused(&wanted, line_by, ballot, sent_at).await;
+                    }
                 },
                 Verdict::TooFew | Verdict::Open => {
                     let error = ballot.error(&self.nodes);
@@ -118,7 +121,7 @@ impl QuorumStore {
             }
             let has_lead = matches!(ballot.vote(lead), Some(Ok(answer)) if is_granted(answer));
             if !has_lead || tries == 0 || is_late {
-                return self.refused(&wanted, waits, ballot, sent_at).await;
+                return self.refused(&wanted, line_by, ballot, sent_at).await;
             }
             tries -= 1;
             pause_for(&mut pause).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-const SHORTEST: Duration = Duration::from_millis(20);
+pub(super) const SHORTEST: Duration = Duration::from_millis(20);
 pub(super) const LONGEST: Duration = Duration::from_millis(250);
 
 pub(super) struct Linger {

@@ -24,27 +24,27 @@ use crate::{
 const TAKE_BACK: Duration = Duration::from_millis(250);
 
 impl QuorumStore {
-    /// Gives back what a minority granted, and stands in line if so wished.
+    /// Gives back what a minority granted, and stands in line if so wished, and if that is done by then.
     pub(super) async fn refused(
         &self,
         wanted: &Wanted,
-        waits: bool,
+        line_by: Option<Instant>,
         mut ballot: Ballot<Acquired>,
         sent_at: Time,
     ) -> Result<Acquired, StoreError> {
         // Once more, if that was done before: what is not held is not given back.
         let spoilt = !self.taken_back(votes_of(wanted, &ballot)).await;
-        let in_line = match in_line(&ballot) {
-            Some(server) => Some(server),
-            None if waits && !spoilt => self.stand_in_line(wanted, &mut ballot).await,
-            None => None,
+        let in_line = match (in_line(&ballot), line_by) {
+            (Some(server), _) => Some(server),
+            (None, Some(by)) if !spoilt => self.stand_in_line(wanted, &mut ballot, by).await,
+            (None, _) => None,
         };
         if in_line.is_some() {
             self.stood.notify_one();
         }
-        // Who waits asks again, or gives back a place in line; who does not is to give back what may
-        // come yet.
-        let spoilt = spoilt || !waits && ballot.may_grant_yet();
+        // Who has a place in line gives it back on all servers, if it does not ask again; who has none is
+        // to give back what may come yet.
+        let spoilt = spoilt || in_line.is_none() && ballot.may_grant_yet();
         let answer = refusal(wanted, &ballot, in_line, sent_at, spoilt);
         self.follow(ballot.into_rest());
         Ok(answer)
@@ -60,17 +60,26 @@ impl QuorumStore {
             let node = Arc::clone(&self.nodes[server]);
             async move { node.release_within(&given, TAKE_BACK).await }
         });
-        let votes = timeout(TAKE_BACK * 2, join_all(taken_back)).await;
+        let votes = timeout(TAKE_BACK, join_all(taken_back)).await;
         votes.is_ok_and(|votes| votes.iter().all(Result::is_ok))
     }
 
     /// Stands in line where the lock is taken, if the lead is not such a place. Answers where.
-    async fn stand_in_line(&self, wanted: &Wanted, ballot: &mut Ballot<Acquired>) -> Option<usize> {
+    async fn stand_in_line(
+        &self,
+        wanted: &Wanted,
+        ballot: &mut Ballot<Acquired>,
+        by: Instant,
+    ) -> Option<usize> {
         let refused = ballot.answers().filter(|(_, answer)| !is_granted(answer));
         let well = refused.filter(|(server, _)| self.nodes[*server].is_well());
         let places: Vec<usize> = well.map(|(server, _)| server).take(2).collect();
         for server in places {
-            let until = Instant::now() + linger::LONGEST;
+            let now = Instant::now();
+            if by < now + linger::SHORTEST {
+                return None;
+            }
+            let until = by.min(now + linger::LONGEST);
             let asked = self.nodes[server].acquire(wanted, true, None);
             let Some((_, vote)) = shortly(until, asked).await else {
                 self.nodes[server].health.fails();
