@@ -5,7 +5,7 @@ mod common;
 use std::{future::Future, time::Duration};
 
 use rlock_core::{Lock, LockClient, LockError, LostCause};
-use rlock_tests::{Proxy, RedisServer, Request, eventually, within};
+use rlock_tests::{Proxy, RedisServer, Request, assert_taken, eventually, within};
 
 use common::{
     LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, connect,
@@ -328,8 +328,7 @@ async fn an_acquire_that_runs_late_blocks_others_for_a_lease_at_most() {
     assert_eq!(place.server.hgetall(&name("k")).await.len(), 1, "an orphan");
     // Not even the client that sent it has anything to do with it.
     for client in [&place.client, &place.other] {
-        let taken = client.lock("k").try_acquire().await.expect("an answer");
-        assert!(taken.is_none());
+        assert_taken(client, "k").await;
     }
     let next = place.client.lock("k").lease(LASTING).wait(LONG);
     let (next, waited) = timed(next.acquire()).await;

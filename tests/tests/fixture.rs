@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, AsyncConnectionConfig, Client, RedisResult};
 use rlock_tests::{
-    Exclusion, Gate, Proxy, RedisServer, SharedExclusion, Way, Worker, eventually, within,
+    Exclusion, Gate, Proxy, RedisServer, SharedExclusion, Way, Worker, assert_taken, eventually,
+    within,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -852,6 +853,21 @@ async fn eventually_waits_for_what_comes_and_names_what_does_not() {
     .await;
     let panic = never.expect_err("it panics").into_panic();
     assert!(message(panic).contains("the end of time"));
+}
+
+#[tokio::test]
+async fn whoever_finds_a_lock_free_that_is_to_be_taken_says_where() {
+    let client = rlock_core::LockClient::in_memory();
+    let guard = client.lock("k").acquire().await.expect("free");
+    assert_taken(&client, "k").await;
+    guard.release().await.expect("held");
+    let line = line!() + 1;
+    let free = tokio::spawn(async move { assert_taken(&client, "k").await });
+    let said = message(free.await.expect_err("it panics").into_panic());
+    assert!(
+        said.contains("`k`") && said.contains(&format!("fixture.rs:{line}")),
+        "{said}"
+    );
 }
 
 // --- witnesses ---
