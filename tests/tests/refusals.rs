@@ -10,8 +10,8 @@ use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{RedisServer, eventually, within};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client, connect,
-    count, ms, name, timed,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client,
+    connect, count, ms, name, timed,
 };
 
 /// A wait that ends before the state that it meets.
@@ -35,8 +35,7 @@ async fn assert_told(client: &LockClient, word: &str) {
 /// The same, and who waits is served when the state has passed.
 async fn assert_waited_for(client: &LockClient, word: &str, passes: impl Future<Output = ()>) {
     assert_told(client, word).await;
-    let waiting = client.lock("new").lease(LASTING).wait(LONG * 2);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(client.lock("new").lease(LASTING).wait(LONG * 2));
     tokio::time::sleep(SHORT).await;
     assert!(!waiting.is_finished(), "{word}: it waits");
     passes.await;
@@ -267,8 +266,7 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
         let waiter = connect(&server.url()).await;
         let guard = client.lock("k").lease(LASTING).acquire().await;
         let guard = guard.expect("free");
-        let next = waiter.lock("k").lease(LASTING).wait(LONG);
-        let waiting = tokio::spawn(async move { next.acquire().await });
+        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
         assert_soon_in_line(&server, "k", 1).await;
         server.set_user("locker", refused).await;
         let owner = guard.owner().to_string();
@@ -350,8 +348,7 @@ async fn a_server_that_has_too_many_clients_is_waited_for() {
     for kind in ["normal", "pubsub"] {
         tell(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
     }
-    let waiting = client.lock("k").lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(client.lock("k").lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(1000)).await;
     assert!(!waiting.is_finished(), "it waits");
     tell(&["CONFIG", "SET", "maxclients", "100"]).await;

@@ -5,7 +5,7 @@ use rlock_tests::{Exclusion, RedisCluster, within};
 
 use crate::{
     assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client,
-    common::{LASTING, LONG, cause_of, ms, name},
+    common::{LASTING, LONG, cause_of, its_turn, ms, name},
     keys, shared,
 };
 
@@ -80,8 +80,7 @@ async fn whoever_waits_for_one_of_several_keeps_nothing_else() {
             free.expect("free").release().await.expect("held");
         }
         held.release().await.expect("held");
-        let done = within(LONG, "its turn", waiting).await.expect("no panic");
-        done.expect("its turn");
+        its_turn(waiting).await;
         for key in &keys {
             assert_soon_only_fences(cluster, key).await;
         }

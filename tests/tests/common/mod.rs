@@ -4,14 +4,16 @@
 
 use std::{
     future::{Future, poll_fn},
+    panic::Location,
     pin::pin,
     process::Command,
     task::Poll,
     time::{Duration, Instant},
 };
 
-use rlock_core::{LockClient, LockError, LockGuard, LostCause};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause};
 use rlock_tests::{RedisServer, Worker, eventually, within};
+use tokio::task::JoinHandle;
 
 /// A bound for what takes milliseconds on an idle machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -51,6 +53,39 @@ pub(crate) fn resp2(url: &str) -> String {
 /// What the lock of a key without braces is called on the server.
 pub(crate) fn name(key: &str) -> String {
     format!("lock:{{{key}}}")
+}
+
+/// Takes a lock that is free and, within a test, stays taken.
+pub(crate) async fn hold(client: &LockClient, key: &str) -> LockGuard {
+    let lock = client.lock(key).lease(LASTING);
+    lock.acquire().await.expect("free")
+}
+
+/// A task that takes a lock.
+pub(crate) type Acquiring = JoinHandle<Result<LockGuard, LockError>>;
+
+pub(crate) fn acquiring(lock: Lock) -> Acquiring {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+/// Waits until the task has what it waits for. Where it has not, says where this was called.
+#[track_caller]
+pub(crate) fn its_turn<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Future<Output = T> {
+    let what = format!("its turn, at {}", Location::caller());
+    async move {
+        let outcome = within(LONG, &what, waiting).await;
+        let outcome = outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
+        outcome.unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+}
+
+/// Gives the lock to the one who waits for it, whose token is larger, and who gives it back.
+pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
+    let before = guard.fencing_token();
+    guard.release().await.expect("held");
+    let next = its_turn(waiting).await;
+    assert!(next.fencing_token() > before);
+    next.release().await.expect("held");
 }
 
 /// How often the owner of this guard has entered, as the server counts.
