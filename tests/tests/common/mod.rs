@@ -88,6 +88,29 @@ pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
     next.release().await.expect("held");
 }
 
+/// How long the next in line, in another process that connects there, waits for a lock that was given back.
+pub(crate) async fn hand_over(one: &LockClient, url: &str) -> Duration {
+    let other = connect(url).await;
+    let held = hold(one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished(), "it is held");
+    held.release().await.expect("given back all the same");
+    let (next, took) = timed(its_turn(waiting)).await;
+    next.release().await.expect("held");
+    took
+}
+
+/// How long it takes until a loss is noticed. The first renewal is due after about four seconds.
+pub(crate) async fn notices_a_loss(server: &RedisServer, client: &LockClient) -> Duration {
+    let lock = client.lock("lost").lease(ms(15_000));
+    let guard = lock.acquire().await.expect("free");
+    assert!(server.del(&name("lost")).await);
+    let (cause, took) = timed(within(LONG, "the loss is noticed", guard.lost())).await;
+    assert_eq!(cause, LostCause::Removed);
+    took
+}
+
 /// How often the owner of this guard has entered, as the server counts.
 pub(crate) async fn count(server: &RedisServer, guard: &LockGuard) -> Option<u32> {
     let entries = server.hgetall(&name(guard.key())).await;
