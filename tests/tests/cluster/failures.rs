@@ -7,12 +7,12 @@ use rlock_tests::{RedisCluster, eventually, within};
 
 use crate::{
     assert_soon_free, assert_soon_in_line, client,
-    common::{LASTING, LONG, assert_lost, ms, name},
+    common::{
+        FAILOVER_LEASE as LEASE, LASTING, LONG, acquiring, assert_lost, assert_passed_on,
+        assert_soon_renewed, ms, name,
+    },
     contend, keys,
 };
-
-/// Long enough to be renewed at the new master.
-const LEASE: Duration = Duration::from_secs(15);
 
 #[tokio::test]
 async fn holders_and_waiters_follow_a_failover() {
@@ -22,26 +22,17 @@ async fn holders_and_waiters_follow_a_failover() {
     let lock = one.lock(&key).lease(LEASE);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
-    let waiting = other.lock(&key).wait(LONG * 3);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(other.lock(&key).wait(LONG * 3));
     assert_soon_in_line(&cluster, &key, 1).await;
     cluster.replica_of(0).catch_up_with(cluster.node(0)).await;
     cluster.node(0).kill();
     cluster.failed_over(0).await;
-    eventually(LONG, "it is renewed at the new master", async || {
-        cluster.replica_of(0).pttl(&name(&key)).await > 14_000
-    })
-    .await;
+    assert_soon_renewed(LONG, cluster.replica_of(0), &key).await;
     assert!(guard.is_valid() && !waiting.is_finished());
     let info = other.inspect(&key).await.expect("an answer").expect("held");
     assert_eq!(info.count, 2);
-    let before = guard.fencing_token();
     nested.release().await.expect("held");
-    guard.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
-    let next = next.expect("its turn");
-    assert!(next.fencing_token() > before);
-    next.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
 }
 
 #[tokio::test]
@@ -66,25 +57,16 @@ async fn a_failover_on_purpose_is_hardly_noticed() {
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let key = cluster.key_at(1, "k").await;
     let guard = one.lock(&key).lease(LEASE).acquire().await.expect("free");
-    let waiting = other.lock(&key).wait(LONG * 3);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(other.lock(&key).wait(LONG * 3));
     assert_soon_in_line(&cluster, &key, 1).await;
     let () = cluster
         .replica_of(1)
         .command(&["CLUSTER", "FAILOVER"])
         .await;
     cluster.failed_over(1).await;
-    eventually(LONG, "it is renewed at the new master", async || {
-        cluster.replica_of(1).pttl(&name(&key)).await > 14_000
-    })
-    .await;
+    assert_soon_renewed(LONG, cluster.replica_of(1), &key).await;
     assert!(guard.is_valid());
-    let before = guard.fencing_token();
-    guard.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
-    let next = next.expect("its turn");
-    assert!(next.fencing_token() > before);
-    next.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
     assert_soon_free(&cluster, &key).await;
 }
 

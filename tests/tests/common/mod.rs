@@ -12,7 +12,7 @@ use std::{
 };
 
 use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause};
-use rlock_tests::{RedisServer, Worker, eventually, within};
+use rlock_tests::{RedisServer, Trio, Worker, eventually, within};
 use tokio::task::JoinHandle;
 
 /// A bound for what takes milliseconds on an idle machine.
@@ -136,6 +136,24 @@ pub(crate) async fn assert_nothing_left(server: &RedisServer) {
 pub(crate) async fn only_tokens_are_left(server: &RedisServer) -> bool {
     let keys = server.keys("*").await;
     keys.iter().all(|key| key.ends_with(":fence"))
+}
+
+/// Long enough to be renewed at a new master after a failover.
+pub(crate) const FAILOVER_LEASE: Duration = Duration::from_secs(15);
+
+/// Waits until a lock of [`FAILOVER_LEASE`] is renewed there.
+pub(crate) async fn assert_soon_renewed(bound: Duration, new_master: &RedisServer, key: &str) {
+    eventually(bound, "it is renewed at the new master", async || {
+        new_master.pttl(&name(key)).await > 14_000
+    })
+    .await;
+}
+
+/// The master fails; waits until the lock of [`FAILOVER_LEASE`] is renewed at the other server.
+pub(crate) async fn assert_outlives_the_master(trio: &Trio, key: &str) {
+    trio.master.kill();
+    trio.failed_over().await;
+    assert_soon_renewed(LONG, &trio.replica, key).await;
 }
 
 /// Waits until that many processes stand in line for the lock.
