@@ -8,7 +8,7 @@ use rlock_tests::{FAILOVER, SERVICE, Trio};
 use common::{
     FAILOVER_LEASE as LEASE, LONG, acquiring, assert_lost, assert_outlives_the_master,
     assert_passed_on, assert_soon_free, assert_soon_in_line, assert_soon_renewed, connect, count,
-    hold,
+    hold, leave_behind,
 };
 
 async fn client(trio: &Trio) -> LockClient {
@@ -51,10 +51,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     let before = one.lock("k").acquire().await.expect("free");
     let token = before.fencing_token();
     before.release().await.expect("held");
-    trio.replica.catch_up_with(&trio.master).await;
-    trio.replica.pause();
-    // What is sent to a connection reaches the replica when it goes on.
-    assert_eq!(trio.master.kill_clients("replica").await, 1);
+    leave_behind(&trio.replica, &trio.master).await;
     let guard = one.lock("k").lease(LEASE).acquire().await.expect("free");
     trio.master.kill();
     trio.replica.resume();

@@ -9,7 +9,7 @@ use crate::{
     assert_soon_free, assert_soon_in_line, client,
     common::{
         FAILOVER_LEASE as LEASE, LASTING, LONG, acquiring, assert_lost, assert_passed_on,
-        assert_soon_renewed, ms, name,
+        assert_soon_renewed, leave_behind, ms, name,
     },
     contend, keys,
 };
@@ -79,10 +79,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     let token = before.fencing_token();
     before.release().await.expect("held");
     let (master, replica) = (cluster.node(2), cluster.replica_of(2));
-    replica.catch_up_with(master).await;
-    replica.pause();
-    // What is sent to a connection reaches the replica when it goes on.
-    assert_eq!(master.kill_clients("replica").await, 1);
+    leave_behind(replica, master).await;
     let guard = one.lock(&key).lease(LEASE).acquire().await.expect("free");
     master.kill();
     replica.resume();
@@ -107,10 +104,7 @@ async fn a_node_that_is_a_master_again_repeats_no_token() {
         guard.release().await.expect("held");
     }
     cluster.settled().await;
-    first.catch_up_with(second).await;
-    first.pause();
-    // What is sent to a connection reaches the replica when it goes on.
-    assert_eq!(second.kill_clients("replica").await, 1);
+    leave_behind(first, second).await;
     let guard = one.lock(&key).lease(LEASE).acquire().await.expect("free");
     second.kill();
     first.resume();

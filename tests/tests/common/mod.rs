@@ -149,6 +149,14 @@ pub(crate) async fn assert_soon_renewed(bound: Duration, new_master: &RedisServe
     .await;
 }
 
+/// The replica stands still, and hears nothing, when it goes on, of what the master does from here on.
+pub(crate) async fn leave_behind(replica: &RedisServer, master: &RedisServer) {
+    replica.catch_up_with(master).await;
+    replica.pause();
+    // What is sent to a connection would reach it when it goes on.
+    assert_eq!(master.kill_clients("replica").await, 1);
+}
+
 /// The master fails; waits until the lock of [`FAILOVER_LEASE`] is renewed at the other server.
 pub(crate) async fn assert_outlives_the_master(trio: &Trio, key: &str) {
     trio.master.kill();
