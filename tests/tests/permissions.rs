@@ -11,7 +11,7 @@ use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{Exclusion, Proxy, RedisServer, eventually, within};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, connect, connect_with, hand_over, ms, name,
+    LONG, assert_lost, assert_soon_free, connect, connect_with, hand_over, hold, ms, name,
     notices_a_loss, resp2,
 };
 use log::{keep_log, logged_of};
@@ -346,8 +346,7 @@ async fn without_the_permission_to_count_releases_one_whose_answer_was_lost_look
         let proxy = Proxy::in_front_of(&server);
         let url = format!("redis://locker:secret@{}/", proxy.address());
         let client = connect_with(ms(500), &url).await;
-        let guard = client.lock("k").lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&client, "k").await;
         proxy.drop_replies_to("EVALSHA", 1);
         let outcome = guard.release().await;
         assert_eq!(proxy.replies_lost(), 1);

@@ -10,7 +10,7 @@ use rlock_tests::{Proxy, RedisServer, assert_taken, eventually};
 
 use common::{
     LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client,
-    connect, count, its_turn, ms, name, resp2, resp2_client, timed,
+    connect, count, hold, its_turn, ms, name, resp2, resp2_client, timed,
 };
 
 /// Takes, enters, inspects, waits, hands over and gives back; panics where something is amiss.
@@ -365,8 +365,7 @@ async fn a_full_server_takes_no_lock_and_still_lets_every_lock_be_given_back() {
     let outer = lock.acquire().await.expect("free");
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     let dropped = client.lock("dropped").acquire().await.expect("free");
-    let kept = client.lock("kept").lease(LASTING).acquire().await;
-    let kept = kept.expect("free");
+    let kept = hold(&client, "kept").await;
     server.config_set("maxmemory", "1").await;
 
     let (outcome, took) = timed(client.lock("new").wait(ms(500)).acquire()).await;
@@ -517,12 +516,10 @@ async fn keys_bring_their_own_hash_tag_or_get_one() {
     }
     // News of a loss name the key as it was given.
     for key in ["{tenant:7}:order:1", "order:{7}", "order:7"] {
-        let guard = one.lock(key).lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&one, key).await;
         let () = server.command(&["FLUSHALL"]).await;
         assert_lost(&guard, ms(3000), LostCause::Removed).await;
-        let guard = one.lock(key).lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&one, key).await;
         let keys = server.keys("*").await;
         let lock = keys.iter().find(|key| !key.ends_with(":fence"));
         assert!(server.del(lock.expect("a lock")).await);

@@ -69,8 +69,7 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
     for _ in 0..CLIENTS {
         clients.push(client(&server).await);
     }
-    let held = clients[0].lock("k").lease(LASTING).acquire().await;
-    let held = held.expect("free");
+    let held = hold(&clients[0], "k").await;
     let (exclusion, entries) = (Exclusion::new(), Arc::new(AtomicU64::new(0)));
     let mut waiting = Vec::new();
     for client in &clients {

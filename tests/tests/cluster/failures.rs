@@ -9,7 +9,7 @@ use crate::{
     assert_soon_free, assert_soon_in_line, client,
     common::{
         FAILOVER_LEASE as LEASE, LASTING, LONG, acquiring, assert_lost, assert_passed_on,
-        assert_soon_renewed, leave_behind, ms, name,
+        assert_soon_renewed, hold, leave_behind, ms, name,
     },
     contend, keys,
 };
@@ -191,8 +191,7 @@ async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
         .await
         .expect("it is there");
     for (master, key) in keys(&cluster, "k").await.iter().enumerate() {
-        let guard = client.lock(key).lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&client, key).await;
         let there = cluster.replica_of(master).keys(&name(key)).await;
         assert_eq!(there.len(), 1, "{key}");
         guard.release().await.expect("held");
@@ -201,8 +200,7 @@ async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
     let key = cluster.key_at(0, "moved").await;
     let slot = cluster.slot_of(&name(&key)).await;
     cluster.move_slot(slot, 0, 1).await;
-    let guard = client.lock(&key).lease(LASTING).acquire().await;
-    let guard = guard.expect("free");
+    let guard = hold(&client, &key).await;
     assert_eq!(cluster.replica_of(1).keys(&name(&key)).await.len(), 1);
     guard.release().await.expect("held");
 

@@ -7,7 +7,9 @@ use rlock_tests::{RedisCluster, eventually, within};
 
 use crate::{
     assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client,
-    common::{LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, ms, name, resp2},
+    common::{
+        LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, ms, name, resp2,
+    },
     contend,
 };
 
@@ -102,8 +104,7 @@ async fn a_lock_that_was_never_taken_is_given_by_the_new_master_at_once() {
     let (cluster, key, slot) = cluster_and_key().await;
     let client = client(&cluster).await;
     cluster.begin_to_move(slot, 0, 2).await;
-    let guard = client.lock(&key).lease(LASTING).acquire().await;
-    let guard = guard.expect("free");
+    let guard = hold(&client, &key).await;
     assert!(cluster.keys_in(slot, 2).await.contains(&name(&key)));
     let info = client.inspect(&key).await.expect("an answer");
     assert_eq!(info.expect("held").token, Some(guard.fencing_token()));
