@@ -1,8 +1,9 @@
 //! What the tests of this workspace stand on: real servers, a network that fails on demand, other
 //! processes, and witnesses of mutual exclusion.
 //!
-//! Nothing here knows the library under test, but for [`histories`], [`soak`] and [`Topology`]. A fixture that cannot do its part panics and says why,
-//! because a test has no better answer; "# Panics" is therefore not repeated on every method.
+//! Nothing here knows the library under test, but for [`histories`], [`soak`], [`Topology`] and [`assert_taken`]. A fixture
+//! that cannot do its part panics and says why, because a test has no better answer; "# Panics" is therefore not repeated
+//! on every method.
 
 #![allow(clippy::missing_panics_doc)]
 
@@ -21,6 +22,7 @@ mod proxy;
 mod serve;
 mod server;
 pub mod soak;
+mod taken;
 mod topology;
 
 pub use cluster::{MASTERS, RedisCluster};
@@ -31,6 +33,7 @@ pub use gate::{Gate, Way};
 pub use process::Worker;
 pub use proxy::{Proxy, Request};
 pub use server::{Authority, ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
+pub use taken::assert_taken;
 pub use topology::{Deletion, FAILOVER, Place, SERVICE, Topology, Trio, TrioBuilder};
 
 use std::time::Duration;

@@ -6,10 +6,10 @@ mod log;
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, LostCause};
-use rlock_tests::{RedisServer, eventually, within};
+use rlock_core::{LockClient, LockError};
+use rlock_tests::{RedisServer, eventually};
 
-use common::{LONG, connect, ms, name, resp2, timed};
+use common::{LONG, connect, hand_over, ms, notices_a_loss, resp2};
 use log::{keep_log, logged_of};
 
 /// Takes longer than a message, and is over before a waiter's timer of five seconds.
@@ -31,6 +31,16 @@ fn said(server: &RedisServer) -> Vec<String> {
     lines
 }
 
+/// One line was said of the server's abilities, with all of this in it.
+#[track_caller]
+fn assert_said(server: &RedisServer, parts: &[&str]) {
+    let lines = said(server);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in parts {
+        assert!(lines[0].contains(part), "no {part:?} in {lines:?}");
+    }
+}
+
 /// Takes a lock, enters, renews, and gives it back.
 async fn live(client: &LockClient) {
     let lock = client.lock("life").lease(ms(600));
@@ -41,28 +51,12 @@ async fn live(client: &LockClient) {
     outer.release().await.expect("held");
 }
 
-/// How long the next in line, in another process, waits for a lock that was given back.
-async fn hand_over(client: &LockClient, url: &str) -> Duration {
-    let other = connect(url).await;
-    let held = client.lock("k").acquire().await.expect("free");
-    let next = other.lock("k").wait(LONG);
-    let waiting = tokio::spawn(async move { next.acquire().await });
-    tokio::time::sleep(ms(300)).await;
-    held.release().await.expect("held");
-    let (next, took) = timed(waiting).await;
-    let next = next.expect("no panic").expect("its turn");
-    next.release().await.expect("held");
-    took
-}
-
-/// How long it takes until a loss is noticed. The first renewal is due after about four seconds.
-async fn loss(server: &RedisServer, client: &LockClient) -> Duration {
-    let lock = client.lock("lost").lease(ms(15_000));
-    let guard = lock.acquire().await.expect("free");
-    assert!(server.del(&name("lost")).await);
-    let (cause, took) = timed(within(LONG, "the loss is noticed", guard.lost())).await;
-    assert_eq!(cause, LostCause::Removed);
-    took
+/// Everything else is as ever.
+async fn assert_losses_are_found_by_renewals(server: &RedisServer, client: &LockClient) {
+    live(client).await;
+    assert!(hand_over(client, &server.url()).await < AT_ONCE);
+    let took = notices_a_loss(server, client).await;
+    assert!(took > AT_ONCE && took < ms(8000), "by a renewal: {took:?}");
 }
 
 #[tokio::test]
@@ -81,17 +75,9 @@ async fn of_a_server_that_can_do_everything_nothing_is_said() {
 async fn a_server_without_resp3_is_spoken_to_by_resp2() {
     let server = server_without(&["HELLO"]);
     let client = connect(&server.url()).await;
-    let lines = said(&server);
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(
-        lines[0].contains("WARN")
-            && lines[0].contains("RESP3: a lock that is deleted is noticed by the next renewal"),
-        "{lines:?}"
-    );
-    live(&client).await;
-    assert!(hand_over(&client, &server.url()).await < AT_ONCE);
-    let took = loss(&server, &client).await;
-    assert!(took > AT_ONCE && took < ms(8000), "by a renewal: {took:?}");
+    let what = "RESP3: a lock that is deleted is noticed by the next renewal";
+    assert_said(&server, &["WARN", what]);
+    assert_losses_are_found_by_renewals(&server, &client).await;
 }
 
 #[tokio::test]
@@ -105,16 +91,9 @@ async fn whoever_asked_for_resp2_is_not_told_that_resp3_is_missing() {
 async fn without_tracking_losses_are_found_by_renewals() {
     let server = server_without(&["CLIENT"]);
     let client = connect(&server.url()).await;
-    let lines = said(&server);
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(
-        lines[0].contains("WARN") && lines[0].contains("CLIENT TRACKING: a lock that is deleted"),
-        "{lines:?}"
-    );
-    live(&client).await;
-    assert!(hand_over(&client, &server.url()).await < AT_ONCE);
-    let took = loss(&server, &client).await;
-    assert!(took > AT_ONCE && took < ms(8000), "by a renewal: {took:?}");
+    let what = "CLIENT TRACKING: a lock that is deleted";
+    assert_said(&server, &["WARN", what]);
+    assert_losses_are_found_by_renewals(&server, &client).await;
 }
 
 #[tokio::test]
@@ -123,12 +102,7 @@ async fn without_messages_waiters_come_by_timers() {
         let server = server_without(&["SUBSCRIBE"]);
         let url = format!("{}?protocol={protocol}", server.url());
         let client = connect(&url).await;
-        let lines = said(&server);
-        assert_eq!(lines.len(), 1, "{protocol}: {lines:?}");
-        assert!(
-            lines[0].contains("WARN") && lines[0].contains("SUBSCRIBE: whoever waits"),
-            "{protocol}: {lines:?}"
-        );
+        assert_said(&server, &["WARN", "SUBSCRIBE: whoever waits"]);
         live(&client).await;
         let took = hand_over(&client, &url).await;
         assert!(took > AT_ONCE && took < ms(9000), "{protocol}: {took:?}");
@@ -139,12 +113,7 @@ async fn without_messages_waiters_come_by_timers() {
 async fn several_that_are_missing_are_told_in_one_line() {
     let server = server_without(&["HELLO", "SUBSCRIBE"]);
     let client = connect(&server.url()).await;
-    let lines = said(&server);
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(
-        lines[0].contains("RESP3: ") && lines[0].contains("; SUBSCRIBE: "),
-        "{lines:?}"
-    );
+    assert_said(&server, &["RESP3: ", "; SUBSCRIBE: "]);
     live(&client).await;
 }
 
@@ -176,7 +145,7 @@ async fn what_is_missing_is_said_once_and_not_with_every_connection() {
         })
         .await;
     }
-    assert_eq!(said(&server).len(), 1, "{:?}", said(&server));
+    assert_said(&server, &["SUBSCRIBE: "]);
 }
 
 /// Where the server tells what the user may not do, that line has named it.

@@ -5,11 +5,11 @@ mod common;
 use std::{future::Future, time::Duration};
 
 use rlock_core::{Lock, LockClient, LockError, LostCause};
-use rlock_tests::{Proxy, RedisServer, Request, eventually, within};
+use rlock_tests::{Proxy, RedisServer, Request, assert_taken, eventually, within};
 
 use common::{
     LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, connect,
-    connect_with, count, dropped_when_woken_after, ms, name, polled, resp2, timed,
+    connect_with, count, dropped_when_woken_after, hold, ms, name, polled, resp2, timed,
 };
 
 /// A server, a way to it that fails on demand, and a client of each.
@@ -223,8 +223,7 @@ async fn an_acquire_that_is_cancelled_anywhere_leaves_nothing_behind() {
 async fn a_waiting_acquire_that_is_cancelled_anywhere_leaves_nothing_behind() {
     let place = Place::new().await;
     let lock = place.lock();
-    let taken = place.other.lock("k").lease(LASTING).acquire().await;
-    let taken = taken.expect("free");
+    let taken = hold(&place.other, "k").await;
     let call = || async { drop(lock.acquire().await) };
     cancelled(call, async |when| {
         assert_eq!(count(&place.server, &taken).await, Some(1), "{when}");
@@ -328,8 +327,7 @@ async fn an_acquire_that_runs_late_blocks_others_for_a_lease_at_most() {
     assert_eq!(place.server.hgetall(&name("k")).await.len(), 1, "an orphan");
     // Not even the client that sent it has anything to do with it.
     for client in [&place.client, &place.other] {
-        let taken = client.lock("k").try_acquire().await.expect("an answer");
-        assert!(taken.is_none());
+        assert_taken(client, "k").await;
     }
     let next = place.client.lock("k").lease(LASTING).wait(LONG);
     let (next, waited) = timed(next.acquire()).await;
@@ -372,8 +370,7 @@ async fn copies_of_requests_that_run_late_change_nothing() {
     let again = run_late(&place.server, &release).await;
     assert_eq!(again, redis::Value::Int(1), "answered as the first was");
 
-    let next = place.other.lock("k").lease(LASTING).acquire().await;
-    let next = next.expect("free");
+    let next = hold(&place.other, "k").await;
     let before = place.server.hgetall(&name("k")).await;
     for request in [&first, &second, &leave, &release] {
         copies(request).await;

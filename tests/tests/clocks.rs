@@ -8,7 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rlock_core::{LockClient, LostCause};
 use rlock_tests::{RedisServer, eventually};
 
-use common::{LASTING, LONG, assert_lost, assert_soon_in_line, client, ms, name, resp2_client};
+use common::{
+    LASTING, LONG, acquiring, assert_lost, assert_soon_in_line, client, its_turn, ms, name,
+    resp2_client,
+};
 
 async fn jump_ahead(server: &RedisServer) {
     for key in server.keys("lock:{k}").await {
@@ -29,12 +32,11 @@ async fn a_clock_that_jumps_ahead_ends_a_lease_and_its_holder_is_told() {
     for (client, lease) in clients {
         let guard = client.lock("k").lease(lease).acquire().await;
         let guard = guard.expect("free");
-        let waiting = other.lock("k").lease(LASTING).wait(LONG);
-        let waiting = tokio::spawn(async move { waiting.acquire().await });
+        let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
         assert_soon_in_line(&server, "k", 1).await;
         jump_ahead(&server).await;
         assert_lost(&guard, ms(5000), LostCause::Removed).await;
-        let next = waiting.await.expect("no panic").expect("its turn");
+        let next = its_turn(waiting).await;
         assert!(next.fencing_token() > guard.fencing_token());
         next.release().await.expect("held");
     }

@@ -21,10 +21,10 @@ use std::{
 };
 
 use rlock_core::LockClient;
-use rlock_tests::{MASTERS, RedisCluster, RedisServer, SharedExclusion, eventually, within};
+use rlock_tests::{MASTERS, RedisCluster, RedisServer, SharedExclusion, assert_taken, eventually};
 use tokio::sync::OnceCell;
 
-use common::{LASTING, LONG, connect, name, worker};
+use common::{LASTING, LONG, acquiring, connect, hold, its_turn, name, worker};
 
 /// For tests that do not take it apart.
 async fn shared() -> &'static RedisCluster {
@@ -83,8 +83,7 @@ async fn a_lock_at_any_master_is_held_by_one_client_and_counts_its_entries() {
     for key in keys(cluster, "one").await {
         let lock = one.lock(&key).lease(LASTING);
         let guard = lock.acquire().await.expect("free");
-        let taken = other.lock(&key).try_acquire().await.expect("an answer");
-        assert!(taken.is_none(), "{key}");
+        assert_taken(&other, &key).await;
         let nested = guard.scope(lock.acquire()).await.expect("enters");
         let info = other.inspect(&key).await.expect("an answer").expect("held");
         assert_eq!(info.count, 2);
@@ -103,16 +102,15 @@ async fn a_waiter_is_told_of_its_turn_at_once() {
     let cluster = shared().await;
     let (one, other) = (client(cluster).await, client(cluster).await);
     for key in keys(cluster, "turn").await {
-        let guard = one.lock(&key).lease(LASTING).acquire().await.expect("free");
-        let waiting = other.lock(&key).wait(LONG);
-        let waiting = tokio::spawn(async move { waiting.acquire().await });
+        let guard = hold(&one, &key).await;
+        let waiting = acquiring(other.lock(&key).wait(LONG));
         assert_soon_in_line(cluster, &key, 1).await;
         let started = Instant::now();
         guard.release().await.expect("held");
-        let next = within(LONG, "its turn", waiting).await.expect("no panic");
+        let next = its_turn(waiting).await;
         // By its timer it would ask again after five.
         assert!(started.elapsed() < Duration::from_secs(3), "{key}");
-        next.expect("its turn").release().await.expect("held");
+        next.release().await.expect("held");
     }
 }
 

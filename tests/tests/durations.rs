@@ -7,7 +7,7 @@ use std::time::Duration;
 use rlock_core::{LockClient, LockError};
 use rlock_tests::RedisServer;
 
-use common::{LASTING, LONG, assert_soon_free, client, ms, name, timed};
+use common::{LASTING, LONG, acquiring, assert_soon_free, client, hold, its_turn, ms, name, timed};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -140,12 +140,7 @@ async fn times_below_a_millisecond_are_times_and_not_errors() {
     );
     assert_soon_free(&server, "k").await;
     // And a wait is over before it began.
-    let held = client
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
+    let held = hold(&client, "k").await;
     let (outcome, took) = timed(client.lock("k").wait(tiny).acquire()).await;
     assert!(
         matches!(outcome, Err(LockError::Timeout { .. })),
@@ -159,19 +154,13 @@ async fn times_below_a_millisecond_are_times_and_not_errors() {
 async fn the_longest_wait_waits_and_a_longer_one_is_refused() {
     let server = RedisServer::start();
     let (client, other) = (client(&server).await, client(&server).await);
-    let held = other
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
+    let held = hold(&other, "k").await;
     let longest = DAY * 366;
-    let lock = client.lock("k").wait(longest);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = acquiring(client.lock("k").wait(longest));
     tokio::time::sleep(ms(200)).await;
     assert!(!waiting.is_finished());
     held.release().await.expect("held");
-    let guard = waiting.await.expect("no panic").expect("its turn");
+    let guard = its_turn(waiting).await;
     guard.release().await.expect("held");
     for wait in [longest + Duration::from_nanos(1), Duration::MAX] {
         let refused = client.lock("k").wait(wait).acquire().await;

@@ -4,10 +4,12 @@ mod common;
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LostCause};
+use rlock_core::{LockClient, LockGuard, LostCause};
 use rlock_tests::{Proxy, RedisServer, eventually, within};
 
-use common::{LASTING, LONG, assert_lost, cause_of, connect, count, ms, name};
+use common::{
+    LASTING, LONG, acquiring, assert_lost, cause_of, connect, count, hold, its_turn, ms, name,
+};
 
 /// A master, its replica, and the address by which clients know whichever is the master.
 struct Pair {
@@ -32,6 +34,22 @@ impl Pair {
             client,
             other,
         }
+    }
+
+    /// From here on the replica hears nothing.
+    async fn cut_off_the_replica(&self) {
+        let unreachable = RedisServer::start();
+        unreachable.kill();
+        self.replica.follow_in_vain(&unreachable).await;
+    }
+
+    /// Takes the lock at the replica, which has taken the master's place and knows of no holder.
+    async fn taken_at_the_new_master(&self) -> LockGuard {
+        self.master.kill();
+        self.fail_over().await;
+        let lock = self.other.lock("k").lease(LASTING).wait(LONG);
+        let next = lock.acquire().await;
+        next.expect("the new master knows of nobody")
     }
 
     /// The replica is a master from now on, and the address leads to it.
@@ -63,20 +81,11 @@ async fn a_lock_that_had_reached_the_replica_is_kept_through_a_failover() {
 #[tokio::test]
 async fn a_lock_that_had_not_reached_the_replica_is_lost_and_the_token_tells() {
     let pair = Pair::new().await;
-    // From here on the replica hears nothing, and so misses the grant.
-    let unreachable = RedisServer::start();
-    unreachable.kill();
-    pair.replica.follow_in_vain(&unreachable).await;
-    let guard = pair.client.lock("k").lease(LASTING).acquire().await;
-    let guard = guard.expect("free");
+    // It misses the grant.
+    pair.cut_off_the_replica().await;
+    let guard = hold(&pair.client, "k").await;
     assert!(!pair.replica.exists(&name("k")).await);
-    pair.master.kill();
-    pair.fail_over().await;
-    let next = pair.other.lock("k").lease(LASTING).wait(LONG);
-    let next = next
-        .acquire()
-        .await
-        .expect("the new master knows of nobody");
+    let next = pair.taken_at_the_new_master().await;
     assert!(next.fencing_token() > guard.fencing_token());
     // Told long before its next renewal, which is ten seconds away.
     assert_lost(&guard, Duration::from_secs(8), LostCause::Removed).await;
@@ -114,8 +123,7 @@ async fn whoever_waited_at_the_old_master_has_its_turn_at_the_new_one() {
     let pair = Pair::new().await;
     let held = pair.client.lock("k").lease(ms(3000)).acquire().await;
     let held = held.expect("free");
-    let waiting = pair.other.lock("k").lease(LASTING).wait(LONG * 2);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(pair.other.lock("k").lease(LASTING).wait(LONG * 2));
     common::assert_soon_in_line(&pair.replica, "k", 1).await;
     pair.master.kill();
     pair.fail_over().await;
@@ -123,8 +131,7 @@ async fn whoever_waited_at_the_old_master_has_its_turn_at_the_new_one() {
     assert!(held.is_valid(), "renewed at the new master");
     assert!(!waiting.is_finished());
     held.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
-    let next = next.expect("granted");
+    let next = its_turn(waiting).await;
     assert_eq!(count(&pair.replica, &next).await, Some(1));
     next.release().await.expect("held");
 }
@@ -134,24 +141,12 @@ async fn whoever_waited_at_the_old_master_has_its_turn_at_the_new_one() {
 async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a_larger_one() {
     let pair = Pair::new().await;
     let lock = pair.client.lock("k").lease(LASTING);
-    lock.acquire()
-        .await
-        .expect("free")
-        .release()
-        .await
-        .expect("held");
+    let first = lock.acquire().await.expect("free");
+    first.release().await.expect("held");
     pair.replica.catch_up_with(&pair.master).await;
-    let unreachable = RedisServer::start();
-    unreachable.kill();
-    pair.replica.follow_in_vain(&unreachable).await;
+    pair.cut_off_the_replica().await;
     let guard = lock.acquire().await.expect("free");
-    pair.master.kill();
-    pair.fail_over().await;
-    let next = pair.other.lock("k").lease(LASTING).wait(LONG);
-    let next = next
-        .acquire()
-        .await
-        .expect("the new master knows of nobody");
+    let next = pair.taken_at_the_new_master().await;
     let (token, before) = (next.fencing_token(), guard.fencing_token());
     assert!(token > before, "{token} after {before}");
 }
@@ -161,12 +156,8 @@ async fn a_server_that_starts_with_an_old_save_gives_larger_tokens_than_before()
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let lock = client.lock("k").lease(LASTING).wait(LONG);
-    lock.acquire()
-        .await
-        .expect("free")
-        .release()
-        .await
-        .expect("held");
+    let first = lock.acquire().await.expect("free");
+    first.release().await.expect("held");
     server.save().await;
     let guard = lock.acquire().await.expect("free");
     let before = guard.fencing_token();
@@ -188,10 +179,8 @@ async fn a_waiter_at_a_demoted_master_is_not_told_of_a_lock_that_another_has() {
     pair.replica
         .config_set("repl-diskless-sync-delay", "0")
         .await;
-    let held = pair.client.lock("k").lease(LASTING).acquire().await;
-    let held = held.expect("free");
-    let waiting = waiter.lock("k").lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let held = hold(&pair.client, "k").await;
+    let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
     common::assert_soon_in_line(&pair.master, "k", 1).await;
     pair.replica.catch_up_with(&pair.master).await;
     pair.fail_over().await;

@@ -1,5 +1,6 @@
 //! The fixture itself: what the other tests rely on, proved against real servers.
 
+use std::any::Any;
 use std::env;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, AsyncConnectionConfig, Client, RedisResult};
 use rlock_tests::{
-    Exclusion, Gate, Proxy, RedisServer, SharedExclusion, Way, Worker, eventually, within,
+    Exclusion, Gate, Proxy, RedisServer, SharedExclusion, Way, Worker, assert_taken, eventually,
+    within,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -40,6 +42,31 @@ async fn incr_key(connection: &mut MultiplexedConnection, key: &str) -> RedisRes
 
 async fn incr(connection: &mut MultiplexedConnection) -> RedisResult<u64> {
     incr_key(connection, "n").await
+}
+
+async fn assert_no_answer(connection: &mut MultiplexedConnection) {
+    let silence = incr(connection).await.expect_err("silence");
+    assert!(silence.is_timeout(), "{silence}");
+}
+
+/// A server, a proxy in front of it, and a connection that goes through the proxy.
+async fn behind_proxy() -> (RedisServer, Proxy, MultiplexedConnection) {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let connection = connect(&proxy.url()).await;
+    (server, proxy, connection)
+}
+
+/// A connection that waits so long for what it reads.
+fn stream_to(proxy: &Proxy, limit: Duration) -> TcpStream {
+    let stream = TcpStream::connect(proxy.address()).expect("connections are accepted");
+    stream.set_read_timeout(Some(limit)).expect("a limit");
+    stream
+}
+
+/// What a panic said.
+fn message(panic: Box<dyn Any + Send>) -> String {
+    *panic.downcast().expect("a message")
 }
 
 fn assert_silent(stream: &mut TcpStream) {
@@ -392,9 +419,7 @@ async fn killed_clients_are_those_of_the_type_and_never_the_fixtures_own() {
 
 #[tokio::test]
 async fn a_lost_reply_belongs_to_a_command_that_ran() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (server, proxy, mut connection) = behind_proxy().await;
     proxy.drop_replies_to("INCR", 1);
     let _: () = redis::cmd("PING")
         .query_async(&mut connection)
@@ -432,9 +457,7 @@ async fn each_lost_reply_cuts_its_own_connection() {
 
 #[tokio::test]
 async fn the_lost_reply_can_be_picked_by_its_request() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (server, proxy, mut connection) = behind_proxy().await;
     proxy.drop_replies_if(1, |request| request.is("INCR") && request.mentions("b"));
     assert_eq!(incr_key(&mut connection, "a").await, Ok(1));
     assert!(incr_key(&mut connection, "b").await.is_err());
@@ -445,8 +468,7 @@ async fn the_lost_reply_can_be_picked_by_its_request() {
 async fn pipelined_replies_before_the_lost_one_arrive() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
-    stream.set_read_timeout(Some(SOON)).expect("a limit");
+    let mut stream = stream_to(&proxy, SOON);
     proxy.drop_replies_to("INCR", 1);
     stream
         .write_all(b"PING\r\nECHO before\r\nINCR n\r\nECHO after\r\n")
@@ -492,8 +514,7 @@ async fn pushes_are_no_replies() {
 async fn messages_of_a_resp2_subscriber_are_no_replies_and_a_confirmation_is_one() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
-    stream.set_read_timeout(Some(SOON)).expect("a limit");
+    let mut stream = stream_to(&proxy, SOON);
     let expect = |stream: &mut TcpStream, expected: &str| {
         let mut answer = vec![0; expected.len()];
         stream.read_exact(&mut answer).expect("an answer");
@@ -515,9 +536,7 @@ async fn messages_of_a_resp2_subscriber_are_no_replies_and_a_confirmation_is_one
 
 #[tokio::test]
 async fn a_lost_request_never_runs() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (_server, proxy, mut connection) = behind_proxy().await;
     proxy.drop_requests(1);
     assert!(incr(&mut connection).await.is_err());
     assert_eq!(proxy.requests_lost(), 1);
@@ -534,17 +553,10 @@ async fn a_lost_request_never_runs() {
 
 #[tokio::test]
 async fn a_black_hole_accepts_everything_and_answers_nothing() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (server, proxy, mut connection) = behind_proxy().await;
     connection.set_response_timeout(SILENCE);
     proxy.black_hole();
-    assert!(
-        incr(&mut connection)
-            .await
-            .expect_err("silence")
-            .is_timeout()
-    );
+    assert_no_answer(&mut connection).await;
     let mut stream = TcpStream::connect(proxy.address()).expect("new connections are accepted");
     stream.write_all(b"INCR n\r\n").expect("it is written");
     stream.set_read_timeout(Some(SILENCE)).expect("a limit");
@@ -554,8 +566,7 @@ async fn a_black_hole_accepts_everything_and_answers_nothing() {
     server.kill();
     // Not even the news that the server is gone gets through, nor that it cannot be reached.
     assert_silent(&mut stream);
-    let mut late = TcpStream::connect(proxy.address()).expect("new connections are accepted");
-    late.set_read_timeout(Some(SILENCE)).expect("a limit");
+    let mut late = stream_to(&proxy, SILENCE);
     assert_silent(&mut late);
     server.restart();
     proxy.pass();
@@ -570,9 +581,7 @@ async fn a_black_hole_accepts_everything_and_answers_nothing() {
 
 #[tokio::test]
 async fn a_connection_that_lost_nothing_survives_a_black_hole() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (_server, proxy, mut connection) = behind_proxy().await;
     proxy.black_hole();
     proxy.pass();
     assert_eq!(incr(&mut connection).await, Ok(1));
@@ -580,17 +589,10 @@ async fn a_connection_that_lost_nothing_survives_a_black_hole() {
 
 #[tokio::test]
 async fn a_black_hole_for_replies_lets_commands_run() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (server, proxy, mut connection) = behind_proxy().await;
     connection.set_response_timeout(SILENCE);
     proxy.black_hole_replies();
-    assert!(
-        incr(&mut connection)
-            .await
-            .expect_err("silence")
-            .is_timeout()
-    );
+    assert_no_answer(&mut connection).await;
     eventually(SOON, "the command ran", async || n(&server).await == 1).await;
     proxy.black_hole_requests();
     let _ = incr(&mut connection).await;
@@ -603,9 +605,7 @@ async fn a_black_hole_for_replies_lets_commands_run() {
 
 #[tokio::test]
 async fn what_is_held_is_delivered_late() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (server, proxy, mut connection) = behind_proxy().await;
 
     proxy.hold_requests();
     let mut held = connection.clone();
@@ -641,9 +641,7 @@ async fn what_is_held_is_delivered_late() {
 
 #[tokio::test]
 async fn a_delayed_reply_arrives_no_earlier() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (_server, proxy, mut connection) = behind_proxy().await;
     proxy.delay_replies(SILENCE);
     let started = Instant::now();
     let mut other = connection.clone();
@@ -656,9 +654,7 @@ async fn a_delayed_reply_arrives_no_earlier() {
 
 #[tokio::test]
 async fn a_reset_ends_present_connections_and_no_others() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (_server, proxy, mut connection) = behind_proxy().await;
     let mut idle = TcpStream::connect(proxy.address()).expect("a connection");
     idle.write_all(b"PING\r\n").expect("it is written");
     idle.read_exact(&mut [0; 7]).expect("an answer");
@@ -673,9 +669,7 @@ async fn a_reset_ends_present_connections_and_no_others() {
 
 #[tokio::test]
 async fn a_refusing_proxy_closes_new_connections_and_keeps_present_ones() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let mut connection = connect(&proxy.url()).await;
+    let (_server, proxy, mut connection) = behind_proxy().await;
     proxy.refuse();
     assert!(try_connect(&proxy.url(), SOON).await.is_err());
     assert_eq!(incr(&mut connection).await, Ok(1));
@@ -687,8 +681,7 @@ async fn a_refusing_proxy_closes_new_connections_and_keeps_present_ones() {
 async fn a_cut_comes_after_the_last_byte_that_passes() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
-    stream.set_read_timeout(Some(SOON)).expect("a limit");
+    let mut stream = stream_to(&proxy, SOON);
     proxy.cut_after_bytes(10);
     stream
         .write_all(b"PING\r\nPING\r\nPING\r\n")
@@ -707,8 +700,7 @@ async fn a_cut_comes_after_the_last_byte_that_passes() {
 async fn a_half_closed_connection_still_carries_requests() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
-    stream.set_read_timeout(Some(SOON)).expect("a limit");
+    let mut stream = stream_to(&proxy, SOON);
     stream.write_all(b"PING\r\n").expect("it is written");
     stream.read_exact(&mut [0; 7]).expect("an answer");
     proxy.half_close();
@@ -722,8 +714,7 @@ async fn a_blocked_test_does_not_block_the_proxy() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     // No await from here on: this executor is blocked.
-    let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
-    stream.set_read_timeout(Some(SOON)).expect("a limit");
+    let mut stream = stream_to(&proxy, SOON);
     stream.write_all(b"PING\r\n").expect("it is written");
     stream.read_exact(&mut [0; 7]).expect("an answer");
 }
@@ -853,12 +844,7 @@ async fn eventually_waits_for_what_comes_and_names_what_does_not() {
     .await;
     let never = tokio::spawn(eventually(SILENCE, "pigs fly", async || false)).await;
     let panic = never.expect_err("it panics").into_panic();
-    assert!(
-        panic
-            .downcast_ref::<String>()
-            .expect("a message")
-            .contains("pigs fly")
-    );
+    assert!(message(panic).contains("pigs fly"));
     let never = tokio::spawn(within(
         SILENCE,
         "the end of time",
@@ -866,11 +852,21 @@ async fn eventually_waits_for_what_comes_and_names_what_does_not() {
     ))
     .await;
     let panic = never.expect_err("it panics").into_panic();
+    assert!(message(panic).contains("the end of time"));
+}
+
+#[tokio::test]
+async fn whoever_finds_a_lock_free_that_is_to_be_taken_says_where() {
+    let client = rlock_core::LockClient::in_memory();
+    let guard = client.lock("k").acquire().await.expect("free");
+    assert_taken(&client, "k").await;
+    guard.release().await.expect("held");
+    let line = line!() + 1;
+    let free = tokio::spawn(async move { assert_taken(&client, "k").await });
+    let said = message(free.await.expect_err("it panics").into_panic());
     assert!(
-        panic
-            .downcast_ref::<String>()
-            .expect("a message")
-            .contains("the end of time")
+        said.contains("`k`") && said.contains(&format!("fixture.rs:{line}")),
+        "{said}"
     );
 }
 
@@ -899,12 +895,7 @@ fn a_witness_counts_who_is_inside_and_reports_overlaps() {
     let complaint = thread::spawn(move || witness.assert_held())
         .join()
         .expect_err("it complains");
-    assert!(
-        complaint
-            .downcast_ref::<String>()
-            .expect("a message")
-            .contains("d entered while c was inside")
-    );
+    assert!(message(complaint).contains("d entered while c was inside"));
 }
 
 #[test]

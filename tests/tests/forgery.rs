@@ -6,20 +6,19 @@ mod common;
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockError, LockGuard, LostCause};
-use rlock_tests::{RedisServer, eventually};
-use tokio::task::JoinHandle;
+use rlock_tests::{RedisServer, assert_taken, eventually};
 
-use common::{LASTING, LONG, assert_lost, assert_soon_in_line, client, count, ms, name};
-
-type Waiting = JoinHandle<Result<LockGuard, LockError>>;
+use common::{
+    Acquiring, LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_in_line,
+    client, count, hold, its_turn, ms, name,
+};
 
 /// A server, who holds the lock `k` there, and who waits for it in another process.
-async fn held_and_waited_for() -> (RedisServer, LockGuard, (LockClient, Waiting)) {
+async fn held_and_waited_for() -> (RedisServer, LockGuard, (LockClient, Acquiring)) {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
-    let held = one.lock("k").lease(LASTING).acquire().await.expect("free");
-    let next = other.lock("k").lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { next.acquire().await });
+    let held = hold(&one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
     assert_soon_in_line(&server, "k", 1).await;
     (server, held, (other, waiting))
 }
@@ -67,11 +66,7 @@ async fn messages_that_make_no_sense_change_nothing() {
     }
     tokio::time::sleep(ms(300)).await;
     assert!(!waiting.is_finished(), "it is held by another");
-    let token = held.fencing_token();
-    held.release().await.expect("held");
-    let next = waiting.await.expect("no panic").expect("its turn");
-    assert!(next.fencing_token() > token);
-    next.release().await.expect("held");
+    assert_passed_on(held, waiting).await;
 }
 
 /// Whoever asked a while ago makes sure first: the server knows better.
@@ -89,7 +84,7 @@ async fn a_forged_grant_is_not_believed_by_whoever_asked_a_while_ago() {
         assert!(!waiting.is_finished(), "it is held by another");
     }
     held.release().await.expect("held");
-    let next = waiting.await.expect("no panic").expect("its turn");
+    let next = its_turn(waiting).await;
     next.release().await.expect("held");
 }
 
@@ -120,14 +115,7 @@ async fn a_forged_grant_that_is_believed_is_found_out_soon_and_takes_nothing_fro
     let error = misled.release().await.expect_err("it never had it");
     assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
     assert_eq!(count(&server, &held).await, Some(1));
-    assert!(
-        other
-            .lock("k")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_none()
-    );
+    assert_taken(&other, "k").await;
     held.release().await.expect("held");
     let next = other.lock("k").acquire().await.expect("free");
     next.release().await.expect("held");

@@ -5,10 +5,11 @@ mod common;
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_tests::{Proxy, RedisServer, within};
+use rlock_tests::{Proxy, RedisServer};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_in_line, client, connect, count, ms, name, resp2, timed,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_in_line, client, connect, count, its_turn,
+    ms, name, resp2, timed,
 };
 
 struct Place {
@@ -82,13 +83,11 @@ async fn a_waiter_that_cannot_be_told_asks_by_its_timer() {
         let other = client(&place.server).await;
         let held = other.lock("k").lease(ms(2000)).acquire().await;
         let held = held.expect("free");
-        let lock = place.client.lock("k").lease(LASTING).wait(LONG);
-        let waiting = tokio::spawn(async move { lock.acquire().await });
+        let waiting = acquiring(place.client.lock("k").lease(LASTING).wait(LONG));
         assert_soon_in_line(&place.server, "k", 1).await;
         place.proxy.half_open();
         held.release().await.expect("held");
-        let (guard, took) = timed(within(LONG, "its turn", waiting)).await;
-        let guard = guard.expect("no panic").expect("granted");
+        let (guard, took) = timed(its_turn(waiting)).await;
         assert!(took < ms(9000), "{protocol}: {took:?}");
         assert_eq!(count(&place.server, &guard).await, Some(1), "{protocol}");
         guard.release().await.expect("held");

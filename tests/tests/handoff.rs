@@ -13,12 +13,14 @@ use std::{
 
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, distributed_lock};
-use rlock_tests::{ClientCommand, CommandWatch, Exclusion, Proxy, RedisServer, eventually, within};
+use rlock_tests::{
+    ClientCommand, CommandWatch, Exclusion, Proxy, RedisServer, assert_taken, eventually, within,
+};
 use tokio::{task::JoinHandle, time::timeout};
 
 use common::{
     LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_free, assert_soon_in_line,
-    assert_soon_listening, begin, cause_of, client, connect, count, holder, ms, name, resp2,
+    assert_soon_listening, begin, cause_of, client, connect, count, hold, holder, ms, name, resp2,
     resp2_client, timed,
 };
 
@@ -33,11 +35,6 @@ const BY_TIMER: Duration = Duration::from_millis(7500);
 const IN_A_ROW: usize = 16;
 
 type Waiting = JoinHandle<(LockGuard, Instant)>;
-
-async fn hold(client: &LockClient, key: &str) -> LockGuard {
-    let lock = client.lock(key).lease(LASTING);
-    lock.acquire().await.expect("free")
-}
 
 /// A task that waits for the lock, and when it got it.
 fn wait_for(client: &LockClient, key: &str) -> Waiting {
@@ -167,8 +164,7 @@ async fn a_release_gives_the_lock_to_the_next_process_in_the_same_step() {
         assert!(given.token > before.token, "{before:?} {given:?}");
         assert_eq!(in_line(&server, "k").await, Vec::<String>::new());
         for newcomer in [&one, &client(&server).await] {
-            let taken = newcomer.lock("k").try_acquire().await.expect("an answer");
-            assert!(taken.is_none(), "it is another's");
+            assert_taken(newcomer, "k").await;
         }
         tokio::time::sleep(ms(300)).await;
         proxy.pass();
@@ -375,8 +371,7 @@ async fn a_newcomer_does_not_overtake_when_a_lease_has_ended() {
             assert_soon_in_line(&server, "k", 1).await;
             Some(behind)
         } else {
-            let taken = newcomer.lock("k").try_acquire().await;
-            assert!(taken.expect("an answer").is_none());
+            assert_taken(&newcomer, "k").await;
             None
         };
         assert_eq!(look(&server, "k").await.owners, next);

@@ -14,7 +14,7 @@ use rlock_core::{LockClient, LockError};
 use rlock_tests::{RedisServer, eventually};
 use tokio::runtime::Runtime;
 
-use common::{LASTING, LONG, client, resp2_client};
+use common::{LASTING, LONG, acquiring, client, resp2_client};
 
 /// What a waiter may take that is told; its timer would take five seconds.
 const TOLD: Duration = Duration::from_secs(4);
@@ -99,8 +99,7 @@ async fn assert_locks_of_their_own(
         let key = guard.key().to_owned();
         let info = other.inspect(&key).await.expect("an answer");
         assert_eq!(info.expect("held").owner, guard.owner().to_string());
-        let lock = other.lock(&key).lease(LASTING).wait(LONG);
-        let waiting = tokio::spawn(async move { lock.acquire().await });
+        let waiting = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
         let queue = format!("{}:queue", name(prefix, &key));
         eventually(LONG, "it is waited for", async || {
             server.command::<u64>(&["ZCARD", &queue]).await == 1

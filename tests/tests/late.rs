@@ -18,7 +18,7 @@ use rlock_core::{Lock, LockClient, LockError, LockGuard};
 use rlock_tests::{Gate, RedisServer, Way, eventually, within};
 use tokio::task::JoinHandle;
 
-use common::{LASTING, LONG, assert_soon_free, begin, client, connect, ms, name, timed};
+use common::{LASTING, LONG, assert_soon_free, begin, client, connect, hold, ms, name, timed};
 
 /// The connection by which a client is told of what it was given.
 const HOME: usize = 0;
@@ -42,11 +42,6 @@ async fn behind_gate(server: &RedisServer) -> (Gate, LockClient) {
     // Its answer has to be seen.
     tokio::time::sleep(ms(50)).await;
     (gate, client)
-}
-
-async fn hold(client: &LockClient, key: &str) -> LockGuard {
-    let lock = client.lock(key).lease(LASTING);
-    lock.acquire().await.expect("free")
 }
 
 fn lasting(client: &LockClient, key: &str) -> Lock {

@@ -12,7 +12,7 @@ use std::{
 use rlock_core::{LockClient, LockError, LostCause, current};
 use rlock_tests::{RedisServer, eventually};
 
-use common::{LASTING, LONG, assert_lost, client, connect, ms, name};
+use common::{LASTING, LONG, assert_lost, client, connect, hold, ms, name};
 use log::{keep_log, logged, logged_of};
 
 /// In every password here. `%` begins what is encoded in a URL, `é` is encoded there.
@@ -164,7 +164,7 @@ async fn a_key_never_begins_a_line_of_its_own() {
     keep_log();
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
-    let guard = one.lock(KEY).lease(LASTING).acquire().await.expect("free");
+    let guard = hold(&one, KEY).await;
     assert_eq!(guard.key(), KEY, "what it is, not how it is shown");
     let timeout = other.lock(KEY).wait(ms(50)).acquire().await;
     let timeout = timeout.expect_err("held");

@@ -10,7 +10,8 @@ use rlock_core::{LockError, LostCause};
 use rlock_tests::{RedisServer, eventually, within};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, ms, name, timed,
+    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, hold, its_turn, ms,
+    name, timed,
 };
 use log::{keep_log, logged_of};
 
@@ -64,8 +65,7 @@ async fn the_holder_of_a_lock_that_is_evicted_is_told_at_once() {
         let server = RedisServer::start();
         let client = client(&server).await;
         let key = format!("evicted:{policy}");
-        let guard = client.lock(&key).lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&client, &key).await;
         server.config_set("maxmemory-policy", policy).await;
         server.config_set("maxmemory", "1").await;
         // The next write makes room.
@@ -91,7 +91,7 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     for dropped in [false, true] {
-        let held = one.lock("k").lease(LASTING).acquire().await.expect("free");
+        let held = hold(&one, "k").await;
         // One waits in the holder's own process, one in another.
         let waiting = [&one, &other].map(|client| {
             let lock = client.lock("k").lease(LASTING).wait(LONG);
@@ -116,8 +116,7 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
         // Whoever was not given the lock at once has it when there is room.
         server.config_set("maxmemory", "0").await;
         for waiting in waiting {
-            let outcome = within(LONG, "its turn", waiting).await;
-            outcome.expect("no panic").expect("granted");
+            its_turn(waiting).await;
         }
         assert_soon_free(&server, "k").await;
     }

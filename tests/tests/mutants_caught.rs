@@ -13,7 +13,7 @@ use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_tests::{Proxy, RedisServer, eventually, within};
 
-use common::{LASTING, LONG, assert_soon_in_line, begin, client, connect, ms, name};
+use common::{LASTING, LONG, acquiring, assert_soon_in_line, begin, client, connect, ms, name};
 
 #[tokio::test]
 async fn a_renewed_lease_counts_from_before_its_request_was_sent() {
@@ -145,8 +145,7 @@ async fn of_many_that_are_given_back_together_those_with_waiters_go_on_at_once()
     }
     let mut waiting = Vec::new();
     for key in &keys[8..10] {
-        let lock = other.lock(key).lease(LASTING).wait(LONG);
-        waiting.push(tokio::spawn(async move { lock.acquire().await }));
+        waiting.push(acquiring(other.lock(key).lease(LASTING).wait(LONG)));
         assert_soon_in_line(&server, key, 1).await;
     }
     let released = held.into_iter().map(LockGuard::release);

@@ -15,8 +15,9 @@ use rlock_tests::{ClientCommand, CommandWatch, Proxy, RedisServer, block_on, eve
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_free, assert_soon_in_line, client,
-    connect, dropped_when_woken_after, ms, name, polled, resp2, resp2_client, timed,
+    LASTING, LONG, acquiring, assert_lost, assert_nothing_left, assert_soon_free,
+    assert_soon_in_line, client, connect, dropped_when_woken_after, hold, its_turn, ms, name,
+    polled, resp2, resp2_client, timed,
 };
 
 /// The server pushes a loss; renewals would find it later than that.
@@ -103,11 +104,6 @@ async fn cycle(client: &LockClient, key: &str) {
 
 fn cycle_blocking(client: &LockClient, key: &str) {
     client.lock(key).run_blocking(|| ()).expect("free");
-}
-
-async fn hold(client: &LockClient, key: &str) -> LockGuard {
-    let lock = client.lock(key).lease(LASTING);
-    lock.acquire().await.expect("free")
 }
 
 #[tokio::test]
@@ -620,12 +616,11 @@ async fn waiters_are_told_after_either_connection_was_replaced() {
         kill(&server, if kills == "home" { &home } else { &near }).await;
         let holder = client(&server).await;
         let held = hold(&holder, "k").await;
-        let lock = waiter.lock("k").lease(LASTING).wait(LONG);
-        let waiting = tokio::spawn(async move { lock.acquire().await });
+        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
         assert_soon_in_line(&server, "k", 1).await;
         let released = Instant::now();
         held.release().await.expect("held");
-        let guard = waiting.await.expect("no panic").expect("its turn");
+        let guard = its_turn(waiting).await;
         assert!(released.elapsed() < ms(2500), "{:?}", released.elapsed());
         guard.release().await.expect("held");
         drop((waiter, holder));
@@ -685,13 +680,12 @@ async fn without_the_permission_to_ask_for_an_id_everything_works() {
     for url in [url.clone(), resp2(&url)] {
         let (one, other) = (connect(&url).await, connect(&url).await);
         let held = one.lock("k").lease(ms(900)).acquire().await.expect("free");
-        let lock = other.lock("k").wait(LONG);
-        let waiting = tokio::spawn(async move { lock.acquire().await });
+        let waiting = acquiring(other.lock("k").wait(LONG));
         assert_soon_in_line(&server, "k", 1).await;
         tokio::time::sleep(ms(1200)).await;
         assert!(held.is_valid(), "renewed");
         held.release().await.expect("held");
-        let guard = waiting.await.expect("no panic").expect("its turn");
+        let guard = its_turn(waiting).await;
         guard.release().await.expect("held");
         if !url.contains("resp2") {
             let guard = hold(&one, "k").await;

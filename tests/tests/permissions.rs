@@ -11,7 +11,8 @@ use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{Exclusion, Proxy, RedisServer, eventually, within};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, connect, connect_with, ms, name, resp2, timed,
+    LONG, assert_lost, assert_soon_free, connect, connect_with, hand_over, hold, ms, name,
+    notices_a_loss, resp2,
 };
 use log::{keep_log, logged_of};
 
@@ -143,29 +144,9 @@ async fn assert_one_at_a_time(server: &RedisServer, what: &str) {
     exclusion.assert_held();
 }
 
-/// How long the next in line, in another process, waits for a lock that was given back.
-async fn hand_over(server: &RedisServer, one: &LockClient, protocol: &str) -> Duration {
-    let other = connect(&format!("{}?protocol={protocol}", url(server))).await;
-    let held = one.lock("k").lease(LASTING).acquire().await.expect("free");
-    let next = other.lock("k").lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { next.acquire().await });
-    tokio::time::sleep(ms(300)).await;
-    assert!(!waiting.is_finished(), "it is held");
-    held.release().await.expect("given back all the same");
-    let (next, took) = timed(waiting).await;
-    let next = next.expect("no panic").expect("its turn");
-    next.release().await.expect("held");
-    took
-}
-
-/// How long it takes until a loss is noticed. The first renewal is due after about four seconds.
-async fn loss(server: &RedisServer, client: &LockClient) -> Duration {
-    let lock = client.lock("lost").lease(ms(15_000));
-    let guard = lock.acquire().await.expect("free");
-    assert!(server.del(&name("lost")).await);
-    let (cause, took) = timed(within(LONG, "the loss is noticed", guard.lost())).await;
-    assert_eq!(cause, LostCause::Removed);
-    took
+/// How long the next in line waits who comes by this protocol.
+async fn hand_over_by(protocol: &str, server: &RedisServer, one: &LockClient) -> Duration {
+    hand_over(one, &format!("{}?protocol={protocol}", url(server))).await
 }
 
 #[tokio::test]
@@ -176,8 +157,11 @@ async fn the_least_permissions_are_enough_for_everything() {
         life_of_a_lock(&client, "k").await.expect("allowed");
         drop(client.lock("k").acquire().await.expect("free"));
         assert_soon_free(&server, "k").await;
-        assert!(hand_over(&server, &client, "resp3").await < LONG / 2);
-        assert!(loss(&server, &client).await < ms(8000), "by a renewal");
+        assert!(hand_over_by("resp3", &server, &client).await < LONG / 2);
+        assert!(
+            notices_a_loss(&server, &client).await < ms(8000),
+            "by a renewal"
+        );
     }
     assert_one_at_a_time(&server, "with the least permissions").await;
     if tells_permissions(&server).await {
@@ -200,21 +184,17 @@ async fn with_all_permissions_nothing_is_refused_and_nobody_waits_for_a_timer() 
     let server = server_with(&all());
     let one = connect(&url(&server)).await;
     life_of_a_lock(&one, "k").await.expect("allowed");
-    assert!(hand_over(&server, &one, "resp3").await < AT_ONCE);
-    assert!(hand_over(&server, &one, "resp2").await < AT_ONCE);
-    assert!(loss(&server, &one).await < AT_ONCE);
+    assert!(hand_over_by("resp3", &server, &one).await < AT_ONCE);
+    assert!(hand_over_by("resp2", &server, &one).await < AT_ONCE);
+    assert!(notices_a_loss(&server, &one).await < AT_ONCE);
     let guard = one.lock("k").acquire().await.expect("free");
     let info = one.inspect("k").await.expect("allowed").expect("held");
     assert_eq!(info.owner, guard.owner().to_string());
     guard.release().await.expect("held");
     let several = [one.lock("a"), one.lock("b").at_least(ms(50))];
     for lock in several {
-        lock.acquire()
-            .await
-            .expect("free")
-            .release()
-            .await
-            .expect("held");
+        let guard = lock.acquire().await.expect("free");
+        guard.release().await.expect("held");
     }
     assert_one_at_a_time(&server, "with all permissions").await;
     assert_eq!(
@@ -337,11 +317,11 @@ async fn whoever_lacks_another_permission_has_locks_that_work_but_slower_where_i
         let outcome = life_of_a_lock(&one, "k").await;
         outcome.unwrap_or_else(|(step, error)| panic!("{left_out}: {step}: {error}"));
         for protocol in ["resp3", "resp2"] {
-            let took = hand_over(&server, &one, protocol).await;
+            let took = hand_over_by(protocol, &server, &one).await;
             assert_eq!(took < AT_ONCE, told, "{left_out}, {protocol}: {took:?}");
             assert!(took < ms(9000), "{left_out}: by the timer, {took:?}");
         }
-        let took = loss(&server, &one).await;
+        let took = notices_a_loss(&server, &one).await;
         assert_eq!(took < AT_ONCE, told_of_losses, "{left_out}: {took:?}");
         assert!(took < ms(8000), "{left_out}: by a renewal, {took:?}");
         assert_one_at_a_time(&server, left_out).await;
@@ -366,8 +346,7 @@ async fn without_the_permission_to_count_releases_one_whose_answer_was_lost_look
         let proxy = Proxy::in_front_of(&server);
         let url = format!("redis://locker:secret@{}/", proxy.address());
         let client = connect_with(ms(500), &url).await;
-        let guard = client.lock("k").lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&client, "k").await;
         proxy.drop_replies_to("EVALSHA", 1);
         let outcome = guard.release().await;
         assert_eq!(proxy.replies_lost(), 1);

@@ -10,8 +10,8 @@ use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{RedisServer, eventually, within};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client, connect,
-    count, ms, name, timed,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client,
+    connect, count, hold, ms, name, timed,
 };
 
 /// A wait that ends before the state that it meets.
@@ -35,8 +35,7 @@ async fn assert_told(client: &LockClient, word: &str) {
 /// The same, and who waits is served when the state has passed.
 async fn assert_waited_for(client: &LockClient, word: &str, passes: impl Future<Output = ()>) {
     assert_told(client, word).await;
-    let waiting = client.lock("new").lease(LASTING).wait(LONG * 2);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(client.lock("new").lease(LASTING).wait(LONG * 2));
     tokio::time::sleep(SHORT).await;
     assert!(!waiting.is_finished(), "{word}: it waits");
     passes.await;
@@ -53,8 +52,7 @@ async fn a_server_that_loads_its_data_is_waited_for_and_has_the_locks_that_were_
         .slow_to_load(ms(2))
         .start();
     let one = client(&server).await;
-    let held = one.lock("held").lease(LASTING).acquire().await;
-    let held = held.expect("free");
+    let held = hold(&one, "held").await;
     let () = server.command(&["DEBUG", "POPULATE", "1500"]).await;
     server.save().await;
     server.restart_with_data();
@@ -133,8 +131,7 @@ async fn a_server_that_is_busy_with_a_script_is_waited_for() {
 async fn a_server_that_cannot_save_is_waited_for() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let held = client.lock("held").lease(LASTING).acquire().await;
-    let held = held.expect("free");
+    let held = hold(&client, "held").await;
     server.let_saves_fail().await;
     assert_waited_for(&client, "MISCONF", server.let_saves_succeed()).await;
     held.release().await.expect("held");
@@ -144,8 +141,7 @@ async fn a_server_that_cannot_save_is_waited_for() {
 async fn a_server_that_lacks_its_replicas_is_waited_for() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let held = client.lock("held").lease(LASTING).acquire().await;
-    let held = held.expect("free");
+    let held = hold(&client, "held").await;
     server.config_set("min-replicas-to-write", "1").await;
     let enough = server.config_set("min-replicas-to-write", "0");
     assert_waited_for(&client, "NOREPLICAS", enough).await;
@@ -265,10 +261,8 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
     join_all(refusals.map(|refused| async move {
         let (server, client) = trusted().await;
         let waiter = connect(&server.url()).await;
-        let guard = client.lock("k").lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
-        let next = waiter.lock("k").lease(LASTING).wait(LONG);
-        let waiting = tokio::spawn(async move { next.acquire().await });
+        let guard = hold(&client, "k").await;
+        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
         assert_soon_in_line(&server, "k", 1).await;
         server.set_user("locker", refused).await;
         let owner = guard.owner().to_string();
@@ -337,8 +331,7 @@ async fn a_release_that_is_not_permitted_says_so_and_the_lease_ends_the_lock() {
 async fn a_server_that_has_too_many_clients_is_waited_for() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let held = client.lock("held").lease(LASTING).acquire().await;
-    let held = held.expect("free");
+    let held = hold(&client, "held").await;
     let mut own = server.connection().await;
     let mut tell = async |words: &[&str]| {
         let mut command = redis::Cmd::new();
@@ -350,8 +343,7 @@ async fn a_server_that_has_too_many_clients_is_waited_for() {
     for kind in ["normal", "pubsub"] {
         tell(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
     }
-    let waiting = client.lock("k").lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(client.lock("k").lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(1000)).await;
     assert!(!waiting.is_finished(), "it waits");
     tell(&["CONFIG", "SET", "maxclients", "100"]).await;

@@ -8,7 +8,10 @@ use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError};
 use rlock_tests::{FAILOVER, RedisServer, Trio, eventually, within};
 
-use common::{LASTING, LONG, assert_soon_free, assert_soon_in_line, client, ms, name, timed};
+use common::{
+    FAILOVER_LEASE, LASTING, LONG, acquiring, assert_outlives_the_master, assert_soon_free,
+    assert_soon_in_line, client, hold, ms, name, timed,
+};
 
 /// A master and its replica.
 async fn pair() -> (RedisServer, RedisServer) {
@@ -117,14 +120,8 @@ async fn a_lock_that_another_process_gives_on_has_to_reach_the_replica_too() {
     for reaches in [true, false] {
         let time = if reaches { LONG } else { ms(300) };
         let strict = careful(&master.url(), 1, time).await;
-        let held = other
-            .lock("k")
-            .lease(LASTING)
-            .acquire()
-            .await
-            .expect("free");
-        let lock = strict.lock("k").lease(LASTING).wait(LONG);
-        let waiting = tokio::spawn(async move { lock.acquire().await });
+        let held = hold(&other, "k").await;
+        let waiting = acquiring(strict.lock("k").lease(LASTING).wait(LONG));
         assert_soon_in_line(&master, "k", 1).await;
         replica.catch_up_with(&master).await;
         if !reaches {
@@ -148,17 +145,9 @@ async fn a_lock_that_another_process_gives_on_has_to_reach_the_replica_too() {
 async fn a_lock_that_is_handed_over_within_the_process_has_to_reach_the_replica_too() {
     let (master, replica) = pair().await;
     let strict = careful(&master.url(), 1, ms(2000)).await;
-    let held = strict
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
+    let held = hold(&strict, "k").await;
     let waiting: Vec<_> = (0..3)
-        .map(|_| {
-            let lock = strict.lock("k").lease(LASTING).wait(LONG);
-            tokio::spawn(async move { lock.acquire().await })
-        })
+        .map(|_| acquiring(strict.lock("k").lease(LASTING).wait(LONG)))
         .collect();
     tokio::time::sleep(ms(300)).await;
     replica.pause();
@@ -178,8 +167,7 @@ async fn whoever_waits_for_replicas_holds_up_no_other_request() {
     let held = strict.lock("held").lease(ms(900)).acquire().await;
     let held = held.expect("free");
     replica.pause();
-    let lock = strict.lock("k");
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let acquiring = acquiring(strict.lock("k"));
     for _ in 0..5 {
         let (info, took) = timed(strict.inspect("held")).await;
         assert!(info.expect("an answer").is_some(), "it is renewed");
@@ -258,8 +246,7 @@ async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
     let (master, replica) = pair().await;
     let strict = careful(&master.url(), 1, ms(3000)).await;
     replica.pause();
-    let lock = strict.lock("k").lease(LASTING);
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let acquiring = acquiring(strict.lock("k").lease(LASTING));
     eventually(LONG, "it waits for the replica", async || {
         master.exists(&name("k")).await
     })
@@ -296,15 +283,10 @@ async fn without_the_permission_to_wait_the_error_names_it() {
 async fn a_lock_that_a_replica_has_is_kept_through_a_failover_at_once() {
     let trio = Trio::start().await;
     let strict = careful(&trio.url(), 1, LONG).await;
-    let guard = strict.lock("k").lease(ms(15_000)).acquire().await;
+    let guard = strict.lock("k").lease(FAILOVER_LEASE).acquire().await;
     let guard = guard.expect("free");
     // Without a word to the replica from here on.
-    trio.master.kill();
-    trio.failed_over().await;
-    eventually(LONG, "it is renewed at the new master", async || {
-        trio.replica.pttl(&name("k")).await > 14_000
-    })
-    .await;
+    assert_outlives_the_master(&trio, "k").await;
     assert!(guard.is_valid());
     guard.release().await.expect("held");
     // There is no replica any more.

@@ -2,17 +2,14 @@
 
 mod common;
 
-use std::time::Duration;
-
 use rlock_core::{LockClient, LockError, LostCause};
-use rlock_tests::{FAILOVER, SERVICE, Trio, eventually, within};
+use rlock_tests::{FAILOVER, SERVICE, Trio};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, connect, count, name,
+    FAILOVER_LEASE as LEASE, LONG, acquiring, assert_lost, assert_outlives_the_master,
+    assert_passed_on, assert_soon_free, assert_soon_in_line, assert_soon_renewed, connect, count,
+    hold, leave_behind,
 };
-
-/// Long enough to be renewed at the new master.
-const LEASE: Duration = Duration::from_secs(15);
 
 async fn client(trio: &Trio) -> LockClient {
     connect(&trio.url()).await
@@ -22,17 +19,11 @@ async fn client(trio: &Trio) -> LockClient {
 async fn whoever_knows_the_sentinels_finds_the_master() {
     let trio = Trio::start().await;
     let (one, other) = (client(&trio).await, client(&trio).await);
-    let guard = one.lock("k").lease(LASTING).acquire().await.expect("free");
+    let guard = hold(&one, "k").await;
     assert_eq!(count(&trio.master, &guard).await, Some(1));
-    let waiting = other.lock("k").wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(other.lock("k").wait(LONG));
     assert_soon_in_line(&trio.master, "k", 1).await;
-    let before = guard.fencing_token();
-    guard.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
-    let next = next.expect("its turn");
-    assert!(next.fencing_token() > before);
-    next.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
     assert_soon_free(&trio.master, "k").await;
 }
 
@@ -43,25 +34,14 @@ async fn holders_and_waiters_follow_a_failover() {
     let lock = one.lock("k").lease(LEASE);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
-    let waiting = other.lock("k").wait(FAILOVER * 2);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(other.lock("k").wait(FAILOVER * 2));
     assert_soon_in_line(&trio.master, "k", 1).await;
     trio.replica.catch_up_with(&trio.master).await;
-    trio.master.kill();
-    trio.failed_over().await;
-    eventually(LONG, "it is renewed at the new master", async || {
-        trio.replica.pttl(&name("k")).await > 14_000
-    })
-    .await;
+    assert_outlives_the_master(&trio, "k").await;
     assert!(guard.is_valid() && !waiting.is_finished());
     assert_eq!(count(&trio.replica, &guard).await, Some(2));
-    let before = guard.fencing_token();
     nested.release().await.expect("held");
-    guard.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
-    let next = next.expect("its turn");
-    assert!(next.fencing_token() > before);
-    next.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
 }
 
 #[tokio::test]
@@ -71,10 +51,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     let before = one.lock("k").acquire().await.expect("free");
     let token = before.fencing_token();
     before.release().await.expect("held");
-    trio.replica.catch_up_with(&trio.master).await;
-    trio.replica.pause();
-    // What is sent to a connection reaches the replica when it goes on.
-    assert_eq!(trio.master.kill_clients("replica").await, 1);
+    leave_behind(&trio.replica, &trio.master).await;
     let guard = one.lock("k").lease(LEASE).acquire().await.expect("free");
     trio.master.kill();
     trio.replica.resume();
@@ -94,10 +71,7 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
         .command(&["SENTINEL", "FAILOVER", SERVICE])
         .await;
     trio.failed_over().await;
-    eventually(FAILOVER, "it is renewed at the new master", async || {
-        trio.replica.pttl(&name("k")).await > 14_000
-    })
-    .await;
+    assert_soon_renewed(FAILOVER, &trio.replica, "k").await;
     assert!(guard.is_valid());
     guard.release().await.expect("held");
     assert_soon_free(&trio.replica, "k").await;

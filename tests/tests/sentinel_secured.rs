@@ -5,24 +5,16 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use rlock_core::{LockClient, LockError};
-use rlock_tests::{Authority, FAILOVER, Trio, eventually};
+use rlock_tests::{Authority, FAILOVER, Trio};
 
-use common::{LONG, count, name};
-
-/// Long enough to be renewed at the new master.
-const LEASE: Duration = Duration::from_secs(15);
+use common::{FAILOVER_LEASE as LEASE, LONG, assert_outlives_the_master, count};
 
 /// Takes a lock, lets the master fail, and sees it renewed at the other.
 async fn assert_follows_a_failover(trio: &Trio, client: &LockClient) {
     let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
     assert_eq!(count(&trio.master, &guard).await, Some(1));
     trio.replica.catch_up_with(&trio.master).await;
-    trio.master.kill();
-    trio.failed_over().await;
-    eventually(LONG, "it is renewed at the new master", async || {
-        trio.replica.pttl(&name("k")).await > 14_000
-    })
-    .await;
+    assert_outlives_the_master(trio, "k").await;
     assert!(guard.is_valid());
     guard.release().await.expect("held");
     let again = client.lock("k").wait(FAILOVER).acquire().await;

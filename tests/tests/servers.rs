@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, escape};
-use rlock_tests::{Proxy, RedisServer, eventually};
+use rlock_tests::{Proxy, RedisServer, assert_taken, eventually};
 
 use common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client, connect,
-    count, ms, name, resp2, resp2_client, timed,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client,
+    connect, count, hold, its_turn, ms, name, resp2, resp2_client, timed,
 };
 
 /// Takes, enters, inspects, waits, hands over and gives back; panics where something is amiss.
@@ -21,9 +21,8 @@ async fn assert_all_works(one: &LockClient, other: &LockClient, key: &str) {
     let info = one.inspect(key).await.expect("an answer").expect("held");
     assert_eq!((info.owner, info.count), (guard.owner().to_string(), 2));
     nested.release().await.expect("held");
-    let next = other.lock(key).lease(LASTING);
-    assert!(next.try_acquire().await.expect("an answer").is_none());
-    let next = next.wait(LONG);
+    assert_taken(other, key).await;
+    let next = other.lock(key).lease(LASTING).wait(LONG);
     let waiting = tokio::spawn(async move { timed(next.acquire()).await });
     tokio::time::sleep(ms(150)).await;
     assert!(!waiting.is_finished());
@@ -124,12 +123,11 @@ async fn tokens_go_on_growing_when_the_last_one_is_gone_before_the_release() {
     }
     let guard = lock.acquire().await.expect("free");
     grows(&guard);
-    let next = other.lock("k").wait(LONG);
-    let waiting = tokio::spawn(async move { next.acquire().await });
+    let waiting = acquiring(other.lock("k").wait(LONG));
     assert_soon_in_line(&server, "k", 1).await;
     assert!(server.del(&fence).await);
     guard.release().await.expect("held");
-    let guard = waiting.await.expect("no panic").expect("its turn");
+    let guard = its_turn(waiting).await;
     grows(&guard);
     guard.release().await.expect("held");
     // Several are given back by one script.
@@ -367,8 +365,7 @@ async fn a_full_server_takes_no_lock_and_still_lets_every_lock_be_given_back() {
     let outer = lock.acquire().await.expect("free");
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     let dropped = client.lock("dropped").acquire().await.expect("free");
-    let kept = client.lock("kept").lease(LASTING).acquire().await;
-    let kept = kept.expect("free");
+    let kept = hold(&client, "kept").await;
     server.config_set("maxmemory", "1").await;
 
     let (outcome, took) = timed(client.lock("new").wait(ms(500)).acquire()).await;
@@ -445,14 +442,7 @@ async fn locks_under_two_prefixes_have_nothing_to_do_with_each_other() {
         default.lock("k").acquire().await.expect("free"),
         none.lock("k").acquire().await.expect("free"),
     ];
-    assert!(
-        again
-            .lock("k")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_none()
-    );
+    assert_taken(&again, "k").await;
     let keys = server.keys("*{k}").await;
     assert_eq!(keys, ["billing:lock:{k}", "lock:{k}", "{k}"]);
     for guard in held {
@@ -526,12 +516,10 @@ async fn keys_bring_their_own_hash_tag_or_get_one() {
     }
     // News of a loss name the key as it was given.
     for key in ["{tenant:7}:order:1", "order:{7}", "order:7"] {
-        let guard = one.lock(key).lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&one, key).await;
         let () = server.command(&["FLUSHALL"]).await;
         assert_lost(&guard, ms(3000), LostCause::Removed).await;
-        let guard = one.lock(key).lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&one, key).await;
         let keys = server.keys("*").await;
         let lock = keys.iter().find(|key| !key.ends_with(":fence"));
         assert!(server.del(lock.expect("a lock")).await);

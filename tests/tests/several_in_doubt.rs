@@ -5,7 +5,9 @@ mod common;
 use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_tests::{Proxy, RedisServer, Request, eventually};
 
-use common::{LASTING, LONG, assert_nothing_left, client, connect, count, ms};
+use common::{
+    LASTING, LONG, acquiring, assert_nothing_left, client, connect, count, hold, its_turn, ms,
+};
 
 #[distributed_lock(key = ["a", "b"], wait = "60s", client = client)]
 async fn a_and_b(client: &LockClient) -> Result<(), LockError> {
@@ -24,20 +26,14 @@ async fn what_may_have_been_taken_back_is_not_used_by_the_next_in_line() {
         let server = RedisServer::start();
         let proxy = Proxy::in_front_of(&server);
         let (one, other) = (connect(&proxy.url()).await, client(&server).await);
-        let b = other
-            .lock("b")
-            .lease(LASTING)
-            .acquire()
-            .await
-            .expect("free");
-        let a = one.lock("a").lease(LASTING).acquire().await.expect("free");
+        let b = hold(&other, "b").await;
+        let a = hold(&one, "a").await;
         let several = tokio::spawn({
             let one = one.clone();
             async move { a_and_b(&one).await }
         });
         tokio::time::sleep(ms(200)).await;
-        let next = one.lock("a").lease(LASTING).wait(LONG);
-        let next = tokio::spawn(async move { next.acquire().await });
+        let next = acquiring(one.lock("a").lease(LASTING).wait(LONG));
         tokio::time::sleep(ms(100)).await;
 
         // The first in line is given `a`, asks for both, and is refused; that it does not hear.
@@ -58,7 +54,7 @@ async fn what_may_have_been_taken_back_is_not_used_by_the_next_in_line() {
         if let Some(third) = third {
             third.release().await.expect("held");
         }
-        let next = next.await.expect("no panic").expect("its turn");
+        let next = its_turn(next).await;
         assert_eq!(
             count(&server, &next).await,
             Some(1),

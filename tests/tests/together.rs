@@ -6,7 +6,10 @@ use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard};
 use rlock_tests::RedisServer;
 
-use common::{LASTING, LONG, assert_nothing_left, assert_soon_in_line, client, connect, name};
+use common::{
+    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_in_line, client, connect, its_turn,
+    name,
+};
 
 const TASKS: usize = 64;
 
@@ -85,10 +88,7 @@ async fn of_many_that_are_given_back_those_with_waiters_are_handed_on() {
     let mine = try_all(&one, &keys).await;
     let waiting: Vec<_> = keys[5..8]
         .iter()
-        .map(|key| {
-            let lock = other.lock(key).wait(LONG);
-            tokio::spawn(async move { lock.acquire().await })
-        })
+        .map(|key| acquiring(other.lock(key).wait(LONG)))
         .collect();
     for key in &keys[5..8] {
         assert_soon_in_line(&server, key, 1).await;
@@ -100,7 +100,7 @@ async fn of_many_that_are_given_back_those_with_waiters_are_handed_on() {
         .collect();
     release_all(mine.into_iter().flatten()).await;
     for (waiting, before) in waiting.into_iter().zip(&tokens[5..8]) {
-        let guard = waiting.await.expect("no panic").expect("its turn");
+        let guard = its_turn(waiting).await;
         assert!(guard.fencing_token() > *before);
         guard.release().await.expect("held");
     }

@@ -14,16 +14,11 @@ use tokio::task::JoinHandle;
 
 use common::{
     LASTING, LONG, assert_soon_free, assert_soon_in_line, assert_soon_listening, begin, client,
-    connect, count, holder, ms, name, polled, resp2, resp2_client, timed,
+    connect, count, hold, holder, ms, name, polled, resp2, resp2_client, timed,
 };
 
 /// A waiter that hears nothing looks again after five seconds; one that is told comes before that.
 const TOLD: Duration = Duration::from_secs(4);
-
-async fn hold(client: &LockClient, key: &str) -> LockGuard {
-    let lock = client.lock(key).lease(LASTING);
-    lock.acquire().await.expect("free")
-}
 
 /// A task that waits for the lock, and how long it took.
 fn wait_for(client: &LockClient, key: &str) -> JoinHandle<(LockGuard, Instant)> {

@@ -13,7 +13,9 @@ use std::{
 use futures_util::future::join_all;
 use rlock_tests::{Exclusion, RedisServer, within};
 
-use common::{LASTING, LONG, assert_soon_in_line, client, ms, name, resp2_client, timed};
+use common::{
+    LASTING, LONG, acquiring, assert_soon_in_line, client, hold, ms, name, resp2_client, timed,
+};
 
 /// The longest that a waiter sleeps, and time for the machine.
 const CAP: Duration = Duration::from_secs(5 + 3);
@@ -47,9 +49,8 @@ async fn a_lock_without_an_end_is_asked_for_again_and_again() {
 async fn a_deleted_queue_costs_a_waiter_one_timer() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
-    let held = one.lock("k").lease(LASTING).acquire().await.expect("free");
-    let lock = other.lock("k").lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let held = hold(&one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
     assert_soon_in_line(&server, "k", 1).await;
     assert!(server.del(&format!("{}:queue", name("k"))).await);
     held.release().await.expect("held");
@@ -68,8 +69,7 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
     for _ in 0..CLIENTS {
         clients.push(client(&server).await);
     }
-    let held = clients[0].lock("k").lease(LASTING).acquire().await;
-    let held = held.expect("free");
+    let held = hold(&clients[0], "k").await;
     let (exclusion, entries) = (Exclusion::new(), Arc::new(AtomicU64::new(0)));
     let mut waiting = Vec::new();
     for client in &clients {

@@ -7,12 +7,12 @@ use rlock_tests::{RedisCluster, eventually, within};
 
 use crate::{
     assert_soon_free, assert_soon_in_line, client,
-    common::{LASTING, LONG, assert_lost, ms, name},
+    common::{
+        FAILOVER_LEASE as LEASE, LASTING, LONG, acquiring, assert_lost, assert_passed_on,
+        assert_soon_renewed, hold, leave_behind, ms, name,
+    },
     contend, keys,
 };
-
-/// Long enough to be renewed at the new master.
-const LEASE: Duration = Duration::from_secs(15);
 
 #[tokio::test]
 async fn holders_and_waiters_follow_a_failover() {
@@ -22,26 +22,17 @@ async fn holders_and_waiters_follow_a_failover() {
     let lock = one.lock(&key).lease(LEASE);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
-    let waiting = other.lock(&key).wait(LONG * 3);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(other.lock(&key).wait(LONG * 3));
     assert_soon_in_line(&cluster, &key, 1).await;
     cluster.replica_of(0).catch_up_with(cluster.node(0)).await;
     cluster.node(0).kill();
     cluster.failed_over(0).await;
-    eventually(LONG, "it is renewed at the new master", async || {
-        cluster.replica_of(0).pttl(&name(&key)).await > 14_000
-    })
-    .await;
+    assert_soon_renewed(LONG, cluster.replica_of(0), &key).await;
     assert!(guard.is_valid() && !waiting.is_finished());
     let info = other.inspect(&key).await.expect("an answer").expect("held");
     assert_eq!(info.count, 2);
-    let before = guard.fencing_token();
     nested.release().await.expect("held");
-    guard.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
-    let next = next.expect("its turn");
-    assert!(next.fencing_token() > before);
-    next.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
 }
 
 #[tokio::test]
@@ -66,25 +57,16 @@ async fn a_failover_on_purpose_is_hardly_noticed() {
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let key = cluster.key_at(1, "k").await;
     let guard = one.lock(&key).lease(LEASE).acquire().await.expect("free");
-    let waiting = other.lock(&key).wait(LONG * 3);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(other.lock(&key).wait(LONG * 3));
     assert_soon_in_line(&cluster, &key, 1).await;
     let () = cluster
         .replica_of(1)
         .command(&["CLUSTER", "FAILOVER"])
         .await;
     cluster.failed_over(1).await;
-    eventually(LONG, "it is renewed at the new master", async || {
-        cluster.replica_of(1).pttl(&name(&key)).await > 14_000
-    })
-    .await;
+    assert_soon_renewed(LONG, cluster.replica_of(1), &key).await;
     assert!(guard.is_valid());
-    let before = guard.fencing_token();
-    guard.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
-    let next = next.expect("its turn");
-    assert!(next.fencing_token() > before);
-    next.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
     assert_soon_free(&cluster, &key).await;
 }
 
@@ -97,10 +79,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     let token = before.fencing_token();
     before.release().await.expect("held");
     let (master, replica) = (cluster.node(2), cluster.replica_of(2));
-    replica.catch_up_with(master).await;
-    replica.pause();
-    // What is sent to a connection reaches the replica when it goes on.
-    assert_eq!(master.kill_clients("replica").await, 1);
+    leave_behind(replica, master).await;
     let guard = one.lock(&key).lease(LEASE).acquire().await.expect("free");
     master.kill();
     replica.resume();
@@ -125,10 +104,7 @@ async fn a_node_that_is_a_master_again_repeats_no_token() {
         guard.release().await.expect("held");
     }
     cluster.settled().await;
-    first.catch_up_with(second).await;
-    first.pause();
-    // What is sent to a connection reaches the replica when it goes on.
-    assert_eq!(second.kill_clients("replica").await, 1);
+    leave_behind(first, second).await;
     let guard = one.lock(&key).lease(LEASE).acquire().await.expect("free");
     second.kill();
     first.resume();
@@ -215,8 +191,7 @@ async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
         .await
         .expect("it is there");
     for (master, key) in keys(&cluster, "k").await.iter().enumerate() {
-        let guard = client.lock(key).lease(LASTING).acquire().await;
-        let guard = guard.expect("free");
+        let guard = hold(&client, key).await;
         let there = cluster.replica_of(master).keys(&name(key)).await;
         assert_eq!(there.len(), 1, "{key}");
         guard.release().await.expect("held");
@@ -225,8 +200,7 @@ async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
     let key = cluster.key_at(0, "moved").await;
     let slot = cluster.slot_of(&name(&key)).await;
     cluster.move_slot(slot, 0, 1).await;
-    let guard = client.lock(&key).lease(LASTING).acquire().await;
-    let guard = guard.expect("free");
+    let guard = hold(&client, &key).await;
     assert_eq!(cluster.replica_of(1).keys(&name(&key)).await.len(), 1);
     guard.release().await.expect("held");
 

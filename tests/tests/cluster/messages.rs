@@ -6,11 +6,11 @@ use std::{
 };
 
 use rlock_core::LockClient;
-use rlock_tests::{MASTERS, RedisCluster, RedisServer, eventually, within};
+use rlock_tests::{MASTERS, RedisCluster, RedisServer, eventually};
 
 use crate::{
     assert_soon_in_line, client,
-    common::{LASTING, LONG, connect, name, resp2},
+    common::{LASTING, LONG, acquiring, connect, its_turn, name, resp2},
     keys,
 };
 
@@ -23,14 +23,13 @@ async fn hand_over(
 ) -> Duration {
     let guard = from.lock(key).lease(LASTING).wait(LONG).acquire().await;
     let guard = guard.expect("free");
-    let waiting = to.lock(key).lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(to.lock(key).lease(LASTING).wait(LONG));
     assert_soon_in_line(cluster, key, 1).await;
     let started = Instant::now();
     guard.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
+    let next = its_turn(waiting).await;
     let took = started.elapsed();
-    next.expect("its turn").release().await.expect("held");
+    next.release().await.expect("held");
     took
 }
 

@@ -7,7 +7,9 @@ use rlock_tests::{RedisCluster, eventually, within};
 
 use crate::{
     assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client,
-    common::{LASTING, LONG, assert_lost, connect, ms, name, resp2},
+    common::{
+        LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, ms, name, resp2,
+    },
     contend,
 };
 
@@ -27,8 +29,7 @@ async fn a_lock_whose_slot_has_moved_is_kept_and_its_waiters_are_told() {
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let lock = one.lock(&key).lease(LEASE);
     let guard = lock.acquire().await.expect("free");
-    let waiting = other.lock(&key).wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(other.lock(&key).wait(LONG));
     assert_soon_in_line(&cluster, &key, 1).await;
     cluster.move_slot(slot, 0, 1).await;
     tokio::time::sleep(LEASE * 2).await;
@@ -36,12 +37,7 @@ async fn a_lock_whose_slot_has_moved_is_kept_and_its_waiters_are_told() {
     assert!(!waiting.is_finished());
     let nested = guard.scope(lock.acquire()).await.expect("enters");
     nested.release().await.expect("held");
-    let token = guard.fencing_token();
-    guard.release().await.expect("held");
-    let next = within(LONG, "its turn", waiting).await.expect("no panic");
-    let next = next.expect("its turn");
-    assert!(next.fencing_token() > token);
-    next.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
     assert_soon_only_fences(&cluster, &key).await;
 }
 
@@ -87,8 +83,7 @@ async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() 
         panic!("{soon:?}");
     };
     assert!(source.to_string().contains("on its way"), "{source}");
-    let waiting = client.lock(&key).lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(client.lock(&key).lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(300)).await;
     assert!(!waiting.is_finished());
     // Once everything is there, the slot need not be.
@@ -109,8 +104,7 @@ async fn a_lock_that_was_never_taken_is_given_by_the_new_master_at_once() {
     let (cluster, key, slot) = cluster_and_key().await;
     let client = client(&cluster).await;
     cluster.begin_to_move(slot, 0, 2).await;
-    let guard = client.lock(&key).lease(LASTING).acquire().await;
-    let guard = guard.expect("free");
+    let guard = hold(&client, &key).await;
     assert!(cluster.keys_in(slot, 2).await.contains(&name(&key)));
     let info = client.inspect(&key).await.expect("an answer");
     assert_eq!(info.expect("held").token, Some(guard.fencing_token()));

@@ -8,7 +8,7 @@ use rlock_tests::{MASTERS, RedisCluster, RedisServer, within};
 
 use crate::{
     assert_soon_in_line,
-    common::{LASTING, LONG, connect, ms, name},
+    common::{LASTING, LONG, acquiring, connect, ms, name},
     keys,
     messages::has_shards,
 };
@@ -54,8 +54,7 @@ async fn use_locks(cluster: &RedisCluster) {
             let guard = lock.acquire().await.expect("free");
             let nested = guard.scope(lock.acquire()).await.expect("enters");
             nested.release().await.expect("held");
-            let next = other.lock(&key).lease(LASTING).wait(LONG);
-            let next = tokio::spawn(async move { next.acquire().await });
+            let next = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
             assert_soon_in_line(cluster, &key, 1).await;
             guard.release().await.expect("held");
             // By its timer it would ask again after five.

@@ -5,7 +5,7 @@ use rlock_tests::{Exclusion, RedisCluster, within};
 
 use crate::{
     assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client,
-    common::{LASTING, LONG, cause_of, ms, name},
+    common::{LASTING, LONG, cause_of, hold, its_turn, ms, name},
     keys, shared,
 };
 
@@ -43,8 +43,7 @@ async fn locks_of_different_slots_are_taken_together_or_not_at_all() {
     };
     all_three(&one, a, b, c, &[]).await.expect("free");
     for taken in &keys {
-        let held = other.lock(taken).lease(LASTING).acquire().await;
-        let held = held.expect("free");
+        let held = hold(&other, taken).await;
         let refused = all_three_now(&one, a, b, c).await;
         assert!(
             matches!(refused, Err(LockError::Timeout { .. })),
@@ -67,8 +66,7 @@ async fn whoever_waits_for_one_of_several_keeps_nothing_else() {
     let (one, other) = (client(cluster).await, client(cluster).await);
     let keys = keys(cluster, "waits").await;
     for taken in &keys {
-        let held = other.lock(taken).lease(LASTING).acquire().await;
-        let held = held.expect("free");
+        let held = hold(&other, taken).await;
         let waiting = tokio::spawn({
             let (one, keys) = (one.clone(), keys.clone());
             async move { all_three(&one, &keys[0], &keys[1], &keys[2], &[]).await }
@@ -80,8 +78,7 @@ async fn whoever_waits_for_one_of_several_keeps_nothing_else() {
             free.expect("free").release().await.expect("held");
         }
         held.release().await.expect("held");
-        let done = within(LONG, "its turn", waiting).await.expect("no panic");
-        done.expect("its turn");
+        its_turn(waiting).await;
         for key in &keys {
             assert_soon_only_fences(cluster, key).await;
         }

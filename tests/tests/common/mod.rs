@@ -4,14 +4,16 @@
 
 use std::{
     future::{Future, poll_fn},
+    panic::Location,
     pin::pin,
     process::Command,
     task::Poll,
     time::{Duration, Instant},
 };
 
-use rlock_core::{LockClient, LockError, LockGuard, LostCause};
-use rlock_tests::{RedisServer, Worker, eventually, within};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause};
+use rlock_tests::{RedisServer, Trio, Worker, eventually, within};
+use tokio::task::JoinHandle;
 
 /// A bound for what takes milliseconds on an idle machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -53,6 +55,62 @@ pub(crate) fn name(key: &str) -> String {
     format!("lock:{{{key}}}")
 }
 
+/// Takes a lock that is free and, within a test, stays taken.
+pub(crate) async fn hold(client: &LockClient, key: &str) -> LockGuard {
+    let lock = client.lock(key).lease(LASTING);
+    lock.acquire().await.expect("free")
+}
+
+/// A task that takes a lock.
+pub(crate) type Acquiring = JoinHandle<Result<LockGuard, LockError>>;
+
+pub(crate) fn acquiring(lock: Lock) -> Acquiring {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+/// Waits until the task has what it waits for. Where it has not, says where this was called.
+#[track_caller]
+pub(crate) fn its_turn<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Future<Output = T> {
+    let what = format!("its turn, at {}", Location::caller());
+    async move {
+        let outcome = within(LONG, &what, waiting).await;
+        let outcome = outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
+        outcome.unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+}
+
+/// Gives the lock to the one who waits for it, whose token is larger, and who gives it back.
+pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
+    let before = guard.fencing_token();
+    guard.release().await.expect("held");
+    let next = its_turn(waiting).await;
+    assert!(next.fencing_token() > before);
+    next.release().await.expect("held");
+}
+
+/// How long the next in line, in another process that connects there, waits for a lock that was given back.
+pub(crate) async fn hand_over(one: &LockClient, url: &str) -> Duration {
+    let other = connect(url).await;
+    let held = hold(one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished(), "it is held");
+    held.release().await.expect("given back all the same");
+    let (next, took) = timed(its_turn(waiting)).await;
+    next.release().await.expect("held");
+    took
+}
+
+/// How long it takes until a loss is noticed. The first renewal is due after about four seconds.
+pub(crate) async fn notices_a_loss(server: &RedisServer, client: &LockClient) -> Duration {
+    let lock = client.lock("lost").lease(ms(15_000));
+    let guard = lock.acquire().await.expect("free");
+    assert!(server.del(&name("lost")).await);
+    let (cause, took) = timed(within(LONG, "the loss is noticed", guard.lost())).await;
+    assert_eq!(cause, LostCause::Removed);
+    took
+}
+
 /// How often the owner of this guard has entered, as the server counts.
 pub(crate) async fn count(server: &RedisServer, guard: &LockGuard) -> Option<u32> {
     let entries = server.hgetall(&name(guard.key())).await;
@@ -78,6 +136,32 @@ pub(crate) async fn assert_nothing_left(server: &RedisServer) {
 pub(crate) async fn only_tokens_are_left(server: &RedisServer) -> bool {
     let keys = server.keys("*").await;
     keys.iter().all(|key| key.ends_with(":fence"))
+}
+
+/// Long enough to be renewed at a new master after a failover.
+pub(crate) const FAILOVER_LEASE: Duration = Duration::from_secs(15);
+
+/// Waits until a lock of [`FAILOVER_LEASE`] is renewed there.
+pub(crate) async fn assert_soon_renewed(bound: Duration, new_master: &RedisServer, key: &str) {
+    eventually(bound, "it is renewed at the new master", async || {
+        new_master.pttl(&name(key)).await > 14_000
+    })
+    .await;
+}
+
+/// The replica stands still, and hears nothing, when it goes on, of what the master does from here on.
+pub(crate) async fn leave_behind(replica: &RedisServer, master: &RedisServer) {
+    replica.catch_up_with(master).await;
+    replica.pause();
+    // What is sent to a connection would reach it when it goes on.
+    assert_eq!(master.kill_clients("replica").await, 1);
+}
+
+/// The master fails; waits until the lock of [`FAILOVER_LEASE`] is renewed at the other server.
+pub(crate) async fn assert_outlives_the_master(trio: &Trio, key: &str) {
+    trio.master.kill();
+    trio.failed_over().await;
+    assert_soon_renewed(LONG, &trio.replica, key).await;
 }
 
 /// Waits until that many processes stand in line for the lock.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rlock_core::{LockClient, LockError, LockGuard};
-use rlock_tests::{Place, eventually, within};
+use rlock_tests::{Place, assert_taken, eventually, within};
 use tokio::task::JoinHandle;
 
 use super::{LONG, owner};
@@ -39,8 +39,7 @@ pub(crate) async fn clients_are_served_in_the_order_of_asking_and_nobody_overtak
         held.release().await.expect("held");
         let given = owner(&newcomer, "k").await.expect("never free");
         assert_ne!(given, before);
-        let overtakes = newcomer.lock("k").try_acquire().await;
-        assert!(overtakes.expect("an answer").is_none());
+        assert_taken(&newcomer, "k").await;
         held = served(waiting.remove(0)).await;
         assert_eq!(held.owner().to_string(), given);
         assert!(held.fencing_token() > token);
@@ -65,8 +64,7 @@ pub(crate) async fn whoever_stands_in_line_comes_before_others_when_a_lease_has_
         let before = held.owner().to_string();
         eventually(LONG, "it has ended", async || {
             // Asks as often as it can, and is never served.
-            let overtakes = newcomer.lock("k").try_acquire().await;
-            assert!(overtakes.expect("an answer").is_none());
+            assert_taken(&newcomer, "k").await;
             owner(&newcomer, "k").await.is_some_and(|now| now != before)
         })
         .await;

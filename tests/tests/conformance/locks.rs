@@ -6,28 +6,15 @@ use std::{
 };
 
 use rlock_core::{LockError, LostCause, escape};
-use rlock_tests::{Deletion, Place, eventually, within};
+use rlock_tests::{Deletion, Place, assert_taken, eventually, within};
 
-use super::LONG;
+use super::{LONG, owner};
 
 pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let guard = one.lock("order:42").acquire().await.expect("free");
-    assert!(
-        other
-            .lock("order:42")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_none()
-    );
-    assert!(
-        one.lock("order:42")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_none()
-    );
+    assert_taken(&other, "order:42").await;
+    assert_taken(&one, "order:42").await;
     let free = other
         .lock("order:43")
         .try_acquire()
@@ -35,14 +22,8 @@ pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
         .expect("an answer");
     assert!(free.is_some(), "another key is another lock");
     guard.release().await.expect("held");
-    assert!(
-        other
-            .lock("order:42")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_some()
-    );
+    let next = other.lock("order:42").try_acquire().await;
+    assert!(next.expect("an answer").is_some());
 }
 
 pub(crate) async fn a_waiter_gets_the_lock_when_it_is_released(place: Place) {
@@ -111,13 +92,7 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
         next.is_valid(),
         "the late release did not touch the successor's lock"
     );
-    assert!(
-        one.lock("order:42")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_none()
-    );
+    assert_taken(&one, "order:42").await;
 }
 
 pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: Place) {
@@ -126,14 +101,7 @@ pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: P
     let body = async {
         for _ in 0..6 {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            assert!(
-                other
-                    .lock("order:42")
-                    .try_acquire()
-                    .await
-                    .expect("an answer")
-                    .is_none()
-            );
+            assert_taken(&other, "order:42").await;
         }
     };
     lock.run(body).await.expect("kept");
@@ -160,13 +128,7 @@ pub(crate) async fn a_lock_that_somebody_deletes_is_lost_as_its_topology_tells(p
 
 pub(crate) async fn inspect_tells_who_holds_the_lock(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(
-        other
-            .inspect("order:42")
-            .await
-            .expect("an answer")
-            .is_none()
-    );
+    assert_eq!(owner(&other, "order:42").await, None);
     let lock = one.lock("order:42").lease(Duration::from_secs(60));
     let guard = lock.acquire().await.expect("free");
     let inner = guard.scope(lock.acquire()).await.expect("enters");
@@ -185,11 +147,7 @@ pub(crate) async fn inspect_tells_who_holds_the_lock(place: Place) {
     );
     drop((inner, guard));
     eventually(LONG, "it is given back", async || {
-        other
-            .inspect("order:42")
-            .await
-            .expect("an answer")
-            .is_none()
+        owner(&other, "order:42").await.is_none()
     })
     .await;
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rlock_core::{LockClient, LockError};
-use rlock_tests::{Exclusion, Proxy, Request, eventually, within};
+use rlock_tests::{Exclusion, Proxy, Request, assert_taken, eventually, within};
 
 use crate::{
-    common::{LASTING, LONG, count, ms, name, timed},
+    common::{LASTING, LONG, acquiring, count, hold, ms, name, timed},
     five::{ALL, Servers},
 };
 
@@ -16,14 +16,7 @@ async fn every_server_counts_every_entry_and_keeps_nothing_but_tokens() {
     let (client, other) = (five.client().await, five.client().await);
     let lock = client.lock("k").lease(LASTING);
     let outer = lock.acquire().await.expect("free");
-    assert!(
-        other
-            .lock("k")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_none()
-    );
+    assert_taken(&other, "k").await;
     five.assert_soon_count(&outer, &ALL, 1).await;
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     five.assert_soon_count(&outer, &ALL, 2).await;
@@ -31,14 +24,8 @@ async fn every_server_counts_every_entry_and_keeps_nothing_but_tokens() {
     five.assert_soon_count(&outer, &ALL, 1).await;
     outer.release().await.expect("held");
     five.assert_soon_clean("k", &ALL).await;
-    assert!(
-        other
-            .lock("k")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_some()
-    );
+    let free = other.lock("k").try_acquire().await;
+    assert!(free.expect("an answer").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,14 +50,10 @@ async fn many_tasks_of_three_clients_are_inside_one_at_a_time_while_servers_stan
         }
     }
     for round in 0..5 {
-        let stopped = [&five.0[round], &five.0[(round + 2) % 5]];
-        for server in stopped {
-            server.pause();
-        }
+        let stopped = [round, (round + 2) % 5];
+        five.pause(stopped);
         tokio::time::sleep(ms(150)).await;
-        for server in stopped {
-            server.resume();
-        }
+        five.resume(stopped);
         tokio::time::sleep(ms(50)).await;
     }
     for task in tasks {
@@ -137,12 +120,7 @@ async fn whoever_finds_a_majority_taken_is_told_that_another_has_the_lock() {
     let five = Servers::five();
     let client = five.impatient().await;
     let holder = five.client().await;
-    let guard = holder
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
+    let guard = hold(&holder, "k").await;
     let lock = client.lock("k").wait(ms(300));
     let error = lock.acquire().await.expect_err("taken");
     assert!(
@@ -156,25 +134,15 @@ async fn whoever_finds_a_majority_taken_is_told_that_another_has_the_lock() {
         "{error:?}"
     );
     // Also where two servers cannot be asked.
-    five.0[0].pause();
-    five.0[1].pause();
-    assert!(
-        client
-            .lock("k")
-            .try_acquire()
-            .await
-            .expect("an answer")
-            .is_none()
-    );
+    five.pause([0, 1]);
+    assert_taken(&client, "k").await;
     let error = lock.acquire().await.expect_err("taken");
     assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
     // Where three cannot, nobody knows.
     five.0[2].pause();
     let error = client.lock("k").try_acquire().await.expect_err("too few");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    for server in &five.0[..3] {
-        server.resume();
-    }
+    five.resume(0..3);
     guard.release().await.expect("held");
     five.assert_soon_clean("k", &ALL).await;
 }
@@ -190,10 +158,7 @@ async fn whoever_follows_one_that_was_cancelled_while_it_gave_votes_back_asks_as
     let proxy = Proxy::in_front_of(&three.0[0]);
     let urls = [proxy.url(), three.0[1].url(), three.0[2].url()];
     let client = LockClient::quorum(urls).await.expect("all are there");
-    let asks = || {
-        let lock = client.lock("k").lease(LASTING).wait(LONG);
-        tokio::spawn(async move { lock.acquire().await })
-    };
+    let asks = || acquiring(client.lock("k").lease(LASTING).wait(LONG));
     let is_of_lock = |request: &Request| request.is("EVALSHA") && request.mentions(&name("k"));
     // The first server gives its vote, and is soon asked to take it back.
     let seen = AtomicU32::new(0);

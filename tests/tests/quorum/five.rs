@@ -37,6 +37,16 @@ impl Servers {
             .expect("a majority is there")
     }
 
+    /// Lets these stand still.
+    pub(crate) fn pause(&self, which: impl IntoIterator<Item = usize>) {
+        which.into_iter().for_each(|n| self.0[n].pause());
+    }
+
+    /// Lets these go on.
+    pub(crate) fn resume(&self, which: impl IntoIterator<Item = usize>) {
+        which.into_iter().for_each(|n| self.0[n].resume());
+    }
+
     /// Waits until every one of these counts the guard's entries like this.
     pub(crate) async fn assert_soon_count(&self, guard: &LockGuard, which: &[usize], entries: u32) {
         eventually(LONG, "the servers count the entries", async || {

@@ -1,11 +1,20 @@
 //! Holds that servers lose by themselves.
 
-use rlock_core::LostCause;
+use rlock_core::{LockGuard, LostCause};
 
 use crate::{
-    common::{LASTING, assert_lost, cause_of, name},
+    common::{LASTING, assert_lost, cause_of, hold, name},
     five::{ALL, SOON, Servers},
 };
+
+/// A majority has it as another's, so that it is not mended.
+async fn assert_lost_to_another(five: &Servers, guard: &LockGuard) {
+    let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
+    for server in &five.0[..3] {
+        let () = server.command(&["EVAL", take, "1", &name("k")]).await;
+    }
+    assert_lost(guard, SOON, LostCause::Removed).await;
+}
 
 #[tokio::test]
 async fn what_a_minority_loses_is_mended_and_what_a_majority_loses_is_lost() {
@@ -22,12 +31,7 @@ async fn what_a_minority_loses_is_mended_and_what_a_majority_loses_is_lost() {
         five.assert_soon_count(&guard, &ALL, 2).await;
         assert!(guard.is_valid());
     }
-    // Taken by another, so that it is not mended.
-    let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
-    for server in &five.0[..3] {
-        let () = server.command(&["EVAL", take, "1", &name("k")]).await;
-    }
-    assert_lost(&guard, SOON, LostCause::Removed).await;
+    assert_lost_to_another(&five, &guard).await;
     drop(inner);
 }
 
@@ -36,14 +40,9 @@ async fn what_a_minority_loses_is_mended_and_what_a_majority_loses_is_lost() {
 async fn what_is_left_of_a_lost_hold_is_given_back() {
     let five = Servers::five();
     let client = five.client().await;
-    let guard = client.lock("k").lease(LASTING).acquire().await;
-    let guard = guard.expect("free");
+    let guard = hold(&client, "k").await;
     five.assert_soon_count(&guard, &ALL, 1).await;
-    let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
-    for server in &five.0[..3] {
-        let () = server.command(&["EVAL", take, "1", &name("k")]).await;
-    }
-    assert_lost(&guard, SOON, LostCause::Removed).await;
+    assert_lost_to_another(&five, &guard).await;
     assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
     five.assert_soon_clean("k", &[3, 4]).await;
 }

@@ -1,10 +1,12 @@
 //! Servers that stand still, or are gone.
 
 use rlock_core::{LockError, LostCause};
-use rlock_tests::{Proxy, RedisServer, eventually, within};
+use rlock_tests::{Proxy, RedisServer, assert_taken};
 
 use crate::{
-    common::{LASTING, LONG, assert_lost, ms, timed},
+    common::{
+        LASTING, LONG, acquiring, assert_lost, assert_nothing_left, hold, its_turn, ms, timed,
+    },
     five::{ALL, SOON, Servers, impatient},
 };
 
@@ -20,8 +22,7 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
         let (one, other) = (five.client().await, five.client().await);
         let lock = one.lock("k").lease(ms(1500));
         let outer = lock.acquire().await.expect("free");
-        let waiting = other.lock("k").wait(LONG);
-        let waiting = tokio::spawn(async move { waiting.acquire().await });
+        let waiting = acquiring(other.lock("k").wait(LONG));
         tokio::time::sleep(ms(200)).await;
         for n in down {
             stop(&five.0[n]);
@@ -36,8 +37,7 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
         left.expect("held");
         let (left, gave_back) = timed(outer.release()).await;
         left.expect("held");
-        let (served, waited) = timed(within(LONG, "the waiter is served", waiting)).await;
-        let guard = served.expect("no panic").expect("its turn");
+        let (guard, waited) = timed(its_turn(waiting)).await;
         let steps = [
             ("entering", entered),
             ("leaving", gave_back_inner),
@@ -59,11 +59,7 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
             again(&five.0[n]);
         }
         for server in &five.0 {
-            eventually(LONG, "only tokens are left", async || {
-                let keys = server.keys("lock:*").await;
-                keys.iter().all(|key| key.ends_with(":fence"))
-            })
-            .await;
+            assert_nothing_left(server).await;
         }
     }
 }
@@ -84,12 +80,8 @@ async fn a_client_is_made_while_two_of_five_servers_are_down_which_join_later() 
     five.0[0].kill();
     five.0[3].pause();
     let client = five.client().await;
-    let guard = client
-        .lock("k")
-        .lease(ms(1500))
-        .acquire()
-        .await
-        .expect("free");
+    let guard = client.lock("k").lease(ms(1500)).acquire().await;
+    let guard = guard.expect("free");
     five.0[0].restart();
     five.0[3].resume();
     five.assert_soon_count(&guard, &ALL, 1).await;
@@ -119,12 +111,11 @@ async fn without_a_majority_the_error_names_every_server_that_is_missing_and_all
         }
         assert!(took < LONG / 2, "{took:?}");
     }
-    let waiting = client.lock("k").wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(client.lock("k").wait(LONG));
     tokio::time::sleep(ms(300)).await;
     five.0[1].restart();
-    let guard = within(LONG, "three are enough", waiting).await;
-    let guard = guard.expect("no panic").expect("free");
+    // Three are enough.
+    let guard = its_turn(waiting).await;
     guard.release().await.expect("held");
     five.0[2].resume();
     five.0[4].restart();
@@ -150,15 +141,9 @@ async fn no_client_is_made_without_a_majority() {
 async fn a_hold_whose_majority_is_gone_ends_within_its_validity() {
     let five = Servers::five();
     let client = five.client().await;
-    let guard = client
-        .lock("k")
-        .lease(ms(1500))
-        .acquire()
-        .await
-        .expect("free");
-    for server in &five.0[2..] {
-        server.pause();
-    }
+    let guard = client.lock("k").lease(ms(1500)).acquire().await;
+    let guard = guard.expect("free");
+    five.pause(2..5);
     let valid = guard.valid_for();
     let ((), took) = timed(assert_lost(&guard, LONG, LostCause::Expired)).await;
     assert!(took <= valid + ms(300), "{took:?} of {valid:?}");
@@ -168,17 +153,10 @@ async fn a_hold_whose_majority_is_gone_ends_within_its_validity() {
 async fn a_release_reaches_servers_that_stood_still_when_the_lock_was_taken() {
     let five = Servers::five();
     let client = five.client().await;
-    five.0[1].pause();
-    five.0[4].pause();
-    let guard = client
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
+    five.pause([1, 4]);
+    let guard = hold(&client, "k").await;
     guard.release().await.expect("held");
-    five.0[1].resume();
-    five.0[4].resume();
+    five.resume([1, 4]);
     five.assert_soon_clean("k", &ALL).await;
 }
 
@@ -215,8 +193,7 @@ async fn whoever_asked_once_and_was_refused_leaves_nothing_at_a_server_that_stoo
     let stands_still = &three.0[2];
     stands_still.pause();
     let guard = one.lock("k").acquire().await.expect("two are enough");
-    let refused = other.lock("k").try_acquire().await.expect("an answer");
-    assert!(refused.is_none());
+    assert_taken(&other, "k").await;
     guard.release().await.expect("held");
     stands_still.resume();
     three.assert_soon_clean("k", &[0, 1, 2]).await;

@@ -1,7 +1,9 @@
 //! Servers that lose their memory one after another.
 
+use rlock_tests::assert_taken;
+
 use crate::{
-    common::{LASTING, ms},
+    common::{LASTING, hold, ms},
     five::{ALL, Servers},
 };
 
@@ -18,14 +20,7 @@ async fn a_rolling_restart_of_all_servers_loses_no_hold() {
         // Long before the next renewal is due.
         five.assert_soon_count(&outer, &[n], 2).await;
         assert!(outer.is_valid());
-        assert!(
-            other
-                .lock("k")
-                .try_acquire()
-                .await
-                .expect("an answer")
-                .is_none()
-        );
+        assert_taken(&other, "k").await;
     }
     inner.release().await.expect("held");
     outer.release().await.expect("held");
@@ -41,15 +36,8 @@ async fn a_server_that_was_restarted_has_a_say_again() {
     five.0[0].restart();
     five.0[1].restart();
     tokio::time::sleep(ms(1000)).await;
-    for server in &five.0[3..] {
-        server.pause();
-    }
-    let guard = client
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
+    five.pause(3..5);
+    let guard = hold(&client, "k").await;
     five.assert_soon_count(&guard, &[0, 1, 2], 1).await;
     guard.release().await.expect("held");
 }

@@ -1,10 +1,10 @@
 //! Fencing tokens grow from hold to hold, whichever majority grants them.
 
 use rlock_core::{LockClient, LockError, distributed_lock};
-use rlock_tests::RedisServer;
+use rlock_tests::{RedisServer, assert_taken};
 
 use crate::{
-    common::{LASTING, assert_soon_free, ms, name},
+    common::{LASTING, assert_soon_free, hold, ms, name},
     five::{ALL, Servers},
 };
 
@@ -15,9 +15,7 @@ async fn tokens_grow_across_changing_majorities() {
     let mut last = 0;
     for round in 0..10 {
         let down = [round % 5, (round * 2 + 1) % 5];
-        for n in down {
-            five.0[n].pause();
-        }
+        five.pause(down);
         // Several in a row, so that some servers are far behind.
         for n in 0..4 {
             let lock = clients[n % 2].lock("k").lease(LASTING);
@@ -28,9 +26,7 @@ async fn tokens_grow_across_changing_majorities() {
             assert_eq!(seen.expect("held").token, Some(last));
             guard.release().await.expect("held");
         }
-        for n in down {
-            five.0[n].resume();
-        }
+        five.resume(down);
     }
     five.assert_soon_clean("k", &ALL).await;
 }
@@ -50,14 +46,12 @@ async fn a_token_of_one_server_far_ahead_is_what_all_go_on_from() {
         .command(&["SET", &fence, &ahead.to_string()])
         .await;
     // With the other four it need not be asked.
-    five.0[0].pause();
-    five.0[1].pause();
+    five.pause([0, 1]);
     let second = lock.acquire().await.expect("free");
     assert!(second.fencing_token() > ahead);
     let last = second.fencing_token();
     second.release().await.expect("held");
-    five.0[0].resume();
-    five.0[1].resume();
+    five.resume([0, 1]);
     five.0[2].pause();
     for _ in 0..3 {
         let next = lock.acquire().await.expect("free");
@@ -72,24 +66,12 @@ async fn a_token_of_one_server_far_ahead_is_what_all_go_on_from() {
 async fn a_server_that_ends_a_lease_early_ends_no_hold() {
     let five = Servers::five();
     let (client, other) = (five.client().await, five.client().await);
-    let guard = client
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
+    let guard = hold(&client, "k").await;
     five.assert_soon_count(&guard, &ALL, 1).await;
     for _ in 0..5 {
         let () = five.0[1].command(&["PEXPIRE", &name("k"), "1"]).await;
         tokio::time::sleep(ms(20)).await;
-        assert!(
-            other
-                .lock("k")
-                .try_acquire()
-                .await
-                .expect("an answer")
-                .is_none()
-        );
+        assert_taken(&other, "k").await;
     }
     assert!(guard.is_valid());
     five.assert_soon_count(&guard, &ALL, 1).await;

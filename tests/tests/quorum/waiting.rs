@@ -1,48 +1,48 @@
 //! Waiting for a lock on several servers, one of which keeps the line.
 
-use rlock_core::{LockClient, LockError, LockGuard};
-use rlock_tests::{RedisServer, within};
-use tokio::task::JoinHandle;
+use rlock_core::LockClient;
+use rlock_tests::{CommandWatch, RedisServer, within};
 
 use crate::{
-    common::{LASTING, LONG, ms, timed},
+    common::{Acquiring, LASTING, LONG, acquiring, hold, its_turn, ms, timed},
     five::{ALL, SOON, Servers},
 };
 
-#[tokio::test]
-async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
-    let five = Servers::five();
-    let holder = five.client().await;
-    let guard = holder
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
-    let mut waiting = Vec::new();
-    for _ in 0..4 {
-        let client = five.client().await;
-        waiting.push(tokio::spawn(async move {
-            client.lock("k").lease(LASTING).wait(LONG).acquire().await
-        }));
-        tokio::time::sleep(ms(200)).await;
-    }
+/// Whoever waits sends no scripts for a while; answers with what goes on watching.
+async fn assert_nobody_polls(servers: &[RedisServer]) -> Vec<CommandWatch> {
     let mut watches = Vec::new();
-    for server in &five.0 {
+    for server in servers {
         watches.push(server.watch_commands().await);
     }
     tokio::time::sleep(ms(1500)).await;
     for watch in &mut watches {
         assert_eq!(watch.count_of("EVALSHA").await, 0, "nobody polls");
+    }
+    watches
+}
+
+#[tokio::test]
+async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
+    let five = Servers::five();
+    let holder = five.client().await;
+    let guard = hold(&holder, "k").await;
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        let client = five.client().await;
+        waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
+        tokio::time::sleep(ms(200)).await;
+    }
+    let mut watches = assert_nobody_polls(&five.0).await;
+    for watch in &mut watches {
         // The server that keeps the line is asked whether it is there, by each client.
         assert!(watch.count().await <= 4 * 10);
     }
     let mut held = guard;
     for waiter in waiting {
         held.release().await.expect("held");
-        let (served, took) = timed(within(LONG, "it has its turn", waiter)).await;
+        let (next, took) = timed(its_turn(waiter)).await;
         assert!(took < SOON, "{took:?}");
-        held = served.expect("no panic").expect("its turn");
+        held = next;
     }
     held.release().await.expect("held");
     for watch in &mut watches {
@@ -61,22 +61,13 @@ async fn a_user_who_may_not_ask_whether_a_server_is_there_waits_without_polling(
     let urls: Vec<_> = three.iter().map(|s| s.url_as("locker", "secret")).collect();
     let one = LockClient::quorum(urls.clone()).await.expect("three");
     let other = LockClient::quorum(urls).await.expect("three");
-    let guard = one.lock("k").lease(LASTING).acquire().await.expect("free");
-    let waiting =
-        tokio::spawn(async move { other.lock("k").lease(LASTING).wait(LONG).acquire().await });
+    let guard = hold(&one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(500)).await;
-    let mut watches = Vec::new();
-    for server in &three {
-        watches.push(server.watch_commands().await);
-    }
-    tokio::time::sleep(ms(1500)).await;
-    for watch in &mut watches {
-        assert_eq!(watch.count_of("EVALSHA").await, 0, "nobody polls");
-    }
+    assert_nobody_polls(&three).await;
     guard.release().await.expect("held");
-    let (next, took) = timed(within(LONG, "its turn", waiting)).await;
+    let (next, took) = timed(its_turn(waiting)).await;
     assert!(took < SOON, "{took:?}");
-    let next = next.expect("no panic").expect("its turn");
     next.release().await.expect("held");
 }
 
@@ -85,12 +76,7 @@ async fn waiters_go_on_when_the_server_that_keeps_the_line_is_gone_or_stands_sti
     for killed in [true, false] {
         let five = Servers::five();
         let holder = five.client().await;
-        let guard = holder
-            .lock("k")
-            .lease(LASTING)
-            .acquire()
-            .await
-            .expect("free");
+        let guard = hold(&holder, "k").await;
         let mut waiting = Vec::new();
         for _ in 0..3 {
             let client = five.client().await;
@@ -124,19 +110,12 @@ async fn waiters_go_on_when_the_server_that_keeps_the_line_is_gone_or_stands_sti
 async fn waiters_that_went_elsewhere_are_served_when_the_first_server_is_back() {
     let five = Servers::five();
     let (holder, other) = (five.client().await, five.client().await);
-    let guard = holder
-        .lock("k")
-        .lease(LASTING)
-        .acquire()
-        .await
-        .expect("free");
+    let guard = hold(&holder, "k").await;
     five.0[0].kill();
-    let waiting = other.lock("k").lease(LASTING).wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(300)).await;
     five.0[0].restart();
-    let late = five.client().await.lock("k").lease(LASTING).wait(LONG);
-    let late = tokio::spawn(async move { late.acquire().await });
+    let late = acquiring(five.client().await.lock("k").lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(700)).await;
     guard.release().await.expect("held");
     let (_, took) = timed(within(LONG, "both are served", async {
@@ -147,7 +126,7 @@ async fn waiters_that_went_elsewhere_are_served_when_the_first_server_is_back() 
     five.assert_soon_clean("k", &ALL).await;
 }
 
-async fn pass_on(waiting: JoinHandle<Result<LockGuard, LockError>>) {
-    let guard = waiting.await.expect("no panic").expect("its turn");
+async fn pass_on(waiting: Acquiring) {
+    let guard = its_turn(waiting).await;
     guard.release().await.expect("held");
 }
