@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/log.rs"]
+mod log;
 
 mod exclusion;
 mod five;
@@ -9,5 +11,6 @@ mod losses;
 mod outages;
 mod refusals;
 mod restarts;
+mod same;
 mod tokens;
 mod waiting;
