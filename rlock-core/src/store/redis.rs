@@ -376,9 +376,17 @@ fn home(
     calls: &Arc<Calls>,
     listener: &Listener,
 ) -> Arc<Link> {
+    let mut beyond = Vec::new();
+    if calls.names.are_of_cluster() {
+        beyond.push("cluster");
+    }
+    if options.replicas.is_some() {
+        beyond.push("replicas");
+    }
     let part = Part::Home {
         client: options.client,
         roster: options.roster.clone(),
+        beyond,
     };
     let (calls, listener) = (Arc::clone(calls), Arc::clone(listener));
     Link::new(

@@ -54,6 +54,8 @@ pub(super) enum Part {
         client: Uuid,
         /// Of the quorum that the server is part of.
         roster: Option<Arc<Roster>>,
+        /// What is asked of the server beyond what every store asks, as `scripts/permissions.lua` names it.
+        beyond: Vec<&'static str>,
     },
     /// The requests of one runtime's tasks.
     Near { home: Arc<Link> },
@@ -194,7 +196,11 @@ impl Link {
         let (mut one, mut other) = (commands.clone(), commands.clone());
         let lock = self.calls.names.example();
         let channel = self.channel().unwrap_or_default();
-        let refusals = warn_of_refusals(&mut other, &self.address, &lock, &channel);
+        let beyond = match &self.part {
+            Part::Home { beyond, .. } => beyond.as_slice(),
+            Part::Near { .. } => &[],
+        };
+        let refusals = warn_of_refusals(&mut other, &self.address, (&lock, &channel), beyond);
         let ((), refused) = tokio::join!(warn_of_eviction(&mut one), refusals);
         *self.said() = Missing::of_commands(&refused);
     }

@@ -138,6 +138,7 @@ fn push(push: PushInfo) {
         Part::Home {
             client: CLIENT,
             roster: None,
+            beyond: Vec::new(),
         },
         Arc::new(move |news| listener.lock().expect("no panic").push(news)),
         Duration::from_secs(1),
