@@ -374,7 +374,12 @@ impl Link {
         })?;
         if let (Some(roster), Some(run_id)) = (self.roster(), opened.run_id.take()) {
             let presence = roster.enter(self.address.to_string(), run_id);
-            opened.presence = Some(Arc::new(presence.map_err(not_sent)?));
+            // It may lead elsewhere a moment later, and what is owed to that server is not forgotten.
+            let presence = presence.map_err(|error| StoreError {
+                transient: true,
+                ..not_sent(error)
+            });
+            opened.presence = Some(Arc::new(presence?));
         }
         Ok(opened)
     }
