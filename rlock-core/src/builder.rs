@@ -435,6 +435,7 @@ impl LockClientBuilder {
             tls: self.tls.clone(),
             #[cfg(not(feature = "tls"))]
             tls: crate::store::redis::Tls::default(),
+            roster: None,
         }
     }
 

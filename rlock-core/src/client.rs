@@ -83,7 +83,9 @@ impl LockClient {
     /// `unix://`, `redis-sentinel://`, `rediss-sentinel://`. All clients name the same servers, in the
     /// same order. Three servers bear the loss of one, five that of two. An even number bears no more
     /// than the odd one below it: four bear the loss of one. They are to fail independently: other
-    /// machines, other disks, no replication between them.
+    /// machines, other disks, no replication between them. One that is named by two addresses would vote
+    /// twice: that is refused here, and one that comes to be so later is not counted (and logged as an
+    /// error). The servers tell by the `run_id` in their `INFO`; one that hides it is not checked.
     ///
     /// - **Taking a lock** asks all servers at once. The lease counts from before the first was asked, less
     ///   one percent and two milliseconds for clocks that run at different speeds. Servers that do not
@@ -125,8 +127,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`LockError::InvalidOption`] for a list that is empty, too long (32) or names a server twice, or a URL
-    /// that makes no sense; [`LockError::Unavailable`] if no majority answers within the connect
+    /// [`LockError::InvalidOption`] for a list that is empty, too long (32) or names a server twice, by whatever
+    /// addresses, or a URL that makes no sense; [`LockError::Unavailable`] if no majority answers within the connect
     /// time-out, [`LockError::Store`] if so many refuse. Servers that cannot be reached yet join later.
     ///
     /// # Cancel safety

@@ -1,6 +1,10 @@
 //! A Redis Cluster: each lock at the master that has its slot.
 
+#[path = "common/acl.rs"]
+mod acl;
 mod common;
+#[path = "common/log.rs"]
+mod log;
 
 #[path = "cluster/addresses.rs"]
 mod addresses;

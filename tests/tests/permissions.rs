@@ -1,10 +1,15 @@
 //! What a client may do on the server, one permission less at a time: `docs/security.md` has the list.
 
+#[path = "common/acl.rs"]
+mod acl;
 mod common;
 #[path = "common/log.rs"]
 mod log;
 
-use std::{collections::HashMap, time::Duration};
+#[path = "permissions/beyond.rs"]
+mod beyond;
+
+use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LostCause};
@@ -86,19 +91,6 @@ async fn tells_permissions(server: &RedisServer) -> bool {
     server.command::<u64>(&["EVAL", ask, "0"]).await == 1
 }
 
-/// What was refused, but for `CLIENT SETINFO`, which only tells the server's operator what connects: not all
-/// servers know it, and those before Redis 7 refuse it as `CLIENT`.
-async fn refused(server: &RedisServer) -> Vec<String> {
-    let log: Vec<HashMap<String, redis::Value>> = server.command(&["ACL", "LOG"]).await;
-    let refused = log.iter().map(|entry| match &entry["object"] {
-        redis::Value::BulkString(object) => String::from_utf8_lossy(object).into_owned(),
-        object => format!("{object:?}"),
-    });
-    refused
-        .filter(|object| !["client", "client|setinfo"].contains(&object.as_str()))
-        .collect()
-}
-
 /// What the clients of this server said of permissions.
 fn warnings(server: &RedisServer) -> Vec<String> {
     let mut lines = logged_of(&server.address());
@@ -147,6 +139,13 @@ async fn assert_one_at_a_time(server: &RedisServer, what: &str) {
 /// How long the next in line waits who comes by this protocol.
 async fn hand_over_by(protocol: &str, server: &RedisServer, one: &LockClient) -> Duration {
     hand_over(one, &format!("{}?protocol={protocol}", url(server))).await
+}
+
+#[test]
+fn the_list_is_that_of_the_documentation() {
+    let documented = acl::of_a_server();
+    let documented: BTreeSet<&str> = documented.split(' ').collect();
+    assert_eq!(documented, all().into_iter().collect());
 }
 
 #[tokio::test]
@@ -198,8 +197,8 @@ async fn with_all_permissions_nothing_is_refused_and_nobody_waits_for_a_timer() 
     }
     assert_one_at_a_time(&server, "with all permissions").await;
     assert_eq!(
-        refused(&server).await,
-        Vec::<String>::new(),
+        acl::refused(&server).await,
+        BTreeSet::new(),
         "nothing was refused"
     );
     assert_eq!(warnings(&server), Vec::<String>::new());
@@ -426,8 +425,8 @@ async fn a_prefix_of_its_own_needs_permissions_for_nothing_else() {
         .expect("the server is up");
     life_of_a_lock(&client, "k").await.expect("allowed");
     assert_eq!(
-        refused(&server).await,
-        Vec::<String>::new(),
+        acl::refused(&server).await,
+        BTreeSet::new(),
         "nothing was refused"
     );
     let error = life_of_a_lock(&connect(&url(&server)).await, "k").await;

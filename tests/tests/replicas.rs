@@ -10,7 +10,7 @@ use rlock_tests::{FAILOVER, RedisServer, Trio, eventually, within};
 
 use common::{
     FAILOVER_LEASE, LASTING, LONG, acquiring, assert_outlives_the_master, assert_soon_free,
-    assert_soon_in_line, client, hold, ms, name, timed,
+    assert_soon_in_line, client, hold, ms, name, resp2, timed,
 };
 
 /// A master and its replica.
@@ -202,6 +202,52 @@ async fn many_wait_for_replicas_together_and_not_one_after_the_other() {
         assert!(replica.exists(&name(guard.key())).await);
         guard.release().await.expect("held");
     }
+}
+
+/// One `WAIT` is for all that is asked for meanwhile.
+#[tokio::test]
+async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_together() {
+    let (master, replica) = pair().await;
+    // Without news of changes, which would end the hold before.
+    let strict = careful(&resp2(&master.url()), 1, LONG).await;
+    let take = |key: &str| {
+        let lock = strict.lock(key).lease(LASTING).wait(LONG);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let first = take("first").await.expect("no panic").expect("free");
+    first.release().await.expect("held");
+    replica.pause();
+    let under_way = take("under way");
+    let on_master = async |key: &str| {
+        eventually(LONG, "the master has it", async || {
+            master.exists(&name(key)).await
+        })
+        .await;
+    };
+    on_master("under way").await;
+    // Its `WAIT` has left by now.
+    tokio::time::sleep(ms(500)).await;
+    let (spoilt, one, other) = (take("spoilt"), take("one"), take("other"));
+    for key in ["spoilt", "one", "other"] {
+        on_master(key).await;
+    }
+    tokio::time::sleep(ms(500)).await;
+    let () = master.command(&["SET", &name("spoilt"), "foreign"]).await;
+    replica.resume();
+    for waiting in [under_way, one, other] {
+        let guard = within(LONG, "an answer", waiting).await.expect("no panic");
+        guard
+            .expect("the replica has it")
+            .release()
+            .await
+            .expect("held");
+    }
+    let error = within(LONG, "an answer", spoilt).await.expect("no panic");
+    let error = error.expect_err("it is something else");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+    let kept: String = master.command(&["GET", &name("spoilt")]).await;
+    assert_eq!(kept, "foreign", "left alone");
 }
 
 #[tokio::test]

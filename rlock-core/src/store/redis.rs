@@ -20,6 +20,7 @@ mod process;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod replicas;
+mod roster;
 mod script;
 mod scripts;
 mod sentinel;
@@ -56,6 +57,7 @@ use self::{
 };
 pub(crate) use self::{
     cluster::{ClusterStore, is_meant as is_cluster},
+    roster::{Roster, SameServer},
     tls::Tls,
 };
 use super::{
@@ -78,6 +80,8 @@ pub(crate) struct RedisOptions {
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) tls: Tls,
+    /// Of the quorum that the server is part of.
+    pub(crate) roster: Option<Arc<Roster>>,
 }
 
 pub(crate) struct RedisStore {
@@ -372,8 +376,17 @@ fn home(
     calls: &Arc<Calls>,
     listener: &Listener,
 ) -> Arc<Link> {
+    let mut beyond = Vec::new();
+    if calls.names.are_of_cluster() {
+        beyond.push("cluster");
+    }
+    if options.replicas.is_some() {
+        beyond.push("replicas");
+    }
     let part = Part::Home {
         client: options.client,
+        roster: options.roster.clone(),
+        beyond,
     };
     let (calls, listener) = (Arc::clone(calls), Arc::clone(listener));
     Link::new(

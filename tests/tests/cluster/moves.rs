@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockError, LostCause};
+use rlock_core::{LockClient, LockError, LostCause, distributed_lock};
 use rlock_tests::{RedisCluster, eventually, within};
 
 use crate::{
@@ -97,6 +97,57 @@ async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() 
     assert!(guard.fencing_token() >= token + 3);
     cluster.end_to_move(slot, 0, 1).await;
     guard.release().await.expect("held");
+}
+
+#[distributed_lock(key = ["{<tag>}a", "{<tag>}b"], wait = "0s", client = client)]
+async fn both_now(client: &LockClient, tag: &str) -> Result<(), LockError> {
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+/// Nobody but an operator knows that a slot does not move any more.
+#[tokio::test]
+async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_the_way_out() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let builder = LockClient::builder().default_wait(ms(900));
+    let client = builder.connect(&cluster.url()).await.expect("it is there");
+    let other = connect(&cluster.url()).await;
+    let [from, to] = [0, 1].map(|n| cluster.node(n).address());
+    let before = client.lock(&key).wait(LONG).acquire().await.expect("free");
+    let token = before.fencing_token();
+    before.release().await.expect("held");
+    let beside = other.lock(format!("{{{key}}}a")).lease(LASTING);
+    let beside = beside.acquire().await.expect("free");
+    cluster.begin_to_move(slot, 0, 1).await;
+    let advice = [
+        &format!("slot {slot} "),
+        &from,
+        &format!("`redis-cli --cluster fix {from}`"),
+        &format!("`CLUSTER SETSLOT {slot} STABLE`"),
+    ];
+    let free = client.lock(&key).acquire().await.map(drop);
+    let new = format!("{{{key}}}new");
+    // The first of these two is held by another, and so still there.
+    let several = both_now(&client, &key).await;
+    // Only the new master has forgotten it.
+    let stable = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
+    let () = cluster.node(1).command(&stable).await;
+    let never_taken = client.lock(&new).acquire().await.map(drop);
+    for (outcome, names_both) in [(free, true), (several, false), (never_taken, true)] {
+        let error = outcome.expect_err("it cannot come into being");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        let said = error.to_string();
+        assert!(advice.iter().all(|part| said.contains(*part)), "{said}");
+        assert_eq!(said.contains(&to), names_both, "{said}");
+    }
+    // That helps.
+    let () = cluster.node(0).command(&stable).await;
+    for key in [&key, &new] {
+        let guard = client.lock(key).wait(LONG).acquire().await.expect("free");
+        assert!(guard.fencing_token() > token);
+        guard.release().await.expect("held");
+    }
+    beside.release().await.expect("held");
 }
 
 #[tokio::test]

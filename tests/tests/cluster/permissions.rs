@@ -1,47 +1,53 @@
 //! What a client may do at the nodes of a cluster, beyond what it may do at one server:
 //! `docs/security.md` has the list.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use rlock_core::LockClient;
+use rlock_core::{LockClient, LockError};
 use rlock_tests::{MASTERS, RedisCluster, RedisServer, within};
 
 use crate::{
-    assert_soon_in_line,
+    acl, assert_soon_in_line,
     common::{LASTING, LONG, acquiring, connect, ms, name},
     keys,
+    log::{keep_log, logged_of},
     messages::has_shards,
 };
 
-const OF_A_SERVER: &str = "~lock:* +evalsha +script|load +get +hdel +hexists +hget +hset +incrby +pexpire \
-    +pttl +set +time &lock:* +publish +subscribe +zadd +zpopmin +zrange +zrem +zscore +client|id \
-    +client|tracking +exists +incr +hgetall +info";
-const OF_A_CLUSTER: &str = "+cluster|slots +cluster|info +cluster|myid +asking";
-const OF_MESSAGES: &str = "+spublish +ssubscribe +sunsubscribe";
+/// Not all servers have messages by slot.
+const OF_MESSAGES: [&str; 3] = ["+spublish", "+ssubscribe", "+sunsubscribe"];
+
+/// What a user may do, but for this.
+fn rules_without(left_out: &[&str]) -> String {
+    let rules = format!("{} {}", acl::of_a_server(), acl::beyond("Redis Cluster"));
+    let given = rules.split(' ').filter(|rule| !left_out.contains(rule));
+    acl::only(&given.collect::<Vec<_>>())
+}
 
 async fn cluster() -> RedisCluster {
-    let rules = format!("on >secret resetchannels {OF_A_SERVER} {OF_A_CLUSTER}");
+    cluster_without(&OF_MESSAGES).await
+}
+
+async fn cluster_without(left_out: &[&str]) -> RedisCluster {
+    let rules = rules_without(left_out);
     RedisCluster::of(&RedisServer::builder().acl_user("locker", &rules)).await
 }
 
-async fn locker(cluster: &RedisCluster) -> LockClient {
+fn locker_url(cluster: &RedisCluster) -> String {
     let url = cluster.url();
-    connect(&url.replace("redis-cluster://", "redis-cluster://locker:secret@")).await
+    url.replace("redis-cluster://", "redis-cluster://locker:secret@")
 }
 
-/// What was refused at any node, but for what only tells who connects.
+async fn locker(cluster: &RedisCluster) -> LockClient {
+    connect(&locker_url(cluster)).await
+}
+
+/// What was refused at any node.
 async fn refused(cluster: &RedisCluster) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for n in 0..2 * MASTERS {
-        let log: Vec<HashMap<String, redis::Value>> =
-            cluster.node(n).command(&["ACL", "LOG"]).await;
-        for entry in log {
-            if let redis::Value::BulkString(object) = &entry["object"] {
-                all.insert(String::from_utf8_lossy(object).into_owned());
-            }
-        }
+        all.extend(acl::refused(cluster.node(n)).await);
     }
-    all.retain(|object| !["client", "client|setinfo"].contains(&object.as_str()));
     all
 }
 
@@ -79,7 +85,8 @@ async fn the_permissions_of_a_server_and_some_more_are_enough_at_a_cluster() {
     let cluster = cluster().await;
     if has_shards(cluster.node(0)).await {
         for n in 0..2 * MASTERS {
-            cluster.node(n).set_user("locker", OF_MESSAGES).await;
+            let rules = OF_MESSAGES.join(" ");
+            cluster.node(n).set_user("locker", &rules).await;
         }
     }
     use_locks(&cluster).await;
@@ -93,4 +100,57 @@ async fn who_may_not_use_messages_by_slot_is_told_by_others() {
     let refused = refused(&cluster).await;
     let by_slot = ["spublish", "ssubscribe"].map(str::to_owned);
     assert!(refused.is_subset(&by_slot.into()), "{refused:?}");
+}
+
+/// Each node says it of itself, when it is connected to.
+#[tokio::test]
+async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
+    keep_log();
+    let needed = ["+asking", "+cluster|myid"];
+    let better = ["+cluster|info", "+spublish", "+ssubscribe", "+sunsubscribe"];
+    let cluster = cluster_without(&[&needed[..], &better[..]].concat()).await;
+    if !has_shards(cluster.node(0)).await {
+        return;
+    }
+    let client = locker(&cluster).await;
+    let address = cluster.node(0).address();
+    let said = |level: &str| {
+        let mut lines = logged_of(&address);
+        lines.retain(|line| line.contains("lacks permissions") && line.contains(level));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines.concat()
+    };
+    for (level, rules) in [("ERROR", &needed[..]), ("WARN", &better[..])] {
+        let said = said(level);
+        for rule in rules {
+            assert!(said.contains(&rule[1..]), "{rule}: {said}");
+        }
+        assert!(!said.contains("slots"), "{said}");
+    }
+    // Only at the next master can it come into being.
+    let key = cluster.key_at(0, "never taken").await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    cluster.begin_to_move(slot, 0, 1).await;
+    let error = client.lock(&key).wait(ms(900)).acquire().await;
+    let error = error.expect_err("that one is not to be asked");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let refused = refused(&cluster).await;
+    let expected = ["asking", "cluster|info"].map(str::to_owned);
+    assert_eq!(refused, expected.into());
+    cluster.end_to_move(slot, 0, 1).await;
+    let guard = client.lock(&key).wait(LONG).acquire().await;
+    guard
+        .expect("it has arrived")
+        .release()
+        .await
+        .expect("held");
+}
+
+#[tokio::test]
+async fn who_may_not_ask_for_the_slots_of_a_cluster_is_told_so() {
+    let cluster = cluster_without(&["+cluster|slots"]).await;
+    let url = locker_url(&cluster);
+    let error = LockClient::connect(&url).await.expect_err("refused");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(error.to_string().contains("cluster|slots"), "{error}");
 }

@@ -1,13 +1,19 @@
 //! Locks on several servers that know nothing of each other: what more than half of them grant.
 
+#[path = "../common/acl.rs"]
+mod acl;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/log.rs"]
+mod log;
 
 mod exclusion;
 mod five;
 mod losses;
 mod outages;
+mod permissions;
 mod refusals;
 mod restarts;
+mod same;
 mod tokens;
 mod waiting;

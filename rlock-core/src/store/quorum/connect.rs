@@ -22,7 +22,7 @@ use crate::{
     limits::{invalid_url, invalid_urls},
     store::{
         Listener,
-        redis::{RedisOptions, RedisStore},
+        redis::{RedisOptions, RedisStore, Roster, SameServer},
     },
 };
 
@@ -39,9 +39,19 @@ impl QuorumStore {
     ) -> Result<Arc<Self>, LockError> {
         let clock = options.clock.clone();
         let started = clock.now();
+        let options = RedisOptions {
+            roster: Some(Arc::<Roster>::default()),
+            ..options
+        };
         let nodes = nodes(urls, &options, &listener)?;
         let connected = connect_all(&nodes, runtime).await;
         connected.map_err(|error| {
+            if let Some(SameServer { address, other }) = error.source.downcast_ref() {
+                let both = format!("`{other}` and `{address}`");
+                let way_out = "both lead to the same server, and one that votes twice is no majority: \
+                               each server is named once";
+                return invalid_urls(both, way_out);
+            }
             let action = format!("connect to a quorum of {} servers", nodes.len());
             error.into_lock_error(action, clock.now().since(started))
         })?;
@@ -122,6 +132,7 @@ async fn connect_all(
         };
         match next {
             Some((_, Ok(()))) => connected += 1,
+            Some((_, Err(error))) if error.source.is::<SameServer>() => return Err(error),
             Some((number, Err(error))) => {
                 let address = nodes[number].address.clone();
                 tracing::warn!(address, %error, "a server of the quorum cannot be reached yet");

@@ -93,7 +93,16 @@ pub(crate) fn speaks_tls(url: &str) -> bool {
 }
 
 pub(super) fn not_understood(url: &str, error: &RedisError, expected: &str) -> LockError {
-    invalid_url(url, format!("{error}; expected {expected}"))
+    invalid_url(
+        url,
+        format!("{}; expected {expected}", what_is_wrong(error)),
+    )
+}
+
+/// What an error says, without the name of its kind, which redis-rs writes behind it.
+fn what_is_wrong(error: &RedisError) -> String {
+    let kind = format!(" - {:?}", error.kind());
+    error.to_string().replacen(&kind, "", 1)
 }
 
 impl Manner {
@@ -217,12 +226,23 @@ mod tests {
         assert_eq!(address.to_string(), "127.0.0.1:7");
         let socket = Address::parse("unix:///run/a%0d%0ab.sock", true).expect("valid");
         assert_eq!(socket.to_string(), "/run/a\\r\\nb.sock");
-        for url in [
-            "redis://u:s3cret@h:99999999/",
-            "redis://u:s3cret@h/not-a-number",
-            "redis:s3cret",
+        for (url, reason) in [
+            (
+                "redis://u:s3cret@h:99999999/",
+                "Redis URL did not parse; expected `redis://",
+            ),
+            (
+                "redis://u:s3cret@h/not-a-number",
+                "Invalid database number; expected `redis://",
+            ),
+            (
+                "redis://u:s3cret@h/?protocol=9",
+                "Invalid protocol version: 9; expected `redis://",
+            ),
+            ("redis:s3cret", "Missing hostname; expected `redis://"),
         ] {
             let error = Address::parse(url, true).err().expect(url);
+            assert!(error.to_string().contains(reason), "{error}");
             let shown = format!("{error} {error:?}");
             assert!(
                 !shown.contains("s3cret") && shown.contains("`redis:…`"),

@@ -21,6 +21,7 @@ mod seeds;
 mod several;
 mod shards;
 mod slot;
+mod unsettled;
 
 pub(super) use self::slot::Slot;
 
@@ -31,8 +32,9 @@ use tokio::runtime::{Handle, Id};
 
 use self::{
     nodes::{Node, Nodes},
-    owner::{Needs, is_unsettled},
+    owner::Needs,
     seeds::Seeds,
+    unsettled::is_unsettled,
 };
 use super::{
     By, Connecting, RedisOptions, SHORTEST_SILENCE,

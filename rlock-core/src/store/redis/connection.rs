@@ -18,6 +18,7 @@ use super::{
     errors::{wants_password, wants_reconnect},
     link::Link,
     pipe::Pipe,
+    roster::{Presence, run_id},
 };
 
 /// A connection that was up when it was handed out.
@@ -32,6 +33,10 @@ pub(super) struct Connection {
     pub(super) id: Option<i64>,
     /// What the server does not do.
     pub(super) missing: Missing,
+    /// What the server calls its run, until that is in the roster.
+    pub(super) run_id: Option<String>,
+    /// Its entry there.
+    pub(super) presence: Option<Arc<Presence>>,
     /// A connection of its own for messages, where the protocol cannot mix them with answers.
     _messages: Option<Messages>,
 }
@@ -71,6 +76,7 @@ impl Connection {
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
         let (mut id, mut missing) = (None, Missing::default());
+        let run_id;
         let messages = if pushes {
             // Sent together, because each round trip is one that holders wait for after an outage.
             (
@@ -80,6 +86,7 @@ impl Connection {
                 id,
                 missing.scripts,
                 (),
+                run_id,
             ) = tokio::try_join!(
                 track_changes(commands.clone(), link.news_go_to()),
                 listen(link, commands.clone()),
@@ -87,13 +94,15 @@ impl Connection {
                 own_id(link, commands.clone()),
                 refuses_scripts(commands.clone()),
                 note_time(link, commands.clone()),
+                name_of_run(link, commands.clone()),
             )?;
             None
         } else {
-            ((), missing.scripts, ()) = tokio::try_join!(
+            ((), missing.scripts, (), run_id) = tokio::try_join!(
                 load_scripts(link, &commands),
                 refuses_scripts(commands.clone()),
                 note_time(link, commands.clone()),
+                name_of_run(link, commands.clone()),
             )?;
             match link.channel() {
                 Some(channel) => {
@@ -110,6 +119,8 @@ impl Connection {
             commands,
             id,
             missing,
+            run_id,
+            presence: None,
             _messages: messages,
         })
     }
@@ -198,6 +209,14 @@ async fn note_time(link: &Link, mut commands: MultiplexedConnection) -> RedisRes
             Ok(())
         }
         Err(error) => server_may_refuse(Err(error)),
+    }
+}
+
+/// What tells the server from the others of a quorum, where it is one of these.
+async fn name_of_run(link: &Link, commands: MultiplexedConnection) -> RedisResult<Option<String>> {
+    match link.roster() {
+        Some(_) => run_id(commands).await,
+        None => Ok(None),
     }
 }
 

@@ -82,6 +82,16 @@ pub(super) fn is_settling(error: &StoreError) -> bool {
     error.is_some_and(|error| SETTLING.iter().any(|code| has_code(error, code)))
 }
 
+/// Whether the keys of a request lie at two nodes of the cluster, because their slot is about to move.
+pub(super) fn is_split(error: &StoreError) -> bool {
+    let error = error.source.downcast_ref::<RedisError>();
+    error.is_some_and(|error| {
+        ["TRYAGAIN", NON_LOCAL]
+            .iter()
+            .any(|code| has_code(error, code))
+    })
+}
+
 /// An answer that makes no sense.
 pub(super) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
     StoreError {

@@ -18,8 +18,9 @@ use super::{
     calls::Calls,
     cluster::Slot,
     connection::Connection,
-    errors::{classify, wants_password},
+    errors::{classify, not_sent, wants_password},
     messages,
+    roster::{Roster, SameServer},
     server::{warn_of_eviction, warn_of_refusals},
 };
 use crate::{
@@ -49,7 +50,13 @@ pub(super) struct Link {
 /// What a link is for.
 pub(super) enum Part {
     /// Everything that must not be held up, and messages for this client.
-    Home { client: Uuid },
+    Home {
+        client: Uuid,
+        /// Of the quorum that the server is part of.
+        roster: Option<Arc<Roster>>,
+        /// What is asked of the server beyond what every store asks, as `scripts/permissions.lua` names it.
+        beyond: Vec<&'static str>,
+    },
     /// The requests of one runtime's tasks.
     Near { home: Arc<Link> },
 }
@@ -67,14 +74,14 @@ impl Link {
     /// The channel to listen to, if any.
     pub(super) fn channel(&self) -> Option<String> {
         match self.part {
-            Part::Home { client } => Some(format!("{}{client}", self.calls.names.channels())),
+            Part::Home { client, .. } => Some(format!("{}{client}", self.calls.names.channels())),
             Part::Near { .. } => None,
         }
     }
 
     /// The channel for what concerns one slot, at a node of a cluster.
     pub(super) fn channel_of(&self, slot: Slot) -> Option<String> {
-        let Part::Home { client } = self.part else {
+        let Part::Home { client, .. } = self.part else {
             return None;
         };
         let channels = self.calls.names.channels_of(slot)?;
@@ -83,7 +90,7 @@ impl Link {
 
     /// A message came over that channel.
     pub(super) fn heard(&self, message: &[u8]) {
-        if let Part::Home { client } = self.part
+        if let Part::Home { client, .. } = self.part
             && let Some(news) = messages::read(&self.calls.names, client, message)
         {
             (self.listener)(news);
@@ -109,6 +116,14 @@ impl Link {
         match &self.part {
             Part::Home { .. } => None,
             Part::Near { home } => home.present()?.id,
+        }
+    }
+
+    /// Of the quorum that the server is part of.
+    pub(super) fn roster(&self) -> Option<&Arc<Roster>> {
+        match &self.part {
+            Part::Home { roster, .. } => roster.as_ref(),
+            Part::Near { .. } => None,
         }
     }
 
@@ -181,7 +196,11 @@ impl Link {
         let (mut one, mut other) = (commands.clone(), commands.clone());
         let lock = self.calls.names.example();
         let channel = self.channel().unwrap_or_default();
-        let refusals = warn_of_refusals(&mut other, &self.address, &lock, &channel);
+        let beyond = match &self.part {
+            Part::Home { beyond, .. } => beyond.as_slice(),
+            Part::Near { .. } => &[],
+        };
+        let refusals = warn_of_refusals(&mut other, &self.address, (&lock, &channel), beyond);
         let ((), refused) = tokio::join!(warn_of_eviction(&mut one), refusals);
         *self.said() = Missing::of_commands(&refused);
     }
@@ -289,6 +308,7 @@ impl Link {
                 return;
             }
             let mut backoff = Backoff::default();
+            let mut is_said = false;
             // What an outage swallowed is not waited for: a short patience finds its end sooner.
             let mut patience = FIRST_PATIENCE.min(self.connect_timeout);
             loop {
@@ -305,6 +325,10 @@ impl Link {
                         break;
                     }
                     Err(error) => {
+                        if error.source.is::<SameServer>() && !std::mem::replace(&mut is_said, true)
+                        {
+                            tracing::error!(%error, "a server of the quorum is not counted");
+                        }
                         tracing::debug!(address = %self.address, %error, "connecting failed");
                         self.state.send_if_modified(|state| match state {
                             State::Down(last) => {
@@ -344,10 +368,20 @@ impl Link {
             Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
         });
         // A request that waits for a connection has not been sent.
-        opened.map_err(|error| StoreError {
+        let mut opened = opened.map_err(|error| StoreError {
             maybe_executed: false,
             ..classify(error)
-        })
+        })?;
+        if let (Some(roster), Some(run_id)) = (self.roster(), opened.run_id.take()) {
+            let presence = roster.enter(self.address.to_string(), run_id);
+            // It may lead elsewhere a moment later, and what is owed to that server is not forgotten.
+            let presence = presence.map_err(|error| StoreError {
+                transient: true,
+                ..not_sent(error)
+            });
+            opened.presence = Some(Arc::new(presence?));
+        }
+        Ok(opened)
     }
 }
 

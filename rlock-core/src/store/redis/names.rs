@@ -148,6 +148,10 @@ impl Names {
         }
     }
 
+    pub(super) fn are_of_cluster(&self) -> bool {
+        self.node.is_some()
+    }
+
     /// What locks are called, for asking whether they may be touched.
     pub(super) fn example(&self) -> String {
         format!("{}{{any}}", self.prefix)

@@ -135,7 +135,11 @@ fn push(push: PushInfo) {
     let link = Link::new(
         Address::parse("redis://127.0.0.1/", true).expect("valid"),
         Arc::new(Calls::new(Names::new("lock:".to_owned()))),
-        Part::Home { client: CLIENT },
+        Part::Home {
+            client: CLIENT,
+            roster: None,
+            beyond: Vec::new(),
+        },
         Arc::new(move |news| listener.lock().expect("no panic").push(news)),
         Duration::from_secs(1),
     );

@@ -121,54 +121,68 @@ impl Witness {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to leave now, without what nobody wants to know any more.
-    fn take(&self) -> Vec<Granted> {
+    /// What is to leave now beside these, without what nobody wants to know any more.
+    fn with_others(&self, mut granted: Vec<Granted>) -> Vec<Granted> {
         let mut waiting = self.waiting();
+        granted.retain(|granted| !granted.answer.is_closed());
         waiting.retain(|granted| !granted.answer.is_closed());
-        let most = waiting.len().min(TOGETHER);
-        waiting.drain(..most).collect()
+        let most = waiting.len().min(TOGETHER.saturating_sub(granted.len()));
+        granted.extend(waiting.drain(..most));
+        granted
     }
 
     /// Runs for as long as the client lives.
     pub(super) async fn run(&self) {
-        let mut connection = None;
+        let (mut connection, mut again) = (None, Vec::new());
+        let mut backoff = Backoff::default();
         loop {
-            let mut granted = self.take();
+            let granted = self.with_others(std::mem::take(&mut again));
             if granted.is_empty() {
                 self.some.notified().await;
                 continue;
             }
-            let mut backoff = Backoff::default();
-            while !granted.is_empty() {
-                match self.ask(&mut connection, &granted).await {
-                    Ok(answers) => {
-                        for (granted, seen) in granted.drain(..).zip(answers) {
-                            // Whoever wanted to know may be gone.
-                            let _ = granted.answer.send(Ok(seen));
-                        }
-                    }
-                    Err(error) => {
-                        connection = None;
-                        tracing::debug!(address = %self.address, %error, "replicas cannot be asked for");
-                        if error.transient {
-                            tokio::time::sleep(backoff.next()).await;
-                            granted.retain(|granted| !granted.answer.is_closed());
-                        } else {
-                            for granted in granted.drain(..) {
-                                let _ = granted.answer.send(Err(error.clone()));
-                            }
-                        }
-                    }
-                }
+            again = self.answer(&mut connection, granted).await;
+            if again.is_empty() {
+                backoff = Backoff::default();
+            } else {
+                tokio::time::sleep(backoff.next()).await;
             }
         }
     }
 
+    /// Asks for all, and answers each. What may be answered otherwise a moment later is returned.
+    async fn answer(
+        &self,
+        connection: &mut Option<MultiplexedConnection>,
+        granted: Vec<Granted>,
+    ) -> Vec<Granted> {
+        let answers = match self.ask(connection, &granted).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                *connection = None;
+                tracing::debug!(address = %self.address, %error, "replicas cannot be asked for");
+                granted.iter().map(|_| Err(error.clone())).collect()
+            }
+        };
+        let mut again = Vec::new();
+        for (granted, answer) in granted.into_iter().zip(answers) {
+            match answer {
+                Err(error) if error.transient => again.push(granted),
+                answer => {
+                    // Whoever wanted to know may be gone.
+                    let _ = granted.answer.send(answer);
+                }
+            }
+        }
+        again
+    }
+
+    /// Fails where `WAIT` does, which speaks of all; else each may fail for itself.
     async fn ask(
         &self,
         connection: &mut Option<MultiplexedConnection>,
         granted: &[Granted],
-    ) -> Result<Vec<Seen>, StoreError> {
+    ) -> Result<Vec<Result<Seen, StoreError>>, StoreError> {
         let patience = self.asked.within + self.response_timeout;
         let asked = timeout(patience, async {
             let connection = match connection {
@@ -219,27 +233,28 @@ impl Witness {
     }
 }
 
-/// Two answers for each lock, and the number of replicas.
-fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Seen>> {
-    let answers = answers.into_iter().map(|answer| {
-        let answer = answer.extract_error()?;
-        Ok(from_redis_value::<usize>(answer)?)
-    });
-    let answers: Vec<usize> = answers.collect::<RedisResult<_>>()?;
+/// Two answers for each lock, and the number of replicas. A lock whose name leads to something else fails
+/// for itself.
+fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Result<Seen, StoreError>>> {
+    let claims: usize = granted.iter().map(|granted| granted.claims.len()).sum();
+    let number = |answer: Value| Ok(from_redis_value::<usize>(answer.extract_error()?)?);
+    let mut facts: Vec<RedisResult<usize>> = answers.into_iter().map(number).collect();
+    let waited = facts.pop().filter(|_| facts.len() == 2 * claims);
     let wrong = || RedisError::from((ErrorKind::UnexpectedReturnType, "answers are missing"));
-    let (replicas, facts) = answers.split_last().ok_or_else(wrong)?;
-    let mut facts = facts.chunks_exact(2);
+    let replicas = match waited.ok_or_else(wrong)? {
+        Ok(replicas) => replicas,
+        // What was refused first says best what is amiss with the server.
+        Err(last) => return Err(facts.into_iter().find_map(Result::err).unwrap_or(last)),
+    };
+    let mut facts = facts.into_iter();
     let seen = granted.iter().map(|granted| {
-        let mut held = true;
-        for _ in &granted.claims {
-            held &= facts.next().ok_or_else(wrong)? == [1, 1];
-        }
-        Ok(Seen {
-            held,
-            replicas: *replicas,
-        })
+        // All of them, so that the next lock begins with its own.
+        let own: Vec<_> = facts.by_ref().take(2 * granted.claims.len()).collect();
+        let own: RedisResult<Vec<usize>> = own.into_iter().collect();
+        let held = own.map_err(classify)?.iter().all(|fact| *fact == 1);
+        Ok(Seen { held, replicas })
     });
-    seen.collect()
+    Ok(seen.collect())
 }
 
 /// The lock is there, but not where it was to be as well.

@@ -27,19 +27,20 @@ pub(super) async fn warn_of_eviction(commands: &mut MultiplexedConnection) {
 type Refused = (Vec<String>, Vec<String>);
 
 /// Says what the user may not do, and answers it; inside of scripts most of that would pass in silence.
-/// Where this is refused too, the first request for a lock says so.
+/// Where this is refused too, the first request for a lock says so. `beyond` names what the client is for,
+/// beside locks on one server.
 pub(super) async fn warn_of_refusals(
     commands: &mut MultiplexedConnection,
     address: &Address,
-    lock: &str,
-    channel: &str,
+    (lock, channel): (&str, &str),
+    beyond: &[&str],
 ) -> Vec<String> {
     let script = Script::new(include_str!("scripts/permissions.lua"));
     let mut call = script.arg(lock);
     // Together they cost one round trip. Where loading is refused, another client may have done it.
     let mut requests = pipe();
     requests.load_script(&script).ignore().ignore_errors();
-    requests.invoke_script(call.arg(channel));
+    requests.invoke_script(call.arg(channel).arg(beyond));
     let answers: RedisResult<(RedisResult<Refused>,)> = requests.query_async(commands).await;
     let Ok((Ok((mut needed, better)),)) = answers else {
         return Vec::new();

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     ClusterStore, Slot,
     nodes::Node,
-    owner::{down, passing},
+    unsettled::{down, passing},
 };
 use crate::store::{News, StoreError, Which};
 

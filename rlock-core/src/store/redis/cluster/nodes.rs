@@ -418,6 +418,7 @@ mod tests {
             response_timeout: PATIENCE,
             replicas: None,
             tls: Tls::default(),
+            roster: None,
         };
         let seeds = Seeds::parse("redis-cluster://127.0.0.1:1", true, Tls::default());
         let seeds = seeds.expect("valid");

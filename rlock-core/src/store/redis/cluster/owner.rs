@@ -8,11 +8,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::{
     super::{
         By,
-        errors::{Elsewhere, is_settling, not_sent},
+        errors::{Elsewhere, is_settling, is_split},
     },
     ClusterStore, Slot,
     layout::Place,
     nodes::Node,
+    unsettled::{disputed, down, is_unsettled, on_its_way, ownerless},
 };
 use crate::{key::Key, store::StoreError, wait::Backoff};
 
@@ -72,14 +73,14 @@ impl ClusterStore {
                     if !std::mem::replace(&mut moved, true) {
                         continue;
                     }
-                    unsettled(slot, &error)
+                    disputed(slot, &error)
                 }
                 Some(Redirection::Ask(place)) => {
                     let there = self.nodes.at(&place, left().patience).await?;
                     match self.at_next_owner(&node, there, needs, left(), &ask).await {
                         Some(Ok(answer)) => return Ok(answer),
                         Some(Err(error)) if !is_unsettled(&error) => return Err(error),
-                        Some(Err(_)) | None => unsettled(slot, &error),
+                        Some(Err(_)) | None => on_its_way(slot, &node.place, Some(place)),
                     }
                 }
                 None => {
@@ -87,7 +88,9 @@ impl ClusterStore {
                         self.nodes.suspects.notify_one();
                     }
                     if error.source.is::<Elsewhere>() {
-                        unsettled(slot, &error)
+                        disputed(slot, &error)
+                    } else if is_split(&error) {
+                        on_its_way(slot, &node.place, None)
                     } else if is_settling(&error) {
                         error
                     } else {
@@ -176,45 +179,5 @@ fn redirection(error: &StoreError, slot: Slot, asked: &Place) -> Option<Redirect
         Some(Redirection::Ask(place))
     } else {
         Some(Redirection::Moved(place))
-    }
-}
-
-/// Whether the nodes have not agreed yet on who has a slot.
-pub(super) fn is_unsettled(error: &StoreError) -> bool {
-    error.source.is::<Elsewhere>() || error.source.is::<Unsettled>() || is_settling(error)
-}
-
-/// A slot that is on its way from one node to another.
-#[derive(Debug, thiserror::Error)]
-#[error("slot {slot} of the cluster is on its way from one node to another ({answer})")]
-struct Unsettled {
-    slot: u16,
-    answer: String,
-}
-
-fn unsettled(slot: Slot, error: &StoreError) -> StoreError {
-    let answer = match error.source.downcast_ref() {
-        Some(Elsewhere(error)) => error.to_string(),
-        None => error.to_string(),
-    };
-    let slot = slot.number();
-    passing(Unsettled { slot, answer })
-}
-
-fn ownerless(slot: Slot) -> StoreError {
-    let slot = slot.number();
-    passing(format!("no node of the cluster has slot {slot}"))
-}
-
-pub(super) fn down(node: &Node) -> StoreError {
-    let (place, why) = (&node.place, node.store.home.why_down());
-    passing(format!("the node at {place} cannot be reached: {why}"))
-}
-
-/// What was not done, and may be done a moment later.
-pub(super) fn passing(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
-    StoreError {
-        transient: true,
-        ..not_sent(why)
     }
 }

@@ -1,5 +1,5 @@
 -- Says what this user may not do of all that a client does.
--- ARGV  the name of a lock, the name of a channel
+-- ARGV  the name of a lock, the name of a channel, what the client is for beside locks on one server
 -- Answers  {names of commands that locks need, names of those that make them quicker}
 -- Servers before Redis 7 cannot tell, and answer empty lists. Of a user who may touch other locks only, the
 -- commands that touch locks are not known.
@@ -20,10 +20,21 @@ local quicker_of_server = {
   {'info', 'memory'},
 }
 
+local beyond = {
+  cluster = {
+    needed = {{'asking'}, {'cluster', 'myid'}, {'cluster', 'slots'}},
+    quicker = {
+      {'cluster', 'info'}, {'spublish', channel, ''}, {'ssubscribe', channel}, {'sunsubscribe', channel},
+    },
+  },
+  replicas = {needed = {{'wait', 1, 1}}, quicker = {}},
+}
+
 local function add_refused(names, calls)
   for _, call in ipairs(calls) do
     if not redis.acl_check_cmd(unpack(call)) then
-      names[#names + 1] = call[1] == 'client' and 'client|' .. call[2] or call[1]
+      local has_parts = call[1] == 'client' or call[1] == 'cluster'
+      names[#names + 1] = has_parts and call[1] .. '|' .. call[2] or call[1]
     end
   end
   return names
@@ -36,4 +47,10 @@ local of_locks = add_refused({}, needed)
 if #of_locks == #needed then
   of_locks, quicker = {}, {}
 end
-return {add_refused(of_locks, needed_of_server), add_refused(add_refused({}, quicker_of_server), quicker)}
+of_locks = add_refused(of_locks, needed_of_server)
+local of_speed = add_refused(add_refused({}, quicker_of_server), quicker)
+for n = 3, #ARGV do
+  add_refused(of_locks, beyond[ARGV[n]].needed)
+  add_refused(of_speed, beyond[ARGV[n]].quicker)
+end
+return {of_locks, of_speed}
