@@ -254,6 +254,21 @@ impl History {
             .any(|fault| fault.start <= to && fault.end >= from)
     }
 
+    /// Whether both may have been given this lock by two masters that were there at once: neither knows of the
+    /// tokens of the other. What counts only with a replica is not given by a master that has none left.
+    pub(super) fn led_by_two(&self, one: &Hold, other: &Hold) -> bool {
+        let replicas = self.run.as_ref().map_or(0, |run| run.replicas);
+        let splits = self
+            .faults
+            .iter()
+            .filter(|fault| fault.kind.leaves_two_masters() && replicas == 0);
+        let mut splits = splits.map(|fault| {
+            let within = |hold: &Hold| hold.earliest <= fault.end && hold.granted >= fault.start;
+            within(one) && within(other)
+        });
+        splits.any(|within| within)
+    }
+
     /// The process of the client that this owner belongs to.
     pub(super) fn process_of(&self, owner: &str) -> Option<u32> {
         self.clients.get(client_of(owner)).copied()

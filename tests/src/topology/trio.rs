@@ -42,6 +42,7 @@ pub struct Trio {
 pub struct TrioBuilder {
     silence: Duration,
     passwords: bool,
+    behind_proxies: bool,
     authority: Option<Arc<Authority>>,
 }
 
@@ -57,6 +58,14 @@ impl TrioBuilder {
     #[must_use]
     pub fn passwords(mut self) -> Self {
         self.passwords = true;
+        self
+    }
+
+    /// The master and the replica each stand behind a proxy, by which they, the Sentinels and clients know each
+    /// other.
+    #[must_use]
+    pub fn behind_proxies(mut self) -> Self {
+        self.behind_proxies = true;
         self
     }
 
@@ -84,6 +93,9 @@ impl TrioBuilder {
 
     fn server(&self) -> RedisServerBuilder {
         let mut server = self.any();
+        if self.behind_proxies {
+            server = server.behind_proxy();
+        }
         if self.passwords {
             server = server
                 .password(SERVERS)
@@ -127,6 +139,7 @@ impl Trio {
         TrioBuilder {
             silence: Duration::from_millis(500),
             passwords: false,
+            behind_proxies: false,
             authority: None,
         }
     }

@@ -139,6 +139,10 @@ impl Sample {
         self.fault(FaultKind::AllFlushed, None, start, end);
     }
 
+    pub(super) fn two_masters(&mut self, start: u64, end: u64) {
+        self.fault(FaultKind::MasterCutOff, None, start, end);
+    }
+
     pub(super) fn deleted(&mut self, key: &str, at: u64) {
         self.fault(FaultKind::LockDeleted, Some(key), at, at);
     }
