@@ -145,7 +145,7 @@ const MASTER_FRONT: [Choice; 15] = [
     (RequestsHeld, 3, 50..900),
     (RepliesHeld, 3, 50..900),
     (MasterCutOff, 5, 0..3_000),
-    (MasterUnseen, 3, 0..2_000),
+    (MasterUnseen, 5, 0..2_000),
 ];
 
 const PROCESS: [Choice; 3] = [
@@ -174,7 +174,7 @@ impl Schedule {
         let pace = Pace::of(&SENTINEL, 500..4_000, keys);
         let front = Pace {
             servers: 2,
-            ..Pace::of(&MASTER_FRONT, 200..2_500, 1)
+            ..Pace::of(&MASTER_FRONT, 100..1_500, 1)
         };
         Self::of(seed, lasts, processes, &[pace]).shared(seed, lasts, &front)
     }
