@@ -304,15 +304,15 @@ impl RedisServerBuilder {
                  tls-ca-cert-file \"{here}/ca.pem\"\ntls-auth-clients no\n",
             );
         }
-        if let Some(port) = self.announced {
-            let part = match self.part {
+        if let Some(front) = self.announced {
+            let whom = match self.part {
                 Part::Node => "cluster",
                 _ => "replica",
             };
-            // What a master sends without a disk in between a proxy knows for no protocol of its own.
+            // A proxy takes a file that a master sends by its length for a message, and waits for the line's end.
             let _ = write!(
                 text,
-                "{part}-announce-ip 127.0.0.1\n{part}-announce-port {port}\nrepl-diskless-sync yes\n",
+                "{whom}-announce-ip 127.0.0.1\n{whom}-announce-port {front}\nrepl-diskless-sync yes\n",
             );
         }
         if self.debug && major_version() >= 7 {
