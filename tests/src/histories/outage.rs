@@ -96,9 +96,9 @@ impl Server {
         (server, url, fronts)
     }
 
-    /// Whether a busy machine or its network let a master seem gone that was not meant to, and since when at
-    /// the earliest. Then the other is the one from here on.
-    async fn was_replaced(&self) -> Option<u64> {
+    /// Whether a busy machine or its network let a master seem gone that was not meant to: from when at the
+    /// earliest until when. Then the other is the one from here on.
+    async fn was_replaced(&self) -> Option<(u64, u64)> {
         let mut place = self.place.write().await;
         let now = clock::now();
         let Place::Master(trio) = &mut *place else {
@@ -106,8 +106,8 @@ impl Server {
         };
         if trio.is_led_by(&trio.replica).await {
             trio.failed_over().await;
-            trio.swap().await;
-            return Some(self.looked.swap(clock::now(), Ordering::Relaxed));
+            let end = replace(trio).await;
+            return Some((self.looked.swap(end, Ordering::Relaxed), end));
         }
         self.looked.store(now, Ordering::Relaxed);
         None
@@ -147,30 +147,30 @@ pub(super) async fn strike_and_note(
 ) {
     let start = clock::now();
     let key = (step.kind == FaultKind::LockDeleted).then(|| format!("k{}", step.number));
-    if strike_one(server, step).await {
-        note(recorder, step.kind, start, key, number);
+    if let Some(end) = strike_one(server, step).await {
+        note(recorder, step.kind, (start, end), key, number);
     }
     note_replacement(server, recorder).await;
 }
 
 /// Notes that a master seemed gone that was not meant to, if so it was.
 pub(super) async fn note_replacement(server: &Server, recorder: &Recorder) {
-    if let Some(since) = server.was_replaced().await {
-        note(recorder, FaultKind::MasterPaused, since, None, None);
+    if let Some(times) = server.was_replaced().await {
+        note(recorder, FaultKind::MasterPaused, times, None, None);
     }
 }
 
 fn note(
     recorder: &Recorder,
     kind: FaultKind,
-    start: u64,
+    (start, end): (u64, u64),
     key: Option<String>,
     server: Option<usize>,
 ) {
     recorder.note(Record::Fault(Fault {
         kind,
         start,
-        end: clock::now(),
+        end,
         key,
         process: None,
         server,
@@ -178,9 +178,9 @@ fn note(
     }));
 }
 
-/// Whether it had any effect.
-async fn strike_one(server: &Server, step: &Step) -> bool {
-    match step.kind {
+/// When it was over; `None`: it had no effect.
+async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
+    let struck = match step.kind {
         FaultKind::ServerPaused => {
             let place = server.place.write().await;
             place.master().pause();
@@ -216,8 +216,7 @@ async fn strike_one(server: &Server, step: &Step) -> bool {
             let Place::Master(trio) = &mut *place else {
                 unreachable!("one server has no replica")
             };
-            fail_over(trio, step).await;
-            true
+            return Some(fail_over(trio, step).await);
         }
         FaultKind::ClientsKilled => {
             let redis = server.up().await;
@@ -233,11 +232,12 @@ async fn strike_one(server: &Server, step: &Step) -> bool {
         }
         FaultKind::LockDeleted => server.up().await.del(&name_of(step.number)).await,
         kind => unreachable!("{kind} is no fault of a server"),
-    }
+    };
+    struck.then(clock::now)
 }
 
-/// The replica takes the place of the master, which comes back as its replica.
-async fn fail_over(trio: &mut Trio, step: &Step) {
+/// The replica takes the place of the master, which comes back as its replica. Answers when it had been told to.
+async fn fail_over(trio: &mut Trio, step: &Step) -> u64 {
     match step.kind {
         FaultKind::MasterKilled => {
             trio.master.kill();
@@ -269,7 +269,18 @@ async fn fail_over(trio: &mut Trio, step: &Step) {
         }
         kind => unreachable!("{kind} is no failover"),
     }
+    replace(trio).await
+}
+
+/// Tells the former master that it is none, and waits for all Sentinels to see it. Answers when there was one
+/// master again.
+async fn replace(trio: &mut Trio) -> u64 {
     trio.swap().await;
+    let end = clock::now();
+    if trio.settle().await {
+        return clock::now();
+    }
+    end
 }
 
 /// In both directions, or in one of them.

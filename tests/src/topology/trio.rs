@@ -189,14 +189,20 @@ impl Trio {
         self.led_by(&self.replica).await;
     }
 
-    /// After a failover: what was the replica is the master from here on, and what was the master its
-    /// replica, as soon as all Sentinels see it so.
+    /// After a failover: what was the replica is the master from here on, and what was the master is told to be
+    /// its replica.
     pub async fn swap(&mut self) {
         std::mem::swap(&mut self.master, &mut self.replica);
+        self.replica.follow_in_vain(&self.master).await;
         self.master
             .config_set("repl-diskless-sync-delay", "0")
             .await;
-        self.replica.follow_in_vain(&self.master).await;
+    }
+
+    /// Returns as soon as all Sentinels see the replica as one. Says whether it took the master's place
+    /// meanwhile, which then is the replica.
+    pub async fn settle(&mut self) -> bool {
+        let mut again = false;
         let end = Instant::now() + FAILOVER;
         while !self.all_see_the_replica().await {
             assert!(Instant::now() < end, "the former master is no replica");
@@ -204,10 +210,11 @@ impl Trio {
             // A busy machine may let the next one seem gone too.
             if self.is_led_by(&self.replica).await {
                 self.led_by(&self.replica).await;
-                std::mem::swap(&mut self.master, &mut self.replica);
-                self.replica.follow_in_vain(&self.master).await;
+                self.swap().await;
+                again = true;
             }
         }
+        again
     }
 
     async fn all_see_the_replica(&self) -> bool {
