@@ -53,8 +53,9 @@ impl RedisCluster {
         }
         for node in &self.nodes[1..] {
             let port = node.cluster_port().to_string();
+            let bus = node.bus_port().to_string();
             let () = self.nodes[0]
-                .command(&["CLUSTER", "MEET", "127.0.0.1", &port])
+                .command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus])
                 .await;
         }
         let all = self.nodes.len();
@@ -103,7 +104,7 @@ impl RedisCluster {
     pub fn url(&self) -> String {
         let addresses: Vec<_> = self.nodes[..MASTERS]
             .iter()
-            .map(RedisServer::address)
+            .map(|node| format!("127.0.0.1:{}", node.announced_port()))
             .collect();
         format!("redis-cluster://{}", addresses.join(","))
     }
@@ -143,7 +144,10 @@ impl RedisCluster {
             .iter()
             .find(|(first, last, _)| (*first..=*last).contains(&slot))
             .expect("every slot has an owner");
-        let node = self.nodes.iter().find(|node| node.port() == *port);
+        let node = self
+            .nodes
+            .iter()
+            .find(|node| node.announced_port() == *port);
         node.expect("the nodes are those of the fixture")
     }
 
@@ -230,7 +234,7 @@ impl RedisCluster {
 
     /// Waits until this server is a master, and the others know it.
     pub async fn led_by(&self, node: usize) {
-        let port = self.node(node).port();
+        let port = self.node(node).announced_port();
         eventually(PATIENCE, "the replica is a master", async || {
             let mut views = 0;
             for node in self.nodes.iter().filter(|node| node.answers()) {
@@ -250,7 +254,7 @@ impl RedisCluster {
     pub async fn masters(&self) -> [usize; MASTERS] {
         let owners = owners(self.any()).await;
         let leads = |node: &usize| {
-            let port = self.node(*node).port();
+            let port = self.node(*node).announced_port();
             owners.iter().any(|(_, _, owner)| *owner == port)
         };
         std::array::from_fn(|pair| {

@@ -10,6 +10,7 @@
 //! | `schedule` | which fault comes when, from the seed alone |
 //! | `run` | a run, from its start to what is left |
 //! | `slot`, `network` | a client process and its proxies, and the faults that strike them |
+//! | `fronts` | the proxies that all clients come by, and the faults that strike them |
 //! | `ground`, `outage`, `cluster` | servers, and the faults that strike them |
 //! | `memory` | a run of the embedded store |
 //! | `client` | what a client process does |
@@ -24,6 +25,7 @@ mod client;
 mod clock;
 mod cluster;
 mod collect;
+mod fronts;
 mod ground;
 mod history;
 mod memory;

@@ -45,19 +45,25 @@ impl Proxy {
             userinfo
                 .map(|(userinfo, _)| format!("{userinfo}@"))
                 .unwrap_or_default(),
+            true,
         )
     }
 
     /// Opens a proxy in front of `host:port`.
     #[must_use = "the proxy goes when it is dropped"]
     pub fn to(address: &str) -> Self {
-        Self::open(address, String::new())
+        Self::open(address, String::new(), true)
     }
 
-    fn open(target: &str, userinfo: String) -> Self {
+    /// As [`to`](Self::to), for as long as its server runs: [`requests`](Self::requests) stays empty.
+    pub(crate) fn before_all_of(address: &str) -> Self {
+        Self::open(address, String::new(), false)
+    }
+
+    fn open(target: &str, userinfo: String, keeps_requests: bool) -> Self {
         let listener = port::listen();
         let port = port::number(&listener);
-        let control = Arc::new(Control::new(target));
+        let control = Arc::new(Control::new(target, keeps_requests));
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new()
             .name(format!("proxy-{port}"))
@@ -88,6 +94,12 @@ impl Proxy {
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The port where clients connect.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 }
 

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::child::LeashedChild;
+use crate::{Proxy, child::LeashedChild};
 
 /// A redis-server of its own, on a free loopback port, without persistence.
 ///
@@ -26,6 +26,7 @@ pub struct RedisServer {
     directory: PathBuf,
     port: u16,
     tls: Option<Tls>,
+    front: Option<Arc<Proxy>>,
     /// `None` between [`RedisServer::kill`] and [`RedisServer::restart`].
     process: Mutex<Option<LeashedChild>>,
     /// Started by the first [`RedisServer::client_commands`].
@@ -101,7 +102,28 @@ impl RedisServer {
 
     /// The port that other nodes of its cluster are told of.
     pub(crate) fn cluster_port(&self) -> u16 {
-        self.tls.as_ref().map_or(self.port, |tls| tls.port)
+        self.tls
+            .as_ref()
+            .map_or_else(|| self.announced_port(), |tls| tls.port)
+    }
+
+    /// The port where nodes of its cluster speak with each other.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.tls.as_ref().map_or(self.port, |tls| tls.port) + 10_000
+    }
+
+    /// The TCP port that others are told of: its proxy's, if it stands behind one.
+    #[must_use]
+    pub fn announced_port(&self) -> u16 {
+        self.front.as_ref().map_or(self.port, |front| front.port())
+    }
+
+    /// The proxy by which all but the fixture itself come. Only after [`RedisServerBuilder::behind_proxy`].
+    #[must_use]
+    pub fn front(&self) -> &Arc<Proxy> {
+        self.front
+            .as_ref()
+            .expect("the server was built with `.behind_proxy()`")
     }
 
     /// The authority that signed the server's certificate, as PEM.
@@ -122,7 +144,7 @@ impl RedisServer {
         if self.settings.replicates_by_tls {
             self.tls_port()
         } else {
-            self.port
+            self.announced_port()
         }
     }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, AsyncConnectionConfig, Client, RedisResult};
 use rlock_tests::{
-    Exclusion, Gate, Proxy, RedisServer, SharedExclusion, Way, Worker, assert_taken, eventually,
-    within,
+    Exclusion, Gate, MASTERS, Proxy, RedisCluster, RedisServer, SERVICE, SharedExclusion, Trio,
+    Way, Worker, assert_taken, eventually, within,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -585,6 +585,70 @@ async fn a_connection_that_lost_nothing_survives_a_black_hole() {
     proxy.black_hole();
     proxy.pass();
     assert_eq!(incr(&mut connection).await, Ok(1));
+}
+
+#[tokio::test]
+async fn where_every_second_connection_is_silent_the_others_go_on_and_all_do_afterwards() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let mut first = connect(&proxy.url()).await;
+    let mut second = connect(&proxy.url()).await;
+    proxy.silence_every_second();
+    assert_eq!(incr(&mut first).await, Ok(1));
+    second.set_response_timeout(SILENCE);
+    assert!(incr(&mut second).await.expect_err("silence").is_timeout());
+    let mut third = connect(&proxy.url()).await;
+    assert_eq!(incr(&mut third).await, Ok(2));
+    assert!(try_connect(&proxy.url(), SILENCE).await.is_err());
+    proxy.pass();
+    assert_eq!(incr(&mut connect(&proxy.url()).await).await, Ok(3));
+}
+
+#[tokio::test]
+async fn a_master_behind_a_proxy_is_replaced_when_that_is_cut_and_goes_on_behind_it() {
+    let trio = Trio::builder().behind_proxies().start().await;
+    let master_of = async |sentinel: &RedisServer| -> (String, u16) {
+        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
+        sentinel.command(&words).await
+    };
+    let address = |server: &RedisServer| ("127.0.0.1".to_owned(), server.front().port());
+    for sentinel in &trio.sentinels {
+        assert_eq!(master_of(sentinel).await, address(&trio.master));
+    }
+    let info: String = trio.replica.command(&["INFO", "replication"]).await;
+    let follows = format!("master_port:{}", trio.master.front().port());
+    assert!(info.contains(&follows), "{info}");
+    trio.master.front().black_hole();
+    trio.failed_over().await;
+    for sentinel in &trio.sentinels {
+        assert_eq!(master_of(sentinel).await, address(&trio.replica));
+    }
+    for server in [&trio.master, &trio.replica] {
+        let info: String = server.command(&["INFO", "replication"]).await;
+        assert!(info.contains("role:master"), "{info}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_of_a_cluster_behind_proxies_name_those_and_hear_of_each_other_directly() {
+    let cluster = RedisCluster::of(&RedisServer::builder().behind_proxy()).await;
+    let nodes: Vec<&RedisServer> = (0..2 * MASTERS).map(|n| cluster.node(n)).collect();
+    let known: String = nodes[0].command(&["CLUSTER", "NODES"]).await;
+    for node in &nodes {
+        let (front, bus) = (node.front().port(), node.port() + 10_000);
+        let address = format!("127.0.0.1:{front}@{bus}");
+        assert!(known.contains(&address), "{address} in {known}");
+        node.front().black_hole();
+    }
+    let url = nodes[1].front().url();
+    assert!(try_connect(&url, SILENCE).await.is_err());
+    // Longer than they wait for each other.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(cluster.masters().await, [0, 1, 2]);
+    for node in nodes {
+        node.front().pass();
+    }
+    cluster.settled().await;
 }
 
 #[tokio::test]

@@ -67,12 +67,14 @@ fn a_short_run_in_memory_leaves_a_history_without_violations() {
     runs_and_is_checked_again("memory", "5", &[]);
 }
 
-/// With a seed by which the master is killed before the run is over.
+/// With a seed by which the master is killed and cut off before the run is over.
 #[test]
 fn a_short_run_with_sentinels_and_a_failover_leaves_a_history_without_violations() {
     let words = ["--replicas", "1", "--seed", "2"];
     let text = runs_and_is_checked_again("sentinel", "15", &words);
     assert!(text.contains("master_killed"), "{text}");
+    let cut = ["master_cut_off", "master_unseen"];
+    assert!(cut.iter().any(|fault| text.contains(fault)), "{text}");
 }
 
 /// With a seed by which servers are killed and stand still, two of them at a time.
@@ -84,11 +86,12 @@ fn a_short_run_on_a_quorum_leaves_a_history_without_violations() {
     }
 }
 
-/// With a seed by which a replica takes its master's place and a slot moves before the run is over.
+/// With a seed by which a replica takes its master's place, a slot moves and clients hear nothing of some nodes before
+/// the run is over.
 #[test]
 fn a_short_run_on_a_cluster_leaves_a_history_without_violations() {
     let text = runs_and_is_checked_again("cluster", "15", &["--seed", "6"]);
-    for fault in ["master_handed_over", "slot_moved"] {
+    for fault in ["master_handed_over", "slot_moved", "replies_swallowed"] {
         assert!(text.contains(fault), "{text}");
     }
 }

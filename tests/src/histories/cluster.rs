@@ -1,35 +1,46 @@
 //! The cluster of a run, and what befalls it: three masters, each with a replica that takes its place.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use tokio::{
     sync::{RwLock, RwLockReadGuard, watch},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use super::{
     clock,
     collect::Recorder,
+    fronts::Fronts,
     record::{Fault, FaultKind, Record},
     schedule::{Lane, Step},
     watch::{POLL, Sightings, name_of},
 };
 use crate::{MASTERS, RedisCluster, RedisServer, leftovers};
 
+/// A master is handed over when its replica has all its data, or not at all while that is cut off from it: then it is
+/// asked again after a little more than the five seconds for which it tries.
+const ATTEMPT: Duration = Duration::from_secs(6);
+const ATTEMPTS: u32 = 3;
+
 /// Its servers may be away. Who wants to ask them waits until all are back.
 #[derive(Debug)]
 pub(super) struct Cluster(RwLock<RedisCluster>);
 
 impl Cluster {
-    /// And the URL by which clients find it.
-    pub(super) async fn start() -> (Self, String) {
+    /// And the URL by which clients find it, and the proxies by which they come.
+    pub(super) async fn start() -> (Self, String, Fronts) {
         // What comes back has its master's data soon.
         let node = RedisServer::builder().config("repl-diskless-sync-delay", "0");
-        let cluster = RedisCluster::of(&node).await;
+        let cluster = RedisCluster::of(&node.behind_proxy()).await;
         let url = cluster.url();
-        (Self(RwLock::new(cluster)), url)
+        let proxies = (0..2 * MASTERS).map(|n| Arc::clone(cluster.node(n).front()));
+        let fronts = Fronts {
+            proxies: proxies.collect(),
+            master: None,
+        };
+        (Self(RwLock::new(cluster)), url, fronts)
     }
 
     /// The cluster, all of which stays up as long as the answer is kept.
@@ -59,6 +70,7 @@ pub(super) async fn strike(
     recorder: Recorder,
     over: watch::Receiver<bool>,
 ) {
+    let mut looked = clock::now();
     let mut known = cluster.up().await.masters().await;
     for step in lane {
         sleep(step.pause).await;
@@ -66,7 +78,7 @@ pub(super) async fn strike(
             return;
         }
         let start = clock::now();
-        let note = |kind, key| {
+        let note = |kind, start, key| {
             recorder.note(Record::Fault(Fault {
                 kind,
                 start,
@@ -80,16 +92,22 @@ pub(super) async fn strike(
         let struck = strike_one(cluster, &step, known).await;
         let up = cluster.up().await;
         up.settled().await;
+        let now = clock::now();
         let masters = up.masters().await;
         let is_of_key = matches!(step.kind, FaultKind::LockDeleted | FaultKind::SlotMoved);
         if struck {
-            note(step.kind, is_of_key.then(|| format!("k{}", step.number)));
+            note(
+                step.kind,
+                start,
+                is_of_key.then(|| format!("k{}", step.number)),
+            );
         }
         // A busy machine may let a master seem gone that was not meant to.
         if masters != known && !changes_masters(step.kind) {
-            note(FaultKind::MasterPaused, None);
+            note(FaultKind::MasterPaused, looked, None);
         }
         known = masters;
+        looked = now;
     }
 }
 
@@ -132,11 +150,14 @@ async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -
         FaultKind::MasterHandedOver => {
             let cluster = cluster.up().await;
             let replica = replica_of(master);
-            let () = cluster
-                .node(replica)
-                .command(&["CLUSTER", "FAILOVER"])
-                .await;
-            cluster.led_by(replica).await;
+            for _ in 0..ATTEMPTS {
+                let node = cluster.node(replica);
+                let () = node.command(&["CLUSTER", "FAILOVER"]).await;
+                if timeout(ATTEMPT, cluster.led_by(replica)).await.is_ok() {
+                    break;
+                }
+            }
+            // In vain it holds clients up, too.
             true
         }
         FaultKind::SlotMoved => {

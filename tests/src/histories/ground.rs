@@ -8,6 +8,7 @@ use tokio::{runtime::Handle, sync::watch, task::JoinSet};
 use super::{
     cluster::{self, Cluster},
     collect::Recorder,
+    fronts::{self, Fronts},
     options::Kind,
     outage::{self, Server, Servers, number_of},
     schedule::{Lane, VOTERS},
@@ -16,7 +17,13 @@ use super::{
 };
 use crate::{RedisServer, leftovers};
 
-pub(super) enum Ground {
+pub(super) struct Ground {
+    sort: Sort,
+    /// Where all clients share their ways.
+    fronts: Option<Fronts>,
+}
+
+enum Sort {
     Servers(Servers),
     Cluster(Arc<Cluster>),
 }
@@ -26,37 +33,40 @@ impl Ground {
     pub(super) async fn start(store: Kind) -> (Self, Way) {
         match store {
             Kind::Sentinel => {
-                let (server, url) = Server::start_with_sentinels().await;
-                let servers = Arc::new([Arc::new(server)]);
-                (Self::Servers(servers), Way::Direct(url))
+                let (server, url, fronts) = Server::start_with_sentinels().await;
+                Self::shared(Sort::Servers(Arc::new([server])), url, fronts)
             }
             Kind::Cluster => {
-                let (cluster, url) = Cluster::start().await;
-                (Self::Cluster(Arc::new(cluster)), Way::Direct(url))
+                let (cluster, url, fronts) = Cluster::start().await;
+                Self::shared(Sort::Cluster(Arc::new(cluster)), url, fronts)
             }
-            Kind::Quorum => {
-                let servers = Server::start_several(VOTERS);
-                (Self::Servers(Arc::clone(&servers)), Way::Proxied(servers))
-            }
-            Kind::Redis => {
-                let servers: Servers = Arc::new([Arc::new(Server::start())]);
-                (Self::Servers(Arc::clone(&servers)), Way::Proxied(servers))
-            }
+            Kind::Quorum => Self::proxied(Server::start_several(VOTERS)),
+            Kind::Redis => Self::proxied(Arc::new([Arc::new(Server::start())])),
             Kind::Memory => unreachable!("the embedded store is in the process of its clients"),
         }
     }
 
+    fn shared(sort: Sort, url: String, fronts: Fronts) -> (Self, Way) {
+        let fronts = Some(fronts);
+        (Self { sort, fronts }, Way::Shared(url))
+    }
+
+    fn proxied(servers: Servers) -> (Self, Way) {
+        let sort = Sort::Servers(Arc::clone(&servers));
+        (Self { sort, fronts: None }, Way::Proxied(servers))
+    }
+
     /// Looks who has which lock, for as long as these tasks are not aborted.
     pub(super) fn watch(&self, eyes: &mut JoinSet<()>, keys: u32, recorder: &Recorder) {
-        match self {
-            Self::Servers(servers) => {
+        match &self.sort {
+            Sort::Servers(servers) => {
                 for (n, server) in servers.iter().enumerate() {
                     let number = number_of(n, servers.len());
                     let server = Arc::clone(server);
                     eyes.spawn(eye::watch(server, number, keys, recorder.clone()));
                 }
             }
-            Self::Cluster(cluster) => {
+            Sort::Cluster(cluster) => {
                 eyes.spawn(cluster::watch(Arc::clone(cluster), keys, recorder.clone()));
             }
         }
@@ -71,12 +81,12 @@ impl Ground {
         over: &watch::Receiver<bool>,
     ) {
         let (recorder, over) = (recorder.clone(), over.clone());
-        match self {
-            Self::Servers(servers) => {
+        match &self.sort {
+            Sort::Servers(servers) => {
                 let servers = Arc::clone(servers);
                 faults.spawn(outage::strike(servers, lane, recorder, over));
             }
-            Self::Cluster(cluster) => {
+            Sort::Cluster(cluster) => {
                 let cluster = Arc::clone(cluster);
                 let runtime = Handle::current();
                 // What waits for a cluster to agree does not move between threads.
@@ -87,36 +97,49 @@ impl Ground {
         }
     }
 
+    /// Strikes the faults of a lane where all clients share their ways.
+    pub(super) fn strike_fronts(
+        &self,
+        faults: &mut JoinSet<()>,
+        lane: Lane,
+        recorder: &Recorder,
+        over: &watch::Receiver<bool>,
+    ) {
+        if let Some(fronts) = self.fronts.clone() {
+            faults.spawn(fronts::strike(fronts, lane, recorder.clone(), over.clone()));
+        }
+    }
+
     /// What so many clients have left that want nothing.
     pub(super) async fn left_by_idle_clients(&self, clients: usize) -> Vec<String> {
-        match self {
-            Self::Servers(servers) => {
+        match &self.sort {
+            Sort::Servers(servers) => {
                 let left = servers.iter().map(async |server| {
                     leftovers::of_idle_clients(&*server.up().await, clients).await
                 });
                 join_all(left).await.concat()
             }
-            Self::Cluster(cluster) => cluster.left_by_idle_clients().await,
+            Sort::Cluster(cluster) => cluster.left_by_idle_clients().await,
         }
     }
 
     /// What is left when all clients are gone.
     pub(super) async fn left_by_nobody(&self) -> Vec<String> {
-        match self {
-            Self::Servers(servers) => {
+        match &self.sort {
+            Sort::Servers(servers) => {
                 let left = servers
                     .iter()
                     .map(async |server| leftovers::of_nobody(&*server.up().await).await);
                 join_all(left).await.concat()
             }
-            Self::Cluster(cluster) => cluster.left_by_nobody().await,
+            Sort::Cluster(cluster) => cluster.left_by_nobody().await,
         }
     }
 
     pub(super) async fn version(&self) -> String {
-        match self {
-            Self::Servers(servers) => version(&*servers[0].up().await).await,
-            Self::Cluster(cluster) => version(cluster.up().await.node(0)).await,
+        match &self.sort {
+            Sort::Servers(servers) => version(&*servers[0].up().await).await,
+            Sort::Cluster(cluster) => version(cluster.up().await.node(0)).await,
         }
     }
 }

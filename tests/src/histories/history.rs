@@ -51,10 +51,19 @@ pub(super) struct Nested {
     pub(super) token: u64,
 }
 
+/// A call that ended without the lock.
+#[derive(Clone, Debug)]
+pub(super) struct GivenUp {
+    pub(super) process: u32,
+    pub(super) lease: u64,
+    pub(super) at: u64,
+}
+
 /// What happened around one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lock {
     pub(super) holds: Vec<Hold>,
+    pub(super) given_up: Vec<GivenUp>,
     by_owner: HashMap<String, usize>,
     pub(super) nested: Vec<Nested>,
     /// In the order of the resource.
@@ -172,6 +181,7 @@ impl History {
             self.refusals.push(format!("{}: {error}", operation.verb));
         }
         let Some(owner) = operation.owner else {
+            self.given_up(&operation);
             return;
         };
         let lock = self.locks.entry(operation.key).or_default();
@@ -209,6 +219,21 @@ impl History {
                 });
             }
             _ => {}
+        }
+    }
+
+    fn given_up(&mut self, operation: &Operation) {
+        let asks = !matches!(operation.verb, Verb::Enter | Verb::Release);
+        let ended_without = matches!(
+            operation.outcome,
+            Outcome::Taken | Outcome::Unavailable | Outcome::Cancelled
+        );
+        if asks && ended_without {
+            self.lock(operation.key.clone()).given_up.push(GivenUp {
+                process: operation.process,
+                lease: operation.lease,
+                at: operation.returned,
+            });
         }
     }
 
@@ -252,6 +277,21 @@ impl History {
     pub(super) fn forgotten(&self, key: &str, from: u64, to: u64) -> bool {
         self.data_losses(key)
             .any(|fault| fault.start <= to && fault.end >= from)
+    }
+
+    /// Whether both may have been given this lock by two masters that were there at once: neither knows of the
+    /// tokens of the other. What counts only with a replica is not given by a master that has none left.
+    pub(super) fn led_by_two(&self, one: &Hold, other: &Hold) -> bool {
+        let replicas = self.run.as_ref().map_or(0, |run| run.replicas);
+        let splits = self
+            .faults
+            .iter()
+            .filter(|fault| fault.kind.leaves_two_masters() && replicas == 0);
+        let mut splits = splits.map(|fault| {
+            let within = |hold: &Hold| hold.earliest <= fault.end && hold.granted >= fault.start;
+            within(one) && within(other)
+        });
+        splits.any(|within| within)
     }
 
     /// The process of the client that this owner belongs to.

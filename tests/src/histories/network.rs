@@ -1,4 +1,4 @@
-//! The network of one client process: its ways to the servers, and what befalls them.
+//! The network: the ways of one client process to the servers, or of all, and what befalls them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,7 +34,7 @@ pub(super) async fn strike(front: Arc<Mutex<Front>>, lane: Lane, recorder: Recor
             let number = number_of(*n, front.proxies.len());
             strike_and_note(
                 &front.proxies[*n],
-                (front.process, number),
+                (Some(front.process), number),
                 &step,
                 &recorder,
             )
@@ -45,9 +45,10 @@ pub(super) async fn strike(front: Arc<Mutex<Front>>, lane: Lane, recorder: Recor
     }
 }
 
-async fn strike_and_note(
+/// `process`: whose way it is, if not everybody's.
+pub(super) async fn strike_and_note(
     proxy: &Proxy,
-    (process, server): (u32, Option<usize>),
+    (process, server): (Option<u32>, Option<usize>),
     step: &Step,
     recorder: &Recorder,
 ) {
@@ -59,7 +60,7 @@ async fn strike_and_note(
         start,
         end: clock::now(),
         key: None,
-        process: Some(process),
+        process,
         server,
         messages: (messages > 0).then_some(messages),
     }));
@@ -85,6 +86,8 @@ async fn strike_proxy(proxy: &Proxy, step: &Step) {
         FaultKind::RepliesSwallowed => proxy.black_hole_replies(),
         FaultKind::RequestsHeld => proxy.hold_requests(),
         FaultKind::RepliesHeld => proxy.hold_replies(),
+        FaultKind::ConnectionsSilenced => proxy.half_open(),
+        FaultKind::EverySecondSilenced => proxy.silence_every_second(),
         kind => unreachable!("{kind} is no fault of a network"),
     }
     sleep(step.lasts).await;

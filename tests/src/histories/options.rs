@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Exit code: 0 all properties hold; 1 one does not; 3 the run was too small to count.
 #[derive(Clone, Debug, Parser)]
 pub(super) struct Options {
-    /// What is checked: locks on a redis-server behind proxies, on the master that Sentinels know, on
-    /// a cluster of six servers, on a majority of five servers behind proxies, or in the embedded store.
+    /// What is checked: locks on a redis-server, on the master that Sentinels know, on a cluster of six
+    /// servers, on a majority of five servers, all behind proxies, or in the embedded store.
     #[arg(long, default_value_t = Kind::Redis)]
     pub(super) store: Kind,
     /// Which faults come when; any if not given. It is printed.

@@ -1,6 +1,12 @@
 //! The servers of a run, and what befalls them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use tokio::{
@@ -11,18 +17,23 @@ use tokio::{
 use super::{
     clock,
     collect::Recorder,
+    fronts::Fronts,
     record::{Fault, FaultKind, Record},
     schedule::{Lane, Step},
     watch::name_of,
 };
-use crate::{RedisServer, Trio};
+use crate::{Proxy, RedisServer, Request, Trio};
 
 /// How long a master is silent before its replica takes its place.
 const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// A server that may be away. Who wants to ask it waits until it is back.
 #[derive(Debug)]
-pub(super) struct Server(RwLock<Place>);
+pub(super) struct Server {
+    place: RwLock<Place>,
+    /// When it was last seen that the master is the one that it should be.
+    looked: AtomicU64,
+}
 
 /// All of a run.
 pub(super) type Servers = Arc<[Arc<Server>]>;
@@ -50,7 +61,14 @@ impl Place {
 
 impl Server {
     pub(super) fn start() -> Self {
-        Self(RwLock::new(Place::One(Box::new(RedisServer::start()))))
+        Self::at(Place::One(Box::new(RedisServer::start())))
+    }
+
+    fn at(place: Place) -> Self {
+        Self {
+            place: RwLock::new(place),
+            looked: AtomicU64::new(clock::now()),
+        }
     }
 
     /// Servers that know nothing of each other. What each has answered it still knows after it was killed.
@@ -60,35 +78,44 @@ impl Server {
                 .config("appendonly", "yes")
                 .config("appendfsync", "always")
         };
-        let start = |_| Arc::new(Self(RwLock::new(Place::One(Box::new(server().start())))));
+        let start = |_| Arc::new(Self::at(Place::One(Box::new(server().start()))));
         (0..how_many).map(start).collect()
     }
 
-    /// And the URL by which clients find it.
-    pub(super) async fn start_with_sentinels() -> (Self, String) {
-        let trio = Trio::builder().silence(SILENCE).start().await;
+    /// And the URL by which clients find it, and the proxies by which they come.
+    pub(super) async fn start_with_sentinels() -> (Arc<Self>, String, Fronts) {
+        let trio = Trio::builder().silence(SILENCE).behind_proxies();
+        let trio = trio.start().await;
         let url = trio.url();
-        (Self(RwLock::new(Place::Master(Box::new(trio)))), url)
+        let proxies = [&trio.master, &trio.replica].map(|server| Arc::clone(server.front()));
+        let server = Arc::new(Self::at(Place::Master(Box::new(trio))));
+        let fronts = Fronts {
+            proxies: proxies.to_vec(),
+            master: Some(Arc::clone(&server)),
+        };
+        (server, url, fronts)
     }
 
-    /// Whether a busy machine let a master seem gone that was not meant to. Then the other is the one from
-    /// here on.
-    async fn was_replaced(&self) -> bool {
-        let mut place = self.0.write().await;
+    /// Whether a busy machine or its network let a master seem gone that was not meant to: from when at the
+    /// earliest until when. Then the other is the one from here on.
+    async fn was_replaced(&self) -> Option<(u64, u64)> {
+        let mut place = self.place.write().await;
+        let now = clock::now();
         let Place::Master(trio) = &mut *place else {
-            return false;
+            return None;
         };
-        let replaced = trio.is_led_by(&trio.replica).await;
-        if replaced {
+        if trio.is_led_by(&trio.replica).await {
             trio.failed_over().await;
-            trio.swap().await;
+            let end = replace(trio).await;
+            return Some((self.looked.swap(end, Ordering::Relaxed), end));
         }
-        replaced
+        self.looked.store(now, Ordering::Relaxed);
+        None
     }
 
     /// The server, which stays up as long as the answer is kept.
     pub(super) async fn up(&self) -> RwLockReadGuard<'_, RedisServer> {
-        RwLockReadGuard::map(self.0.read().await, Place::master)
+        RwLockReadGuard::map(self.place.read().await, Place::master)
     }
 }
 
@@ -112,46 +139,62 @@ pub(super) async fn strike(
     }
 }
 
-async fn strike_and_note(server: &Server, number: Option<usize>, step: &Step, recorder: &Recorder) {
+pub(super) async fn strike_and_note(
+    server: &Server,
+    number: Option<usize>,
+    step: &Step,
+    recorder: &Recorder,
+) {
     let start = clock::now();
     let key = (step.kind == FaultKind::LockDeleted).then(|| format!("k{}", step.number));
-    let struck = strike_one(server, step).await;
-    let note = |kind, key| {
-        recorder.note(Record::Fault(Fault {
-            kind,
-            start,
-            end: clock::now(),
-            key,
-            process: None,
-            server: number,
-            messages: None,
-        }));
-    };
-    if struck {
-        note(step.kind, key);
+    if let Some(end) = strike_one(server, step).await {
+        note(recorder, step.kind, (start, end), key, number);
     }
-    if server.was_replaced().await {
-        note(FaultKind::MasterPaused, None);
+    note_replacement(server, recorder).await;
+}
+
+/// Notes that a master seemed gone that was not meant to, if so it was.
+pub(super) async fn note_replacement(server: &Server, recorder: &Recorder) {
+    if let Some(times) = server.was_replaced().await {
+        note(recorder, FaultKind::MasterPaused, times, None, None);
     }
 }
 
-/// Whether it had any effect.
-async fn strike_one(server: &Server, step: &Step) -> bool {
-    match step.kind {
+fn note(
+    recorder: &Recorder,
+    kind: FaultKind,
+    (start, end): (u64, u64),
+    key: Option<String>,
+    server: Option<usize>,
+) {
+    recorder.note(Record::Fault(Fault {
+        kind,
+        start,
+        end,
+        key,
+        process: None,
+        server,
+        messages: None,
+    }));
+}
+
+/// When it was over; `None`: it had no effect.
+async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
+    let struck = match step.kind {
         FaultKind::ServerPaused => {
-            let place = server.0.write().await;
+            let place = server.place.write().await;
             place.master().pause();
             sleep(step.lasts).await;
             place.master().resume();
             true
         }
         FaultKind::ServerSlowed => {
-            let place = server.0.write().await;
+            let place = server.place.write().await;
             slow_down(place.master(), step.lasts).await;
             true
         }
         FaultKind::ServerRestarted => {
-            let place = server.0.write().await;
+            let place = server.place.write().await;
             place.master().kill();
             sleep(step.lasts).await;
             tokio::task::block_in_place(|| place.master().restart_with_data());
@@ -159,19 +202,21 @@ async fn strike_one(server: &Server, step: &Step) -> bool {
             true
         }
         FaultKind::ServerKilled => {
-            let place = server.0.write().await;
+            let place = server.place.write().await;
             place.master().kill();
             sleep(step.lasts).await;
             restart(place.master());
             true
         }
-        FaultKind::MasterKilled | FaultKind::MasterPaused => {
-            let mut place = server.0.write().await;
+        FaultKind::MasterKilled
+        | FaultKind::MasterPaused
+        | FaultKind::MasterCutOff
+        | FaultKind::MasterUnseen => {
+            let mut place = server.place.write().await;
             let Place::Master(trio) = &mut *place else {
                 unreachable!("one server has no replica")
             };
-            fail_over(trio, step).await;
-            true
+            return Some(fail_over(trio, step).await);
         }
         FaultKind::ClientsKilled => {
             let redis = server.up().await;
@@ -187,23 +232,73 @@ async fn strike_one(server: &Server, step: &Step) -> bool {
         }
         FaultKind::LockDeleted => server.up().await.del(&name_of(step.number)).await,
         kind => unreachable!("{kind} is no fault of a server"),
+    };
+    struck.then(clock::now)
+}
+
+/// The replica takes the place of the master, which comes back as its replica. Answers when it had been told to.
+async fn fail_over(trio: &mut Trio, step: &Step) -> u64 {
+    match step.kind {
+        FaultKind::MasterKilled => {
+            trio.master.kill();
+            trio.failed_over().await;
+            sleep(step.lasts).await;
+            restart(&trio.master);
+        }
+        FaultKind::MasterPaused => {
+            trio.master.pause();
+            sleep(step.lasts).await;
+            trio.failed_over().await;
+            trio.master.resume();
+        }
+        FaultKind::MasterCutOff => {
+            let way = trio.master.front();
+            cut(way, step.number);
+            trio.failed_over().await;
+            sleep(step.lasts).await;
+            way.pass();
+            // Sentinels need some time to tell it.
+            sleep(step.lasts).await;
+        }
+        FaultKind::MasterUnseen => {
+            let way = trio.master.front();
+            way.drop_requests_if(u64::MAX, is_of_sentinel);
+            trio.failed_over().await;
+            sleep(step.lasts).await;
+            way.pass();
+        }
+        kind => unreachable!("{kind} is no failover"),
+    }
+    replace(trio).await
+}
+
+/// Tells the former master that it is none, and waits for all Sentinels to see it. Answers when there was one
+/// master again.
+async fn replace(trio: &mut Trio) -> u64 {
+    trio.swap().await;
+    let end = clock::now();
+    if trio.settle().await {
+        return clock::now();
+    }
+    end
+}
+
+/// In both directions, or in one of them.
+fn cut(way: &Proxy, how: u32) {
+    match how {
+        1 => way.black_hole(),
+        2 => way.black_hole_requests(),
+        _ => way.black_hole_replies(),
     }
 }
 
-/// The replica takes the place of the master, which comes back as its replica.
-async fn fail_over(trio: &mut Trio, step: &Step) {
-    if step.kind == FaultKind::MasterKilled {
-        trio.master.kill();
-        trio.failed_over().await;
-        sleep(step.lasts).await;
-        restart(&trio.master);
-    } else {
-        trio.master.pause();
-        sleep(step.lasts).await;
-        trio.failed_over().await;
-        trio.master.resume();
-    }
-    trio.swap().await;
+/// Whether it is what Sentinels begin a connection with, or what they ask for a sign of life. No client does.
+fn is_of_sentinel(request: &Request) -> bool {
+    let names_itself = || {
+        let name = request.words.get(2);
+        name.is_some_and(|name| name.starts_with(b"sentinel-"))
+    };
+    request.is("PING") || (request.is("CLIENT SETNAME") && names_itself())
 }
 
 /// A fifth of its time is left to it.

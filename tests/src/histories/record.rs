@@ -185,6 +185,10 @@ pub(super) enum FaultKind {
     RepliesSwallowed,
     RequestsHeld,
     RepliesHeld,
+    /// All connections that were there got nothing through any more; new ones did.
+    ConnectionsSilenced,
+    /// Every second connection got nothing through, new ones too.
+    EverySecondSilenced,
     ServerPaused,
     /// The server stood still again and again, for a moment each.
     ServerSlowed,
@@ -196,6 +200,12 @@ pub(super) enum FaultKind {
     MasterKilled,
     /// The master stood still for so long that its replica took its place.
     MasterPaused,
+    /// Nobody reached the master until its replica took its place, and for a while after; then there were two, until
+    /// it was told.
+    MasterCutOff,
+    /// The Sentinels did not reach the master, and clients did, until its replica had taken its place and for a
+    /// while after.
+    MasterUnseen,
     /// The master was told to let its replica take its place.
     MasterHandedOver,
     /// The slot of a lock was moved from one master to another.
@@ -227,8 +237,18 @@ impl FaultKind {
             Self::ServerKilled
                 | Self::MasterKilled
                 | Self::MasterPaused
+                | Self::MasterCutOff
+                | Self::MasterUnseen
                 | Self::AllFlushed
                 | Self::LockDeleted
+        )
+    }
+
+    /// Whether a master goes on though another has taken its place.
+    pub(super) fn leaves_two_masters(self) -> bool {
+        matches!(
+            self,
+            Self::MasterPaused | Self::MasterCutOff | Self::MasterUnseen
         )
     }
 
@@ -247,9 +267,13 @@ impl FaultKind {
                 | Self::RepliesSwallowed
                 | Self::RequestsSwallowed
                 | Self::ConnectionsRefused
+                | Self::ConnectionsSilenced
+                | Self::EverySecondSilenced
                 | Self::ServerKilled
                 | Self::MasterKilled
                 | Self::MasterPaused
+                | Self::MasterCutOff
+                | Self::MasterUnseen
                 | Self::MasterHandedOver
                 | Self::SlotMoved
                 | Self::ExecutorBlocked

@@ -120,6 +120,7 @@ async fn on_servers(
     for lane in schedule.servers {
         ground.strike(&mut faults, lane, recorder, &is_over);
     }
+    ground.strike_fronts(&mut faults, schedule.fronts, recorder, &is_over);
     let mut slots = Vec::new();
     for (process, network) in schedule.processes.into_iter().zip(schedule.networks) {
         let slot = Slot::open(order.clone(), way.clone()).await;

@@ -1,7 +1,7 @@
 //! Which fault comes when: from the seed alone, and known before anything runs.
 //!
 //! Faults come in lanes, one after the other in each: one lane for the server and its data, and for each process
-//! one for its network and one for itself. Lanes know nothing of each other, so their faults meet by chance.
+//! one for its network and one for itself; where all share their ways to the servers, one for those. Lanes know nothing of each other, so their faults meet by chance.
 
 use std::{ops::Range, time::Duration};
 
@@ -9,10 +9,11 @@ use fastrand::Rng;
 
 use super::record::FaultKind::{
     self, AllFlushed, BlackHole, ClientsKilled, ConnectionsHalfClosed, ConnectionsRefused,
-    ConnectionsReset, LockDeleted, MasterHandedOver, MasterKilled, MasterPaused, ProcessKilled,
-    ProcessPaused, ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed,
-    RequestsDropped, RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
-    ServerRestarted, ServerSlowed, SlotMoved,
+    ConnectionsReset, ConnectionsSilenced, EverySecondSilenced, LockDeleted, MasterCutOff,
+    MasterHandedOver, MasterKilled, MasterPaused, MasterUnseen, ProcessKilled, ProcessPaused,
+    ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed, RequestsDropped,
+    RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused, ServerRestarted,
+    ServerSlowed, SlotMoved,
 };
 use crate::MASTERS;
 
@@ -39,6 +40,8 @@ pub(super) struct Schedule {
     pub(super) servers: Vec<Lane>,
     /// A lane for each process.
     pub(super) networks: Vec<Lane>,
+    /// What strikes the ways that all processes share.
+    pub(super) fronts: Lane,
     pub(super) processes: Vec<Lane>,
 }
 
@@ -107,6 +110,44 @@ const NETWORK: [Choice; 11] = [
     (RepliesHeld, 4, 50..2_000),
 ];
 
+/// Of the way of all clients to a node of a cluster, and of its replica. Nodes hear of each other by another.
+const NODE_FRONT: [Choice; 13] = [
+    (ConnectionsReset, 4, 0..1),
+    (ConnectionsHalfClosed, 3, 0..1),
+    (ConnectionsRefused, 3, 50..2_000),
+    (ConnectionsSilenced, 4, 100..3_000),
+    (EverySecondSilenced, 4, 100..3_000),
+    (RepliesDropped, 4, 0..300),
+    (RequestsDropped, 4, 0..300),
+    (RepliesDelayed, 3, 5..400),
+    // From less than the shortest lease to more than the longest.
+    (BlackHole, 6, 100..4_000),
+    (RequestsSwallowed, 4, 100..3_000),
+    (RepliesSwallowed, 4, 100..3_000),
+    (RequestsHeld, 4, 50..2_000),
+    (RepliesHeld, 4, 50..2_000),
+];
+
+/// Of the way of clients, Sentinels and the replica to a server. What is meant to pass lasts for less than
+/// Sentinels wait.
+const MASTER_FRONT: [Choice; 15] = [
+    (ConnectionsReset, 4, 0..1),
+    (ConnectionsHalfClosed, 3, 0..1),
+    (ConnectionsRefused, 2, 50..900),
+    (ConnectionsSilenced, 2, 50..900),
+    (EverySecondSilenced, 3, 50..900),
+    (RepliesDropped, 3, 0..300),
+    (RequestsDropped, 3, 0..300),
+    (RepliesDelayed, 3, 5..250),
+    (BlackHole, 4, 50..900),
+    (RequestsSwallowed, 3, 50..900),
+    (RepliesSwallowed, 3, 50..900),
+    (RequestsHeld, 3, 50..900),
+    (RepliesHeld, 3, 50..900),
+    (MasterCutOff, 5, 0..3_000),
+    (MasterUnseen, 5, 0..2_000),
+];
+
 const PROCESS: [Choice; 3] = [
     (ProcessKilled, 3, 0..1),
     // From less than the shortest lease to more than the longest.
@@ -128,13 +169,14 @@ impl Schedule {
         )
     }
 
-    /// As [`of_servers`](Self::of_servers), where clients connect to whichever is the master, by no proxy.
+    /// As [`of_servers`](Self::of_servers), where clients connect to whichever of two is the master.
     pub(super) fn of_sentinels(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
         let pace = Pace::of(&SENTINEL, 500..4_000, keys);
-        Self {
-            networks: (0..processes).map(|_| Lane::new()).collect(),
-            ..Self::of(seed, lasts, processes, &[pace])
-        }
+        let front = Pace {
+            servers: 2,
+            ..Pace::of(&MASTER_FRONT, 100..1_500, 1)
+        };
+        Self::of(seed, lasts, processes, &[pace]).shared(seed, lasts, &front)
     }
 
     /// As [`of_sentinels`](Self::of_sentinels), of the masters of a cluster, one after the other.
@@ -144,10 +186,20 @@ impl Schedule {
             at_once: 1,
             ..Pace::of(&CLUSTER, 300..3_000, keys)
         };
-        Self {
-            networks: (0..processes).map(|_| Lane::new()).collect(),
-            ..Self::of(seed, lasts, processes, &[pace])
+        let front = Pace {
+            servers: 2 * MASTERS,
+            ..Pace::of(&NODE_FRONT, 100..1_500, 1)
+        };
+        Self::of(seed, lasts, processes, &[pace]).shared(seed, lasts, &front)
+    }
+
+    /// The same, but all processes share their ways to the servers.
+    fn shared(mut self, seed: u64, lasts: Duration, front: &Pace) -> Self {
+        for network in &mut self.networks {
+            network.clear();
         }
+        self.fronts = lane(&mut rng_of(seed, 3_000), lasts, front);
+        self
     }
 
     /// As [`of_servers`](Self::of_servers), of a majority of [`VOTERS`].
@@ -162,7 +214,7 @@ impl Schedule {
     /// With a lane for each pace of servers.
     fn of(seed: u64, lasts: Duration, processes: u32, paces: &[Pace]) -> Self {
         let lane = |number: u64, pace: &Pace| {
-            let mut rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number));
+            let mut rng = rng_of(seed, number);
             lane(&mut rng, lasts, pace)
         };
         let lanes = |first: u64, pace: &Pace| {
@@ -177,6 +229,7 @@ impl Schedule {
         Self {
             servers: (0..).zip(paces).map(|(n, pace)| lane(n, pace)).collect(),
             networks: lanes(1_000, &network),
+            fronts: Lane::new(),
             processes: lanes(2_000, &Pace::of(&PROCESS, 1_000..6_000, 1)),
         }
     }
@@ -187,13 +240,14 @@ impl Schedule {
         Self {
             servers: Vec::new(),
             networks: Vec::new(),
+            fronts: Lane::new(),
             processes: vec![lane(&mut rng, lasts, &Pace::of(&EMBEDDED, 300..2_500, 1))],
         }
     }
 
     /// The same, but no server loses data.
     pub(super) fn without_losses(mut self) -> Self {
-        for lane in &mut self.servers {
+        for lane in self.servers.iter_mut().chain([&mut self.fronts]) {
             lane.retain(|step| !step.kind.loses_data());
         }
         self
@@ -201,7 +255,8 @@ impl Schedule {
 
     pub(super) fn len(&self) -> usize {
         let lanes = self.networks.iter().chain(&self.processes);
-        lanes.chain(&self.servers).map(Vec::len).sum()
+        let lanes = lanes.chain(&self.servers).chain([&self.fronts]);
+        lanes.map(Vec::len).sum()
     }
 }
 
@@ -228,6 +283,11 @@ impl Pace {
             at_once: usize::MAX,
         }
     }
+}
+
+/// Each lane has its own number.
+fn rng_of(seed: u64, lane: u64) -> Rng {
+    Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(lane))
 }
 
 fn lane(rng: &mut Rng, lasts: Duration, pace: &Pace) -> Lane {
@@ -331,8 +391,10 @@ mod tests {
         assert_eq!(kinds(&schedule.servers[0]).len(), SERVER.len());
         let sentinels = Schedule::of_sentinels(7, MINUTE * 30, 3, 6);
         assert_eq!(kinds(&sentinels.servers[0]).len(), SENTINEL.len());
+        assert_eq!(kinds(&sentinels.fronts).len(), MASTER_FRONT.len());
         let cluster = Schedule::of_cluster(7, MINUTE * 30, 3, 6);
         assert_eq!(kinds(&cluster.servers[0]).len(), CLUSTER.len());
+        assert_eq!(kinds(&cluster.fronts).len(), NODE_FRONT.len());
         let quorum = Schedule::of_quorum(7, MINUTE * 30, 3, 6);
         assert_eq!(kinds(&quorum.servers[1]).len(), QUORUM.len());
         assert_eq!(kinds(&schedule.networks[0]).len(), NETWORK.len());

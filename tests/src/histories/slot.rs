@@ -53,8 +53,8 @@ pub(super) enum Way {
     Embedded,
     /// By proxies of its own, one for each server.
     Proxied(Servers),
-    /// By this URL.
-    Direct(String),
+    /// By this URL, and from there by proxies that all share.
+    Shared(String),
 }
 
 /// The process that is there at present.
@@ -220,7 +220,7 @@ async fn start(order: Order, way: Way) -> (Process, Front) {
     let mut proxies = Vec::new();
     let urls = match way {
         Way::Embedded => vec!["memory:histories".to_owned()],
-        Way::Direct(url) => vec![url],
+        Way::Shared(url) => vec![url],
         Way::Proxied(servers) => {
             for server in &*servers {
                 proxies.push(Arc::new(Proxy::in_front_of(&*server.up().await)));

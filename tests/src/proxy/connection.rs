@@ -87,7 +87,7 @@ impl Link {
         loop {
             let (flow, resets) = {
                 let weather = self.weather.borrow_and_update();
-                let flow = if self.connection < weather.silent_before {
+                let flow = if weather.silences(self.connection) {
                     Flow::Swallow
                 } else {
                     (self.direction)(&weather).flow

@@ -35,6 +35,16 @@ pub(super) struct Weather {
     pub(super) resets: u64,
     /// Connections with smaller numbers swallow everything.
     pub(super) silent_before: u64,
+    /// Connections with odd numbers swallow everything.
+    pub(super) every_second_is_silent: bool,
+}
+
+impl Weather {
+    /// Whether the connection with this number swallows everything.
+    pub(super) fn silences(&self, connection: u64) -> bool {
+        connection < self.silent_before
+            || (self.every_second_is_silent && !connection.is_multiple_of(2))
+    }
 }
 
 /// One direction.
@@ -88,10 +98,11 @@ pub(super) struct Control {
     pub(super) weather: watch::Sender<Weather>,
     faults: Mutex<Faults>,
     connections: AtomicU64,
+    keeps_requests: bool,
 }
 
 impl Control {
-    pub(super) fn new(target: &str) -> Self {
+    pub(super) fn new(target: &str, keeps_requests: bool) -> Self {
         Self {
             weather: watch::Sender::new(Weather {
                 target: target.into(),
@@ -100,9 +111,11 @@ impl Control {
                 refuse: false,
                 resets: 0,
                 silent_before: 0,
+                every_second_is_silent: false,
             }),
             faults: Mutex::default(),
             connections: AtomicU64::new(0),
+            keeps_requests,
         }
     }
 
@@ -132,6 +145,7 @@ impl Control {
             }
             weather.refuse = false;
             weather.silent_before = 0;
+            weather.every_second_is_silent = false;
         });
     }
 
@@ -164,7 +178,9 @@ impl Control {
     /// Notes a request and says whether it gets lost.
     pub(super) fn request_is_lost(&self, request: &Request) -> bool {
         let mut faults = self.faults();
-        faults.requests.push(request.clone());
+        if self.keeps_requests {
+            faults.requests.push(request.clone());
+        }
         let lost = Loss::strikes(&mut faults.lose_request, request);
         faults.requests_lost += u64::from(lost);
         lost

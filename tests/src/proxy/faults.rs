@@ -27,6 +27,14 @@ impl Proxy {
             .send_modify(|weather| weather.silent_before = begun);
     }
 
+    /// Swallows everything on every second connection, be it there or new, until [`pass`](Self::pass): one of
+    /// two ways to the server leads nowhere.
+    pub fn silence_every_second(&self) {
+        self.control
+            .weather
+            .send_modify(|weather| weather.every_second_is_silent = true);
+    }
+
     /// Leads new connections to another server, as a name or an address does after a failover.
     /// Present ones stay where they are: add [`reset`](Self::reset) to end them.
     pub fn lead_to(&self, server: &RedisServer) {

@@ -14,7 +14,7 @@ use std::{env, process, thread};
 
 use super::{Authority, RedisServer, Tls};
 use crate::child::LeashedChild;
-use crate::{PATIENCE, port};
+use crate::{PATIENCE, Proxy, port};
 
 /// The user that the fixture itself logs in as, so that no test can lock it out.
 pub(super) const FIXTURE_USER: &str = "fixture";
@@ -27,6 +27,9 @@ pub struct RedisServerBuilder {
     tls: Option<Arc<Authority>>,
     pub(super) replicates_by_tls: bool,
     debug: bool,
+    behind_proxy: bool,
+    /// Where the proxy is.
+    announced: Option<u16>,
     part: Part,
     pub(super) password: Option<String>,
     lines: Vec<String>,
@@ -157,6 +160,15 @@ impl RedisServerBuilder {
             .config("cluster-require-full-coverage", "no")
     }
 
+    /// Stands behind a proxy, and names the proxy's address wherever it says where it is: to Sentinels, to its
+    /// master, to clients of its cluster. So all of them come by the proxy; nodes of a cluster speak
+    /// with each other directly. By TCP only.
+    #[must_use]
+    pub fn behind_proxy(mut self) -> Self {
+        self.behind_proxy = true;
+        self
+    }
+
     /// Listens on this port instead of any free one.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
@@ -183,6 +195,10 @@ impl RedisServerBuilder {
             };
             let port = chosen.unwrap_or_else(any);
             self.tls_port = self.tls.as_ref().map(|_| any());
+            let front = self
+                .behind_proxy
+                .then(|| Arc::new(Proxy::before_all_of(&format!("127.0.0.1:{port}"))));
+            self.announced = front.as_ref().map(|front| front.port());
             match self.launch(&directory, port) {
                 Ok(process) => {
                     let tls = tls.zip(self.tls_port);
@@ -196,6 +212,7 @@ impl RedisServerBuilder {
                         directory,
                         port,
                         tls,
+                        front,
                         process: Mutex::new(Some(process)),
                         watch: tokio::sync::Mutex::new(None),
                     };
@@ -285,6 +302,17 @@ impl RedisServerBuilder {
                 text,
                 "tls-port {port}\ntls-cert-file \"{here}/server.pem\"\ntls-key-file \"{here}/server.key\"\n\
                  tls-ca-cert-file \"{here}/ca.pem\"\ntls-auth-clients no\n",
+            );
+        }
+        if let Some(front) = self.announced {
+            let whom = match self.part {
+                Part::Node => "cluster",
+                _ => "replica",
+            };
+            // A proxy takes a file that a master sends by its length for a message, and waits for the line's end.
+            let _ = write!(
+                text,
+                "{whom}-announce-ip 127.0.0.1\n{whom}-announce-port {front}\nrepl-diskless-sync yes\n",
             );
         }
         if self.debug && major_version() >= 7 {

@@ -42,6 +42,7 @@ pub struct Trio {
 pub struct TrioBuilder {
     silence: Duration,
     passwords: bool,
+    behind_proxies: bool,
     authority: Option<Arc<Authority>>,
 }
 
@@ -57,6 +58,14 @@ impl TrioBuilder {
     #[must_use]
     pub fn passwords(mut self) -> Self {
         self.passwords = true;
+        self
+    }
+
+    /// The master and the replica each stand behind a proxy, by which they, the Sentinels and clients know each
+    /// other.
+    #[must_use]
+    pub fn behind_proxies(mut self) -> Self {
+        self.behind_proxies = true;
         self
     }
 
@@ -84,6 +93,9 @@ impl TrioBuilder {
 
     fn server(&self) -> RedisServerBuilder {
         let mut server = self.any();
+        if self.behind_proxies {
+            server = server.behind_proxy();
+        }
         if self.passwords {
             server = server
                 .password(SERVERS)
@@ -127,6 +139,7 @@ impl Trio {
         TrioBuilder {
             silence: Duration::from_millis(500),
             passwords: false,
+            behind_proxies: false,
             authority: None,
         }
     }
@@ -176,14 +189,20 @@ impl Trio {
         self.led_by(&self.replica).await;
     }
 
-    /// After a failover: what was the replica is the master from here on, and what was the master its
-    /// replica, as soon as all Sentinels see it so.
+    /// After a failover: what was the replica is the master from here on, and what was the master is told to be
+    /// its replica.
     pub async fn swap(&mut self) {
         std::mem::swap(&mut self.master, &mut self.replica);
+        self.replica.follow_in_vain(&self.master).await;
         self.master
             .config_set("repl-diskless-sync-delay", "0")
             .await;
-        self.replica.follow_in_vain(&self.master).await;
+    }
+
+    /// Returns as soon as all Sentinels see the replica as one. Says whether it took the master's place
+    /// meanwhile, which then is the replica.
+    pub async fn settle(&mut self) -> bool {
+        let mut again = false;
         let end = Instant::now() + FAILOVER;
         while !self.all_see_the_replica().await {
             assert!(Instant::now() < end, "the former master is no replica");
@@ -191,10 +210,11 @@ impl Trio {
             // A busy machine may let the next one seem gone too.
             if self.is_led_by(&self.replica).await {
                 self.led_by(&self.replica).await;
-                std::mem::swap(&mut self.master, &mut self.replica);
-                self.replica.follow_in_vain(&self.master).await;
+                self.swap().await;
+                again = true;
             }
         }
+        again
     }
 
     async fn all_see_the_replica(&self) -> bool {

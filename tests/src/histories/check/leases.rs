@@ -4,6 +4,9 @@
 //! after whatever held it up; from then on its lease counts. An owner that was never inside anything stands for a
 //! call that asks until its wait ends, and so may hold the lock unknown to it for as long, and for a lease more.
 //!
+//! Whoever is next in line goes on with what was asked for before, as the same owner. So a request of one that gave
+//! up meanwhile, with a longer lease, may have been under way too: the longest of them counts.
+//!
 //! Of several servers each is looked at by itself. One that an owner has left may still have it in line, if
 //! it was lost meanwhile, and keep the lock for it when its turn comes: for a moment, and only there, which
 //! is a vote and not the lock.
@@ -67,7 +70,12 @@ fn end_of(history: &History, lock: &Lock, sighting: &Sighting) -> Option<(u64, u
     };
     // Who was killed never left.
     let ended = hold.left.into_iter().chain(died).min()?;
-    Some((ended, hold.lease))
+    let given_up = lock.given_up.iter().filter(|call| {
+        let before = call.at + LONGEST_WAIT >= hold.invoke && call.at <= hold.granted;
+        before && call.process == hold.process
+    });
+    let asked_before = given_up.map(|call| call.lease).max();
+    Some((ended, hold.lease.max(asked_before.unwrap_or(0))))
 }
 
 /// When the last request that was under way at this time arrived at the latest.
@@ -107,6 +115,22 @@ mod tests {
         sample.killed("a", 50);
         sample.seen("a:1", 10, 51 + AFTER_LEASE);
         assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn the_lease_of_a_call_that_gave_up_in_the_same_line_counts_and_no_other_s() {
+        let sample = |process: &str, at: u64| {
+            let mut sample = Sample::default();
+            sample.gave_up(process, 400, at);
+            sample.hold("a:1", 1).called(5_000, 5_010, 5_100);
+            sample.killed("a", 5_050);
+            sample.seen("a:1", 5_010, 5_050 + 400 + 1_500);
+            sample
+        };
+        assert_eq!(sample("a", 5_005).violations(), []);
+        for other in [sample("b", 5_005), sample("a", 1_999), sample("a", 5_011)] {
+            assert_eq!(broken(&other), [Property::NothingStaysLocked]);
+        }
     }
 
     #[test]

@@ -99,6 +99,15 @@ impl Sample {
         self.operation(Verb::Release, Outcome::Released, owner, 0);
     }
 
+    /// A call of this client that asked for as long a lease.
+    pub(super) fn gave_up(&mut self, client: &str, lease: u64, at: u64) {
+        self.operation(Verb::Acquire, Outcome::Taken, client, 0);
+        let operation = self.last_operation();
+        operation.owner = None;
+        operation.lease = lease * MS;
+        operation.returned = at * MS;
+    }
+
     pub(super) fn refused(&mut self) {
         self.operation(Verb::Acquire, Outcome::Refused, "a:1", 0);
     }
@@ -137,6 +146,10 @@ impl Sample {
 
     pub(super) fn flushed(&mut self, start: u64, end: u64) {
         self.fault(FaultKind::AllFlushed, None, start, end);
+    }
+
+    pub(super) fn two_masters(&mut self, start: u64, end: u64) {
+        self.fault(FaultKind::MasterCutOff, None, start, end);
     }
 
     pub(super) fn deleted(&mut self, key: &str, at: u64) {
