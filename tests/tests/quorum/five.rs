@@ -8,6 +8,14 @@ use rlock_tests::{RedisServer, eventually};
 
 use crate::common::{LONG, count, ms, name};
 
+/// Has these servers have a lock as another's, so that it is not mended there.
+pub(crate) async fn give_to_another(servers: &[RedisServer], key: &str) {
+    let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
+    for server in servers {
+        let () = server.command(&["EVAL", take, "1", &name(key)]).await;
+    }
+}
+
 pub(crate) struct Servers(pub(crate) Vec<RedisServer>);
 
 impl Servers {

@@ -4,15 +4,12 @@ use rlock_core::{LockGuard, LostCause};
 
 use crate::{
     common::{LASTING, assert_lost, cause_of, hold, name},
-    five::{ALL, SOON, Servers},
+    five::{ALL, SOON, Servers, give_to_another},
 };
 
-/// A majority has it as another's, so that it is not mended.
+/// A majority has it as another's.
 async fn assert_lost_to_another(five: &Servers, guard: &LockGuard) {
-    let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
-    for server in &five.0[..3] {
-        let () = server.command(&["EVAL", take, "1", &name("k")]).await;
-    }
+    give_to_another(&five.0[..3], "k").await;
     assert_lost(guard, SOON, LostCause::Removed).await;
 }
 

@@ -1,7 +1,7 @@
 //! Servers that stand still, or are gone.
 
 use rlock_core::{LockError, LostCause};
-use rlock_tests::{Proxy, RedisServer, assert_taken};
+use rlock_tests::{Proxy, RedisServer, assert_taken, eventually};
 
 use crate::{
     common::{
@@ -87,6 +87,21 @@ async fn a_client_is_made_while_two_of_five_servers_are_down_which_join_later() 
     five.assert_soon_count(&guard, &ALL, 1).await;
     guard.release().await.expect("held");
     five.assert_soon_clean("k", &ALL).await;
+}
+
+#[tokio::test]
+async fn without_a_majority_the_error_says_why_servers_are_missing() {
+    let five = Servers::five();
+    let client = five.impatient().await;
+    for n in [1, 2, 4] {
+        five.0[n].kill();
+    }
+    eventually(LONG, "all three refuse connections", async || {
+        let outcome = client.lock("k").wait(ms(300)).acquire().await;
+        let text = outcome.expect_err("too few").to_string();
+        text.matches("refused").count() == 3
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use rlock_tests::{Proxy, RedisServer, eventually, within};
 use crate::{
     acl,
     common::{LONG, ms, name},
+    five::give_to_another,
     log::{keep_log, logged_of},
 };
 
@@ -32,7 +33,7 @@ async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {
 }
 
 /// A lock is taken, entered, renewed, handed over and given back while one server stands still for a while;
-/// another is deleted.
+/// another is lost.
 async fn use_locks(servers: &[RedisServer]) {
     let (one, other) = (locker(servers).await, locker(servers).await);
     for stands_still in servers {
@@ -53,9 +54,7 @@ async fn use_locks(servers: &[RedisServer]) {
         next.expect("its turn").release().await.expect("held");
     }
     let guard = one.lock("lost").acquire().await.expect("free");
-    for server in servers {
-        server.del(&name("lost")).await;
-    }
+    give_to_another(servers, "lost").await;
     within(LONG, "the loss is noticed", guard.lost()).await;
 }
 

@@ -163,7 +163,7 @@ impl QuorumStore {
                 for server in silent {
                     self.nodes[server].health.fails();
                     if verdict == Verdict::Open {
-                        ballot.set(server, Err(StoreError::silent()));
+                        ballot.set(server, Err(self.nodes[server].why_silent()));
                     }
                 }
                 return ballot.tally(is_granted).verdict();

@@ -111,7 +111,7 @@ impl<T> Ballot<T> {
             let error = match vote {
                 Some(Ok(_)) => return None,
                 Some(Err(error)) => error.clone(),
-                None => StoreError::silent(),
+                None => node.why_silent(),
             };
             Some((node.address.clone(), error))
         });

@@ -129,6 +129,18 @@ impl Node {
         self.store.is_up() && !self.health.is_failing()
     }
 
+    /// Why there is no answer yet.
+    pub(super) fn why_silent(&self) -> StoreError {
+        let silent = StoreError::silent();
+        if self.store.is_up() {
+            return silent;
+        }
+        StoreError {
+            source: self.store.why_down().source,
+            ..silent
+        }
+    }
+
     /// Asks for locks. Where there is no connection, it fails at once, or waits for one and asks unless
     /// it is `over` by then.
     pub(super) fn acquire(
