@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError};
 use rlock_tests::{Proxy, RedisServer, eventually, within};
 
 use crate::{
     acl,
-    common::{LONG, ms, name},
+    common::{LONG, count, ms, name},
     five::give_to_another,
     log::{keep_log, logged_of},
 };
@@ -39,6 +40,12 @@ async fn use_locks(servers: &[RedisServer]) {
     for stands_still in servers {
         let lock = one.lock("k").lease(ms(2000)).wait(LONG);
         let guard = lock.acquire().await.expect("free");
+        // The one that stood still before may have more to do than to vote.
+        eventually(LONG, "all have it", async || {
+            let counts = servers.iter().map(|server| count(server, &guard));
+            join_all(counts).await.iter().all(Option::is_some)
+        })
+        .await;
         stands_still.pause();
         let nested = guard.scope(lock.acquire()).await.expect("enters");
         nested.release().await.expect("held");
