@@ -202,7 +202,7 @@ mod scripts {
                 .await;
         }
         let before = server.keys("*").await;
-        let keys = ["EVAL", ACQUIRE, "3", &text, &held, &waited, DAY];
+        let keys = ["EVAL", ACQUIRE, "3", &text, &held, &waited, DAY, "0"];
         let asked = [&keys[..], &["me", "5000"].repeat(3)].concat();
         let answers: Vec<i64> = server.command(&asked).await;
         assert_eq!(answers, [0; 3]);
