@@ -15,7 +15,7 @@ pub(crate) const MAX_WAIT: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// A point in time in nanoseconds, on a clock that does not stand still while the machine sleeps.
 ///
-/// One more than these, so that none needs no room of its own: there are several in every hold.
+/// Kept as one more than these: so `Option<Time>` needs no more room, and there are several in every hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Time(NonZeroU64);
 
