@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     abilities::{Missing, refused, refuses_scripts},
+    address::Server,
     errors::{wants_password, wants_reconnect},
     link::Link,
     pipe::Pipe,
@@ -60,10 +61,7 @@ impl Drop for Pump {
 impl Connection {
     /// Opens a connection that reports to `link`.
     pub(super) async fn open(link: &Arc<Link>, client: &Client, epoch: u64) -> RedisResult<Self> {
-        // Time-outs are ours: one for the whole of connecting, one for each request.
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
+        let mut config = without_time_outs();
         let pushes = speaks_resp3(client);
         if pushes {
             let link = Arc::downgrade(link);
@@ -218,6 +216,21 @@ async fn name_of_run(link: &Link, commands: MultiplexedConnection) -> RedisResul
         Some(_) => run_id(commands).await,
         None => Ok(None),
     }
+}
+
+/// Time-outs are ours: one for the whole of connecting, one for each request.
+pub(super) fn without_time_outs() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+}
+
+/// A connection for a few commands, to which nothing is sent without being asked for.
+pub(super) async fn plain(server: &Server) -> RedisResult<MultiplexedConnection> {
+    let client = server.without_pushes();
+    client
+        .get_multiplexed_async_connection_with_config(&without_time_outs())
+        .await
 }
 
 /// Lets an answer pass that refuses, but not a connection that failed.

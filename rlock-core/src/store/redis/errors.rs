@@ -78,18 +78,17 @@ fn is_elsewhere(error: &RedisError) -> bool {
 
 /// Whether the same request may succeed as soon as the nodes of a cluster have agreed.
 pub(super) fn is_settling(error: &StoreError) -> bool {
-    let error = error.source.downcast_ref::<RedisError>();
-    error.is_some_and(|error| SETTLING.iter().any(|code| has_code(error, code)))
+    has_one_of(error, &SETTLING)
 }
 
 /// Whether the keys of a request lie at two nodes of the cluster, because their slot is about to move.
 pub(super) fn is_split(error: &StoreError) -> bool {
+    has_one_of(error, &["TRYAGAIN", NON_LOCAL])
+}
+
+fn has_one_of(error: &StoreError, codes: &[&str]) -> bool {
     let error = error.source.downcast_ref::<RedisError>();
-    error.is_some_and(|error| {
-        ["TRYAGAIN", NON_LOCAL]
-            .iter()
-            .any(|code| has_code(error, code))
-    })
+    error.is_some_and(|error| codes.iter().any(|code| has_code(error, code)))
 }
 
 /// An answer that makes no sense.

@@ -14,8 +14,8 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, ErrorKind, Pipeline, RedisError, RedisResult, Value,
-    aio::MultiplexedConnection, from_redis_value, pipe,
+    ErrorKind, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+    from_redis_value, pipe,
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -25,6 +25,7 @@ use tokio::{
 use super::{
     address::Address,
     calls::Calls,
+    connection::plain,
     errors::classify,
     names::OwnerName,
     scripts::{FENCE_TTL, millis},
@@ -201,14 +202,7 @@ impl Witness {
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         let server = self.address.server().await?;
-        // Time-outs are ours, here and above.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let client = server.without_pushes();
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
+        plain(&server).await
     }
 
     fn request(&self, granted: &[Granted]) -> Pipeline {

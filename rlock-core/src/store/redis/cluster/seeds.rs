@@ -4,14 +4,15 @@ use std::{fmt, time::Duration};
 
 use futures_util::future::try_join;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd,
+    ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection, cmd,
 };
 use tokio::time::timeout;
 
 use super::{
     super::{
         address::{Address, Manner, Server, not_understood},
+        connection::plain,
         errors::{classify, not_sent},
         hosts::{Hosts, elsewhere, wrong},
         newest::newest,
@@ -146,14 +147,7 @@ impl Seeds {
 
     async fn connection(&self, place: &Place) -> RedisResult<MultiplexedConnection> {
         let server = Server::new(&self.at(place), &self.manner)?;
-        // Time-outs are ours.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let client = server.without_pushes();
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
+        plain(&server).await
     }
 
     async fn answers(&self, place: &Place) -> RedisResult<(String, Value)> {

@@ -14,9 +14,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{
-    AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection, cmd,
-};
+use redis::{PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection, cmd};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout},
@@ -25,6 +23,7 @@ use tokio::{
 use super::{
     super::{
         address::{Address, Server},
+        connection::without_time_outs,
         errors::wants_reconnect,
         link::Link,
     },
@@ -196,13 +195,10 @@ impl Keeper {
     async fn connect(&self, server: &Server) -> RedisResult<(u64, MultiplexedConnection)> {
         let number = lock(&self.state).begin_anew();
         let (state, link) = (Arc::downgrade(&self.state), Arc::downgrade(&self.link));
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_push_sender(move |push| {
-                receive(&state, &link, number, push);
-                Ok::<(), Infallible>(())
-            });
+        let config = without_time_outs().set_push_sender(move |push| {
+            receive(&state, &link, number, push);
+            Ok::<(), Infallible>(())
+        });
         let client = server.preferred();
         let connection = client
             .get_multiplexed_async_connection_with_config(&config)
