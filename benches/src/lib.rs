@@ -1,4 +1,5 @@
-//! What the small programs in `bin` share: the hot path, for counters that repeat exactly where
-//! clocks do not.
+//! What the programs of this crate share: medians; and the hot path, for counters that repeat exactly
+//! where clocks do not.
 
 pub mod hot_path;
+pub mod statistics;

@@ -16,7 +16,6 @@ mod pace;
 mod results;
 mod runtime;
 mod scenario;
-mod statistics;
 mod table;
 mod worker;
 
@@ -30,6 +29,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Parser as _;
 use options::{Command, Options};
+use rlock_benches::statistics;
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();

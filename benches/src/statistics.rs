@@ -1,7 +1,8 @@
 //! Medians and percentiles.
 
 /// Of sorted values the one below which `percent` of them lie; not a number if there are none.
-pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
+#[must_use]
+pub fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted
         .get(last * percent / 100)
@@ -10,7 +11,8 @@ pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
 }
 
 /// The value in the middle; not a number if there is none.
-pub(crate) fn median(values: &[f64]) -> f64 {
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     percentile(&sorted, 50)

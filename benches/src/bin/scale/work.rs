@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
+use rlock_benches::statistics::median;
 use rlock_core::{Lock, LockClient};
 use rlock_tests::RedisServer;
 use tokio::task::JoinSet;
@@ -58,7 +59,7 @@ pub(crate) async fn measure(operations: u32, rounds: usize) -> Result<()> {
     for row in &rows {
         let of = |value: fn(f64, &Spent) -> f64| {
             let values = row.rounds.iter().map(|(done, spent)| value(*done, spent));
-            median(values.collect())
+            median(&values.collect::<Vec<f64>>())
         };
         println!(
             "{:<40} {:>9.0} {:>10.2} {:>10.0} % {:>9.0} {:>10.0}",
@@ -140,9 +141,4 @@ async fn renewals(server: &RedisServer, operations: u32, rounds: usize) -> Resul
         guard.release().await?;
     }
     Ok(row)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
