@@ -38,6 +38,7 @@ mod resource;
 mod run;
 mod schedule;
 mod slot;
+mod steps;
 mod watch;
 
 use std::process::ExitCode;

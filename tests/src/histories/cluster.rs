@@ -15,6 +15,7 @@ use super::{
     fronts::Fronts,
     record::{Fault, FaultKind, Record},
     schedule::{Lane, Step},
+    steps::Steps,
     watch::{POLL, Sightings, name_of},
 };
 use crate::{MASTERS, RedisCluster, RedisServer, leftovers};
@@ -72,11 +73,8 @@ pub(super) async fn strike(
 ) {
     let mut looked = clock::now();
     let mut known = cluster.up().await.masters().await;
-    for step in lane {
-        sleep(step.pause).await;
-        if *over.borrow() {
-            return;
-        }
+    let mut steps = Steps::new(lane, over);
+    while let Some(step) = steps.next().await {
         let start = clock::now();
         let note = |kind, start, key| {
             recorder.note(Record::Fault(Fault {

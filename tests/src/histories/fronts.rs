@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tokio::{sync::watch, time::sleep};
+use tokio::sync::watch;
 
 use super::{
     collect::Recorder,
@@ -12,6 +12,7 @@ use super::{
     outage::{self, Server},
     record::FaultKind,
     schedule::Lane,
+    steps::Steps,
 };
 use crate::Proxy;
 
@@ -31,11 +32,8 @@ pub(super) async fn strike(
     recorder: Recorder,
     over: watch::Receiver<bool>,
 ) {
-    for step in lane {
-        sleep(step.pause).await;
-        if *over.borrow() {
-            return;
-        }
+    let mut steps = Steps::new(lane, over);
+    while let Some(step) = steps.next().await {
         match (&fronts.master, step.kind) {
             (Some(master), FaultKind::MasterCutOff | FaultKind::MasterUnseen) => {
                 outage::strike_and_note(master, None, &step, &recorder).await;

@@ -20,6 +20,7 @@ use super::{
     fronts::Fronts,
     record::{Fault, FaultKind, Record},
     schedule::{Lane, Step},
+    steps::Steps,
     watch::name_of,
 };
 use crate::{Proxy, RedisServer, Request, Trio};
@@ -126,11 +127,8 @@ pub(super) async fn strike(
     recorder: Recorder,
     over: watch::Receiver<bool>,
 ) {
-    for step in lane {
-        sleep(step.pause).await;
-        if *over.borrow() {
-            return;
-        }
+    let mut steps = Steps::new(lane, over);
+    while let Some(step) = steps.next().await {
         let struck = step.servers.iter().map(|n| {
             let number = number_of(*n, servers.len());
             strike_and_note(&servers[*n], number, &step, &recorder)
