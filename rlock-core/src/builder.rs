@@ -15,6 +15,7 @@ use crate::{
     error::LockError,
     limits,
     options::{Options, Reentry, Replicas, Wait},
+    owner::client_name,
     store::{
         Store,
         memory::{MemoryStore, Place},
@@ -406,7 +407,7 @@ impl LockClientBuilder {
 
     /// A new client's name, and who is told of what its store tells.
     fn hearing(&self) -> (Uuid, Hearing) {
-        (Uuid::new_v4(), Hearing::new(&self.options, &self.clock))
+        (client_name(), Hearing::new(&self.options, &self.clock))
     }
 
     fn client(

@@ -9,8 +9,6 @@ use std::{
 use tokio::{runtime::Handle, sync::SetOnce};
 use uuid::Uuid;
 
-#[cfg(feature = "redis")]
-use crate::store::Which;
 use crate::{
     caller::note_caller,
     clock::ClientClock,
@@ -19,7 +17,7 @@ use crate::{
     owner::OwnerId,
     queue::Queues,
     release::ReleaseQueue,
-    store::{Listener, News, Store},
+    store::{Listener, News, Route, Store},
     sync::{
         Notify,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -27,6 +25,8 @@ use crate::{
     },
     watchdog::Watchdog,
 };
+#[cfg(feature = "redis")]
+use crate::{owner::near_name, store::Which};
 
 pub(crate) struct Core {
     pub(crate) id: Uuid,
@@ -121,8 +121,14 @@ impl Core {
         }
     }
 
-    pub(crate) fn fresh_owner(&self) -> OwnerId {
-        OwnerId::new(self.id, self.sequence.fetch_add(1, Ordering::Relaxed))
+    /// A new owner, and by which way this client is told of it.
+    pub(crate) fn fresh_owner(&self, told_by: Route) -> OwnerId {
+        let client = match told_by {
+            Route::Home => self.id,
+            #[cfg(feature = "redis")]
+            Route::Near => near_name(self.id),
+        };
+        OwnerId::new(client, self.sequence.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn releases(&self) -> &ReleaseQueue {

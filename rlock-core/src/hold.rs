@@ -19,7 +19,7 @@ use crate::{
     key::Key,
     lease::{Time, next_look, renewal_attempt, renewal_due, valid_until},
     owner::OwnerId,
-    queue::Turn,
+    queue::{Turn, WaiterTerms},
     store::{Grant, Next, Onward, Renewal, Route},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -410,11 +410,11 @@ impl Hold {
     }
 
     /// Who waits for the lock in this process, and is to have it when this hold is given back.
-    pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId, route: Route) -> Option<Next> {
+    pub(crate) fn next(&self, owner: impl FnOnce(Route) -> OwnerId, route: Route) -> Option<Next> {
         let state = self.state();
-        let fresh = |lease| {
+        let fresh = |WaiterTerms { lease, told_by }| {
             let clock = self.clock.clone();
-            Arc::new(Self::new(clock, self.key.clone(), owner(), lease))
+            Arc::new(Self::new(clock, self.key.clone(), owner(told_by), lease))
         };
         state.turn.as_ref()?.next(fresh, route)
     }

@@ -4,6 +4,20 @@ use std::fmt;
 
 use uuid::Uuid;
 
+/// A client is told of its owners' locks by two ways, and so has two names, which differ in this bit.
+const NEAR: u128 = 1;
+
+/// A new client's name: that of its own connection.
+pub(crate) fn client_name() -> Uuid {
+    Uuid::from_u128(Uuid::new_v4().as_u128() & !NEAR)
+}
+
+/// The same client's name where its owners are told on the runtime of the callers.
+#[cfg(feature = "redis")]
+pub(crate) fn near_name(client: Uuid) -> Uuid {
+    Uuid::from_u128(client.as_u128() | NEAR)
+}
+
 /// The identity of one outermost hold: `<client uuid>:<sequence>`. Never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
@@ -26,8 +40,19 @@ impl OwnerId {
         })
     }
 
+    /// The client's name by which it is told of this owner.
     pub(crate) fn client(&self) -> Uuid {
         self.client
+    }
+
+    /// Whether it is one of this client's owners, by whichever of its names.
+    pub(crate) fn is_of(&self, client: Uuid) -> bool {
+        (self.client.as_u128() ^ client.as_u128()) & !NEAR == 0
+    }
+
+    /// Whether its client is told of it on the runtime of the callers.
+    pub(crate) fn is_near(&self) -> bool {
+        self.client.as_u128() & NEAR != 0
     }
 
     /// What tells it apart from the client's other owners.

@@ -42,8 +42,16 @@ struct State {
 
 struct Waiting {
     place: u64,
-    lease: Duration,
+    terms: WaiterTerms,
     turn: oneshot::Sender<Turn>,
+}
+
+/// What is asked of the store on behalf of a waiter.
+#[derive(Clone, Copy)]
+pub(crate) struct WaiterTerms {
+    pub(crate) lease: Duration,
+    /// Where it is told of the lock.
+    pub(crate) told_by: Route,
 }
 
 /// The right to deal with the store about a key. Dropping it passes it to the next in line, together
@@ -118,14 +126,14 @@ impl Queues {
     }
 
     /// Waits in line. Dropping the future leaves the line.
-    pub(crate) async fn turn(self: &Arc<Self>, key: &Key, lease: Duration) -> Turn {
-        match self.stand(key, lease) {
+    pub(crate) async fn turn(self: &Arc<Self>, key: &Key, terms: WaiterTerms) -> Turn {
+        match self.stand(key, terms) {
             Ok(turn) => turn,
             Err(waiter) => waiter.turn().await,
         }
     }
 
-    fn stand(self: &Arc<Self>, key: &Key, lease: Duration) -> Result<Turn, Waiter> {
+    fn stand(self: &Arc<Self>, key: &Key, terms: WaiterTerms) -> Result<Turn, Waiter> {
         let mut lines = self.lines();
         let Some(line) = lines.get(key) else {
             return Ok(self.open(&mut lines, key));
@@ -136,7 +144,7 @@ impl Queues {
         state.places += 1;
         state.waiting.push_back(Waiting {
             place,
-            lease,
+            terms,
             turn: sender,
         });
         Err(Waiter {
@@ -206,21 +214,25 @@ impl Turn {
     }
 
     /// What the store is asked for: what whoever had the turn before left off, if that can be relied on,
-    /// else this.
-    pub(crate) fn ask_for(&self, fresh: impl FnOnce() -> Arc<Hold>) -> Arc<Hold> {
-        self.give_back_spoilt();
+    /// and if news of it come to where this caller is told; else this.
+    pub(crate) fn ask_for(&self, told_by: Route, fresh: impl FnOnce() -> Arc<Hold>) -> Arc<Hold> {
+        self.give_back_useless(told_by);
         match self.state() {
             Some(mut state) => Arc::clone(state.asked.get_or_insert_with(fresh)),
             None => fresh(),
         }
     }
 
-    fn give_back_spoilt(&self) {
-        let spoilt = self
+    fn give_back_useless(&self, told_by: Route) {
+        let is_useless = |hold: &mut Arc<Hold>| {
+            // The client's own thread hears for whoever waits, the callers' runtime for its tasks alone.
+            hold.asking.is_spoilt() || told_by == Route::Home && hold.owner.is_near()
+        };
+        let useless = self
             .state()
-            .and_then(|mut state| state.asked.take_if(|hold| hold.asking.is_spoilt()));
+            .and_then(|mut state| state.asked.take_if(is_useless));
         if let Some(standing) = &self.0 {
-            standing.queues.give_back(spoilt);
+            standing.queues.give_back(useless);
         }
     }
 
@@ -238,16 +250,16 @@ impl Turn {
     /// Who is next in line, and what a release is to give it.
     pub(crate) fn next(
         &self,
-        fresh: impl FnOnce(Duration) -> Arc<Hold>,
+        fresh: impl FnOnce(WaiterTerms) -> Arc<Hold>,
         route: Route,
     ) -> Option<Next> {
         let mut state = self.state()?;
-        let lease = state.waiting.front()?.lease;
-        let hold = state.asked.get_or_insert_with(|| fresh(lease));
+        let terms = state.waiting.front()?.terms;
+        let hold = state.asked.get_or_insert_with(|| fresh(terms));
         hold.asking.begin(route);
         Some(Next {
             owner: hold.owner,
-            lease,
+            lease: terms.lease,
             first: state.in_a_row > 0,
         })
     }
@@ -362,7 +374,10 @@ mod tests {
 
     use super::*;
 
-    const LEASE: Duration = Duration::from_secs(30);
+    const TERMS: WaiterTerms = WaiterTerms {
+        lease: Duration::from_secs(30),
+        told_by: Route::Home,
+    };
 
     async fn stands<F: Future>(mut waiting: Pin<&mut F>) -> bool {
         poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await
@@ -374,7 +389,7 @@ mod tests {
         let key = Key::parse("k").expect("valid");
         let turn = queues.try_turn(&key).expect("free");
         assert!(queues.try_turn(&key).is_none());
-        let mut waiting = Box::pin(queues.turn(&key, LEASE));
+        let mut waiting = Box::pin(queues.turn(&key, TERMS));
         assert!(stands(waiting.as_mut()).await);
         drop(turn);
         assert!(queues.try_turn(&key).is_none(), "the waiter comes first");
@@ -389,7 +404,7 @@ mod tests {
         let key = Key::parse("k").expect("valid");
         let turn = queues.try_turn(&key).expect("free");
         for _ in 0..10 {
-            let mut waiting = Box::pin(queues.turn(&key, LEASE));
+            let mut waiting = Box::pin(queues.turn(&key, TERMS));
             assert!(stands(waiting.as_mut()).await);
         }
         assert!(turn.state().expect("held").waiting.is_empty());

@@ -182,7 +182,7 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
             count,
             keep,
             next: gives_back
-                .then(|| hold.next(|| core.fresh_owner(), route))
+                .then(|| hold.next(|told_by| core.fresh_owner(told_by), route))
                 .flatten(),
         };
         if count > 0 {

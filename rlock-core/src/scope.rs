@@ -71,7 +71,7 @@ pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<Arc<Hold>> {
             let mut link = scope.chain.as_ref();
             while let Some(inner) = link {
                 let hold = &inner.view.hold;
-                if hold.key.as_str() == key && hold.owner.client() == client {
+                if hold.key.as_str() == key && hold.owner.is_of(client) {
                     return Some(Arc::clone(hold));
                 }
                 link = inner.outer.as_ref();

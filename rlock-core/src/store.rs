@@ -13,7 +13,8 @@ use crate::{error::LockError, few::Few, key::Key, lease::Time, owner::OwnerId};
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// The way that a request takes. Those that take the same are executed in the order of sending.
+/// The way that a request takes, or a message to a waiter. Requests that take the same are executed in
+/// the order of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Route {
     /// The client's own background.
@@ -340,6 +341,11 @@ impl StoreError {
 pub(crate) trait Store: Send + Sync + 'static {
     /// The best way for a request of the present call.
     fn route(&self) -> Route;
+
+    /// By which way the present call is told best of what it waits for.
+    fn told_by(&self) -> Route {
+        Route::Home
+    }
 
     /// Locks of different groups are renewed by different requests: they may lie in different places,
     /// of which one may be gone.

@@ -11,7 +11,9 @@ use std::{
 };
 
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_tests::{ClientCommand, CommandWatch, Proxy, RedisServer, block_on, eventually};
+use rlock_tests::{
+    ClientCommand, CommandWatch, Gate, Proxy, RedisServer, Way, block_on, eventually,
+};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use common::{
@@ -33,7 +35,8 @@ fn single() -> Runtime {
 struct Listed {
     id: String,
     address: String,
-    subscribed: bool,
+    /// The server sends its news of changes elsewhere.
+    near: bool,
 }
 
 /// The connections of the only client.
@@ -51,7 +54,7 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
         (!fact("addr=").contains('/')).then(|| Listed {
             id: fact("id="),
             address: fact("addr="),
-            subscribed: fact("sub=") != "0",
+            near: !["-1", "0"].contains(&fact("redir=").as_str()),
         })
     };
     list.lines().filter_map(parse).collect()
@@ -60,7 +63,7 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
 /// The client's own connection, and the one on the runtime that made it.
 async fn home_and_near(server: &RedisServer) -> (Listed, Listed) {
     let all = connections(server).await;
-    let (home, near): (Vec<_>, Vec<_>) = all.into_iter().partition(|listed| listed.subscribed);
+    let (near, home): (Vec<_>, Vec<_>) = all.into_iter().partition(|listed| listed.near);
     match (home.as_slice(), near.as_slice()) {
         ([home], [near]) => (home.clone(), near.clone()),
         _ => panic!("not one of each: {home:?} {near:?}"),
@@ -76,7 +79,7 @@ async fn kill(server: &RedisServer, connection: &Listed) {
         let all = connections(server).await;
         all.len() == 2
             && all.iter().all(|listed| listed.id != connection.id)
-            && all.iter().any(|listed| listed.subscribed)
+            && all.iter().any(|listed| !listed.near)
     })
     .await;
     // What the client does with it takes a moment.
@@ -629,6 +632,106 @@ async fn waiters_are_told_after_either_connection_was_replaced() {
         })
         .await;
     }
+}
+
+/// The connections of a gate's first client: its own, and the one on the runtime that made it.
+const HOME: usize = 0;
+const NEAR: usize = 1;
+
+/// So that no other thread has to be woken, and none that stands still is waited for.
+#[tokio::test]
+async fn waiters_are_told_by_the_connection_on_their_own_runtime_and_others_by_the_clients() {
+    let server = RedisServer::start();
+    let gate = Gate::in_front_of(&server);
+    let waiter = LockClient::builder().response_timeout(LONG);
+    let waiter = waiter.connect(&gate.url()).await.expect("it is up");
+    let holder = client(&server).await;
+    for (silent, by_thread) in [(HOME, false), (NEAR, true)] {
+        let held = hold(&holder, "k").await;
+        let lock = waiter.lock("k").lease(LASTING).wait(LONG);
+        let waiting = if by_thread {
+            tokio::task::spawn_blocking(move || lock.acquire_blocking())
+        } else {
+            acquiring(lock)
+        };
+        assert_soon_in_line(&server, "k", 1).await;
+        gate.hold(silent, Way::Replies);
+        held.release().await.expect("held");
+        let (guard, took) = timed(its_turn(waiting)).await;
+        assert!(took < ms(900), "by a thread: {by_thread}, {took:?}");
+        gate.pass(silent, Way::Replies);
+        guard.release().await.expect("held");
+    }
+    assert_nothing_left(&server).await;
+}
+
+/// Nobody hears any more what was asked for there, so it is asked for anew.
+#[tokio::test]
+async fn a_waiter_whose_connection_is_gone_for_good_is_told_by_the_clients_own() {
+    let server = RedisServer::builder()
+        .acl_user("locker", "on >secret ~* &* +@all")
+        .start();
+    let waiter = connect(&server.url_as("locker", "secret")).await;
+    let (_, near) = home_and_near(&server).await;
+    let holder = client(&server).await;
+    let held = hold(&holder, "k").await;
+    let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_in_line(&server, "k", 1).await;
+    // Whoever is connected may stay.
+    let () = server.command(&["ACL", "SETUSER", "locker", "off"]).await;
+    let killed: u64 = server.command(&["CLIENT", "KILL", "ID", &near.id]).await;
+    assert_eq!(killed, 1);
+    tokio::time::sleep(ms(1500)).await;
+    assert_soon_in_line(&server, "k", 1).await;
+    held.release().await.expect("held");
+    let (guard, took) = timed(its_turn(waiting)).await;
+    assert!(took < ms(900), "{took:?}");
+    guard.release().await.expect("held");
+    assert_nothing_left(&server).await;
+}
+
+/// The place that was asked for on that runtime is of no use to a thread.
+#[test]
+fn whoever_comes_next_in_line_does_not_depend_on_the_runtime_of_the_one_before() {
+    let server = RedisServer::start();
+    let outside = single();
+    let other = outside.block_on(client(&server));
+    let held = outside.block_on(hold(&other, "k"));
+    let (give, made) = mpsc::channel();
+    let (stand_still, told) = mpsc::channel();
+    let url = server.url();
+    let stuck = thread::spawn(move || {
+        single().block_on(async {
+            let made = LockClient::connect(&url).await.expect("the server is up");
+            let waiting = acquiring(made.lock("k").wait(LONG));
+            give.send(made).expect("awaited");
+            while told.try_recv().is_err() {
+                tokio::time::sleep(ms(10)).await;
+            }
+            waiting.abort();
+            assert!(waiting.await.expect_err("aborted").is_cancelled());
+            thread::sleep(ms(4000));
+        });
+    });
+    let made = made.recv().expect("it connects");
+    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    let next = {
+        let lock = made.lock("k").lease(LASTING).wait(LONG);
+        thread::spawn(move || lock.acquire_blocking())
+    };
+    thread::sleep(ms(300));
+    stand_still.send(()).expect("awaited");
+    // It asks anew, and the place before is given back.
+    thread::sleep(ms(500));
+    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    let released = Instant::now();
+    outside.block_on(held.release()).expect("held");
+    let guard = next.join().expect("no panic").expect("its turn");
+    let took = released.elapsed();
+    assert!(took < ms(900), "{took:?}");
+    outside.block_on(guard.release()).expect("held");
+    stuck.join().expect("no panic");
+    outside.block_on(assert_nothing_left(&server));
 }
 
 /// To the connection by which a lock was taken, its first renewal is a change by another.

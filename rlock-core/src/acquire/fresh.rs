@@ -11,7 +11,7 @@ use crate::{
     hold::Hold,
     key::Key,
     lease::valid_until,
-    queue::Turn,
+    queue::{Turn, WaiterTerms},
     store::{Acquired, Claim, Grant, Route, StoreError},
     wait::Backoff,
 };
@@ -125,7 +125,11 @@ impl Attempt<'_> {
         if self.asks_once() {
             return Err(self.taken(key, None));
         }
-        let turn = self.core.queues.turn(key, self.request.lease);
+        let terms = WaiterTerms {
+            lease: self.request.lease,
+            told_by: self.core.store.told_by(),
+        };
+        let turn = self.core.queues.turn(key, terms);
         timeout(self.left(), turn)
             .await
             .map_err(|_| self.taken(key, None))
@@ -133,9 +137,10 @@ impl Attempt<'_> {
 
     /// What the store is asked for: what those who had the turns before left off, else anew.
     fn asked(&self, keys: &[&Key], turns: &[Turn]) -> Few<Arc<Hold>> {
+        let told_by = self.core.store.told_by();
         let hold = |(key, turn): (&&Key, &Turn)| {
-            turn.ask_for(|| {
-                let owner = self.core.fresh_owner();
+            turn.ask_for(told_by, || {
+                let owner = self.core.fresh_owner(told_by);
                 let clock = self.core.clock.clone();
                 Arc::new(Hold::new(clock, (*key).clone(), owner, self.request.lease))
             })

@@ -18,11 +18,15 @@ use shuttle::{
 use super::in_many_orders;
 use crate::{
     key::Key,
-    queue::{Queues, Turn},
+    queue::{Queues, Turn, WaiterTerms},
+    store::Route,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-const LEASE: Duration = Duration::from_secs(30);
+const TERMS: WaiterTerms = WaiterTerms {
+    lease: Duration::from_secs(30),
+    told_by: Route::Home,
+};
 
 type Waiting = Pin<Box<dyn Future<Output = Turn> + Send>>;
 
@@ -33,7 +37,7 @@ fn key() -> Key {
 /// Stands in line.
 fn stand(queues: &Arc<Queues>) -> Waiting {
     let queues = Arc::clone(queues);
-    let mut waiting: Waiting = Box::pin(async move { queues.turn(&key(), LEASE).await });
+    let mut waiting: Waiting = Box::pin(async move { queues.turn(&key(), TERMS).await });
     let polled = waiting
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()));
@@ -77,7 +81,7 @@ fn turns_are_given_to_one_at_a_time_in_the_order_of_standing_and_none_is_lost() 
         let late = {
             let (queues, served) = (Arc::clone(&queues), Arc::clone(&served));
             thread::spawn(move || {
-                let _turn = block_on(queues.turn(&key(), LEASE));
+                let _turn = block_on(queues.turn(&key(), TERMS));
                 served.lock().expect("no panic").push(99);
             })
         };
@@ -103,7 +107,7 @@ fn whoever_comes_while_the_last_one_leaves_has_the_turn() {
                         if coin() {
                             drop(queues.try_turn(&key()));
                         } else {
-                            drop(block_on(queues.turn(&key(), LEASE)));
+                            drop(block_on(queues.turn(&key(), TERMS)));
                         }
                     }
                 })

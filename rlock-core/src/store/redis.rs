@@ -415,6 +415,13 @@ impl Store for RedisStore {
         }
     }
 
+    fn told_by(&self) -> Route {
+        match &self.near {
+            Some(near) if near.is_callers() && near.link.listens() => Route::Near,
+            _ => Route::Home,
+        }
+    }
+
     fn acquire<'a>(
         &'a self,
         claims: &'a [Claim],

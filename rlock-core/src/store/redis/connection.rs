@@ -34,6 +34,8 @@ pub(super) struct Connection {
     pub(super) id: Option<i64>,
     /// What the server does not do.
     pub(super) missing: Missing,
+    /// Messages for the client come by it.
+    pub(super) listens: bool,
     /// What the server calls its run, until that is in the roster.
     pub(super) run_id: Option<String>,
     /// Its entry there.
@@ -74,6 +76,7 @@ impl Connection {
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
         let (mut id, mut missing) = (None, Missing::default());
+        let mut listens = listens(link, pushes);
         let run_id;
         let messages = if pushes {
             // Sent together, because each round trip is one that holders wait for after an outage.
@@ -87,7 +90,7 @@ impl Connection {
                 run_id,
             ) = tokio::try_join!(
                 track_changes(commands.clone(), link.news_go_to()),
-                listen(link, commands.clone()),
+                listen(link, commands.clone(), listens),
                 load_scripts(link, &commands),
                 own_id(link, commands.clone()),
                 refuses_scripts(commands.clone()),
@@ -102,21 +105,22 @@ impl Connection {
                 note_time(link, commands.clone()),
                 name_of_run(link, commands.clone()),
             )?;
-            match link.channel() {
-                Some(channel) => {
-                    let opened = Messages::open(link, client, epoch, &channel).await?;
-                    missing.messages = opened.refused;
-                    Some(opened)
-                }
-                None => None,
+            if listens {
+                let opened = Messages::open(link, client, epoch, &link.channel()).await?;
+                missing.messages = opened.refused;
+                Some(opened)
+            } else {
+                None
             }
         };
+        listens &= !missing.messages;
         Ok(Self {
             epoch,
             pipe: Arc::new(Pipe::new(commands.clone(), Arc::clone(&link.calls))),
             commands,
             id,
             missing,
+            listens,
             run_id,
             presence: None,
             _messages: messages,
@@ -151,11 +155,21 @@ impl Messages {
 }
 
 /// Listens to what concerns this client. Answers whether that is refused.
-async fn listen(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<bool> {
-    match link.channel() {
-        Some(channel) => refused(commands.subscribe(channel).await),
-        None => Ok(false),
+async fn listen(
+    link: &Link,
+    mut commands: MultiplexedConnection,
+    listens: bool,
+) -> RedisResult<bool> {
+    if !listens {
+        return Ok(false);
     }
+    refused(commands.subscribe(link.channel()).await)
+}
+
+/// Whether messages are to come by this connection. On the runtime of the callers it is not worth one
+/// more connection, and a node of a cluster passes on those for a slot.
+fn listens(link: &Link, pushes: bool) -> bool {
+    link.is_home() || pushes && !link.calls.names.are_of_cluster()
 }
 
 /// Loads the scripts ahead, which saves the first calls a round trip; without the permission

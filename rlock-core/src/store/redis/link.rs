@@ -24,6 +24,7 @@ use super::{
     server::{warn_of_eviction, warn_of_refusals},
 };
 use crate::{
+    owner::near_name,
     store::{Listener, News, StoreError},
     wait::Backoff,
 };
@@ -57,7 +58,7 @@ pub(super) enum Part {
         /// What is asked of the server beyond what every store asks, as `scripts/permissions.lua` names it.
         beyond: Vec<&'static str>,
     },
-    /// The requests of one runtime's tasks.
+    /// The requests of one runtime's tasks, and messages for them.
     Near { home: Arc<Link> },
 }
 
@@ -71,12 +72,18 @@ enum State {
 }
 
 impl Link {
-    /// The channel to listen to, if any.
-    pub(super) fn channel(&self) -> Option<String> {
-        match self.part {
-            Part::Home { client, .. } => Some(format!("{}{client}", self.calls.names.channels())),
-            Part::Near { .. } => None,
+    /// By which name the client is told here.
+    fn listener_name(&self) -> Uuid {
+        match &self.part {
+            Part::Home { client, .. } => *client,
+            Part::Near { home } => near_name(home.listener_name()),
         }
+    }
+
+    /// The channel to listen to.
+    pub(super) fn channel(&self) -> String {
+        let channels = self.calls.names.channels();
+        format!("{channels}{}", self.listener_name())
     }
 
     /// The channel for what concerns one slot, at a node of a cluster.
@@ -90,9 +97,7 @@ impl Link {
 
     /// A message came over that channel.
     pub(super) fn heard(&self, message: &[u8]) {
-        if let Part::Home { client, .. } = self.part
-            && let Some(news) = messages::read(&self.calls.names, client, message)
-        {
+        if let Some(news) = messages::read(&self.calls.names, self.listener_name(), message) {
             (self.listener)(news);
         }
     }
@@ -195,7 +200,7 @@ impl Link {
     async fn warn(&self, commands: &MultiplexedConnection) {
         let (mut one, mut other) = (commands.clone(), commands.clone());
         let lock = self.calls.names.example();
-        let channel = self.channel().unwrap_or_default();
+        let channel = self.channel();
         let beyond = match &self.part {
             Part::Home { beyond, .. } => beyond.as_slice(),
             Part::Near { .. } => &[],
@@ -221,6 +226,14 @@ impl Link {
         match &*self.state.borrow() {
             State::Up(connection) | State::Doubtful(connection) => Some(connection.clone()),
             State::Down(_) => None,
+        }
+    }
+
+    /// Whether there is a connection that passes messages on.
+    pub(super) fn listens(&self) -> bool {
+        match &*self.state.borrow() {
+            State::Up(connection) | State::Doubtful(connection) => connection.listens,
+            State::Down(_) => false,
         }
     }
 
@@ -280,7 +293,7 @@ impl Link {
             }
             _ => false,
         });
-        if given_up && self.is_home() {
+        if given_up {
             (self.listener)(News::Disconnected);
         }
     }
