@@ -27,7 +27,7 @@ for n, lock in ipairs(taken and {} or KEYS) do
     -- Where a lock ended by its lease, those in line come first.
     first = first or redis.pcall('ZPOPMIN', lock .. ':queue')
     if first[1] and waiters(channel)(lock, tokens[n], first, ARGV[n + 6]) then
-      taken, ttls[n] = n, GRACE
+      taken, ttls[n] = n, tonumber(GRACE)
       break
     end
     first = nil

@@ -15,20 +15,22 @@
 -- lock shares its hash tag: `<lock>:fence` counts the fencing tokens, and `<lock>:queue` holds the
 -- owners that wait, one for each process, by the server time at which they came.
 --
+-- Constants among arguments are strings: the server writes out each number by printf.
+--
 -- This part is the usual case by itself, before anything else is set up: one lock, free, and nobody in
 -- line. What it leaves in `token` and `first` the other case takes up.
 local token, first
 if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
   local lock = KEYS[1]
   local fence = lock .. ':fence'
-  token = redis.pcall('INCRBY', fence, 2)
+  token = redis.pcall('INCRBY', fence, '2')
   if type(token) == 'number' and token >= tonumber(ARGV[6]) then
     if token % 64 < 2 then
       redis.call('PEXPIRE', fence, 2 * ARGV[3])
     end
     first = redis.pcall('ZPOPMIN', lock .. ':queue')
     if not first[1] then
-      local done = redis.pcall('HSET', lock, ARGV[7], 1)
+      local done = redis.pcall('HSET', lock, ARGV[7], '1')
       if done == 1 then
         done = redis.pcall('PEXPIRE', lock, ARGV[1])
         if done == 1 then

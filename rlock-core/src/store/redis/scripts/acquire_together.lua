@@ -31,12 +31,12 @@ for n, lock in ipairs(KEYS) do
   answers[n] = 0
   if free or redis.pcall('EXISTS', lock, queues[n]) == 0 then
     local fence = lock .. ':fence'
-    local token = redis.pcall('INCRBY', fence, 2)
+    local token = redis.pcall('INCRBY', fence, '2')
     if type(token) == 'number' and token < floor then
       -- Counted from nothing, or from what an older copy of the data remembers.
       token = begin_anew(fence, 2 * (ARGV[1] + lease))
     end
-    if type(token) == 'number' and redis.pcall('HSET', lock, owner, 1) == 1 then
+    if type(token) == 'number' and redis.pcall('HSET', lock, owner, '1') == 1 then
       if redis.pcall('PEXPIRE', lock, lease) == 1 then
         if token % 64 < 2 then
           redis.pcall('PEXPIRE', fence, 2 * (ARGV[1] + lease))

@@ -1,11 +1,11 @@
 -- What the unusual cases of acquire.lua and release.lua share.
 
 -- How long a lock is a waiter's that has not yet said that it is there (ms).
-local GRACE = 1000
+local GRACE = '1000'
 -- Whoever was not heard of for this long may have died unnoticed (ms).
 local UNHEARD = 50
 -- A queue that nobody renews vanishes; whoever waits asks again sooner than this (ms).
-local QUEUE_TTL = 20000
+local QUEUE_TTL = '20000'
 
 local function micros()
   local time = redis.call('TIME')
@@ -17,7 +17,7 @@ end
 -- (µs), which is more than any from before. `token` is what INCRBY answered, if it was asked already.
 local function next_token(lock, ttl, floor, token)
   local fence = lock .. ':fence'
-  token = token or redis.pcall('INCRBY', fence, 2)
+  token = token or redis.pcall('INCRBY', fence, '2')
   if type(token) ~= 'number' then
     if string.find(token.err, 'not an integer', 1, true) or string.find(token.err, 'WRONGTYPE', 1, true) then
       return nil, redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token')
@@ -62,14 +62,14 @@ local function waiters(channel)
     local queue = lock .. ':queue'
     while first[1] and first[1] ~= asks do
       local owner = first[1]
-      if type(redis.pcall('HSET', lock, owner, 1)) ~= 'number' then
+      if type(redis.pcall('HSET', lock, owner, '1')) ~= 'number' then
         return false
       end
       if redis.pcall('PEXPIRE', lock, GRACE) == 1
         and tell(owner, lock, string.format('%.0f', token), GRACE) then
         -- In case that it has died, the one behind it looks after that.
         if now - first[2] > UNHEARD * 1000 then
-          local second = redis.pcall('ZRANGE', queue, 0, 0)[1]
+          local second = redis.pcall('ZRANGE', queue, '0', '0')[1]
           if second then
             tell(second, lock, '', GRACE)
           end

@@ -23,7 +23,7 @@ if keep ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
   if redis.pcall('INCR', fence) == 1 then
     redis.pcall('PEXPIRE', fence, 2 * fence_ttl)
   end
-  local waiter = redis.pcall('ZRANGE', queue, 0, 0)[1]
+  local waiter = redis.pcall('ZRANGE', queue, '0', '0')[1]
   if waiter then
     local _, _, tell = waiters(channel)
     tell(waiter, lock, '', keep)
@@ -42,7 +42,7 @@ if given_back then
       return own and stand_in_line(lock, own) == 1 and '' or 1
     end
   end
-  if own and type(redis.pcall('HSET', lock, own, 1)) == 'number' then
+  if own and type(redis.pcall('HSET', lock, own, '1')) == 'number' then
     if redis.pcall('PEXPIRE', lock, lease) == 1 then
       redis.pcall('EXISTS', lock)
       return string.format('%.0f', next)

@@ -5,14 +5,19 @@
 -- The TTL only grows, except that a lock without one gets it back. The last command on each lock
 -- reads it, so that tracking sees foreign changes.
 local answers, all = {}, 1
+-- As text, because the server writes out each number by printf. Locks of one lease are renewed together.
+local fence_ttl, of_lease
 for n, lock in ipairs(KEYS) do
-  local owner, lease = ARGV[2 * n], tonumber(ARGV[2 * n + 1])
+  local owner, lease = ARGV[2 * n], ARGV[2 * n + 1]
+  if lease ~= of_lease then
+    fence_ttl, of_lease = string.format('%.0f', 2 * ARGV[1] + lease), lease
+  end
   local held = redis.pcall('HEXISTS', lock, owner)
   if held == 1 then
-    if redis.call('PTTL', lock) < lease then
+    if redis.call('PTTL', lock) < tonumber(lease) then
       redis.call('PEXPIRE', lock, lease)
     end
-    redis.pcall('PEXPIRE', lock .. ':fence', 2 * ARGV[1] + lease)
+    redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
     redis.pcall('EXISTS', lock)
     answers[n] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
