@@ -16,11 +16,9 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// While so many clients are there, but want nothing.
 pub(crate) async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec<String> {
     let mut left = of_idleness(server).await;
-    let channels = channels(server).await.len();
-    if channels != clients {
-        left.push(format!(
-            "{clients} idle clients listen to {channels} channels"
-        ));
+    let listening = server.listening_clients().await;
+    if listening != clients {
+        left.push(format!("of {clients} idle clients {listening} listen"));
     }
     left
 }

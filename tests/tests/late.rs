@@ -16,11 +16,14 @@ use std::{
 
 use rlock_core::{Lock, LockClient, LockError, LockGuard};
 use rlock_tests::{Gate, RedisServer, Way, eventually, within};
-use tokio::task::JoinHandle;
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+};
 
 use common::{LASTING, LONG, assert_soon_free, begin, client, connect, hold, ms, name, timed};
 
-/// The connection by which a client is told of what it was given.
+/// The connection by which a client is told of what it was given, unless those who asked share its runtime.
 const HOME: usize = 0;
 /// The connection by which the requests of tasks go that share a runtime with their client.
 const NEAR: usize = 1;
@@ -42,6 +45,13 @@ async fn behind_gate(server: &RedisServer) -> (Gate, LockClient) {
     // Its answer has to be seen.
     tokio::time::sleep(ms(50)).await;
     (gate, client)
+}
+
+/// What is asked for on this runtime is told by the client's own connection, also to those behind.
+fn other_runtime() -> Runtime {
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(1).enable_all();
+    runtime.build().expect("a runtime")
 }
 
 fn lasting(client: &LockClient, key: &str) -> Lock {
@@ -107,9 +117,16 @@ async fn news_of_a_grant_that_has_ended_gives_nothing_to_whoever_asked_again() {
     let (gate, late) = behind_gate(&server).await;
     let (holder, other) = (client(&server).await, client(&server).await);
     let held = hold(&holder, "k").await;
-    let first = wait_for(lasting(&late, "k"));
+    let runtime = other_runtime();
+    let lock = lasting(&late, "k");
+    let quitter = runtime.spawn(async move { lock.acquire().await });
     assert_line(&server, "k", 1).await;
     let owner = line(&server, "k").await.remove(0);
+    let lock = lasting(&late, "k");
+    let mut first = Box::pin(async move { lock.acquire().await.expect("granted in the end") });
+    begin(&mut first).await;
+    let first = tokio::spawn(first);
+    quitter.abort();
     let second = wait_for(lasting(&other, "k"));
     assert_line(&server, "k", 2).await;
     // Long enough in line to be doubted: the second is told to look after it.
@@ -127,6 +144,7 @@ async fn news_of_a_grant_that_has_ended_gives_nothing_to_whoever_asked_again() {
     tokio::time::sleep(ms(30)).await;
     gate.pass(HOME, Way::Replies);
     assert_served_after(&server, second, first).await;
+    runtime.shutdown_background();
 }
 
 #[tokio::test]
@@ -140,7 +158,8 @@ async fn news_of_a_lock_that_was_given_back_gives_nothing_to_those_behind() {
     );
     let held = hold(&one, "a").await;
     let _held_b = hold(&two, "b").await;
-    let quitter = tokio::spawn({
+    let runtime = other_runtime();
+    let quitter = runtime.spawn({
         let lock = lasting(&late, "a");
         async move { lock.acquire().await }
     });
@@ -166,6 +185,7 @@ async fn news_of_a_lock_that_was_given_back_gives_nothing_to_those_behind() {
     gate.pass(HOME, Way::Replies);
     assert_served_after(&server, elsewhere, last).await;
     several.abort();
+    runtime.shutdown_background();
 }
 
 #[tokio::test]

@@ -665,6 +665,31 @@ async fn waiters_are_told_by_the_connection_on_their_own_runtime_and_others_by_t
     assert_nothing_left(&server).await;
 }
 
+#[tokio::test]
+async fn a_place_in_line_is_kept_when_either_connection_is_replaced() {
+    let server = RedisServer::start();
+    let waiter = client(&server).await;
+    let (home, near) = home_and_near(&server).await;
+    let queue = format!("{}:queue", name("k"));
+    let in_line = ["ZRANGE", &queue, "0", "-1"];
+    for lost in [&near, &home] {
+        let holder = client(&server).await;
+        let held = hold(&holder, "k").await;
+        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+        assert_soon_in_line(&server, "k", 1).await;
+        let before = server.command::<Vec<String>>(&in_line).await;
+        let killed: u64 = server.command(&["CLIENT", "KILL", "ID", &lost.id]).await;
+        assert_eq!(killed, 1);
+        tokio::time::sleep(ms(700)).await;
+        assert_eq!(server.command::<Vec<String>>(&in_line).await, before);
+        held.release().await.expect("held");
+        let (guard, took) = timed(its_turn(waiting)).await;
+        assert!(took < ms(900), "{took:?}");
+        assert_eq!([guard.owner().to_string()], before[..]);
+        guard.release().await.expect("held");
+    }
+}
+
 /// Nobody hears any more what was asked for there, so it is asked for anew.
 #[tokio::test]
 async fn a_waiter_whose_connection_is_gone_for_good_is_told_by_the_clients_own() {

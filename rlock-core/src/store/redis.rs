@@ -417,7 +417,7 @@ impl Store for RedisStore {
 
     fn told_by(&self) -> Route {
         match &self.near {
-            Some(near) if near.is_callers() && near.link.listens() => Route::Near,
+            Some(near) if near.is_callers() && near.link.hears() => Route::Near,
             _ => Route::Home,
         }
     }

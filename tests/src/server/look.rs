@@ -1,6 +1,6 @@
 //! Looks behind the scenes, over connections of the fixture's own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue};
@@ -73,6 +73,18 @@ impl RedisServer {
     pub async fn subscribers(&self, channel: &str) -> u64 {
         let (_, count): (String, u64) = self.command(&["PUBSUB", "NUMSUB", channel]).await;
         count
+    }
+
+    /// How many clients of ours listen to messages. Those that have two connections have a channel for
+    /// each, whose names differ in their last bit.
+    pub async fn listening_clients(&self) -> usize {
+        let channels: Vec<String> = self.command(&["PUBSUB", "CHANNELS", "lock:client:*"]).await;
+        let client = |channel: &String| {
+            let id = channel.rsplit(':').next()?.replace('-', "");
+            Some(u128::from_str_radix(&id, 16).ok()? | 1)
+        };
+        let clients: HashSet<_> = channels.iter().map(client).collect();
+        clients.len()
     }
 
     /// How often a command ran, by `INFO commandstats`; `client|tracking` names a subcommand.

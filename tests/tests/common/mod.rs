@@ -176,10 +176,7 @@ pub(crate) async fn assert_soon_in_line(server: &RedisServer, key: &str, waiting
 /// Waits until that many clients can be told that they have a lock.
 pub(crate) async fn assert_soon_listening(server: &RedisServer, clients: usize) {
     eventually(LONG, "the channels of the clients are there", async || {
-        let channels: Vec<String> = server
-            .command(&["PUBSUB", "CHANNELS", "lock:client:*"])
-            .await;
-        channels.len() == clients
+        server.listening_clients().await == clients
     })
     .await;
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -44,6 +44,7 @@ pub(super) struct Link {
     state: watch::Sender<State>,
     /// How many connections were tried so far.
     epochs: AtomicU64,
+    hears: AtomicBool,
     /// What was said to be missing.
     said: Mutex<Missing>,
 }
@@ -166,6 +167,7 @@ impl Link {
             connect_timeout,
             state: watch::Sender::new(State::Down(None)),
             epochs: AtomicU64::new(FIRST_EPOCH),
+            hears: AtomicBool::new(false),
             said: Mutex::default(),
         })
     }
@@ -229,11 +231,19 @@ impl Link {
         }
     }
 
-    /// Whether there is a connection that passes messages on.
-    pub(super) fn listens(&self) -> bool {
-        match &*self.state.borrow() {
-            State::Up(connection) | State::Doubtful(connection) => connection.listens,
-            State::Down(_) => false,
+    /// Whether messages come by this link, or are about to again.
+    pub(super) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
+    }
+
+    /// There is no connection while the client's own is there: so whoever is told here is better told
+    /// there. While both are lost, or there is another one at once, places in line are kept.
+    fn hears_nothing(&self) {
+        if let Part::Near { home } = &self.part
+            && home.is_up()
+            && self.hears.swap(false, Ordering::Relaxed)
+        {
+            (self.listener)(News::Disconnected);
         }
     }
 
@@ -293,7 +303,7 @@ impl Link {
             }
             _ => false,
         });
-        if given_up {
+        if given_up && self.is_home() {
             (self.listener)(News::Disconnected);
         }
     }
@@ -343,6 +353,7 @@ impl Link {
                             tracing::error!(%error, "a server of the quorum is not counted");
                         }
                         tracing::debug!(address = %self.address, %error, "connecting failed");
+                        self.hears_nothing();
                         self.state.send_if_modified(|state| match state {
                             State::Down(last) => {
                                 *last = Some(error);
@@ -394,6 +405,7 @@ impl Link {
             });
             opened.presence = Some(Arc::new(presence?));
         }
+        self.hears.store(opened.listens, Ordering::Relaxed);
         Ok(opened)
     }
 }
