@@ -226,7 +226,8 @@ impl Turn {
     fn give_back_useless(&self, told_by: Route) {
         let is_useless = |hold: &mut Arc<Hold>| {
             // The client's own thread hears for whoever waits, the callers' runtime for its tasks alone.
-            hold.asking.is_spoilt() || told_by == Route::Home && hold.owner.is_near()
+            let is_deaf = told_by == Route::Home && hold.owner.is_near();
+            hold.asking.is_spoilt() || is_deaf && hold.asking.grant().is_none()
         };
         let useless = self
             .state()

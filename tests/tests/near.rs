@@ -715,6 +715,38 @@ async fn a_waiter_whose_connection_is_gone_for_good_is_told_by_the_clients_own()
     assert_nothing_left(&server).await;
 }
 
+/// It asks by that connection, because it cannot know; then by the other one, and is told by that.
+#[test]
+fn a_wait_that_blocks_its_own_runtime_is_told_by_the_clients_own_connection() {
+    let server = RedisServer::start();
+    let outside = single();
+    let other = outside.block_on(client(&server));
+    let held = outside.block_on(hold(&other, "k"));
+    let url = server.url();
+    let waiting = thread::spawn(move || {
+        single().block_on(async {
+            let builder = LockClient::builder().response_timeout(ms(1000));
+            let made = builder.connect(&url).await.expect("the server is up");
+            let (lock, runtime) = (made.lock("k").lease(LASTING).wait(LONG), Handle::current());
+            // Blocks the only thread of the runtime.
+            let other = thread::spawn(move || runtime.block_on(lock.acquire()));
+            let guard = other.join().expect("no panic").expect("its turn");
+            let at = Instant::now();
+            guard.release().await.expect("held");
+            at
+        })
+    });
+    // Once by that connection, which does not answer.
+    thread::sleep(ms(2500));
+    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    let released = Instant::now();
+    outside.block_on(held.release()).expect("held");
+    let served = waiting.join().expect("no panic");
+    let took = served - released;
+    assert!(took < ms(900), "{took:?}");
+    outside.block_on(assert_nothing_left(&server));
+}
+
 /// The place that was asked for on that runtime is of no use to a thread.
 #[test]
 fn whoever_comes_next_in_line_does_not_depend_on_the_runtime_of_the_one_before() {

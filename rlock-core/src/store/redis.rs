@@ -259,6 +259,7 @@ impl RedisStore {
             .await;
         if outcome.is_none() && suspicious <= deadline {
             link.doubt(epoch);
+            link.hears_nothing();
             outcome = self.patience.by(deadline, answer).await;
         }
         match outcome {

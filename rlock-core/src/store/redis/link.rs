@@ -236,9 +236,9 @@ impl Link {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// There is no connection while the client's own is there: so whoever is told here is better told
-    /// there. While both are lost, or there is another one at once, places in line are kept.
-    fn hears_nothing(&self) {
+    /// There is no connection, or a silent one, while the client's own is there: so whoever is told here
+    /// is better told there. While both are lost, or there is another one at once, places in line are kept.
+    pub(super) fn hears_nothing(&self) {
         if let Part::Near { home } = &self.part
             && home.is_up()
             && self.hears.swap(false, Ordering::Relaxed)
