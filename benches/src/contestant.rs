@@ -4,6 +4,7 @@ mod async_redis_lock;
 mod blpop;
 mod distributed_lock;
 mod ours;
+mod ours_on_each;
 mod raw;
 mod raw_on_all;
 mod redis_lock;
@@ -46,6 +47,8 @@ pub(crate) enum Kind {
     Ours,
     /// At a Redis Cluster.
     OursAtCluster,
+    /// Locks of single servers, on several at once, answered by all.
+    OursOnEach,
     /// A nested entry, counted at the store.
     OursNested,
     /// A nested entry, counted in the process.
@@ -75,6 +78,7 @@ impl Kind {
             Self::PexpireScript => "PEXPIRE script",
             Self::Ours => "ours",
             Self::OursAtCluster => "ours, cluster",
+            Self::OursOnEach => "ours, on each",
             Self::OursNested => "ours, nested",
             Self::OursNestedLocally => "ours, nested locally",
             Self::Rslock => "rslock",
@@ -124,7 +128,7 @@ impl Kind {
             Self::OursNested | Self::OursNestedLocally => {
                 anyhow::bail!("re-entry is measured by itself")
             }
-            Self::RawOnAll => anyhow::bail!("for several servers"),
+            Self::RawOnAll | Self::OursOnEach => anyhow::bail!("for several servers"),
         })
     }
 
@@ -136,6 +140,7 @@ impl Kind {
     ) -> Result<Box<dyn Contestant>> {
         Ok(match self {
             Self::RawOnAll => Box::new(raw_on_all::RawOnAll::connect(urls, lease).await?),
+            Self::OursOnEach => Box::new(ours_on_each::OursOnEach::connect(urls, lease).await?),
             Self::Ours => Box::new(ours::Ours::connect_to_quorum(urls, lease).await?),
             Self::Rslock => Box::new(rslock::Rslock::connect(urls.to_vec(), lease)),
             _ => anyhow::bail!("{self} knows no quorum"),

@@ -16,7 +16,7 @@ pub(super) fn run(scenario: Scenario, pace: &Pace, servers: usize) -> Result<Res
     let urls: Vec<String> = servers.iter().map(RedisServer::url).collect();
     let runtime = runtime::two_threads()?;
     let mut entrants = Vec::new();
-    for kind in [Kind::RawOnAll, Kind::Ours, Kind::Rslock] {
+    for kind in [Kind::RawOnAll, Kind::Ours, Kind::OursOnEach, Kind::Rslock] {
         let client = runtime.block_on(kind.connect_to_quorum(&urls, LEASE))?;
         entrants.push(Entrant { kind, client });
     }
