@@ -99,9 +99,9 @@ proptest! {
     fn leases_of_about_the_same_age_come_due_in_few_moments(
         lease in lease(), sent_at in moment(), apart in 0..=1000_u64,
     ) {
-        let others = sent_at + thousandths(lease / 16, apart);
+        let others = sent_at + thousandths(lease / 12, apart);
         let (one, other) = (renewal_due(sent_at, lease), renewal_due(others, lease));
-        let grid = lease / 16;
+        let grid = lease / 12;
         prop_assert!(one == other || other == one + grid, "{one:?} {other:?}");
     }
 

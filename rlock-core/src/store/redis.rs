@@ -103,7 +103,7 @@ pub(crate) struct RedisStore {
 struct By {
     route: Route,
     patience: Duration,
-    /// How long an answer may be missing before another connection is looked for.
+    /// How long an answer may be missing before another connection is looked for; of renewals.
     silence: Option<Duration>,
     /// The node does not have the slot yet, and is to answer all the same.
     asking: bool,
@@ -249,17 +249,18 @@ impl RedisStore {
             patience, asking, ..
         } = by;
         let silence = by.silence.unwrap_or_else(|| self.silence());
+        let seldom = by.silence.is_some();
         let epoch = connection.epoch;
         let started = Instant::now();
         let (deadline, suspicious) = (started + patience, started + silence);
         let mut answer = pin!(request.send(&connection, asking));
         let mut outcome = self
             .patience
-            .by(deadline.min(suspicious), answer.as_mut())
+            .by(deadline.min(suspicious), seldom, answer.as_mut())
             .await;
         if outcome.is_none() && suspicious <= deadline {
             link.doubt(epoch);
-            outcome = self.patience.by(deadline, answer).await;
+            outcome = self.patience.by(deadline, seldom, answer).await;
         }
         match outcome {
             Some(Ok(answer)) => Ok(answer),

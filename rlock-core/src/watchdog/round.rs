@@ -25,7 +25,7 @@ use crate::{
 /// script at each read in it, so a renewal costs it 3.3 µs in a batch of 16, and 25 µs in one of 256.
 const BATCH: usize = 16;
 /// How many batches leave by one message. Each message costs the client about as much as 70 renewals.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 32;
 /// How many batches of one round are under way at once, as long as the server answers soon: a server
 /// that is kept busy by more lets everybody else wait, and so many requests take memory.
 const AT_ONCE: usize = 64;
