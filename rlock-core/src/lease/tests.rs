@@ -105,6 +105,16 @@ proptest! {
         prop_assert!(one == other || other == one + grid, "{one:?} {other:?}");
     }
 
+    /// However late the requests are sent, as long as it is not by a whole moment.
+    #[test]
+    fn leases_that_came_due_together_are_renewed_every_third_and_no_sooner(
+        lease in lease(), sent_at in moment(), late in 0..1000_u64,
+    ) {
+        let grid = lease / 12;
+        let due = renewal_due(sent_at, lease);
+        prop_assert_eq!(renewal_due(due + thousandths(grid, late), lease), due + grid * 4);
+    }
+
     #[test]
     fn nothing_overflows_and_nothing_runs_backwards_at_any_extreme(
         seconds in prop_oneof![any::<u64>(), Just(0), Just(u64::MAX)],

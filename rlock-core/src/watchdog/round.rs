@@ -24,7 +24,7 @@ use crate::{
 /// How many holds are renewed by one script. A server that tracks keys goes through all the keys of a
 /// script at each read in it, so a renewal costs it 3.3 µs in a batch of 16, and 25 µs in one of 256.
 const BATCH: usize = 16;
-/// How many batches leave by one message. Each message costs the client about as much as 70 renewals.
+/// How many batches leave by one message, for which the client has one task, one timer and one write.
 const TOGETHER: usize = 32;
 /// How many batches of one round are under way at once, as long as the server answers soon: a server
 /// that is kept busy by more lets everybody else wait, and so many requests take memory.
@@ -285,5 +285,25 @@ async fn mend(core: &Core, hold: Arc<Hold>, servers: Servers) {
     };
     if let Some(mending) = hold.mending(core.counts_entries()) {
         core.store.mend(mending, servers, patience).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_alike_goes_together_and_never_more_than_fits() {
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(2));
+        let all = [(short, 0), (short, 0), (short, 0), (short, 1), (long, 1)];
+        let all = all.into_iter().zip(0..).collect();
+        let groups: Vec<_> = grouped(all, 2).collect();
+        let expected = [
+            ((short, 0), vec![0, 1]),
+            ((short, 0), vec![2]),
+            ((short, 1), vec![3]),
+            ((long, 1), vec![4]),
+        ];
+        assert_eq!(groups, expected);
     }
 }

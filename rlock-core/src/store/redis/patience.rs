@@ -131,9 +131,7 @@ mod tests {
             );
         }
         let answer = pin!(async { 7 });
-        let answer = patience
-            .by(Instant::now() + SHORT * 2, false, answer)
-            .await;
+        let answer = patience.by(Instant::now() + SHORT * 2, false, answer).await;
         assert_eq!(answer, Some(7));
         clock.abort();
     }

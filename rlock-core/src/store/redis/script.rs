@@ -22,8 +22,13 @@ impl LoadedScript {
 
     /// Begins a call with that many keys; keys and arguments follow.
     pub(super) fn call(&self, keys: usize) -> Cmd {
+        self.call_of(keys, 100 + 112 * keys)
+    }
+
+    /// The same, with room for so many bytes.
+    pub(super) fn call_of(&self, keys: usize, bytes: usize) -> Cmd {
         // A key has two arguments at the most, and there are a few for all.
-        let mut call = Cmd::with_capacity(13 + 3 * keys, 160 + 112 * keys);
+        let mut call = Cmd::with_capacity(13 + 3 * keys, 60 + bytes);
         call.arg("EVALSHA").arg(self.script.get_hash()).arg(keys);
         call
     }
