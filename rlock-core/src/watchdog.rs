@@ -19,11 +19,10 @@ use crate::{
     core::Core,
     error::LostCause,
     hold::{Duty, Hold},
-    lease::Time,
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
 #[cfg(feature = "redis")]
-use crate::{key::Key, store::Which};
+use crate::{key::Key, lease::Time, store::Which};
 
 /// The timer looks at the clock at least this often while there are holds: timers stand still while
 /// the machine sleeps, leases do not.
