@@ -103,8 +103,10 @@ pub(crate) struct RedisStore {
 struct By {
     route: Route,
     patience: Duration,
-    /// How long an answer may be missing before another connection is looked for; of renewals.
+    /// How long an answer may be missing before another connection is looked for.
     silence: Option<Duration>,
+    /// There are few such requests: each has a timer of its own.
+    seldom: bool,
     /// The node does not have the slot yet, and is to answer all the same.
     asking: bool,
 }
@@ -115,6 +117,7 @@ impl From<(Route, Duration)> for By {
             route,
             patience,
             silence: None,
+            seldom: false,
             asking: false,
         }
     }
@@ -246,10 +249,12 @@ impl RedisStore {
         by: By,
     ) -> Result<Value, StoreError> {
         let By {
-            patience, asking, ..
+            patience,
+            seldom,
+            asking,
+            ..
         } = by;
         let silence = by.silence.unwrap_or_else(|| self.silence());
-        let seldom = by.silence.is_some();
         let epoch = connection.epoch;
         let started = Instant::now();
         let (deadline, suspicious) = (started + patience, started + silence);
@@ -483,6 +488,7 @@ impl Store for RedisStore {
     ) -> BoxFuture<'a, Vec<Result<Renewed, StoreError>>> {
         let by = By {
             silence: Some(silence),
+            seldom: true,
             ..(Route::Home, timeout).into()
         };
         Box::pin(self.renew_several(batches, by))

@@ -32,8 +32,8 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// The answer, if it comes by the deadline. What is asked for `seldom` has a timer of its own: the
-    /// clock would go on from one time to the next.
+    /// The answer, if it comes by the deadline. What is asked for `seldom` has a timer of its own: else
+    /// the clock would hardly ever stop.
     pub(super) async fn by<F: Future>(
         &self,
         deadline: Instant,
