@@ -81,10 +81,11 @@ pub(crate) fn valid_until(sent_at: Time, lease: Duration) -> Time {
 
 /// When the lease of a hold that was last confirmed at `sent_at` is to be renewed: after a third.
 ///
-/// Rounded down to a grid, so that holds with the same lease come due together and share a request.
+/// Rounded down to a grid, so that holds with the same lease come due together and share a request. A
+/// third is a multiple of it: who once is on the grid is renewed after a third, and not before.
 pub(crate) fn renewal_due(sent_at: Time, lease: Duration) -> Time {
     let third = sent_at + lease / 3;
-    third.rounded_down_to(lease / 16).max(sent_at + lease / 4)
+    third.rounded_down_to(lease / 12).max(sent_at + lease / 4)
 }
 
 /// How long one attempt at a renewal may take, and when the next follows it: attempts start at

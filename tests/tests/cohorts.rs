@@ -63,6 +63,57 @@ async fn a_loss_concerns_its_own_lock_alone() {
     assert_held_for(&server, &guards, LEASE * 2).await;
 }
 
+/// All that come due together leave together, 16 to a script.
+#[tokio::test]
+async fn a_script_that_is_refused_is_no_concern_of_those_that_went_with_it() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let forbidden = client.lock("forbidden").lease(LEASE).acquire().await;
+    let forbidden = forbidden.expect("free");
+    let guards = renewed(&server, &client, 60).await;
+    let mut watch = server.watch_commands().await;
+    tokio::time::sleep(LEASE).await;
+    let calls = watch.seen().await.to_vec();
+    let shares_a_script = |guard: &LockGuard| {
+        let both = [name("forbidden"), name(guard.key())];
+        let mut calls = calls.iter();
+        calls.any(|call| both.iter().all(|name| call.words.contains(name)))
+    };
+    let (with, others): (Vec<_>, Vec<_>) = guards.into_iter().partition(shares_a_script);
+    assert!(with.len() < 16 && others.len() > 16, "{calls:?}");
+    let keys = "~lock:{k:*";
+    let () = server
+        .command(&["ACL", "SETUSER", "default", "resetkeys", keys])
+        .await;
+    assert_lost(&forbidden, LONG, LostCause::Expired).await;
+    let () = server
+        .command(&["ACL", "SETUSER", "default", "allkeys"])
+        .await;
+    for guard in &others {
+        assert!(guard.is_valid(), "{}", guard.key());
+    }
+    assert_held_for(&server, &others, LEASE * 2).await;
+}
+
+#[tokio::test]
+async fn scripts_that_are_forgotten_again_and_again_cost_no_lock() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let guards = renewed(&server, &client, 400).await;
+    let flushes = async {
+        loop {
+            server.script_flush().await;
+            tokio::time::sleep(ms(20)).await;
+        }
+    };
+    tokio::select! {
+        () = flushes => unreachable!("it goes on"),
+        () = assert_held_for(&server, &guards, LEASE * 3) => {}
+    }
+    let errors: String = server.command(&["INFO", "errorstats"]).await;
+    assert!(errors.contains("NOSCRIPT"), "{errors}");
+}
+
 /// The news of the loss do not come: the next renewal finds out.
 #[tokio::test]
 async fn a_loss_that_is_not_told_is_found_by_the_renewal() {

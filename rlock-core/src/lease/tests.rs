@@ -99,10 +99,20 @@ proptest! {
     fn leases_of_about_the_same_age_come_due_in_few_moments(
         lease in lease(), sent_at in moment(), apart in 0..=1000_u64,
     ) {
-        let others = sent_at + thousandths(lease / 16, apart);
+        let others = sent_at + thousandths(lease / 12, apart);
         let (one, other) = (renewal_due(sent_at, lease), renewal_due(others, lease));
-        let grid = lease / 16;
+        let grid = lease / 12;
         prop_assert!(one == other || other == one + grid, "{one:?} {other:?}");
+    }
+
+    /// However late the requests are sent, as long as it is not by a whole moment.
+    #[test]
+    fn leases_that_came_due_together_are_renewed_every_third_and_no_sooner(
+        lease in lease(), sent_at in moment(), late in 0..1000_u64,
+    ) {
+        let grid = lease / 12;
+        let due = renewal_due(sent_at, lease);
+        prop_assert_eq!(renewal_due(due + thousandths(grid, late), lease), due + grid * 4);
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod tls;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use redis::Value;
+use redis::{Pipeline, Value};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
@@ -53,7 +53,7 @@ use self::{
     patience::Patience,
     process::Process,
     replicas::Witness,
-    script::{Exchange, Request},
+    script::{Exchange, Plain, Request, Several},
 };
 pub(crate) use self::{
     cluster::{ClusterStore, is_meant as is_cluster},
@@ -61,7 +61,7 @@ pub(crate) use self::{
     tls::Tls,
 };
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Release, Released, Renewal, Renewed,
+    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
     Route, Store, StoreError,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
@@ -105,6 +105,8 @@ struct By {
     patience: Duration,
     /// How long an answer may be missing before another connection is looked for.
     silence: Option<Duration>,
+    /// There are few such requests: each has a timer of its own.
+    seldom: bool,
     /// The node does not have the slot yet, and is to answer all the same.
     asking: bool,
 }
@@ -115,6 +117,7 @@ impl From<(Route, Duration)> for By {
             route,
             patience,
             silence: None,
+            seldom: false,
             asking: false,
         }
     }
@@ -246,7 +249,10 @@ impl RedisStore {
         by: By,
     ) -> Result<Value, StoreError> {
         let By {
-            patience, asking, ..
+            patience,
+            seldom,
+            asking,
+            ..
         } = by;
         let silence = by.silence.unwrap_or_else(|| self.silence());
         let epoch = connection.epoch;
@@ -255,12 +261,12 @@ impl RedisStore {
         let mut answer = pin!(request.send(&connection, asking));
         let mut outcome = self
             .patience
-            .by(deadline.min(suspicious), answer.as_mut())
+            .by(deadline.min(suspicious), seldom, answer.as_mut())
             .await;
         if outcome.is_none() && suspicious <= deadline {
             link.doubt(epoch);
             link.hears_nothing();
-            outcome = self.patience.by(deadline, answer).await;
+            outcome = self.patience.by(deadline, seldom, answer).await;
         }
         match outcome {
             Some(Ok(answer)) => Ok(answer),
@@ -348,15 +354,46 @@ impl RedisStore {
             call: || self.calls.renew(batch),
             usual: None,
         };
-        // A lease cannot wait for the ordinary patience to run out.
+        let (answer, sent_at) = self.call(request, self.soon_doubted(by)).await?;
+        scripts::read_renewed(answer, batch.len(), sent_at)
+    }
+
+    /// Several batches by one message.
+    async fn renew_several(
+        &self,
+        batches: &[&[Renewal]],
+        by: By,
+    ) -> Vec<Result<Renewed, StoreError>> {
+        let mut calls = Pipeline::with_capacity(batches.len());
+        for batch in batches {
+            calls.add_command(self.calls.renew(batch));
+        }
+        let request = Several {
+            script: &self.calls.scripts.renew,
+            calls: Plain(calls),
+        };
+        let (answers, sent_at) = match self.call(request, self.soon_doubted(by)).await {
+            Ok((Value::Array(answers), sent_at)) if answers.len() == batches.len() => {
+                (answers, sent_at)
+            }
+            Ok((other, _)) => {
+                let error = unexpected(format!("{other:?} to {} renewals", batches.len()));
+                return batches.iter().map(|_| Err(error.clone())).collect();
+            }
+            Err(error) => return batches.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let read = |(batch, answer): (&&[Renewal], Value)| {
+            let answer = answer.extract_error().map_err(classify)?;
+            scripts::read_renewed(answer, batch.len(), sent_at)
+        };
+        batches.iter().zip(answers).map(read).collect()
+    }
+
+    /// A lease cannot wait for the ordinary patience to run out.
+    fn soon_doubted(&self, by: By) -> By {
         let silence = by.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let silence = Some(silence.min(self.silence()));
-        let (answer, sent_at) = self.call(request, By { silence, ..by }).await?;
-        let held = scripts::read_renewed(answer, batch.len())?;
-        Ok(Renewed {
-            kept: held.into_iter().map(Kept::by_one).collect(),
-            sent_at,
-        })
+        By { silence, ..by }
     }
 
     async fn inspect(&self, key: &Key, by: By) -> Result<Option<Entry>, StoreError> {
@@ -449,6 +486,20 @@ impl Store for RedisStore {
             ..(Route::Home, timeout).into()
         };
         Box::pin(self.renew(batch, by))
+    }
+
+    fn renew_several<'a>(
+        &'a self,
+        batches: &'a [&'a [Renewal]],
+        timeout: Duration,
+        silence: Duration,
+    ) -> BoxFuture<'a, Vec<Result<Renewed, StoreError>>> {
+        let by = By {
+            silence: Some(silence),
+            seldom: true,
+            ..(Route::Home, timeout).into()
+        };
+        Box::pin(self.renew_several(batches, by))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {

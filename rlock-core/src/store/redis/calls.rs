@@ -106,7 +106,15 @@ impl Calls {
     }
 
     pub(super) fn renew(&self, batch: &[Renewal]) -> Cmd {
-        let mut call = self.scripts.renew.call(batch.len());
+        // Keys lie apart in memory. Looked at ahead, they are fetched together and not one by one.
+        let names = batch
+            .iter()
+            .map(|renewal| self.names.lock(&renewal.key).len());
+        let names: usize = names.sum();
+        let mut call = self
+            .scripts
+            .renew
+            .call_of(batch.len(), names + 64 * batch.len());
         for renewal in batch {
             call.arg(self.names.lock(&renewal.key));
         }

@@ -51,6 +51,11 @@ pub(super) struct LockName<'a> {
 }
 
 impl LockName<'_> {
+    pub(super) fn len(self) -> usize {
+        let braces = if self.key.has_hash_tag() { 1 } else { 2 };
+        self.prefix.len() + self.key.as_str().len() + braces
+    }
+
     fn word(self) -> Word {
         let mut word = Word::from_slice(self.prefix.as_bytes());
         if !self.key.has_hash_tag() {

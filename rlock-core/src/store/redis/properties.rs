@@ -108,8 +108,8 @@ pub(crate) fn reply(reply: &[u8]) {
             }
             Ok(Acquired::NotHeld) | Err(_) => {}
         }
-        if let Ok(held) = read_renewed(value.clone(), claims) {
-            assert_eq!(held.len(), claims);
+        if let Ok(renewed) = read_renewed(value.clone(), claims, sent_at) {
+            assert_eq!(renewed.kept.len(), claims);
         }
     }
     let next = Next {

@@ -3,10 +3,11 @@
 use std::future::Future;
 
 use redis::{
-    Cmd, Pipeline, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection,
+    Cmd, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value,
+    aio::MultiplexedConnection,
 };
 
-use super::{calls::Usual, connection::Connection};
+use super::{calls::Usual, connection::Connection, errors::wants_reconnect};
 
 pub(super) struct LoadedScript {
     script: Script,
@@ -21,8 +22,13 @@ impl LoadedScript {
 
     /// Begins a call with that many keys; keys and arguments follow.
     pub(super) fn call(&self, keys: usize) -> Cmd {
+        self.call_of(keys, 100 + 112 * keys)
+    }
+
+    /// The same, with room for so many bytes.
+    pub(super) fn call_of(&self, keys: usize, bytes: usize) -> Cmd {
         // A key has two arguments at the most, and there are a few for all.
-        let mut call = Cmd::with_capacity(13 + 3 * keys, 160 + 112 * keys);
+        let mut call = Cmd::with_capacity(13 + 3 * keys, 60 + bytes);
         call.arg("EVALSHA").arg(self.script.get_hash()).arg(keys);
         call
     }
@@ -82,24 +88,69 @@ impl<F: Fn() -> Cmd> Request<'_, F> {
     }
 }
 
+/// Calls of one script that leave with one write: answers a list, in which an error is one of the answers.
+pub(super) struct Several<'a> {
+    pub(super) script: &'a LoadedScript,
+    pub(super) calls: Plain,
+}
+
+impl Exchange for Several<'_> {
+    /// Loads the script where the server has lost it, and sends again what was refused for that.
+    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
+        let mut answers = self.calls.answers(connection, asking).await?;
+        if answers.iter().any(is_forgotten) {
+            self.script.load(&mut connection.commands.clone()).await?;
+            let calls = self.calls.0.cmd_iter().zip(&answers);
+            let mut again = Pipeline::new();
+            for (call, _) in calls.filter(|(_, answer)| is_forgotten(answer)) {
+                again.add_command(call.clone());
+            }
+            let again = Plain(again).answers(connection, asking).await?;
+            let refused = answers.iter_mut().filter(|answer| is_forgotten(answer));
+            for (answer, second) in refused.zip(again) {
+                *answer = second;
+            }
+        }
+        // What concerns the connection concerns all.
+        let mut errors = answers.iter().filter_map(|answer| match answer {
+            Value::ServerError(error) => Some(RedisError::from(error.clone())),
+            _ => None,
+        });
+        match errors.find(wants_reconnect) {
+            Some(error) => Err(error),
+            None => Ok(Value::Array(answers)),
+        }
+    }
+}
+
+/// Whether the server does not know the script any more.
+fn is_forgotten(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+}
+
 /// Commands that are no script: answers a list, in which an error is one of the answers.
 pub(super) struct Plain(pub(super) Pipeline);
 
-impl Exchange for Plain {
-    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
+impl Plain {
+    async fn answers(&self, connection: &Connection, asking: bool) -> RedisResult<Vec<Value>> {
         let mut commands = connection.commands.clone();
+        if !asking {
+            return commands
+                .send_packed_commands(&self.0, 0, self.0.len())
+                .await;
+        }
         let mut all = Pipeline::with_capacity(self.0.len() * 2);
         for command in self.0.cmd_iter() {
-            if asking {
-                all.cmd("ASKING");
-            }
-            all.add_command(command.clone());
+            all.cmd("ASKING").add_command(command.clone());
         }
-        let mut answers = commands.send_packed_commands(&all, 0, all.len()).await?;
-        if asking {
-            answers = answers.into_iter().skip(1).step_by(2).collect();
-        }
-        Ok(Value::Array(answers))
+        let answers = commands.send_packed_commands(&all, 0, all.len()).await?;
+        Ok(answers.into_iter().skip(1).step_by(2).collect())
+    }
+}
+
+impl Exchange for Plain {
+    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
+        self.answers(connection, asking).await.map(Value::Array)
     }
 }
 

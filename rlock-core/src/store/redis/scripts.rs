@@ -7,7 +7,7 @@ use redis::{Value, from_redis_value};
 use super::{errors::unexpected, script::LoadedScript};
 use crate::{
     lease::Time,
-    store::{Acquired, Entry, Grant, Next, Onward, Released, StoreError},
+    store::{Acquired, Entry, Grant, Kept, Next, Onward, Released, Renewed, StoreError},
 };
 
 /// How long the server keeps a fencing token beyond the lease: long enough that a clock which was
@@ -129,17 +129,23 @@ pub(super) fn read_released(
     Ok(Released::Done(onward))
 }
 
-pub(super) fn read_renewed(answer: Value, asked: usize) -> Result<Vec<bool>, StoreError> {
-    if answer == Value::Int(1) {
-        return Ok(vec![true; asked]);
-    }
-    let held: Vec<bool> = from_redis_value(answer).map_err(unexpected)?;
-    if held.len() == asked {
-        Ok(held)
+pub(super) fn read_renewed(
+    answer: Value,
+    asked: usize,
+    sent_at: Time,
+) -> Result<Renewed, StoreError> {
+    let kept = if answer == Value::Int(1) {
+        vec![Kept::Yes; asked]
+    } else {
+        let held: Vec<bool> = from_redis_value(answer).map_err(unexpected)?;
+        held.into_iter().map(Kept::by_one).collect()
+    };
+    if kept.len() == asked {
+        Ok(Renewed { kept, sent_at })
     } else {
         Err(unexpected(format!(
             "{} answers to {asked} renewals",
-            held.len()
+            kept.len()
         )))
     }
 }
