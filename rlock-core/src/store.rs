@@ -349,6 +349,12 @@ pub(crate) trait Store: Send + Sync + 'static {
         Route::Home
     }
 
+    /// The same for what was asked for before: a place in line is not given up while the connection that
+    /// it is told by is being replaced.
+    fn still_told_by(&self) -> Route {
+        self.told_by()
+    }
+
     /// Locks of different groups are renewed by different requests: they may lie in different places,
     /// of which one may be gone.
     fn group(&self, _key: &Key) -> u16 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::RedisServer;
+use crate::{RedisServer, server::client_of};
 
 /// Longer than the leases in use: what was left to its lease is gone by then.
 const LOCKS: Duration = Duration::from_secs(5);
@@ -91,12 +91,12 @@ async fn keys(server: &RedisServer, sort: impl Fn(&String) -> bool) -> Vec<Strin
 /// The owners in line whose clients are there. Those of dead clients go with their queue.
 async fn places(server: &RedisServer) -> Vec<String> {
     let mut places = Vec::new();
-    let channels = channels(server).await;
+    let clients = server.listening().await;
     for queue in server.keys("lock:*:queue").await {
         let owners: Vec<String> = server.command(&["ZRANGE", &queue, "0", "-1"]).await;
         let there = |owner: &String| {
-            let client = owner.split(':').next().unwrap_or_default();
-            channels.iter().any(|channel| channel.ends_with(client))
+            let client = owner.split(':').next().and_then(client_of);
+            client.is_some_and(|client| clients.contains(&client))
         };
         places.extend(owners.into_iter().filter(there));
     }

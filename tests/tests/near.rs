@@ -706,7 +706,7 @@ async fn a_waiter_whose_connection_is_gone_for_good_is_told_by_the_clients_own()
     let () = server.command(&["ACL", "SETUSER", "locker", "off"]).await;
     let killed: u64 = server.command(&["CLIENT", "KILL", "ID", &near.id]).await;
     assert_eq!(killed, 1);
-    tokio::time::sleep(ms(1500)).await;
+    tokio::time::sleep(ms(2500)).await;
     assert_soon_in_line(&server, "k", 1).await;
     held.release().await.expect("held");
     let (guard, took) = timed(its_turn(waiting)).await;
@@ -745,6 +745,122 @@ fn a_wait_that_blocks_its_own_runtime_is_told_by_the_clients_own_connection() {
     let took = at - released;
     assert!(took < ms(900), "{took:?}");
     outside.block_on(assert_nothing_left(&server));
+}
+
+/// Owners that are told of their locks on the runtime of the callers have names that end so.
+fn is_near(owner: &str) -> bool {
+    let (client, _) = owner.split_once(':').expect("an owner");
+    let last = client.chars().last().and_then(|digit| digit.to_digit(16));
+    last.expect("a hexadecimal digit") % 2 == 1
+}
+
+/// The wait was too short for anybody to see that the connection is silent.
+#[test]
+fn whoever_asks_after_a_wait_that_blocked_its_runtime_is_told_by_the_clients_own_connection() {
+    let server = RedisServer::start();
+    let outside = Runtime::new().expect("a runtime");
+    let url = server.url();
+    let (give, made) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        single().block_on(async {
+            let made = connect(&url).await;
+            give.send(()).expect("awaited");
+            thread::sleep(ms(300));
+            let (lock, runtime) = (made.lock("k").lease(LASTING), Handle::current());
+            // Blocks the only thread of the runtime.
+            let other = thread::spawn(move || {
+                let first = runtime.block_on(lock.clone().wait(ms(500)).acquire());
+                first.expect_err("others have it, and nobody reads the answer");
+                let (second, took) = runtime.block_on(timed(lock.wait(LONG).acquire()));
+                (second.expect("its turn"), took)
+            });
+            other.join().expect("no panic")
+        })
+    });
+    made.recv().expect("it connects");
+    // Two that are never without it, so that whoever asks by a timer finds it taken.
+    let others = [(); 2].map(|()| {
+        let url = server.url();
+        outside.spawn(async move {
+            let other = connect(&url).await;
+            let lock = other.lock("k").lease(LASTING).wait(LONG);
+            loop {
+                let guard = lock.acquire().await.expect("its turn");
+                tokio::time::sleep(ms(20)).await;
+                guard.release().await.expect("held");
+            }
+        })
+    });
+    let (guard, took) = waiting.join().expect("no panic");
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+    assert!(took < ms(4000), "{took:?}");
+    drop(guard);
+    outside.shutdown_background();
+}
+
+#[test]
+fn whoever_asks_from_a_runtime_that_has_ended_is_told_by_the_clients_own_connection() {
+    let server = RedisServer::start();
+    let outside = single();
+    let other = outside.block_on(client(&server));
+    let held = outside.block_on(hold(&other, "k"));
+    let ends = single();
+    let made = ends.block_on(client(&server));
+    let handle = ends.handle().clone();
+    ends.shutdown_background();
+    let waiting = thread::spawn(move || {
+        let _inside = handle.enter();
+        let guard = block_on(made.lock("k").lease(LASTING).wait(LONG).acquire());
+        (guard.expect("its turn"), Instant::now(), made)
+    });
+    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    let released = Instant::now();
+    outside.block_on(held.release()).expect("held");
+    let (guard, at, _made) = waiting.join().expect("no panic");
+    let took = at - released;
+    assert!(took < ms(900), "{took:?}");
+    outside.block_on(guard.release()).expect("held");
+}
+
+/// Each of the requests that were under way finds out by itself, the last when all is well again.
+#[tokio::test]
+async fn tasks_are_told_on_their_runtime_again_when_its_connection_is_replaced() {
+    let server = RedisServer::start();
+    let gate = Gate::in_front_of(&server);
+    let builder = LockClient::builder().response_timeout(ms(1000));
+    let waiter = builder.connect(&gate.url()).await.expect("it is up");
+    gate.hold(NEAR, Way::Replies);
+    let one = acquiring(waiter.lock("one").wait(LONG));
+    tokio::time::sleep(ms(300)).await;
+    let other = acquiring(waiter.lock("other").wait(LONG));
+    its_turn(one).await.release().await.expect("held");
+    its_turn(other).await.release().await.expect("held");
+    tokio::time::sleep(ms(500)).await;
+    let guard = waiter.lock("k").acquire().await.expect("free");
+    assert!(is_near(&guard.owner().to_string()));
+}
+
+#[tokio::test]
+async fn a_server_that_is_slow_for_a_moment_costs_nobody_its_place() {
+    let server = RedisServer::start();
+    let (one, two) = (client(&server).await, client(&server).await);
+    let holder = client(&server).await;
+    let held = hold(&holder, "k").await;
+    let first = acquiring(one.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_in_line(&server, "k", 1).await;
+    let second = acquiring(two.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_in_line(&server, "k", 2).await;
+    let queue = format!("{}:queue", name("k"));
+    let in_line = ["ZRANGE", &queue, "0", "-1"];
+    let before: Vec<String> = server.command(&in_line).await;
+    let () = server.command(&["CLIENT", "PAUSE", "1400"]).await;
+    // Its connection is silent for longer than that is believed in.
+    cycle(&one, "other").await;
+    tokio::time::sleep(ms(1500)).await;
+    assert_eq!(server.command::<Vec<String>>(&in_line).await, before);
+    held.release().await.expect("held");
+    its_turn(first).await.release().await.expect("held");
+    its_turn(second).await.release().await.expect("held");
 }
 
 /// The place that was asked for on that runtime is of no use to a thread.

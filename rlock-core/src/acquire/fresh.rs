@@ -16,6 +16,9 @@ use crate::{
     wait::Backoff,
 };
 
+/// Who may not be told of a lock where it waits asks again after this long.
+const UNHEARD: Duration = Duration::from_secs(1);
+
 /// What is known of a lock that another has.
 #[derive(Clone, Copy)]
 struct Taken {
@@ -139,7 +142,7 @@ impl Attempt<'_> {
     fn asked(&self, keys: &[&Key], turns: &[Turn]) -> Few<Arc<Hold>> {
         let told_by = self.core.store.told_by();
         let hold = |(key, turn): (&&Key, &Turn)| {
-            turn.ask_for(told_by, || {
+            turn.ask_for(self.core.store.still_told_by(), || {
                 let owner = self.core.fresh_owner(told_by);
                 let clock = self.core.clock.clone();
                 Arc::new(Hold::new(clock, (*key).clone(), owner, self.request.lease))
@@ -214,6 +217,9 @@ impl Attempt<'_> {
                         hold.asking.not_given(sent_at);
                     } else if in_line {
                         hold.asking.in_line(sent_at, ttl);
+                        if hold.owner.is_near() && self.core.store.told_by() == Route::Home {
+                            hold.asking.look_after(UNHEARD);
+                        }
                     } else {
                         hold.asking.refused(sent_at, ttl);
                     }

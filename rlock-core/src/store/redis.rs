@@ -265,7 +265,6 @@ impl RedisStore {
             .await;
         if outcome.is_none() && suspicious <= deadline {
             link.doubt(epoch);
-            link.hears_nothing();
             outcome = self.patience.by(deadline, seldom, answer).await;
         }
         match outcome {
@@ -456,6 +455,13 @@ impl Store for RedisStore {
     fn told_by(&self) -> Route {
         match &self.near {
             Some(near) if near.is_callers() && near.link.hears() => Route::Near,
+            _ => Route::Home,
+        }
+    }
+
+    fn still_told_by(&self) -> Route {
+        match &self.near {
+            Some(near) if near.is_callers() && !near.link.is_deaf() => Route::Near,
             _ => Route::Home,
         }
     }

@@ -75,16 +75,16 @@ impl RedisServer {
         count
     }
 
-    /// How many clients of ours listen to messages. Those that have two connections have a channel for
-    /// each, whose names differ in their last bit.
+    /// How many clients of ours listen to messages.
     pub async fn listening_clients(&self) -> usize {
+        self.listening().await.len()
+    }
+
+    /// The clients of ours that listen to messages, as [`client_of`] tells them apart.
+    pub(crate) async fn listening(&self) -> HashSet<u128> {
         let channels: Vec<String> = self.command(&["PUBSUB", "CHANNELS", "lock:client:*"]).await;
-        let client = |channel: &String| {
-            let id = channel.rsplit(':').next()?.replace('-', "");
-            Some(u128::from_str_radix(&id, 16).ok()? | 1)
-        };
-        let clients: HashSet<_> = channels.iter().map(client).collect();
-        clients.len()
+        let client = |channel: &String| client_of(channel.rsplit(':').next()?);
+        channels.iter().filter_map(client).collect()
     }
 
     /// How often a command ran, by `INFO commandstats`; `client|tracking` names a subcommand.
@@ -165,6 +165,13 @@ impl RedisServer {
             .filter(|client| !client.split(' ').any(is_other))
             .count()
     }
+}
+
+/// The client whose name this is. One that has two connections has a name for each, which differ in
+/// their last bit.
+pub(crate) fn client_of(name: &str) -> Option<u128> {
+    let name = u128::from_str_radix(&name.replace('-', ""), 16);
+    Some(name.ok()? | 1)
 }
 
 /// A connection whose time limits are those of a busy machine.

@@ -3,9 +3,9 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use redis::{ErrorKind, RedisError, Value, aio::MultiplexedConnection};
@@ -34,6 +34,9 @@ const FIRST_EPOCH: u64 = 1;
 /// How long the first attempt to connect again may take.
 const FIRST_PATIENCE: Duration = Duration::from_millis(250);
 
+/// A connection that was lost has been replaced by then, if it can be.
+const REPLACED: Duration = Duration::from_secs(1);
+
 /// What connections are made from, and what they report to.
 pub(super) struct Link {
     pub(super) calls: Arc<Calls>,
@@ -44,7 +47,8 @@ pub(super) struct Link {
     state: watch::Sender<State>,
     /// How many connections were tried so far.
     epochs: AtomicU64,
-    hears: AtomicBool,
+    /// When the connection was lost that was up last, or there was one again.
+    turned: Mutex<Instant>,
     /// What was said to be missing.
     said: Mutex<Missing>,
 }
@@ -167,7 +171,7 @@ impl Link {
             connect_timeout,
             state: watch::Sender::new(State::Down(None)),
             epochs: AtomicU64::new(FIRST_EPOCH),
-            hears: AtomicBool::new(false),
+            turned: Mutex::new(Instant::now()),
             said: Mutex::default(),
         })
     }
@@ -194,6 +198,7 @@ impl Link {
             let _ = timeout(self.connect_timeout, self.warn(&connection.commands)).await;
             self.tell_missing(&connection);
         }
+        *self.turned() = Instant::now();
         self.state.send_replace(State::Up(connection));
         Ok(())
     }
@@ -231,20 +236,34 @@ impl Link {
         }
     }
 
-    /// Whether messages come by this link, or are about to again.
+    /// Whether messages come by this link.
     pub(super) fn hears(&self) -> bool {
-        self.hears.load(Ordering::Relaxed)
+        matches!(&*self.state.borrow(), State::Up(connection) if connection.listens)
     }
 
-    /// There is no connection, or a silent one, while the client's own is there: so whoever is told here
-    /// is better told there. While both are lost, or there is another one at once, places in line are kept.
-    pub(super) fn hears_nothing(&self) {
-        if let Part::Near { home } = &self.part
-            && home.is_up()
-            && self.hears.swap(false, Ordering::Relaxed)
-        {
-            (self.listener)(News::Disconnected);
+    /// Whether it is in vain to wait for messages by this link. While it is being replaced, or the
+    /// client's own is lost too, they may come again, and places in line are kept.
+    pub(super) fn is_deaf(&self) -> bool {
+        match (&*self.state.borrow(), &self.part) {
+            (State::Up(connection), _) => !connection.listens,
+            (_, Part::Near { home }) => {
+                let for_long = |link: &Self| link.turned().elapsed() >= REPLACED;
+                for_long(self) && home.is_up() && for_long(home)
+            }
+            (_, Part::Home { .. }) => false,
         }
+    }
+
+    fn turned(&self) -> MutexGuard<'_, Instant> {
+        self.turned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody keeps it up any more.
+    pub(super) fn ends(&self) {
+        *self.turned() = Instant::now();
+        self.state.send_replace(State::Down(None));
+        // Nor does anybody tell of changes to what was read by it.
+        self.changed(None);
     }
 
     /// Whether there is a connection, and nothing against it.
@@ -298,6 +317,9 @@ impl Link {
         let given_up = self.state.send_if_modified(|state| match state {
             State::Up(connection) | State::Doubtful(connection) if connection.epoch == epoch => {
                 tracing::debug!(address = %self.address, epoch, "connection given up");
+                if matches!(state, State::Up(_)) {
+                    *self.turned() = Instant::now();
+                }
                 *state = State::Down(None);
                 true
             }
@@ -312,6 +334,7 @@ impl Link {
     pub(super) fn doubt(&self, epoch: u64) {
         self.state.send_if_modified(|state| match state {
             State::Up(connection) if connection.epoch == epoch => {
+                *self.turned() = Instant::now();
                 *state = State::Doubtful(connection.clone());
                 true
             }
@@ -331,7 +354,7 @@ impl Link {
                 return;
             }
             let mut backoff = Backoff::default();
-            let mut is_said = false;
+            let (mut is_said, mut is_missed) = (false, false);
             // What an outage swallowed is not waited for: a short patience finds its end sooner.
             let mut patience = FIRST_PATIENCE.min(self.connect_timeout);
             loop {
@@ -341,6 +364,7 @@ impl Link {
                         if self.is_home() {
                             self.tell_missing(&connection);
                         }
+                        *self.turned() = Instant::now();
                         self.state.send_replace(State::Up(connection));
                         // What happened meanwhile was not told.
                         (self.listener)(News::AllChanged);
@@ -353,7 +377,10 @@ impl Link {
                             tracing::error!(%error, "a server of the quorum is not counted");
                         }
                         tracing::debug!(address = %self.address, %error, "connecting failed");
-                        self.hears_nothing();
+                        if !std::mem::replace(&mut is_missed, true) && !self.is_home() {
+                            // Whoever is told here asks by the other connection meanwhile.
+                            (self.listener)(News::Disconnected);
+                        }
                         self.state.send_if_modified(|state| match state {
                             State::Down(last) => {
                                 *last = Some(error);
@@ -405,7 +432,6 @@ impl Link {
             });
             opened.presence = Some(Arc::new(presence?));
         }
-        self.hears.store(opened.listens, Ordering::Relaxed);
         Ok(opened)
     }
 }

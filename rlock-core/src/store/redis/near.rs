@@ -1,6 +1,7 @@
 //! A second connection, on the runtime that made the client: requests of its tasks go by it, so that
-//! no other thread has to be woken on their way. Renewals, messages and whatever is done in the
-//! background go by the client's own runtime, which nothing that the tasks do can hold up.
+//! no other thread has to be woken on their way, and so do messages for them. Renewals, messages for all
+//! others and whatever is done in the background go by the client's own runtime, which nothing that the
+//! tasks do can hold up.
 
 use std::{sync::Arc, time::Duration};
 
@@ -76,13 +77,12 @@ impl Near {
     }
 }
 
-/// A link that is kept up until this is dropped. With its runtime ends the connection, and nobody
-/// tells any more of changes to what was read on it.
+/// A link that is kept up until this is dropped: with its runtime ends the connection.
 struct Kept(Arc<Link>);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.0.changed(None);
+        self.0.ends();
     }
 }
 
