@@ -19,6 +19,9 @@ pub(crate) fn near_name(client: Uuid) -> Uuid {
 }
 
 /// The identity of one outermost hold: `<client uuid>:<sequence>`. Never used again.
+///
+/// A client may have two connections to its server, and be told by either that it has a lock: so its
+/// owners have one of two uuids, which differ in the last bit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
     client: Uuid,

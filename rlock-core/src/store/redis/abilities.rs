@@ -15,7 +15,7 @@ pub(super) struct Missing {
     pub(super) resp3: bool,
     /// `CLIENT TRACKING`.
     pub(super) tracking: bool,
-    /// `SUBSCRIBE`, to the client's own channel.
+    /// `SUBSCRIBE`, to the connection's own channel.
     pub(super) messages: bool,
     /// `EVALSHA`.
     pub(super) scripts: bool,

@@ -1,5 +1,5 @@
-//! What waiters are told: one channel for each client, so that a change of holder wakes the client
-//! that it concerns and no other.
+//! What waiters are told: one channel for each connection of a client, so that a change of holder wakes
+//! those whom it concerns and nobody else.
 
 use std::time::Duration;
 
