@@ -4,6 +4,7 @@ mod common;
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockGuard, LostCause};
 use rlock_tests::{RedisServer, eventually};
 
@@ -11,16 +12,20 @@ use common::{LONG, assert_lost, assert_soon_free, client, count, ms, name, resp2
 
 const LEASE: Duration = Duration::from_millis(1200);
 
-/// Takes so many locks, and waits until all were renewed a few times.
-async fn renewed(server: &RedisServer, client: &LockClient, locks: u32) -> Vec<LockGuard> {
-    let mut guards = Vec::new();
-    for n in 0..locks {
-        let lock = client.lock(format!("k:{n}")).lease(LEASE);
-        guards.push(lock.acquire().await.expect("free"));
-    }
+fn keys(count: u32) -> Vec<String> {
+    (0..count).map(|n| format!("k:{n}")).collect()
+}
+
+/// Takes these locks at once, so that they come due together, and waits until all were renewed a few
+/// times.
+async fn renewed(server: &RedisServer, client: &LockClient, keys: Vec<String>) -> Vec<LockGuard> {
+    let requests = u64::try_from(keys.len().div_ceil(16)).expect("few") * 3;
+    let locks = keys.iter().map(|key| client.lock(key).lease(LEASE));
+    let taking = locks.map(|lock| async move { lock.acquire().await.expect("free") });
+    let guards = join_all(taking).await;
     let mut watch = server.watch_commands().await;
     eventually(LONG, "they are renewed", async || {
-        watch.count_of("EVALSHA").await >= u64::from(locks.div_ceil(16)) * 3
+        watch.count_of("EVALSHA").await >= requests
     })
     .await;
     guards
@@ -38,7 +43,7 @@ async fn assert_held_for(server: &RedisServer, guards: &[LockGuard], time: Durat
 async fn a_release_ends_the_renewals_of_its_own_lock_alone() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let mut guards = renewed(&server, &client, 20).await;
+    let mut guards = renewed(&server, &client, keys(20)).await;
     let (released, dropped) = (guards.swap_remove(7), guards.swap_remove(0));
     let owners = [released.owner().to_string(), dropped.owner().to_string()];
     released.release().await.expect("held");
@@ -56,7 +61,7 @@ async fn a_release_ends_the_renewals_of_its_own_lock_alone() {
 async fn a_loss_concerns_its_own_lock_alone() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let mut guards = renewed(&server, &client, 20).await;
+    let mut guards = renewed(&server, &client, keys(20)).await;
     let lost = guards.swap_remove(5);
     server.del(&name("k:5")).await;
     assert_lost(&lost, LONG, LostCause::Removed).await;
@@ -68,9 +73,10 @@ async fn a_loss_concerns_its_own_lock_alone() {
 async fn a_script_that_is_refused_is_no_concern_of_those_that_went_with_it() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let forbidden = client.lock("forbidden").lease(LEASE).acquire().await;
-    let forbidden = forbidden.expect("free");
-    let guards = renewed(&server, &client, 60).await;
+    let mut keys = keys(60);
+    keys.push("forbidden".to_owned());
+    let mut guards = renewed(&server, &client, keys).await;
+    let forbidden = guards.pop().expect("the last");
     let mut watch = server.watch_commands().await;
     tokio::time::sleep(LEASE).await;
     let calls = watch.seen().await.to_vec();
@@ -99,7 +105,7 @@ async fn a_script_that_is_refused_is_no_concern_of_those_that_went_with_it() {
 async fn scripts_that_are_forgotten_again_and_again_cost_no_lock() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let guards = renewed(&server, &client, 400).await;
+    let guards = renewed(&server, &client, keys(400)).await;
     let flushes = async {
         loop {
             server.script_flush().await;
@@ -119,7 +125,7 @@ async fn scripts_that_are_forgotten_again_and_again_cost_no_lock() {
 async fn a_loss_that_is_not_told_is_found_by_the_renewal() {
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
-    let mut guards = renewed(&server, &client, 20).await;
+    let mut guards = renewed(&server, &client, keys(20)).await;
     let lost = guards.swap_remove(5);
     server.del(&name("k:5")).await;
     assert_lost(&lost, LEASE, LostCause::Removed).await;
@@ -130,7 +136,7 @@ async fn a_loss_that_is_not_told_is_found_by_the_renewal() {
 async fn what_a_nested_entry_asks_for_counts_from_then_on() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let mut guards = renewed(&server, &client, 20).await;
+    let mut guards = renewed(&server, &client, keys(20)).await;
     let (longer, unwatched) = (guards.swap_remove(9), guards.swap_remove(3));
 
     let longer_lease = client.lock("k:9").lease(LEASE * 10);
@@ -151,7 +157,7 @@ async fn what_a_nested_entry_asks_for_counts_from_then_on() {
 async fn nobody_is_renewed_any_more_when_the_server_is_gone_and_all_are_told() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let guards = renewed(&server, &client, 20).await;
+    let guards = renewed(&server, &client, keys(20)).await;
     server.pause();
     for guard in &guards {
         assert_lost(guard, LONG, LostCause::Expired).await;
@@ -163,7 +169,7 @@ async fn nobody_is_renewed_any_more_when_the_server_is_gone_and_all_are_told() {
 async fn a_pause_of_the_server_shorter_than_the_lease_costs_no_lock() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let guards = renewed(&server, &client, 20).await;
+    let guards = renewed(&server, &client, keys(20)).await;
     for _ in 0..3 {
         server.pause();
         tokio::time::sleep(ms(500)).await;

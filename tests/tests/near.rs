@@ -732,6 +732,8 @@ fn a_wait_that_blocks_its_own_runtime_is_told_by_the_clients_own_connection() {
             let other = thread::spawn(move || runtime.block_on(lock.acquire()));
             let guard = other.join().expect("no panic").expect("its turn");
             let at = Instant::now();
+            // Not merely found out by a timer.
+            assert!(!is_near(&guard.owner().to_string()));
             guard.release().await.expect("held");
             at
         })
