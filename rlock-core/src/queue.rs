@@ -215,7 +215,11 @@ impl Turn {
 
     /// What the store is asked for: what whoever had the turn before left off, if that can be relied on,
     /// and if news of it come to where this caller is told; else this.
-    pub(crate) fn ask_for(&self, told_by: Route, fresh: impl FnOnce() -> Arc<Hold>) -> Arc<Hold> {
+    pub(crate) fn ask_for(
+        &self,
+        told_by: impl FnOnce() -> Route,
+        fresh: impl FnOnce() -> Arc<Hold>,
+    ) -> Arc<Hold> {
         self.give_back_useless(told_by);
         match self.state() {
             Some(mut state) => Arc::clone(state.asked.get_or_insert_with(fresh)),
@@ -223,11 +227,11 @@ impl Turn {
         }
     }
 
-    fn give_back_useless(&self, told_by: Route) {
+    fn give_back_useless(&self, told_by: impl FnOnce() -> Route) {
         let is_useless = |hold: &mut Arc<Hold>| {
             // The client's own thread hears for whoever waits, the callers' runtime for its tasks alone.
-            let is_deaf = told_by == Route::Home && hold.owner.is_near();
-            hold.asking.is_spoilt() || is_deaf && hold.asking.grant().is_none()
+            let is_deaf = || hold.owner.is_near() && told_by() == Route::Home;
+            hold.asking.is_spoilt() || hold.asking.grant().is_none() && is_deaf()
         };
         let useless = self
             .state()

@@ -140,13 +140,16 @@ impl Attempt<'_> {
 
     /// What the store is asked for: what those who had the turns before left off, else anew.
     fn asked(&self, keys: &[&Key], turns: &[Turn]) -> Few<Arc<Hold>> {
-        let told_by = self.core.store.told_by();
+        let store = &self.core.store;
         let hold = |(key, turn): (&&Key, &Turn)| {
-            turn.ask_for(self.core.store.still_told_by(), || {
-                let owner = self.core.fresh_owner(told_by);
-                let clock = self.core.clock.clone();
-                Arc::new(Hold::new(clock, (*key).clone(), owner, self.request.lease))
-            })
+            turn.ask_for(
+                || store.still_told_by(),
+                || {
+                    let owner = self.core.fresh_owner(store.told_by());
+                    let clock = self.core.clock.clone();
+                    Arc::new(Hold::new(clock, (*key).clone(), owner, self.request.lease))
+                },
+            )
         };
         keys.iter().zip(turns).map(hold).collect()
     }

@@ -123,6 +123,15 @@ impl From<(Route, Duration)> for By {
     }
 }
 
+impl By {
+    fn renewal(timeout: Duration, silence: Duration) -> Self {
+        Self {
+            silence: Some(silence),
+            ..(Route::Home, timeout).into()
+        }
+    }
+}
+
 impl RedisStore {
     /// Connects; the connection lives on `runtime`.
     pub(crate) async fn connect(
@@ -276,6 +285,14 @@ impl RedisStore {
                 Err(classify(error))
             }
             None => Err(StoreError::no_answer(patience)),
+        }
+    }
+
+    /// The callers' own way, if the present call comes from their runtime and that link will do.
+    fn near_if(&self, will_do: impl FnOnce(&Link) -> bool) -> Route {
+        match &self.near {
+            Some(near) if near.is_callers() && will_do(&near.link) => Route::Near,
+            _ => Route::Home,
         }
     }
 
@@ -446,24 +463,15 @@ impl<T> Drop for Connecting<T> {
 
 impl Store for RedisStore {
     fn route(&self) -> Route {
-        match &self.near {
-            Some(near) if near.is_callers() => Route::Near,
-            _ => Route::Home,
-        }
+        self.near_if(|_| true)
     }
 
     fn told_by(&self) -> Route {
-        match &self.near {
-            Some(near) if near.is_callers() && near.link.hears() => Route::Near,
-            _ => Route::Home,
-        }
+        self.near_if(Link::hears)
     }
 
     fn still_told_by(&self) -> Route {
-        match &self.near {
-            Some(near) if near.is_callers() && !near.link.is_deaf() => Route::Near,
-            _ => Route::Home,
-        }
+        self.near_if(|link| !link.is_deaf())
     }
 
     fn acquire<'a>(
@@ -487,11 +495,7 @@ impl Store for RedisStore {
         timeout: Duration,
         silence: Duration,
     ) -> Answer<'a, Renewed> {
-        let by = By {
-            silence: Some(silence),
-            ..(Route::Home, timeout).into()
-        };
-        Box::pin(self.renew(batch, by))
+        Box::pin(self.renew(batch, By::renewal(timeout, silence)))
     }
 
     fn renew_several<'a>(
@@ -501,9 +505,8 @@ impl Store for RedisStore {
         silence: Duration,
     ) -> BoxFuture<'a, Vec<Result<Renewed, StoreError>>> {
         let by = By {
-            silence: Some(silence),
             seldom: true,
-            ..(Route::Home, timeout).into()
+            ..By::renewal(timeout, silence)
         };
         Box::pin(self.renew_several(batches, by))
     }

@@ -231,10 +231,7 @@ impl Store for ClusterStore {
         timeout: Duration,
         silence: Duration,
     ) -> Answer<'a, Renewed> {
-        let by = By {
-            silence: Some(silence),
-            ..(Route::Home, timeout).into()
-        };
+        let by = By::renewal(timeout, silence);
         Box::pin(async move {
             // In the order of the answers; groups are one slot each, so there is one run of them.
             let runs = batch.chunk_by(|one, next| Slot::of(&one.key) == Slot::of(&next.key));

@@ -198,8 +198,7 @@ impl Link {
             let _ = timeout(self.connect_timeout, self.warn(&connection.commands)).await;
             self.tell_missing(&connection);
         }
-        *self.turned() = Instant::now();
-        self.state.send_replace(State::Up(connection));
+        self.comes_up(connection);
         Ok(())
     }
 
@@ -256,6 +255,11 @@ impl Link {
 
     fn turned(&self) -> MutexGuard<'_, Instant> {
         self.turned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn comes_up(&self, connection: Connection) {
+        *self.turned() = Instant::now();
+        self.state.send_replace(State::Up(connection));
     }
 
     /// Nobody keeps it up any more.
@@ -364,8 +368,7 @@ impl Link {
                         if self.is_home() {
                             self.tell_missing(&connection);
                         }
-                        *self.turned() = Instant::now();
-                        self.state.send_replace(State::Up(connection));
+                        self.comes_up(connection);
                         // What happened meanwhile was not told.
                         (self.listener)(News::AllChanged);
                         tracing::debug!(address = %self.address, epoch, "connected again");
