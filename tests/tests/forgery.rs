@@ -10,7 +10,7 @@ use rlock_tests::{RedisServer, assert_taken, eventually};
 
 use common::{
     Acquiring, LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_in_line,
-    client, count, hold, its_turn, ms, name,
+    client, count, hold, in_line, its_turn, ms, name,
 };
 
 /// A server, who holds the lock `k` there, and who waits for it in another process.
@@ -24,10 +24,8 @@ async fn held_and_waited_for() -> (RedisServer, LockGuard, (LockClient, Acquirin
 }
 
 /// The owner that stands in line, and its client's channel.
-async fn in_line(server: &RedisServer) -> (String, String) {
-    let queue = format!("{}:queue", name("k"));
-    let owners: Vec<String> = server.command(&["ZRANGE", &queue, "0", "0"]).await;
-    let owner = owners[0].clone();
+async fn first_in_line(server: &RedisServer) -> (String, String) {
+    let owner = in_line(server, "k").await.swap_remove(0);
     let channel = format!("lock:client:{}", &owner[..36]);
     (owner, channel)
 }
@@ -40,7 +38,7 @@ async fn publish(server: &RedisServer, channel: &str, message: &str) {
 #[tokio::test]
 async fn messages_that_make_no_sense_change_nothing() {
     let (server, held, (_other, waiting)) = held_and_waited_for().await;
-    let (owner, channel) = in_line(&server).await;
+    let (owner, channel) = first_in_line(&server).await;
     let (token, lock) = (held.fencing_token() + 2, name("k"));
     let stranger = format!("{}:1", &owner[..36]);
     for message in [
@@ -74,7 +72,7 @@ async fn messages_that_make_no_sense_change_nothing() {
 async fn a_forged_grant_is_not_believed_by_whoever_asked_a_while_ago() {
     let (server, held, (_other, waiting)) = held_and_waited_for().await;
     tokio::time::sleep(ms(500)).await;
-    let (owner, channel) = in_line(&server).await;
+    let (owner, channel) = first_in_line(&server).await;
     let token = held.fencing_token() + 2;
     for ms in [1000, 86_400_000, u64::MAX] {
         let message = format!("{owner} {token} {ms} {}", name("k"));
@@ -93,7 +91,7 @@ async fn a_forged_grant_is_not_believed_by_whoever_asked_a_while_ago() {
 #[tokio::test]
 async fn a_forged_grant_that_is_believed_is_found_out_soon_and_takes_nothing_from_the_holder() {
     let (server, held, (other, waiting)) = held_and_waited_for().await;
-    let (owner, channel) = in_line(&server).await;
+    let (owner, channel) = first_in_line(&server).await;
     let (ask, forged) = (
         format!("{owner}  0 {}", name("k")),
         format!("{owner} {} 86400000 {}", u64::MAX, name("k")),

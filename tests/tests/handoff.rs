@@ -20,8 +20,8 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use common::{
     LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_free, assert_soon_in_line,
-    assert_soon_listening, begin, cause_of, client, connect, count, hold, holder, ms, name, resp2,
-    resp2_client, timed,
+    assert_soon_listening, begin, cause_of, client, connect, count, hold, holder, in_line, ms,
+    name, queue, resp2, resp2_client, timed,
 };
 
 /// For how long a lock is a waiter's that has not said yet that it is there.
@@ -56,15 +56,6 @@ async fn served(waiting: Waiting) -> (LockGuard, Instant) {
     within(LONG, "it has its turn", waiting)
         .await
         .expect("no panic")
-}
-
-fn queue(key: &str) -> String {
-    format!("{}:queue", name(key))
-}
-
-/// The owners that stand in line, the first first.
-async fn in_line(server: &RedisServer, key: &str) -> Vec<String> {
-    server.command(&["ZRANGE", &queue(key), "0", "-1"]).await
 }
 
 /// What the server knows of a lock.

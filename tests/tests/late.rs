@@ -21,7 +21,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-use common::{LASTING, LONG, assert_soon_free, begin, client, connect, hold, ms, name, timed};
+use common::{
+    LASTING, LONG, assert_soon_free, begin, client, connect, hold, in_line, ms, name, timed,
+};
 
 /// The connection by which a client is told of what it was given, unless those who asked share its runtime.
 const HOME: usize = 0;
@@ -71,16 +73,10 @@ async fn both(client: LockClient, wait: Duration) -> Result<(), LockError> {
     take(&client, wait).await
 }
 
-/// The processes that stand in line for the lock.
-async fn line(server: &RedisServer, key: &str) -> Vec<String> {
-    let queue = format!("{}:queue", name(key));
-    server.command(&["ZRANGE", &queue, "0", "-1"]).await
-}
-
 /// Waits until that many stand in line, for less time than passes until a waiter that sleeps looks.
 async fn assert_line(server: &RedisServer, key: &str, waiting: usize) {
     eventually(TOLD, "the line has its waiters", async || {
-        line(server, key).await.len() == waiting
+        in_line(server, key).await.len() == waiting
     })
     .await;
 }
@@ -121,7 +117,7 @@ async fn news_of_a_grant_that_has_ended_gives_nothing_to_whoever_asked_again() {
     let lock = lasting(&late, "k");
     let quitter = runtime.spawn(async move { lock.acquire().await });
     assert_line(&server, "k", 1).await;
-    let owner = line(&server, "k").await.remove(0);
+    let owner = in_line(&server, "k").await.remove(0);
     let lock = lasting(&late, "k");
     let mut first = Box::pin(async move { lock.acquire().await.expect("granted in the end") });
     begin(&mut first).await;
@@ -137,7 +133,7 @@ async fn news_of_a_grant_that_has_ended_gives_nothing_to_whoever_asked_again() {
     let second = second.expect("no panic");
     assert!(gate.holds(HOME, Way::Replies));
     eventually(LONG, "the first asks again", async || {
-        line(&server, "k").await.contains(&owner)
+        in_line(&server, "k").await.contains(&owner)
     })
     .await;
     // The answer that it stands in line again goes by the other connection.
@@ -251,7 +247,7 @@ async fn whoever_turns_to_another_lock_leaves_the_line_of_the_first() {
     assert_line(&server, "b", 0).await;
     several.abort();
     assert_line(&server, "a", 0).await;
-    assert_eq!(line(&server, "b").await, [""; 0]);
+    assert_eq!(in_line(&server, "b").await, [""; 0]);
     held_b.release().await.expect("held");
     let guard = other.lock("b").try_acquire().await.expect("an answer");
     assert!(guard.is_some(), "nobody waits for it");

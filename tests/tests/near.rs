@@ -18,8 +18,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use common::{
     LASTING, LONG, acquiring, assert_lost, assert_nothing_left, assert_soon_free,
-    assert_soon_in_line, client, connect, dropped_when_woken_after, hold, its_turn, ms, name,
-    polled, resp2, resp2_client, timed,
+    assert_soon_in_line, client, connect, dropped_when_woken_after, hold, in_line, its_turn, ms,
+    name, polled, resp2, resp2_client, timed,
 };
 
 /// The server pushes a loss; renewals would find it later than that.
@@ -70,11 +70,16 @@ async fn home_and_near(server: &RedisServer) -> (Listed, Listed) {
     }
 }
 
-async fn kill(server: &RedisServer, connection: &Listed) {
+async fn cut(server: &RedisServer, connection: &Listed) {
     let killed: u64 = server
         .command(&["CLIENT", "KILL", "ID", &connection.id])
         .await;
     assert_eq!(killed, 1);
+}
+
+/// Cuts a connection, and waits for the one in its place.
+async fn kill(server: &RedisServer, connection: &Listed) {
+    cut(server, connection).await;
     eventually(LONG, "there is another", async || {
         let all = connections(server).await;
         all.len() == 2
@@ -670,18 +675,15 @@ async fn a_place_in_line_is_kept_when_either_connection_is_replaced() {
     let server = RedisServer::start();
     let waiter = client(&server).await;
     let (home, near) = home_and_near(&server).await;
-    let queue = format!("{}:queue", name("k"));
-    let in_line = ["ZRANGE", &queue, "0", "-1"];
     for lost in [&near, &home] {
         let holder = client(&server).await;
         let held = hold(&holder, "k").await;
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
         assert_soon_in_line(&server, "k", 1).await;
-        let before = server.command::<Vec<String>>(&in_line).await;
-        let killed: u64 = server.command(&["CLIENT", "KILL", "ID", &lost.id]).await;
-        assert_eq!(killed, 1);
+        let before = in_line(&server, "k").await;
+        cut(&server, lost).await;
         tokio::time::sleep(ms(700)).await;
-        assert_eq!(server.command::<Vec<String>>(&in_line).await, before);
+        assert_eq!(in_line(&server, "k").await, before);
         held.release().await.expect("held");
         let (guard, took) = timed(its_turn(waiting)).await;
         assert!(took < ms(900), "{took:?}");
@@ -704,8 +706,7 @@ async fn a_waiter_whose_connection_is_gone_for_good_is_told_by_the_clients_own()
     assert_soon_in_line(&server, "k", 1).await;
     // Whoever is connected may stay.
     let () = server.command(&["ACL", "SETUSER", "locker", "off"]).await;
-    let killed: u64 = server.command(&["CLIENT", "KILL", "ID", &near.id]).await;
-    assert_eq!(killed, 1);
+    cut(&server, &near).await;
     tokio::time::sleep(ms(2500)).await;
     assert_soon_in_line(&server, "k", 1).await;
     held.release().await.expect("held");
@@ -852,14 +853,12 @@ async fn a_server_that_is_slow_for_a_moment_costs_nobody_its_place() {
     assert_soon_in_line(&server, "k", 1).await;
     let second = acquiring(two.lock("k").lease(LASTING).wait(LONG));
     assert_soon_in_line(&server, "k", 2).await;
-    let queue = format!("{}:queue", name("k"));
-    let in_line = ["ZRANGE", &queue, "0", "-1"];
-    let before: Vec<String> = server.command(&in_line).await;
+    let before = in_line(&server, "k").await;
     let () = server.command(&["CLIENT", "PAUSE", "1400"]).await;
     // Its connection is silent for longer than that is believed in.
     cycle(&one, "other").await;
     tokio::time::sleep(ms(1500)).await;
-    assert_eq!(server.command::<Vec<String>>(&in_line).await, before);
+    assert_eq!(in_line(&server, "k").await, before);
     held.release().await.expect("held");
     its_turn(first).await.release().await.expect("held");
     its_turn(second).await.release().await.expect("held");

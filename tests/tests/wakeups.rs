@@ -14,7 +14,8 @@ use futures_util::future::join_all;
 use rlock_tests::{Exclusion, RedisServer, within};
 
 use common::{
-    LASTING, LONG, acquiring, assert_soon_in_line, client, hold, ms, name, resp2_client, timed,
+    LASTING, LONG, acquiring, assert_soon_in_line, client, hold, ms, name, queue, resp2_client,
+    timed,
 };
 
 /// The longest that a waiter sleeps, and time for the machine.
@@ -52,7 +53,7 @@ async fn a_deleted_queue_costs_a_waiter_one_timer() {
     let held = hold(&one, "k").await;
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
     assert_soon_in_line(&server, "k", 1).await;
-    assert!(server.del(&format!("{}:queue", name("k"))).await);
+    assert!(server.del(&queue("k")).await);
     held.release().await.expect("held");
     let guard = within(CAP, "it asks again", waiting)
         .await

@@ -164,9 +164,19 @@ pub(crate) async fn assert_outlives_the_master(trio: &Trio, key: &str) {
     assert_soon_renewed(LONG, &trio.replica, key).await;
 }
 
+/// The name on the server of those who stand in line for a lock.
+pub(crate) fn queue(key: &str) -> String {
+    format!("{}:queue", name(key))
+}
+
+/// The owners that stand in line for the lock, the first first.
+pub(crate) async fn in_line(server: &RedisServer, key: &str) -> Vec<String> {
+    server.command(&["ZRANGE", &queue(key), "0", "-1"]).await
+}
+
 /// Waits until that many processes stand in line for the lock.
 pub(crate) async fn assert_soon_in_line(server: &RedisServer, key: &str, waiting: u64) {
-    let queue = format!("{}:queue", name(key));
+    let queue = queue(key);
     eventually(LONG, "the line has its waiters", async || {
         server.command::<u64>(&["ZCARD", &queue]).await == waiting
     })
