@@ -499,7 +499,7 @@ impl Hold {
         if state.wants_renewal(now) {
             let due = renewal_due(state.confirmed_at, state.confirmed_lease).min(end);
             if state.confirmed_lease < state.lease {
-                due.min(state.confirmed_at + SOON)
+                due.min(now + SOON)
             } else {
                 due
             }

@@ -5,6 +5,7 @@ mod agenda;
 mod cohort;
 mod line;
 mod round;
+mod sleep;
 
 use std::{sync::Arc, time::Duration};
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{cohort::Cohort, line::Line};
+use super::{cohort::Cohort, line::Line, sleep::Sleep};
 #[cfg(feature = "redis")]
 use crate::store::Which;
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
 
 /// Thousands of holds come due at once, each somewhere else in memory. So a hold knows its
 /// appointment itself, and is not looked up by its key on the way.
+#[derive(Default)]
 pub(super) struct Agenda {
     tracked: HashSet<ByKey>,
     /// The appointments of each moment: thousands share one.
@@ -29,8 +30,8 @@ pub(super) struct Agenda {
     spare: Moment,
     /// How far the store has come with the renewals.
     pub(super) line: Line,
-    /// Until when the timer sleeps at most.
-    sleeps_until: Time,
+    /// That of the timer.
+    sleep: Sleep,
 }
 
 /// What is due at one moment, by the owner's sequence; of a cohort by that of its first.
@@ -71,18 +72,6 @@ impl PartialEq for ByKey {
 
 impl Eq for ByKey {}
 
-impl Default for Agenda {
-    fn default() -> Self {
-        Self {
-            tracked: HashSet::new(),
-            by_time: BTreeMap::new(),
-            spare: Moment::new(),
-            line: Line::default(),
-            sleeps_until: Time::NEVER,
-        }
-    }
-}
-
 impl Agenda {
     pub(super) fn holds(&self) -> Vec<Arc<Hold>> {
         self.tracked
@@ -114,7 +103,8 @@ impl Agenda {
         if present != Some(next) {
             self.appoint(hold, next);
         }
-        (former.map(|ByKey(former)| former), at < self.sleeps_until)
+        let wake = self.sleep.is_too_long_for(at, now);
+        (former.map(|ByKey(former)| former), wake)
     }
 
     fn appoint(&mut self, hold: &Arc<Hold>, next: Appointment) {
@@ -320,10 +310,9 @@ impl Agenda {
         self.by_time.first_key_value().map(|(at, _)| *at)
     }
 
-    /// Notes until when the timer sleeps, `look` at most; `None`: until it is woken.
+    /// How long the timer is to sleep, `look` at most; `None`: until it is woken.
     pub(super) fn go_to_sleep(&mut self, now: Time, look: Duration) -> Option<Duration> {
         let next = self.first_due();
-        self.sleeps_until = next.map_or(Time::NEVER, |due| due.min(now + look));
-        next.map(|_| self.sleeps_until.since(now))
+        self.sleep.begin(next, now, look)
     }
 }
