@@ -361,7 +361,7 @@ impl RedisStore {
             usual,
         };
         let (answer, sent_at) = self.call(request, by).await?;
-        scripts::read_released(answer, release.next, sent_at)
+        scripts::read_released(&answer, release.next, sent_at)
     }
 
     async fn renew(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {

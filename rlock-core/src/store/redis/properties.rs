@@ -117,13 +117,11 @@ pub(crate) fn reply(reply: &[u8]) {
         lease: Duration::from_secs(30),
         first: false,
     };
-    let alone = read_released(value.clone(), None, sent_at);
+    let alone = read_released(&value, None, sent_at);
     if let Ok(Released::Done(onward)) = alone {
         assert_eq!(onward, Onward::Unknown, "nobody was named");
     }
-    if let Ok(Released::Done(Onward::Granted(grant))) =
-        read_released(value.clone(), Some(next), sent_at)
-    {
+    if let Ok(Released::Done(Onward::Granted(grant))) = read_released(&value, Some(next), sent_at) {
         assert_eq!((grant.since, grant.ttl), (sent_at, next.lease));
     }
     let _ = read_entry(value);

@@ -108,19 +108,19 @@ pub(super) fn read_acquired(
 }
 
 pub(super) fn read_released(
-    answer: Value,
+    answer: &Value,
     next: Option<Next>,
     sent_at: Time,
 ) -> Result<Released, StoreError> {
-    let onward = match (&answer, next) {
+    let onward = match (answer, next) {
         (Value::Int(0), _) => return Ok(Released::NotHeld),
         (Value::Int(2), _) => return Ok(Released::MovedOn),
         (Value::Int(1), _) => Onward::Unknown,
         (Value::BulkString(token), Some(_)) if token.is_empty() => {
             Onward::InLine { since: sent_at }
         }
-        (Value::BulkString(_), Some(next)) => Onward::Granted(Grant {
-            token: from_redis_value(answer).map_err(unexpected)?,
+        (Value::Int(token), Some(next)) => Onward::Granted(Grant {
+            token: u64::try_from(*token).map_err(unexpected)?,
             since: sent_at,
             ttl: next.lease,
         }),

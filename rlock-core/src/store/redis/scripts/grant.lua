@@ -50,9 +50,12 @@ local function waiters(channel)
       redis.set_repl(redis.REPL_ALL)
       return type(heard) == 'number' and heard > 0
     end
+    if not string.find(channel, '{', 1, true) then
+      return is_heard('PUBLISH', channel)
+    end
     -- At a node of a cluster the channels of the lock's slot first, then those for all slots.
-    local channels, has_slot = string.gsub(channel, '{.*}', '')
-    return has_slot > 0 and is_heard('SPUBLISH', channel) or is_heard('PUBLISH', channels)
+    local channels = string.gsub(channel, '{.*}', '')
+    return is_heard('SPUBLISH', channel) or is_heard('PUBLISH', channels)
   end
 
   -- Gives a free lock to the first in its queue whose client listens, `first` before the queue.

@@ -1,4 +1,4 @@
-local count, keep, token, fence_ttl, channel, lease = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9]
+local count, keep, fence_ttl, channel, lease = ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[9]
 
 if count ~= '0' then
   local held = redis.call('HGET', lock, owner)
@@ -32,7 +32,7 @@ if keep ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
 end
 
 if given_back then
-  local next = next_token(lock, fence_ttl, tonumber(ARGV[7]))
+  local next = next_token(lock, fence_ttl, tonumber(ARGV[7]), token)
   if not next then
     return 1
   end
@@ -45,7 +45,7 @@ if given_back then
   if own and type(redis.pcall('HSET', lock, own, '1')) == 'number' then
     if redis.pcall('PEXPIRE', lock, lease) == 1 then
       redis.pcall('EXISTS', lock)
-      return string.format('%.0f', next)
+      return next
     end
     redis.call('HDEL', lock, own)
   end
@@ -58,9 +58,9 @@ if own and redis.pcall('HEXISTS', lock, own) == 1 then
   if redis.call('PTTL', lock) < tonumber(lease) then
     redis.pcall('PEXPIRE', lock, lease)
   end
-  return redis.pcall('GET', fence) or 1
+  return tonumber(redis.pcall('GET', fence)) or 1
 elseif own and type(redis.pcall('ZSCORE', queue, own)) == 'string' then
   return ''
 end
-local above = (tonumber(redis.pcall('GET', fence)) or 0) - tonumber(token)
+local above = (tonumber(redis.pcall('GET', fence)) or 0) - tonumber(ARGV[4])
 return above == 1 and 1 or above > 1 and 2 or 0

@@ -13,10 +13,11 @@
 -- refuses commands that may take memory only as long as a script has written nothing: a write that
 -- takes none goes first. What an ACL may refuse after that is tried with pcall.
 --
--- This part is the usual case by itself, before anything else is set up: nobody waits.
+-- This part is the usual case by itself, before anything else is set up: nobody waits, or the caller's
+-- own waiter is next. What it leaves in `given_back`, `first` and `token` the other cases take up.
 local lock, owner, own = KEYS[1], ARGV[1], ARGV[8]
 local fence, queue = lock .. ':fence', lock .. ':queue'
-local given_back, first
+local given_back, first, token
 if ARGV[2] == '0' and ARGV[3] == '0' then
   given_back = redis.call('HDEL', lock, owner) == 1
   if given_back then
@@ -26,7 +27,13 @@ if ARGV[2] == '0' and ARGV[3] == '0' then
         redis.pcall('PEXPIRE', fence, 2 * ARGV[5])
       end
       return 1
+    elseif not first[1] then
+      token = redis.pcall('INCRBY', fence, '2')
+      if type(token) == 'number' and token >= tonumber(ARGV[7]) and token % 64 >= 2
+        and redis.pcall('HSET', lock, own, '1') == 1 and redis.pcall('PEXPIRE', lock, ARGV[9]) == 1 then
+        redis.pcall('EXISTS', lock)
+        return token
+      end
     end
   end
 end
-
