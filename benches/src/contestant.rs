@@ -1,6 +1,7 @@
 //! Who takes part: this framework, the floors, the peers. Each file beside this one is one of them.
 
 mod async_redis_lock;
+mod bare_scripts;
 mod blpop;
 mod distributed_lock;
 mod ours;
@@ -44,6 +45,8 @@ pub(crate) enum Kind {
     Pexpire,
     /// A script that extends 500 keys.
     PexpireScript,
+    /// The scripts of this framework and nothing else of it: the least that its protocol can do.
+    BareScripts,
     Ours,
     /// At a Redis Cluster.
     OursAtCluster,
@@ -76,6 +79,7 @@ impl Kind {
             Self::Blpop => "BLPOP",
             Self::Pexpire => "PEXPIRE",
             Self::PexpireScript => "PEXPIRE script",
+            Self::BareScripts => "our scripts, bare",
             Self::Ours => "ours",
             Self::OursAtCluster => "ours, cluster",
             Self::OursOnEach => "ours, on each",
@@ -116,6 +120,7 @@ impl Kind {
             Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
             Self::Ours | Self::OursAtCluster => Box::new(ours::Ours::connect(url, lease).await?),
+            Self::BareScripts => Box::new(bare_scripts::BareScripts::connect(url, lease).await?),
             Self::Rslock => Box::new(rslock::Rslock::connect(vec![url.to_owned()], lease)),
             Self::Rlock => Box::new(rlock::Rlock::connect(url, lease).await?),
             Self::AsyncRedisLock => {

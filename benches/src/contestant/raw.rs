@@ -112,7 +112,7 @@ pub(super) async fn take(
     Ok(set.query_async(connection).await?)
 }
 
-fn milliseconds(time: Duration) -> u64 {
+pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

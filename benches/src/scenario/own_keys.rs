@@ -19,7 +19,7 @@ use crate::{
 const TASKS: usize = 64;
 
 pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
-    let mut kinds = vec![Kind::Raw, Kind::Ours];
+    let mut kinds = vec![Kind::Raw, Kind::Ours, Kind::BareScripts];
     kinds.extend(Kind::PEERS);
     runtime::two_threads()?.block_on(measure(scenario, pace, &kinds))
 }

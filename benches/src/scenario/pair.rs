@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
-    let mut kinds = vec![Kind::Raw, Kind::Ours];
+    let mut kinds = vec![Kind::Raw, Kind::Ours, Kind::BareScripts];
     kinds.extend(Kind::PEERS);
     measure(scenario, pace, &kinds, &runtime::current_thread()?)
 }

@@ -1,0 +1,126 @@
+//! What the locking protocol costs by itself: the scripts of this framework, called by redis-rs with
+//! its defaults, each lock's by themselves. The server tells of changes, but nobody listens, nobody
+//! waits in line, nothing is renewed.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use redis::{Client, Script, aio::MultiplexedConnection};
+
+use super::{BoxFuture, Contestant, Inside, RETRY, Seat, inside, raw::milliseconds};
+
+const CLIENT: &str = "8c2c0e5e-8b1f-4b9a-9d0f-1f2a3b4c5d6e";
+const CHANNELS: &str = "lock:client:";
+/// A day (ms).
+const FENCE_TTL: u64 = 86_400_000;
+/// What no server's time is as little as (µs).
+const LEAST_TOKEN: u64 = 1_000_000_000_000;
+
+pub(super) struct BareScripts(Arc<Shared>);
+
+struct Shared {
+    connection: MultiplexedConnection,
+    acquire: Script,
+    release: Script,
+    lease: u64,
+    owners: AtomicU64,
+}
+
+impl BareScripts {
+    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
+        let client = Client::open(format!("{url}?protocol=resp3"))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg("TRACKING").arg("ON").arg("NOLOOP");
+        tracking.exec_async(&mut connection).await?;
+        Ok(Self(Arc::new(Shared {
+            connection,
+            acquire: Script::new(concat!(
+                include_str!("../../../rlock-core/src/store/redis/scripts/acquire_free.lua"),
+                include_str!("../../../rlock-core/src/store/redis/scripts/grant.lua"),
+                include_str!("../../../rlock-core/src/store/redis/scripts/acquire.lua")
+            )),
+            release: Script::new(concat!(
+                include_str!("../../../rlock-core/src/store/redis/scripts/release_free.lua"),
+                include_str!("../../../rlock-core/src/store/redis/scripts/grant.lua"),
+                include_str!("../../../rlock-core/src/store/redis/scripts/release.lua")
+            )),
+            lease: milliseconds(lease),
+            owners: AtomicU64::new(1),
+        })))
+    }
+}
+
+impl Contestant for BareScripts {
+    fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
+        let seat = BareSeat {
+            lock: format!("lock:{{bare:{key}}}"),
+            connection: self.0.connection.clone(),
+            shared: Arc::clone(&self.0),
+        };
+        Box::pin(async { Ok(Box::new(seat) as Box<dyn Seat>) })
+    }
+}
+
+struct BareSeat {
+    lock: String,
+    connection: MultiplexedConnection,
+    shared: Arc<Shared>,
+}
+
+impl BareSeat {
+    /// The token, if the lock is free.
+    async fn take(&mut self, owner: &str) -> Result<Option<u64>> {
+        let shared = &self.shared;
+        let mut call = shared.acquire.key(&self.lock);
+        call.arg(shared.lease)
+            .arg(1)
+            .arg(FENCE_TTL + shared.lease)
+            .arg(0)
+            .arg(CHANNELS)
+            .arg(LEAST_TOKEN)
+            .arg(owner);
+        let answer: Vec<i64> = call.invoke_async(&mut self.connection).await?;
+        match answer.as_slice() {
+            [1, token] => Ok(Some(u64::try_from(*token)?)),
+            _ => Ok(None),
+        }
+    }
+
+    async fn give_back(&mut self, owner: &str, token: u64) -> Result<bool> {
+        let mut call = self.shared.release.key(&self.lock);
+        call.arg(owner)
+            .arg(0)
+            .arg(0)
+            .arg(token)
+            .arg(FENCE_TTL)
+            .arg(CHANNELS)
+            .arg(LEAST_TOKEN);
+        Ok(call.invoke_async(&mut self.connection).await?)
+    }
+}
+
+impl Seat for BareSeat {
+    fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
+        Box::pin(async move {
+            let sequence = self.shared.owners.fetch_add(1, Ordering::Relaxed);
+            let owner = format!("{CLIENT}:{sequence}");
+            let token = loop {
+                match self.take(&owner).await? {
+                    Some(token) => break token,
+                    None => tokio::time::sleep(RETRY).await,
+                }
+            };
+            let inside = inside(stay);
+            let given_back = self.give_back(&owner, token).await?;
+            ensure!(given_back, "the lock was gone");
+            Ok(inside)
+        })
+    }
+}
