@@ -93,9 +93,10 @@ impl Scripted {
             Value::Int(1) => Released::Done(Onward::Unknown),
             Value::Int(2) => Released::MovedOn,
             Value::BulkString(empty) if empty.is_empty() => Released::Done(Onward::InLine),
-            token @ Value::BulkString(_) => Released::Done(Onward::Granted(
-                redis::from_redis_value(token).expect("a token"),
-            )),
+            Value::Int(token) if ask.next.is_some() => {
+                let token = u64::try_from(token).expect("a token");
+                Released::Done(Onward::Granted(token))
+            }
             answer => panic!("{answer:?} to {ask:?}"),
         }
     }
