@@ -190,6 +190,23 @@ async fn a_short_sleep_is_made_up_for_by_the_next_renewal() {
 }
 
 #[tokio::test]
+async fn a_short_lease_that_begins_right_after_a_sleep_is_renewed() {
+    for place in Place::all(Reentry::Counted).await {
+        let lasting = place.client.lock("lasting").lease(HOUR * 24);
+        let lasting = lasting.acquire().await.expect("free");
+        // The timer sleeps for the rest of a second.
+        tokio::time::sleep(ms(100)).await;
+        place.clock.jump(HOUR);
+        let short = place.client.lock("short").lease(ms(400));
+        let short = short.acquire().await.expect("free");
+        tokio::time::sleep(ms(600)).await;
+        assert!(short.is_valid(), "{}: {:?}", place.what, short.valid_for());
+        short.release().await.expect("held");
+        lasting.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
 async fn max_hold_goes_on_while_the_machine_sleeps() {
     for place in Place::all(Reentry::Counted).await {
         let lock = place.client.lock("k").lease(HOUR * 24).max_hold(HOUR / 2);

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::lease::Time;
 
+/// A timer that ought to have looked so long ago stood still while the machine slept: nobody knows when
+/// it goes on.
+const LATE: Duration = Duration::from_millis(5);
+
 /// Holds that come and go are mostly gone when the timer looks. So that the next of them does not have
 /// to wake it again, it looks again after half the time that the nearest was ahead.
 pub(super) struct Sleep {
@@ -22,11 +26,12 @@ impl Default for Sleep {
 }
 
 impl Sleep {
-    /// An appointment was made. Answers whether the timer sleeps too long for it.
+    /// An appointment was made. Answers whether the timer sleeps too long for it, or for nobody knows
+    /// how long.
     pub(super) fn is_too_long_for(&mut self, at: Time, now: Time) -> bool {
         let ahead = at.since(now);
         self.nearest = Some(self.nearest.map_or(ahead, |nearest| nearest.min(ahead)));
-        at < self.until
+        at < self.until || self.until + LATE < now
     }
 
     /// Until `next`, `look` at most; `None`: until it is woken.
@@ -84,6 +89,21 @@ mod tests {
         assert!(!sleep.is_too_long_for(at(400), at(100)));
         assert!(sleep.is_too_long_for(at(398), at(100)));
         assert_eq!(sleep.begin(Some(at(398)), at(100), LOOK), Some(ms(149)));
+    }
+
+    #[test]
+    fn one_that_stood_still_while_the_machine_slept_is_woken() {
+        let mut sleep = Sleep::default();
+        assert_eq!(sleep.begin(Some(at(60_000)), at(0), LOOK), Some(LOOK));
+        assert!(
+            !sleep.is_too_long_for(at(1_100), at(1_000)),
+            "it is just about to look"
+        );
+        assert!(sleep.is_too_long_for(at(30_100), at(30_000)));
+        assert_eq!(
+            sleep.begin(Some(at(30_100)), at(30_000), LOOK),
+            Some(ms(50))
+        );
     }
 
     #[test]
