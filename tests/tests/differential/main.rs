@@ -9,7 +9,7 @@ use rlock_model::{
         Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Served, Subject, replay, run,
     },
     words::{
-        Acquire, Acquired, Claim, Entry, Holder, Key, Millis, News, Onward, Owner, Release,
+        Acquire, Acquired, Claim, Entry, Holder, Key, Millis, News, Next, Onward, Owner, Release,
         Released, Renewal, Token,
     },
 };
@@ -349,14 +349,19 @@ fn replays(operations: &[Operation]) {
 
 #[test]
 fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
-    for keep in [0, 3_000] {
+    let waiter = Next {
+        owner: Owner { sequence: 1, ..ONE },
+        lease: 2_000,
+        first: false,
+    };
+    for (keep, next) in [(0, None), (3_000, None), (0, Some(waiter))] {
         let release = Release {
             key: 0,
             owner: ONE,
             token: 0,
             count: 0,
             keep,
-            next: None,
+            next,
         };
         replays(&[
             asks(&[claim(0, ONE)], false),
