@@ -1283,3 +1283,22 @@ async fn news_that_are_older_than_the_present_holder_are_not_believed() {
     held.release().await.expect("held");
     served(waiting).await.0.release().await.expect("held");
 }
+
+/// Tokens are kept for two days: long after the last of them, not after the first.
+#[tokio::test]
+async fn the_last_token_is_kept_while_a_process_hands_a_lock_on_to_itself() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let mut held = hold(&client, "k").await;
+    let fence = format!("{}:fence", name("k"));
+    let _: i64 = server.command(&["PEXPIRE", &fence, "60000"]).await;
+    // The end is put off every now and then.
+    for _ in 0..40 {
+        let lock = client.lock("k").wait(LONG);
+        let mut next = Box::pin(lock.acquire());
+        begin(&mut next).await;
+        held.release().await.expect("held");
+        held = next.await.expect("handed on");
+    }
+    assert!(server.pttl(&fence).await > 60_000);
+}
