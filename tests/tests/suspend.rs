@@ -197,9 +197,9 @@ async fn a_short_lease_that_begins_right_after_a_sleep_is_renewed() {
         // The timer sleeps for the rest of a second.
         tokio::time::sleep(ms(100)).await;
         place.clock.jump(HOUR);
-        let short = place.client.lock("short").lease(ms(400));
+        let short = place.client.lock("short").lease(ms(700));
         let short = short.acquire().await.expect("free");
-        tokio::time::sleep(ms(600)).await;
+        tokio::time::sleep(ms(900)).await;
         assert!(short.is_valid(), "{}: {:?}", place.what, short.valid_for());
         short.release().await.expect("held");
         lasting.release().await.expect("held");
