@@ -280,6 +280,7 @@ async fn a_thousand_waiters_of_one_process_cost_one_command_each() {
 async fn a_change_among_a_hundred_processes_costs_what_it_costs_among_ten() {
     // It asks, makes sure that it has the lock, and gives it back.
     const COST: u64 = 350;
+    let mut among_ten = None;
     for processes in [10, 100] {
         let server = RedisServer::start();
         let one = client(&server).await;
@@ -296,6 +297,9 @@ async fn a_change_among_a_hundred_processes_costs_what_it_costs_among_ten() {
         let log = entering.await.expect("no panic");
         let cost = percent(&mut watch, &log).await;
         assert!(cost <= COST, "{cost} % among {processes}");
+        // On a busy machine some keep it until it is renewed.
+        let before = *among_ten.get_or_insert(cost);
+        assert!(cost <= before + 100, "{cost} % after {before} %");
         assert_nothing_left(&server).await;
     }
 }
