@@ -11,7 +11,8 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use redis::{Client, Script, aio::MultiplexedConnection};
+use redis::{Client, aio::MultiplexedConnection};
+use rlock_tests::Scripts;
 
 use super::{BoxFuture, Contestant, Inside, RETRY, Seat, inside, raw::milliseconds};
 
@@ -26,8 +27,7 @@ pub(super) struct BareScripts(Arc<Shared>);
 
 struct Shared {
     connection: MultiplexedConnection,
-    acquire: Script,
-    release: Script,
+    scripts: Scripts,
     lease: u64,
     owners: AtomicU64,
 }
@@ -41,16 +41,7 @@ impl BareScripts {
         tracking.exec_async(&mut connection).await?;
         Ok(Self(Arc::new(Shared {
             connection,
-            acquire: Script::new(concat!(
-                include_str!("../../../rlock-core/src/store/redis/scripts/acquire_free.lua"),
-                include_str!("../../../rlock-core/src/store/redis/scripts/grant.lua"),
-                include_str!("../../../rlock-core/src/store/redis/scripts/acquire.lua")
-            )),
-            release: Script::new(concat!(
-                include_str!("../../../rlock-core/src/store/redis/scripts/release_free.lua"),
-                include_str!("../../../rlock-core/src/store/redis/scripts/grant.lua"),
-                include_str!("../../../rlock-core/src/store/redis/scripts/release.lua")
-            )),
+            scripts: Scripts::new(),
             lease: milliseconds(lease),
             owners: AtomicU64::new(1),
         })))
@@ -78,7 +69,7 @@ impl BareSeat {
     /// The token, if the lock is free.
     async fn take(&mut self, owner: &str) -> Result<Option<u64>> {
         let shared = &self.shared;
-        let mut call = shared.acquire.key(&self.lock);
+        let mut call = shared.scripts.acquire.key(&self.lock);
         call.arg(shared.lease)
             .arg(1)
             .arg(FENCE_TTL + shared.lease)
@@ -94,7 +85,7 @@ impl BareSeat {
     }
 
     async fn give_back(&mut self, owner: &str, token: u64) -> Result<bool> {
-        let mut call = self.shared.release.key(&self.lock);
+        let mut call = self.shared.scripts.release.key(&self.lock);
         call.arg(owner)
             .arg(0)
             .arg(0)

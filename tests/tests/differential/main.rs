@@ -1,9 +1,8 @@
 //! The Lua scripts on a real server give the answers that the model of the protocol gives.
 
-mod scripts;
 mod together;
 
-use redis::{Commands, Connection, Value};
+use redis::{Commands, Connection, Script, Value};
 use rlock_model::{
     differential::{
         Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Served, Subject, replay, run,
@@ -13,9 +12,7 @@ use rlock_model::{
         Released, Renewal, Token,
     },
 };
-use rlock_tests::RedisServer;
-
-use scripts::Scripts;
+use rlock_tests::{RedisServer, Scripts};
 
 /// What names of channels begin with.
 const CHANNELS: &str = "lock:client:";
@@ -26,6 +23,8 @@ const FENCE_TTL: Millis = 86_400_000;
 
 struct Scripted {
     scripts: Scripts,
+    /// Lets time go by on the server.
+    time: Script,
     commands: Connection,
     listeners: Vec<Option<Connection>>,
     client: redis::Client,
@@ -38,6 +37,7 @@ impl Scripted {
         let client = redis::Client::open(server.url()).expect("a URL");
         Self {
             scripts: Scripts::new(),
+            time: Script::new(include_str!("time.lua")),
             commands: client.get_connection().expect("the server runs"),
             listeners: (0..CLIENTS).map(|_| None).collect(),
             client,
@@ -277,7 +277,7 @@ impl Subject for Scripted {
             Operation::Release(ask) => answer = Answer::Released(self.release(ask, token)),
             Operation::Renew(batch) => answer = Answer::Renewed(self.renew(batch)),
             Operation::Pass(time) => {
-                let mut call = self.scripts.time.prepare_invoke();
+                let mut call = self.time.prepare_invoke();
                 for key in 0..KEYS {
                     call.key(lock(key));
                 }

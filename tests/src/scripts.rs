@@ -1,30 +1,43 @@
-//! The scripts as the library puts them together.
+//! The library's scripts as it puts them together, to be called without it.
 
 use redis::Script;
 
 macro_rules! lua {
     ($name:literal) => {
         include_str!(concat!(
-            "../../../rlock-core/src/store/redis/scripts/",
+            "../../rlock-core/src/store/redis/scripts/",
             $name,
             ".lua"
         ))
     };
 }
 
-pub(crate) struct Scripts {
-    pub(crate) acquire: Script,
-    pub(crate) release: Script,
-    pub(crate) acquire_together: Script,
-    pub(crate) release_together: Script,
-    pub(crate) renew: Script,
-    pub(crate) inspect: Script,
-    /// Lets time go by on the server.
-    pub(crate) time: Script,
+/// One of each.
+pub struct Scripts {
+    /// Takes one lock or several.
+    pub acquire: Script,
+    /// Gives one lock back, or lowers its count.
+    pub release: Script,
+    /// Several of the usual kind, each by itself.
+    pub acquire_together: Script,
+    /// The same for giving back.
+    pub release_together: Script,
+    /// Extends leases.
+    pub renew: Script,
+    /// Reads a lock.
+    pub inspect: Script,
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Scripts {
-    pub(crate) fn new() -> Self {
+    /// Not loaded anywhere yet.
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             acquire: Script::new(concat!(
                 lua!("acquire_free"),
@@ -40,7 +53,6 @@ impl Scripts {
             release_together: Script::new(lua!("release_together")),
             renew: Script::new(lua!("renew")),
             inspect: Script::new(lua!("inspect")),
-            time: Script::new(include_str!("time.lua")),
         }
     }
 }
