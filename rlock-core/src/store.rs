@@ -163,6 +163,13 @@ impl Kept {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Servers(pub(crate) u32);
 
+#[cfg(feature = "redis")]
+impl Servers {
+    pub(crate) fn has(self, server: usize) -> bool {
+        self.0 & (1 << server) != 0
+    }
+}
+
 /// A hold that some servers are to have as the others do.
 #[cfg(feature = "redis")]
 #[derive(Debug, Clone)]

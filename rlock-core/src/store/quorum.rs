@@ -16,6 +16,7 @@ mod refuse;
 mod release;
 mod renew;
 mod stragglers;
+mod together;
 mod tokens;
 mod votes;
 
@@ -28,6 +29,7 @@ use self::{
     ballot::{Asked, Ballot},
     node::{Given, Node, Wanted},
     stragglers::Stragglers,
+    together::Together,
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Mending, Release, Released, Renewal,
@@ -43,6 +45,7 @@ pub(crate) struct QuorumStore {
     clock: ClientClock,
     listener: Listener,
     stragglers: Stragglers,
+    together: Together,
     /// Somebody stands in line.
     stood: Notify,
 }
@@ -141,6 +144,7 @@ impl Store for QuorumStore {
             tokio::join!(
                 join_all(nodes),
                 self.stragglers.run(),
+                self.send_together(),
                 line::watch(&self.nodes, &self.stood, &self.listener),
             );
         })

@@ -57,6 +57,7 @@ use self::{
 };
 pub(crate) use self::{
     cluster::{ClusterStore, is_meant as is_cluster},
+    errors::is_forgotten,
     roster::{Roster, SameServer},
     tls::Tls,
 };
@@ -94,7 +95,7 @@ pub(crate) struct RedisStore {
     response_timeout: Duration,
     process: Process,
     /// Several requests of the usual kind are served by one script. Not in a cluster, where their locks
-    /// lie in different slots.
+    /// lie in different slots; and not for a quorum, which does so itself for all of its servers.
     gathers: bool,
 }
 
@@ -187,6 +188,7 @@ impl RedisStore {
         home: Arc<Link>,
         near: Option<Near>,
     ) -> Self {
+        let gathers = options.roster.is_none();
         let witness = options.replicas.map(|asked| {
             let calls = Arc::clone(&calls);
             Witness::new(address.clone(), calls, asked, options.response_timeout)
@@ -200,7 +202,7 @@ impl RedisStore {
             patience: Patience::default(),
             response_timeout: options.response_timeout,
             process: Process::present(),
-            gathers: true,
+            gathers,
         }
     }
 

@@ -15,5 +15,6 @@ mod permissions;
 mod refusals;
 mod restarts;
 mod same;
+mod together;
 mod tokens;
 mod waiting;

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     QuorumStore, ballot::Ballot, line::lead, linger::Linger, node::Wanted, refuse::votes_of,
-    tokens::Tokens, votes::Verdict,
+    together::acquire::Granted, tokens::Tokens, votes::Verdict,
 };
 use crate::{
     key::Key,
@@ -38,9 +38,9 @@ pub(super) fn is_granted(answer: &Acquired) -> bool {
 impl QuorumStore {
     fn asked(&self, wanted: &Wanted, waits: impl Fn(usize) -> bool) -> Ballot<Acquired> {
         let mut ballot = self.ballot();
-        let over = (!self.is_up()).then(|| ballot.over());
+        let until_up = !self.is_up();
         for node in &*self.nodes {
-            let request = node.acquire(wanted, waits(node.number), over.clone());
+            let request = node.acquire(wanted, waits(node.number), ballot.over(), until_up);
             ballot.ask(node.number, request);
         }
         ballot
@@ -81,9 +81,21 @@ impl QuorumStore {
         waits: bool,
         patience: Duration,
     ) -> Result<Acquired, StoreError> {
+        let begun = Instant::now();
+        let line_by = waits.then(|| begun + patience);
+        let under_way = self.together.begin();
+        if let [claim] = &*wanted.claims
+            && under_way.in_company
+        {
+            let until = until(patience, wanted.lease);
+            let granted = self.take_with_others(claim, wanted.lease, until).await;
+            if let Some(Granted { token, sent_at }) = granted {
+                let tokens = [token].into_iter().collect();
+                return Ok(Acquired::Granted { tokens, sent_at });
+            }
+        }
         let sent_at = self.clock.now();
-        let line_by = waits.then(|| Instant::now() + patience);
-        let until = until(patience, wanted.lease);
+        let until = until(patience.saturating_sub(begun.elapsed()), wanted.lease);
         let lead = lead(&self.nodes);
         let mut ballot = self.asked(&wanted, |server| waits && server == lead);
         let mut tries = if waits { TRIES } else { TRIES_AT_ONCE };
@@ -128,7 +140,8 @@ impl QuorumStore {
             let refused = ballot.answers().filter(|(_, answer)| !is_granted(answer));
             let refused: Vec<usize> = refused.map(|(server, _)| server).collect();
             for server in refused {
-                ballot.ask(server, self.nodes[server].acquire(&wanted, false, None));
+                let request = self.nodes[server].acquire(&wanted, false, ballot.over(), false);
+                ballot.ask(server, request);
             }
         }
     }

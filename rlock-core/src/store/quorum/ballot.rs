@@ -92,6 +92,12 @@ impl<T> Ballot<T> {
         tally
     }
 
+    /// Why servers failed that did so.
+    pub(super) fn failures(&self) -> impl Iterator<Item = &StoreError> {
+        let votes = self.votes.iter().flatten();
+        votes.filter_map(|vote| vote.as_ref().err())
+    }
+
     /// Whether some server may still do, or have done, what was asked of it.
     pub(super) fn may_grant_yet(&self) -> bool {
         self.votes.iter().any(|vote| match vote {

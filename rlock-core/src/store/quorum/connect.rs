@@ -15,6 +15,7 @@ use super::{
     line,
     node::{Health, Node},
     stragglers::Stragglers,
+    together::Together,
     votes::majority,
 };
 use crate::{
@@ -60,6 +61,7 @@ impl QuorumStore {
             clock,
             listener,
             stragglers: Stragglers::new(),
+            together: Together::default(),
             stood: Notify::new(),
         }))
     }

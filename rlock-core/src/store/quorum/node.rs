@@ -14,8 +14,9 @@ use crate::{
     key::Key,
     owner::OwnerId,
     store::{
-        Acquired, Answer, Claim, Entry, Next, Onward, Release, Released, Renewal, Renewed, Route,
-        Store, StoreError, redis::RedisStore,
+        Acquired, Claim, Entry, Next, Onward, Release, Released, Renewal, Renewed, Route, Store,
+        StoreError,
+        redis::{RedisStore, is_forgotten},
     },
 };
 
@@ -141,13 +142,14 @@ impl Node {
         }
     }
 
-    /// Asks for locks. Where there is no connection, it fails at once, or waits for one and asks unless
-    /// it is `over` by then.
+    /// Asks for locks. Where there is no connection, it fails at once, or waits for one if `until_up`.
+    /// Nothing is sent once it is `over`: what gives the locks back may have been sent by then.
     pub(super) fn acquire(
         self: &Arc<Self>,
         wanted: &Wanted,
         waits: bool,
-        over: Option<Arc<AtomicBool>>,
+        over: Arc<AtomicBool>,
+        until_up: bool,
     ) -> Asked<Acquired> {
         let (node, wanted) = (Arc::clone(self), wanted.clone());
         Box::pin(async move {
@@ -156,9 +158,20 @@ impl Node {
                 lease,
                 count,
             } = wanted;
-            let by = (Route::Home, node.patience);
-            let asked = node.store.acquire(&claims, lease, count, waits, by);
-            let vote = node.once_up(over, asked).await;
+            let ask = || {
+                let store = &node.store;
+                store.acquire_once(&claims, (lease, count), waits, node.patience)
+            };
+            let asked = async {
+                match ask().await {
+                    Err(error) if is_forgotten(&error) && !over.load(Ordering::Acquire) => {
+                        ask().await
+                    }
+                    answer => answer,
+                }
+            };
+            let vote = node.once_up(until_up.then(|| Arc::clone(&over)), asked);
+            let vote = vote.await;
             if let Ok(Acquired::Held { in_line: true, .. }) = vote {
                 node.health.stand_in_line();
             }
@@ -167,7 +180,11 @@ impl Node {
     }
 
     /// Asks once there is a connection.
-    async fn once_up<T>(&self, over: Option<Arc<AtomicBool>>, asked: Answer<'_, T>) -> Vote<T> {
+    async fn once_up<T>(
+        &self,
+        over: Option<Arc<AtomicBool>>,
+        asked: impl Future<Output = Vote<T>>,
+    ) -> Vote<T> {
         let vote = match self.up(over).await {
             Ok(()) => asked.await,
             Err(error) => Err(error),
@@ -215,6 +232,32 @@ impl Node {
                 Err(node.store.why_down())
             };
             (node.number, vote)
+        })
+    }
+
+    /// Asks for several locks, each by itself: answers its token, or 0 for one that is to be asked for
+    /// alone.
+    pub(super) fn acquire_together(
+        self: &Arc<Self>,
+        claims: Arc<[(Claim, Duration)]>,
+    ) -> Asked<Vec<u64>> {
+        let node = Arc::clone(self);
+        Box::pin(async move {
+            let vote = node.store.acquire_together(&claims, node.patience).await;
+            (node.number, node.health.noted(vote))
+        })
+    }
+
+    /// Gives several locks back, each by itself: answers 1, or 0 for one that is to be given back alone.
+    pub(super) fn release_together(self: &Arc<Self>, given: Arc<[Given]>) -> Asked<Vec<u64>> {
+        let node = Arc::clone(self);
+        Box::pin(async move {
+            let holds: Vec<(Key, OwnerId)> = given
+                .iter()
+                .map(|given| (given.key.clone(), given.owner))
+                .collect();
+            let vote = node.store.release_together(&holds, node.patience).await;
+            (node.number, node.health.noted(vote))
         })
     }
 

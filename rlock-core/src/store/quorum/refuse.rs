@@ -79,7 +79,7 @@ impl QuorumStore {
                 return None;
             }
             let until = by.min(now + linger::LONGEST);
-            let asked = self.nodes[server].acquire(wanted, true, None);
+            let asked = self.nodes[server].acquire(wanted, true, Arc::default(), false);
             let Some((_, vote)) = shortly(until, asked).await else {
                 self.nodes[server].health.fails();
                 continue;

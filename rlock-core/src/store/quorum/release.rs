@@ -11,6 +11,7 @@ use super::{
     line::lead,
     linger::Linger,
     node::{Given, Node, is_done},
+    together::release::GivenBack,
     votes::Verdict,
 };
 use crate::{
@@ -27,10 +28,25 @@ impl QuorumStore {
         mut given: Given,
         patience: Duration,
     ) -> Result<Released, StoreError> {
+        let until = Instant::now() + patience;
+        let under_way = self.together.begin();
+        let mut before = GivenBack::default();
+        if under_way.in_company {
+            before = self.give_back_with_others(&given, until).await;
+            if before.is_done {
+                return Ok(Released::Done(Onward::Unknown));
+            }
+        }
+        // A request of the same owner that nobody waits for may be about to be sent.
+        self.together.settle();
         let mut ballot = self.ballot();
         let lead = lead(&self.nodes);
         let next = given.next.take();
         for node in &*self.nodes {
+            if before.by.has(node.number) {
+                ballot.set(node.number, Ok(Released::Done(Onward::Unknown)));
+                continue;
+            }
             // The others have no line.
             let next = next.filter(|_| node.number == lead);
             let given = Given {
@@ -40,11 +56,14 @@ impl QuorumStore {
             ballot.ask(node.number, node.release(given));
         }
         let waits_for = next.map(|_| lead);
-        let until = Instant::now() + patience;
         let verdict = self.decided_release(&mut ballot, waits_for, until).await;
         let answer = match verdict {
             Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&ballot, lead))),
-            Verdict::No => Ok(not_held(&ballot)),
+            Verdict::No => match not_held(&ballot) {
+                // It may have been this release that gave it back, before others took it.
+                Released::MovedOn if before.in_doubt => Err(StoreError::silent()),
+                not_held => Ok(not_held),
+            },
             Verdict::TooFew | Verdict::Open => Err(ballot.error(&self.nodes)),
         };
         // After an error, whoever asked does so again.
@@ -139,7 +158,7 @@ fn not_held(ballot: &Ballot<Released>) -> Released {
 }
 
 /// Gives a lock back to a server that was away.
-async fn owe(node: Arc<Node>, given: Given) {
+pub(super) async fn owe(node: Arc<Node>, given: Given) {
     let _ = timeout(DEBT, async {
         let mut backoff = Backoff::default();
         loop {

@@ -61,11 +61,7 @@ impl QuorumStore {
     }
 
     pub(super) async fn mend_on(&self, hold: Mending, on: Servers, patience: Duration) {
-        let Servers(on) = on;
-        let nodes = self
-            .nodes
-            .iter()
-            .filter(|node| on & (1 << node.number) != 0);
+        let nodes = self.nodes.iter().filter(|node| on.has(node.number));
         let mended = join_all(nodes.map(|node| mend(node, &hold)));
         // What comes later is followed by a release, or mended by the next renewal.
         let _ = timeout(patience, mended).await;
@@ -104,7 +100,7 @@ async fn mend(node: &Arc<Node>, hold: &Mending) {
         lease: hold.lease,
         count: 1,
     };
-    let (_, taken) = node.acquire(&wanted, false, None).await;
+    let (_, taken) = node.acquire(&wanted, false, Arc::default(), false).await;
     let Ok(Acquired::Granted { tokens, .. }) = taken else {
         return;
     };
@@ -115,7 +111,7 @@ async fn mend(node: &Arc<Node>, hold: &Mending) {
     }
     if hold.count > 1 {
         wanted.count = hold.count;
-        let _ = node.acquire(&wanted, false, None).await;
+        let _ = node.acquire(&wanted, false, Arc::default(), false).await;
     }
     tracing::debug!(address = node.address, key = %hold.key, "a hold was mended");
 }

@@ -86,6 +86,11 @@ pub(super) fn is_split(error: &StoreError) -> bool {
     has_one_of(error, &["TRYAGAIN", NON_LOCAL])
 }
 
+/// Whether the server had lost the script.
+pub(crate) fn is_forgotten(error: &StoreError) -> bool {
+    has_one_of(error, &["NOSCRIPT"])
+}
+
 fn has_one_of(error: &StoreError, codes: &[&str]) -> bool {
     let error = error.source.downcast_ref::<RedisError>();
     error.is_some_and(|error| codes.iter().any(|code| has_code(error, code)))

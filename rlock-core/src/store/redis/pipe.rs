@@ -73,7 +73,9 @@ impl Pipe {
         // One that was cancelled is not under way any more, but may leave all the same: what sets it
         // right must not overtake it.
         if under_way.alone && self.gathered.all_left() {
-            let answer = self.commands.clone().send_packed_command(&call).await;
+            let mut commands = self.commands.clone();
+            // The first look at it puts it into the connection's line, before whatever comes later.
+            let answer = unconstrained(commands.send_packed_command(&call)).await;
             return answer.and_then(Value::extract_error);
         }
         // A request by itself has an answer.

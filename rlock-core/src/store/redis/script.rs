@@ -88,6 +88,25 @@ impl<F: Fn() -> Cmd> Request<'_, F> {
     }
 }
 
+/// A call of a script that is sent once: what it asks for may be asked for otherwise meanwhile.
+pub(super) struct Once<'a, F> {
+    pub(super) script: &'a LoadedScript,
+    pub(super) call: F,
+}
+
+impl<F: Fn() -> Cmd + Sync + Send> Exchange for Once<'_, F> {
+    /// Loads the script where the server has lost it, for the next call.
+    async fn send(&self, connection: &Connection, _asking: bool) -> RedisResult<Value> {
+        let answer = connection.pipe.send((self.call)()).await;
+        if let Err(error) = &answer
+            && error.kind() == ServerErrorKind::NoScript.into()
+        {
+            self.script.load(&mut connection.commands.clone()).await?;
+        }
+        answer
+    }
+}
+
 /// Calls of one script that leave with one write: answers a list, in which an error is one of the answers.
 pub(super) struct Several<'a> {
     pub(super) script: &'a LoadedScript,

@@ -1,0 +1,100 @@
+//! Locks that are given back, each by its owner.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use tokio::time::Instant;
+
+use super::Asker;
+use crate::store::{
+    Servers,
+    quorum::{
+        QuorumStore,
+        ballot::Ballot,
+        node::{Given, Node},
+        release::owe,
+    },
+};
+
+/// What became of a lock that was given back together with others.
+#[derive(Default)]
+pub(in crate::store::quorum) struct GivenBack {
+    /// Every server that answered has it back, and those are a majority.
+    pub(in crate::store::quorum) is_done: bool,
+    /// The servers that have.
+    pub(in crate::store::quorum) by: Servers,
+    /// Others may have.
+    pub(in crate::store::quorum) in_doubt: bool,
+}
+
+impl QuorumStore {
+    /// Gives a lock back together with others. Servers that do not have it back then are to be asked by
+    /// themselves.
+    pub(in crate::store::quorum) async fn give_back_with_others(
+        &self,
+        given: &Given,
+        until: Instant,
+    ) -> GivenBack {
+        let is_usual = given.count == 0 && given.keep.is_zero() && given.next.is_none();
+        if !is_usual || !self.may_gather(until) {
+            return GivenBack::default();
+        }
+        self.together
+            .join(given.clone(), until, |leaving| &mut leaving.releases)
+            .await
+            .unwrap_or_default()
+    }
+
+    pub(super) async fn release_for(&self, askers: Vec<Asker<Given, GivenBack>>) {
+        let given: Arc<[Given]> = askers.iter().map(|asker| asker.what.clone()).collect();
+        let mut ballot = self.ballot();
+        for node in &*self.nodes {
+            ballot.ask(node.number, node.release_together(Arc::clone(&given)));
+        }
+        let has_majority = self.heard(&mut ballot, &askers, |_, _| false).await;
+        let mut done = vec![false; given.len()];
+        for (n, asker) in askers.into_iter().enumerate() {
+            let by = ballot.answers().filter(|(_, released)| released[n] == 1);
+            let by = by.fold(0, |by, (server, _)| by | 1 << server);
+            // Where one has more to do than that, it is asked again.
+            done[n] = has_majority && ballot.answers().all(|(_, released)| released[n] == 1);
+            let _ = asker.answer.send(GivenBack {
+                is_done: done[n],
+                by: Servers(by),
+                in_doubt: ballot.answers().count() < self.nodes.len(),
+            });
+        }
+        self.follow_releases(given, done, ballot);
+    }
+
+    /// Sees to it that locks whose release is done are given back by all servers.
+    fn follow_releases(&self, given: Arc<[Given]>, done: Vec<bool>, ballot: Ballot<Vec<u64>>) {
+        let failed = |node: &&Arc<Node>| matches!(ballot.vote(node.number), Some(Err(_)));
+        let failed: Vec<usize> = self
+            .nodes
+            .iter()
+            .filter(failed)
+            .map(|node| node.number)
+            .collect();
+        let mut rest = ballot.into_rest();
+        if failed.is_empty() && rest.is_empty() {
+            return;
+        }
+        let nodes = Arc::clone(&self.nodes);
+        self.stragglers.follow(Box::pin(async move {
+            let owed = async |server: usize, released: Vec<u64>| {
+                for ((given, done), released) in given.iter().zip(&done).zip(released) {
+                    if *done && released != 1 {
+                        owe(Arc::clone(&nodes[server]), given.clone()).await;
+                    }
+                }
+            };
+            for server in failed {
+                owed(server, vec![0; given.len()]).await;
+            }
+            while let Some((server, vote)) = rest.next().await {
+                owed(server, vote.unwrap_or_else(|_| vec![0; given.len()])).await;
+            }
+        }));
+    }
+}
