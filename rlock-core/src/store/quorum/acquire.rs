@@ -5,8 +5,15 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    QuorumStore, ballot::Ballot, line::lead, linger::Linger, node::Wanted, refuse::votes_of,
-    together::acquire::Granted, tokens::Tokens, votes::Verdict,
+    QuorumStore,
+    ballot::Ballot,
+    line::lead,
+    linger::Linger,
+    node::Wanted,
+    refuse::votes_of,
+    together::{Sent, acquire::Granted},
+    tokens::Tokens,
+    votes::Verdict,
 };
 use crate::{
     key::Key,
@@ -36,8 +43,13 @@ pub(super) fn is_granted(answer: &Acquired) -> bool {
 }
 
 impl QuorumStore {
-    fn asked(&self, wanted: &Wanted, waits: impl Fn(usize) -> bool) -> Ballot<Acquired> {
-        let mut ballot = self.ballot();
+    fn asked(
+        &self,
+        wanted: &Wanted,
+        in_doubt: bool,
+        waits: impl Fn(usize) -> bool,
+    ) -> Ballot<Acquired> {
+        let mut ballot = Ballot::after(in_doubt, self.nodes.len());
         let until_up = !self.is_up();
         for node in &*self.nodes {
             let request = node.acquire(wanted, waits(node.number), ballot.over(), until_up);
@@ -54,7 +66,7 @@ impl QuorumStore {
     ) -> Result<Acquired, StoreError> {
         let sent_at = self.clock.now();
         let until = until(patience, wanted.lease);
-        let mut ballot = self.asked(&wanted, |_| false);
+        let mut ballot = self.asked(&wanted, false, |_| false);
         let verdict = loop {
             match ballot.tally(is_granted).verdict() {
                 Verdict::Open if ballot.next(until).await => {}
@@ -84,20 +96,24 @@ impl QuorumStore {
         let begun = Instant::now();
         let line_by = waits.then(|| begun + patience);
         let under_way = self.together.begin();
+        let mut in_doubt = false;
         if let [claim] = &*wanted.claims
             && under_way.in_company
         {
             let until = until(patience, wanted.lease);
-            let granted = self.take_with_others(claim, wanted.lease, until).await;
-            if let Some(Granted { token, sent_at }) = granted {
-                let tokens = [token].into_iter().collect();
-                return Ok(Acquired::Granted { tokens, sent_at });
+            match self.take_with_others(claim, wanted.lease, until).await {
+                Sent::Answered(Granted { token, sent_at }) => {
+                    let tokens = [token].into_iter().collect();
+                    return Ok(Acquired::Granted { tokens, sent_at });
+                }
+                Sent::Unanswered => in_doubt = true,
+                Sent::No => {}
             }
         }
         let sent_at = self.clock.now();
         let until = until(patience.saturating_sub(begun.elapsed()), wanted.lease);
         let lead = lead(&self.nodes);
-        let mut ballot = self.asked(&wanted, |server| waits && server == lead);
+        let mut ballot = self.asked(&wanted, in_doubt, |server| waits && server == lead);
         let mut tries = if waits { TRIES } else { TRIES_AT_ONCE };
         let mut may_give_way = true;
         let mut pause = PAUSE;
@@ -114,7 +130,7 @@ impl QuorumStore {
                             return self.refused(&wanted, line_by, ballot, sent_at).await;
                         }
                         self.follow(ballot.into_rest());
-                        ballot = self.asked(&wanted, |server| waits && server == lead);
+                        ballot = self.asked(&wanted, in_doubt, |server| waits && server == lead);
                         continue;
                     }
                     Lead::SaysNo(_) | Lead::Agrees => {

@@ -39,7 +39,7 @@ impl QuorumStore {
         }
         // A request of the same owner that nobody waits for may be about to be sent.
         self.together.settle();
-        let mut ballot = self.ballot();
+        let mut ballot = Ballot::after(before.in_doubt, self.nodes.len());
         let lead = lead(&self.nodes);
         let next = given.next.take();
         for node in &*self.nodes {

@@ -53,11 +53,19 @@ struct Leaving {
     releases: Vec<Asker<Given, GivenBack>>,
 }
 
-/// Who waits for an answer; without one it asks by itself.
+/// Who waits for an answer.
 struct Asker<W, A> {
     what: W,
     until: Instant,
     answer: oneshot::Sender<A>,
+}
+
+/// What became of a request that was to leave with others. What is not answered is to be asked for by
+/// itself, and may have been done all the same.
+pub(super) enum Sent<A> {
+    No,
+    Unanswered,
+    Answered(A),
 }
 
 /// A request that is under way until this is dropped.
@@ -106,17 +114,19 @@ impl Together {
         taken
     }
 
-    /// Puts a request to those that leave next; `None`: it is to be asked by itself.
+    /// Puts a request to those that leave next.
     async fn join<W, A>(
         &self,
         what: W,
         until: Instant,
         list: impl Fn(&mut Leaving) -> &mut Vec<Asker<W, A>>,
-    ) -> Option<A> {
+    ) -> Sent<A> {
         let (answer, answered) = oneshot::channel();
         let is_first = {
             let mut leaving = self.leaving();
-            let leaving = leaving.as_mut()?;
+            let Some(leaving) = leaving.as_mut() else {
+                return Sent::No;
+            };
             let is_first = leaving.is_empty();
             list(leaving).push(Asker {
                 what,
@@ -129,7 +139,7 @@ impl Together {
             self.some.notify_one();
         }
         // Whoever sends it gives an answer by then, or none.
-        answered.await.ok()
+        answered.await.map_or(Sent::Unanswered, Sent::Answered)
     }
 }
 

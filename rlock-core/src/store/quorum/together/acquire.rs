@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use super::Asker;
+use super::{Asker, Sent};
 use crate::{
     lease::Time,
     store::{
@@ -42,16 +42,15 @@ fn highest(ballot: &Ballot<Vec<u64>>, lock: usize) -> Highest {
 }
 
 impl QuorumStore {
-    /// Asks for a free lock together with others; `None`: it is to be asked for by itself, with the same
-    /// owner.
+    /// Asks for a free lock together with others.
     pub(in crate::store::quorum) async fn take_with_others(
         &self,
         claim: &Claim,
         lease: Duration,
         until: Instant,
-    ) -> Option<Granted> {
+    ) -> Sent<Granted> {
         if !self.may_gather(until) {
-            return None;
+            return Sent::No;
         }
         let what = (claim.clone(), lease);
         self.together

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use super::Asker;
+use super::{Asker, Sent};
 use crate::store::{
     Servers,
     quorum::{
@@ -39,10 +39,17 @@ impl QuorumStore {
         if !is_usual || !self.may_gather(until) {
             return GivenBack::default();
         }
-        self.together
-            .join(given.clone(), until, |leaving| &mut leaving.releases)
-            .await
-            .unwrap_or_default()
+        let releases = self
+            .together
+            .join(given.clone(), until, |leaving| &mut leaving.releases);
+        match releases.await {
+            Sent::No => GivenBack::default(),
+            Sent::Unanswered => GivenBack {
+                in_doubt: true,
+                ..GivenBack::default()
+            },
+            Sent::Answered(given_back) => given_back,
+        }
     }
 
     pub(super) async fn release_for(&self, askers: Vec<Asker<Given, GivenBack>>) {
