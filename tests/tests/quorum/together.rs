@@ -116,6 +116,26 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
     assert_all_left(&three).await;
 }
 
+/// Some servers have a lock back when the one that keeps the line is asked again, and it has gone on by then.
+#[tokio::test]
+async fn releases_of_locks_that_others_wait_for_are_no_losses() {
+    let five = Servers::five();
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let client = five.client().await;
+        for n in 0..9 {
+            let lock = client.lock(["a", "b", "c"][n % 3]).wait(LONG * 3);
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..20 {
+                    lock.run(tokio::task::yield_now()).await.expect("its turn");
+                }
+            }));
+        }
+    }
+    try_join_all(tasks).await.expect("no losses");
+    assert_all_left(&five).await;
+}
+
 /// One server has fewer of them than the others: it votes against, and is outvoted.
 #[tokio::test]
 async fn a_lock_that_one_server_alone_refuses_is_granted_by_the_others() {
@@ -158,6 +178,32 @@ async fn servers_whose_tokens_are_lower_come_to_know_the_highest() {
     }
     release_all(guards).await;
     assert_all_left(&three).await;
+}
+
+/// What one server alone counts is not yet known to a majority.
+#[tokio::test]
+async fn tokens_that_one_server_is_ahead_with_are_known_to_a_majority_before_they_are_used() {
+    let three = Servers::some(3);
+    let client = three.client().await;
+    let keys = keys();
+    take_each_once(&client, &keys).await;
+    for ahead in [1, 2, 1, 2] {
+        for key in &keys {
+            let fence = format!("{}:fence", name(key));
+            let () = three.0[ahead].command(&["INCRBY", &fence, "100"]).await;
+        }
+        let guards = take_all(&client, &keys).await;
+        let last: Vec<u64> = guards.iter().map(LockGuard::fencing_token).collect();
+        three.pause([ahead]);
+        release_all(guards).await;
+        let guards = take_all(&client, &keys).await;
+        for (guard, last) in guards.iter().zip(&last) {
+            assert!(guard.fencing_token() > *last, "tokens grow");
+        }
+        three.resume([ahead]);
+        release_all(guards).await;
+        assert_all_left(&three).await;
+    }
 }
 
 #[tokio::test]
