@@ -1,6 +1,6 @@
 //! Servers that stand still, or are gone.
 
-use rlock_core::{LockClient, LockError, LostCause};
+use rlock_core::{LockError, LostCause};
 use rlock_tests::{Proxy, RedisServer, assert_taken, eventually};
 
 use crate::{
@@ -212,24 +212,4 @@ async fn whoever_asked_once_and_was_refused_leaves_nothing_at_a_server_that_stoo
     guard.release().await.expect("held");
     stands_still.resume();
     three.assert_soon_clean("k", &[0, 1, 2]).await;
-}
-
-/// It has to be asked once more, which comes too late.
-#[tokio::test]
-async fn a_late_server_that_forgot_the_scripts_keeps_no_vote_of_a_lock_that_was_given_back() {
-    let three = Servers::some(3);
-    let proxy = Proxy::in_front_of(&three.0[2]);
-    let urls = [three.0[0].url(), three.0[1].url(), proxy.url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
-    let lock = client.lock("k").lease(LASTING);
-    for _ in 0..3 {
-        lock.run(async {}).await.expect("free");
-        proxy.hold_requests();
-        three.0[2].script_flush().await;
-        lock.run(async {}).await.expect("two are enough");
-        proxy.pass();
-        for server in &three.0 {
-            assert_nothing_left(server).await;
-        }
-    }
 }

@@ -123,10 +123,10 @@ async fn releases_of_locks_that_others_wait_for_are_no_losses() {
     let mut tasks = Vec::new();
     for _ in 0..2 {
         let client = five.client().await;
-        for n in 0..9 {
-            let lock = client.lock(["a", "b", "c"][n % 3]).wait(LONG * 3);
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            let lock = client.lock(key).wait(LONG * 3);
             tasks.push(tokio::spawn(async move {
-                for _ in 0..20 {
+                for _ in 0..60 {
                     lock.run(tokio::task::yield_now()).await.expect("its turn");
                 }
             }));
