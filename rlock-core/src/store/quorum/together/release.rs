@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::join_all};
 use tokio::time::Instant;
 
 use super::{Asker, Sent};
@@ -90,11 +90,12 @@ impl QuorumStore {
         let nodes = Arc::clone(&self.nodes);
         self.stragglers.follow(Box::pin(async move {
             let owed = async |server: usize, released: Vec<u64>| {
-                for ((given, done), released) in given.iter().zip(&done).zip(released) {
-                    if *done && released != 1 {
-                        owe(Arc::clone(&nodes[server]), given.clone()).await;
-                    }
-                }
+                let locks = given.iter().zip(&done).zip(released);
+                let owed = locks.filter(|((_, done), released)| **done && *released != 1);
+                join_all(
+                    owed.map(|((given, _), _)| owe(Arc::clone(&nodes[server]), given.clone())),
+                )
+                .await;
             };
             for server in failed {
                 owed(server, vec![0; given.len()]).await;
