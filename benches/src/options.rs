@@ -57,7 +57,7 @@ impl Options {
 
     pub(crate) fn scenarios(&self) -> Vec<Scenario> {
         if self.only.is_empty() {
-            Scenario::ALL.to_vec()
+            Scenario::USUAL.to_vec()
         } else {
             self.only.clone()
         }

@@ -10,7 +10,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
+use super::{BoxFuture, Contestant, Held, Holding, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
 const TOKEN: &str = "8c2c0e5e-8b1f-4b9a-9d0f-1f2a3b4c5d6e";
 
@@ -128,6 +128,8 @@ pub(super) enum Batch {
 
 /// Renews until it is dropped.
 struct Renewing(JoinHandle<Result<()>>);
+
+impl Holding for Renewing {}
 
 impl Drop for Renewing {
     fn drop(&mut self) {
