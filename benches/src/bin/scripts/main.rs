@@ -41,9 +41,6 @@ struct Options {
     /// server's instructions from outside.
     #[arg(long)]
     count: bool,
-    /// With `--count`, sends the commands before each call and leaves out the scripts.
-    #[arg(long, requires = "count")]
-    without_scripts: bool,
 }
 
 /// How many calls go to the server at once: enough that it is never idle, few enough that neither
@@ -63,12 +60,12 @@ async fn main() -> Result<()> {
     let server = RedisServer::start();
     if options.count {
         for plan in &plans {
-            let script = (!options.without_scripts).then(|| Script::new(&plan.script));
+            let script = Script::new(&plan.script);
             let mut caller = Caller::of(plan, &server).await?;
             let connection = &mut caller.connection;
             // What the plan before it left is not to be met.
             let () = redis::cmd("FLUSHALL").query_async(connection).await?;
-            call(plan, script.as_ref(), options.calls, connection).await?;
+            call(plan, &script, options.calls, connection).await?;
         }
         return shut_down(&server).await;
     }
@@ -143,12 +140,12 @@ async fn measure(plan: &Plan, calls: usize, server: &RedisServer) -> Result<f64>
     let mut caller = Caller::of(plan, server).await?;
     let connection = &mut caller.connection;
     let () = redis::cmd("FLUSHALL").query_async(connection).await?;
-    call(plan, Some(&script), BATCH, connection).await?;
+    call(plan, &script, BATCH, connection).await?;
     let () = redis::cmd("CONFIG")
         .arg("RESETSTAT")
         .query_async(connection)
         .await?;
-    call(plan, Some(&script), calls, connection).await?;
+    call(plan, &script, calls, connection).await?;
     let statistics: String = redis::cmd("INFO")
         .arg("commandstats")
         .query_async(connection)
@@ -162,16 +159,14 @@ async fn measure(plan: &Plan, calls: usize, server: &RedisServer) -> Result<f64>
     Ok(micros as f64 / counted as f64)
 }
 
-/// Sends the commands of a plan, each time followed by its script, if there is one.
+/// Sends the commands of a plan, each time followed by its script.
 async fn call(
     plan: &Plan,
-    script: Option<&Script>,
+    script: &Script,
     calls: usize,
     connection: &mut MultiplexedConnection,
 ) -> Result<()> {
-    if let Some(script) = script {
-        script.load_async(connection).await?;
-    }
+    script.load_async(connection).await?;
     for from in (0..calls).step_by(BATCH) {
         let numbers = from..calls.min(from + BATCH);
         batch(plan, script, numbers, connection).await?;
@@ -182,7 +177,7 @@ async fn call(
 /// Sends one batch, and checks what the script answers.
 async fn batch(
     plan: &Plan,
-    script: Option<&Script>,
+    script: &Script,
     numbers: Range<usize>,
     connection: &mut MultiplexedConnection,
 ) -> Result<()> {
@@ -194,17 +189,12 @@ async fn batch(
                 .arg(Plan::fill(&command[1..], number))
                 .ignore();
         }
-        if let Some(script) = script {
-            pipeline
-                .cmd("EVALSHA")
-                .arg(script.get_hash())
-                .arg(plan.keys.len())
-                .arg(Plan::fill(&plan.keys, number))
-                .arg(Plan::fill(&plan.arguments, number));
-        }
-    }
-    if pipeline.is_empty() {
-        return Ok(());
+        pipeline
+            .cmd("EVALSHA")
+            .arg(script.get_hash())
+            .arg(plan.keys.len())
+            .arg(Plan::fill(&plan.keys, number))
+            .arg(Plan::fill(&plan.arguments, number));
     }
     let answers = pipeline.query_async(connection).await;
     let answers: Vec<Value> = answers.map_err(|error: RedisError| {
