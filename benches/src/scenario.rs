@@ -99,7 +99,7 @@ impl Scenario {
             Self::Reentry => "Re-entry: acquire and release inside the held lock",
             Self::Idle1000 => "1,000 idle held locks, renewed each second",
             Self::Idle10000 => "10,000 idle held locks, renewed each second",
-            Self::Idle100000 => "100,000 idle held locks, leases of 9 s renewed every 3 s",
+            Self::Idle100000 => "100,000 idle held locks, leases of 12 s renewed every 4 s",
             Self::WaitersTasks => "1,000 waiters: tasks of one client, one key",
             Self::WaitersClients => "100 waiters: a client each, in one process, one key",
             Self::LocalHandovers => "4 processes with 32 tasks each, one key: local_handovers",
@@ -121,7 +121,7 @@ impl Scenario {
             Self::Idle10000 | Self::Idle100000 if pace.quick => return Ok(None),
             Self::Idle1000 => idle::run(self, pace, &idle(1_000, 3, &Kind::PEERS))?,
             Self::Idle10000 => idle::run(self, pace, &idle(10_000, 3, &Kind::PEERS))?,
-            Self::Idle100000 => idle::run(self, pace, &idle(100_000, 9, &[]))?,
+            Self::Idle100000 => idle::run(self, pace, &idle(100_000, 12, &[]))?,
             Self::WaitersTasks => waiters::run_tasks(self, pace)?,
             Self::WaitersClients => waiters::run_clients(self, pace)?,
             Self::LocalHandovers => handovers::run(self, pace)?,
@@ -136,6 +136,7 @@ fn idle(locks: usize, lease: u64, peers: &[Kind]) -> idle::Idle<'_> {
         lease: Duration::from_secs(lease),
         peers,
         together: locks <= 1_000,
+        counted: locks <= 10_000,
     }
 }
 

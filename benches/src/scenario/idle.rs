@@ -21,8 +21,8 @@ use crate::{
 };
 
 /// Windows before the first that counts: locks that were taken at different moments may come to be
-/// renewed together. In the last of them commands are counted, because `MONITOR`, by which the server
-/// shows them, costs time.
+/// renewed together. In the last of them commands are counted, if they are: `MONITOR`, by which the server
+/// shows them, costs it more than the renewals do.
 const SETTLING: usize = 3;
 
 /// What is held.
@@ -33,6 +33,8 @@ pub(super) struct Idle<'a> {
     pub(super) peers: &'a [Kind],
     /// Whether peers run beside the others.
     pub(super) together: bool,
+    /// Whether commands are counted.
+    pub(super) counted: bool,
 }
 
 pub(super) fn run(scenario: Scenario, pace: &Pace, idle: &Idle<'_>) -> Result<Results> {
@@ -130,7 +132,7 @@ async fn windows(
     let mut before = vec![0.0; holders.len()];
     for window in 0..SETTLING + windows {
         let mut watches = Vec::new();
-        if window + 1 == SETTLING {
+        if idle.counted && window + 1 == SETTLING {
             for holder in &*holders {
                 watches.push(holder.server.watch_commands().await);
             }
@@ -153,8 +155,10 @@ async fn windows(
             let per_lock = cost.resident / locks;
             let mut figures = vec![(Metric::ProcessorTime, processor_time)];
             if window == SETTLING {
-                figures.push((Metric::CommandsPerSecond, commands[index]));
                 before[index] = per_lock;
+                if idle.counted {
+                    figures.push((Metric::CommandsPerSecond, commands[index]));
+                }
             }
             figures.push((Metric::BytesPerLock, per_lock));
             if window + 1 == SETTLING + windows {
