@@ -35,10 +35,10 @@ impl Pace {
             slices: 3,
             slice: Duration::from_millis(100),
             contended: Duration::from_millis(700),
-            peer_contended: Duration::from_millis(900),
+            peer_contended: Duration::from_millis(800),
             warm_up: Duration::from_millis(60),
             counted: Duration::from_millis(300),
-            peer_counted: Duration::from_secs(1),
+            peer_counted: Duration::from_millis(700),
             windows: 5,
             quick: false,
         }

@@ -127,7 +127,30 @@ fn placeholder(text: &str, number: usize) -> Option<(usize, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::fill;
+    use std::{fs, path::Path};
+
+    use redis::Value;
+
+    use super::{Plan, fill};
+
+    #[test]
+    fn every_plan_of_the_folder_is_understood() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/formulations");
+        let files = fs::read_dir(folder).expect("the folder is there");
+        let paths = files.map(|file| file.expect("it can be listed").path());
+        for path in paths.filter(|path| path.extension().is_some_and(|end| end == "plan")) {
+            let plan = Plan::read(&path).unwrap_or_else(|error| panic!("{path:?}: {error:#}"));
+            let tracked = plan.name.ends_with("-tracked") || plan.name.contains("-to-other");
+            assert_eq!(
+                plan.tracking, tracked,
+                "{path:?} is named after what it does"
+            );
+        }
+        let path = Path::new(folder).join("release-to-other-and-wait.plan");
+        let plan = Plan::read(&path).expect("it is there");
+        assert_eq!(plan.listens.len(), 1);
+        assert_eq!(plan.answer, Some(Value::BulkString(Vec::new())));
+    }
 
     #[test]
     fn numbers_are_filled_in() {
