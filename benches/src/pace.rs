@@ -80,8 +80,7 @@ impl Pace {
     /// Longer rounds, for crowds in which a task's turn comes rarely.
     pub(crate) fn for_crowds(&self) -> Self {
         Self {
-            rounds: self.rounds.min(3),
-            contended: self.contended * 3,
+            contended: self.contended * 2,
             counted: self.counted * 2,
             ..self.clone()
         }

@@ -29,10 +29,10 @@ struct Options {
     #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/formulations"))]
     plans: Vec<PathBuf>,
     /// Calls of each script, all rounds together.
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 40_000)]
     calls: usize,
     /// Rounds in which the plans take turns. On a busy machine the least says more than the median.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 10)]
     rounds: usize,
     /// After so many seconds no round begins any more.
     #[arg(long, default_value_t = 120)]
