@@ -89,7 +89,13 @@ fn bars(body: &mut String, results: &Results, top: f64) -> f64 {
 
 fn color(kind: Kind) -> &'static str {
     match kind {
-        Kind::Ours | Kind::OursAtCluster | Kind::OursNested | Kind::OursNestedLocally => "#1f77b4",
+        Kind::Ours
+        | Kind::OursStrict
+        | Kind::OursHandovers4
+        | Kind::OursHandovers64
+        | Kind::OursAtCluster
+        | Kind::OursNested
+        | Kind::OursNestedLocally => "#1f77b4",
         _ if kind.is_peer() => "#c7c7c7",
         _ => "#7f7f7f",
     }

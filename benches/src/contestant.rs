@@ -26,9 +26,6 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The lease of locks that are contended for: long enough that nobody renews during a run.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// The lease of locks that are held: renewed every third of it, each second.
-pub(crate) const IDLE_LEASE: Duration = Duration::from_secs(3);
-
 /// How long peers that poll sleep between two attempts. Their defaults are 20 to 100 times as long
 /// and would show nothing but the sleep.
 pub(crate) const RETRY: Duration = Duration::from_millis(5);
@@ -48,6 +45,14 @@ pub(crate) enum Kind {
     /// The scripts of this framework and nothing else of it: the least that its protocol can do.
     BareScripts,
     Ours,
+    /// Serving processes strictly in the order in which they came.
+    OursStrict,
+    /// Serving up to four callers of a process in a row.
+    #[value(name = "ours-handovers-4")]
+    OursHandovers4,
+    /// Serving up to 64.
+    #[value(name = "ours-handovers-64")]
+    OursHandovers64,
     /// At a Redis Cluster.
     OursAtCluster,
     /// Locks of single servers, on several at once, answered by all.
@@ -81,6 +86,9 @@ impl Kind {
             Self::PexpireScript => "PEXPIRE script",
             Self::BareScripts => "our scripts, bare",
             Self::Ours => "ours",
+            Self::OursStrict => "ours, local_handovers(0)",
+            Self::OursHandovers4 => "ours, local_handovers(4)",
+            Self::OursHandovers64 => "ours, local_handovers(64)",
             Self::OursAtCluster => "ours, cluster",
             Self::OursOnEach => "ours, on each",
             Self::OursNested => "ours, nested",
@@ -119,7 +127,12 @@ impl Kind {
             }
             Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
-            Self::Ours | Self::OursAtCluster => Box::new(ours::Ours::connect(url, lease).await?),
+            Self::Ours | Self::OursAtCluster => {
+                Box::new(ours::Ours::connect(url, lease, None).await?)
+            }
+            Self::OursStrict => Box::new(ours::Ours::connect(url, lease, Some(0)).await?),
+            Self::OursHandovers4 => Box::new(ours::Ours::connect(url, lease, Some(4)).await?),
+            Self::OursHandovers64 => Box::new(ours::Ours::connect(url, lease, Some(64)).await?),
             Self::BareScripts => Box::new(bare_scripts::BareScripts::connect(url, lease).await?),
             Self::Rslock => Box::new(rslock::Rslock::connect(vec![url.to_owned()], lease)),
             Self::Rlock => Box::new(rlock::Rlock::connect(url, lease).await?),
@@ -165,8 +178,15 @@ impl Serialize for Kind {
     }
 }
 
-/// Locks that stay held and renewed until this is dropped.
-pub(crate) type Held = Box<dyn Send>;
+/// Locks that stay held and renewed until they are dropped.
+pub(crate) trait Holding: Send {
+    /// How many its client knows to be lost; nothing is known where it does not say.
+    fn lost(&self) -> usize {
+        0
+    }
+}
+
+pub(crate) type Held = Box<dyn Holding>;
 
 /// How many locks that are to be held are taken at a time.
 const TAKEN_AT_ONCE: usize = 16;

@@ -29,6 +29,10 @@ pub(crate) enum Metric {
     ProcessorTime,
     CommandsPerSecond,
     BytesPerLock,
+    /// Resident bytes of a lock at the last window less those at the first.
+    Growth,
+    /// Held locks that ended.
+    Lost,
 }
 
 impl Metric {
@@ -50,6 +54,8 @@ impl Metric {
             Self::ProcessorTime => "CPU ms/s",
             Self::CommandsPerSecond => "commands/s",
             Self::BytesPerLock => "bytes/lock",
+            Self::Growth => "growth, bytes/lock",
+            Self::Lost => "lost",
         }
     }
 
@@ -97,7 +103,8 @@ impl Metric {
             | Self::ChangesPerSecond
             | Self::CommandsPerSecond
             | Self::BytesPerLock => thousands(value),
-            Self::Violations => format!("{value:.0}"),
+            Self::Violations | Self::Lost => format!("{value:.0}"),
+            Self::Growth => format!("{value:+.1}"),
             Self::CommandsPerChange | Self::CommandsPerPair if value >= 10.0 => {
                 format!("{value:.1}")
             }

@@ -9,7 +9,7 @@ use crate::{pace::Pace, scenario::Scenario, worker::Role};
 /// Measures this framework beside floors and peers, on a redis-server that it starts itself.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
-    /// Takes half a minute instead of minutes; the figures are rougher, and some are left out.
+    /// Takes less than a minute instead of five; the figures are rougher, and some are left out.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Measures this scenario alone; may be given several times.
@@ -57,7 +57,7 @@ impl Options {
 
     pub(crate) fn scenarios(&self) -> Vec<Scenario> {
         if self.only.is_empty() {
-            Scenario::ALL.to_vec()
+            Scenario::USUAL.to_vec()
         } else {
             self.only.clone()
         }

@@ -7,10 +7,8 @@ use crate::contestant::Kind;
 /// How many rounds there are, and how long each lasts.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
-    /// Rounds of this framework and of the floors.
+    /// Medians are of so many.
     pub(crate) rounds: usize,
-    /// Rounds of the peers: they take longer to show anything, and fewer rounds do.
-    pub(crate) peer_rounds: usize,
     /// In how many slices a round is cut where contestants can take turns that often.
     pub(crate) slices: usize,
     pub(crate) slice: Duration,
@@ -34,14 +32,13 @@ impl Pace {
     pub(crate) fn full() -> Self {
         Self {
             rounds: 5,
-            peer_rounds: 3,
-            slices: 4,
+            slices: 3,
             slice: Duration::from_millis(100),
             contended: Duration::from_millis(700),
-            peer_contended: Duration::from_millis(1500),
+            peer_contended: Duration::from_millis(800),
             warm_up: Duration::from_millis(60),
             counted: Duration::from_millis(300),
-            peer_counted: Duration::from_secs(1),
+            peer_counted: Duration::from_millis(700),
             windows: 5,
             quick: false,
         }
@@ -50,7 +47,6 @@ impl Pace {
     pub(crate) fn quick() -> Self {
         Self {
             rounds: 3,
-            peer_rounds: 1,
             slices: 2,
             slice: Duration::from_millis(50),
             contended: Duration::from_millis(200),
@@ -60,15 +56,6 @@ impl Pace {
             peer_counted: Duration::from_millis(300),
             windows: 3,
             quick: true,
-        }
-    }
-
-    /// How many rounds a contestant has.
-    pub(crate) fn rounds_of(&self, kind: Kind) -> usize {
-        if kind.is_peer() {
-            self.peer_rounds
-        } else {
-            self.rounds
         }
     }
 
@@ -93,8 +80,7 @@ impl Pace {
     /// Longer rounds, for crowds in which a task's turn comes rarely.
     pub(crate) fn for_crowds(&self) -> Self {
         Self {
-            rounds: self.rounds.min(3),
-            contended: self.contended * 3,
+            contended: self.contended * 2,
             counted: self.counted * 2,
             ..self.clone()
         }
@@ -102,7 +88,6 @@ impl Pace {
 
     pub(crate) fn with_rounds(mut self, rounds: usize) -> Self {
         self.rounds = rounds;
-        self.peer_rounds = self.peer_rounds.min(rounds);
         self
     }
 }

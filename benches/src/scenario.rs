@@ -1,6 +1,7 @@
 //! What is measured: each file beside this one is one scenario.
 
 mod cluster;
+mod handovers;
 mod idle;
 mod in_process;
 mod one_key;
@@ -10,6 +11,8 @@ mod processes;
 mod quorum;
 mod reentry;
 mod waiters;
+
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -52,14 +55,21 @@ pub(crate) enum Scenario {
     /// 10,000 held locks.
     #[value(name = "idle-10000")]
     Idle10000,
+    /// 100,000 held locks.
+    #[value(name = "idle-100000")]
+    Idle100000,
     /// 1,000 tasks of one client, one lock.
     WaitersTasks,
     /// 100 clients with one task each, one lock.
     WaitersClients,
+    /// Four processes with 32 tasks each, one lock: how many of a process are served in a row. Only if
+    /// it is asked for.
+    LocalHandovers,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 13] = [
+    /// Those that are measured unless others are asked for.
+    pub(crate) const USUAL: [Self; 14] = [
         Self::Pair,
         Self::PairThreads,
         Self::OwnKeys,
@@ -71,6 +81,7 @@ impl Scenario {
         Self::Reentry,
         Self::Idle1000,
         Self::Idle10000,
+        Self::Idle100000,
         Self::WaitersTasks,
         Self::WaitersClients,
     ];
@@ -88,8 +99,10 @@ impl Scenario {
             Self::Reentry => "Re-entry: acquire and release inside the held lock",
             Self::Idle1000 => "1,000 idle held locks, renewed each second",
             Self::Idle10000 => "10,000 idle held locks, renewed each second",
+            Self::Idle100000 => "100,000 idle held locks, leases of 12 s renewed every 4 s",
             Self::WaitersTasks => "1,000 waiters: tasks of one client, one key",
             Self::WaitersClients => "100 waiters: a client each, in one process, one key",
+            Self::LocalHandovers => "4 processes with 32 tasks each, one key: local_handovers",
         }
     }
 
@@ -105,12 +118,25 @@ impl Scenario {
             Self::OneKey => one_key::run(self, pace)?,
             Self::Processes => processes::run(self, pace)?,
             Self::Reentry => reentry::run(self, pace)?,
-            Self::Idle1000 => idle::run(self, pace, 1_000, &[])?,
-            Self::Idle10000 if pace.quick => return Ok(None),
-            Self::Idle10000 => idle::run(self, pace, 10_000, &Kind::PEERS)?,
+            Self::Idle10000 | Self::Idle100000 if pace.quick => return Ok(None),
+            Self::Idle1000 => idle::run(self, pace, &idle(1_000, 3, &Kind::PEERS))?,
+            Self::Idle10000 => idle::run(self, pace, &idle(10_000, 3, &Kind::PEERS))?,
+            Self::Idle100000 => idle::run(self, pace, &idle(100_000, 12, &[]))?,
             Self::WaitersTasks => waiters::run_tasks(self, pace)?,
             Self::WaitersClients => waiters::run_clients(self, pace)?,
+            Self::LocalHandovers => handovers::run(self, pace)?,
         }))
+    }
+}
+
+/// Held locks with leases of so many seconds.
+fn idle(locks: usize, lease: u64, peers: &[Kind]) -> idle::Idle<'_> {
+    idle::Idle {
+        locks,
+        lease: Duration::from_secs(lease),
+        peers,
+        together: locks <= 1_000,
+        counted: locks <= 10_000,
     }
 }
 
@@ -119,7 +145,7 @@ const KEY: &str = "order:42";
 
 /// How long those who enter stay inside before each measured run: long enough that two who were
 /// inside at once would be seen.
-const STAY: std::time::Duration = std::time::Duration::from_micros(20);
+const STAY: Duration = Duration::from_micros(20);
 
 /// A contestant beside the others on the same runtime.
 struct Entrant {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     clock,
     contention::Tasks,
-    contestant::{IDLE_LEASE, Kind, LEASE},
+    contestant::{Kind, LEASE},
     grants::{Grants, Span},
     runtime,
 };
@@ -38,6 +38,8 @@ pub(crate) enum Role {
         kind: Kind,
         url: String,
         count: usize,
+        /// In milliseconds.
+        lease: u64,
     },
     /// Keeps a core from going to sleep, with the lowest priority.
     Spin,
@@ -50,6 +52,8 @@ pub(crate) struct Cost {
     pub(crate) processor_seconds: f64,
     /// Resident bytes beyond those of the connected process without locks.
     pub(crate) resident: f64,
+    /// Locks that the client knows to be lost.
+    pub(crate) lost: usize,
 }
 
 /// How long a worker may take to answer.
@@ -70,8 +74,14 @@ pub(crate) async fn start(role: &Role) -> Result<Worker> {
             command.args(["contend", &kind.argument(), url, key]);
             command.args([tasks.to_string(), first.to_string()]);
         }
-        Role::Idle { kind, url, count } => {
-            command.args(["idle", &kind.argument(), url, &count.to_string()]);
+        Role::Idle {
+            kind,
+            url,
+            count,
+            lease,
+        } => {
+            command.args(["idle", &kind.argument(), url]);
+            command.args([count.to_string(), lease.to_string()]);
         }
         Role::Spin => {
             command.arg("spin");
@@ -137,9 +147,14 @@ pub(crate) fn work(role: Role) -> Result<()> {
                 say(&runtime.block_on(tasks.run(span, stay)))?;
             }
         }
-        Role::Idle { kind, url, count } => {
+        Role::Idle {
+            kind,
+            url,
+            count,
+            lease,
+        } => {
             let runtime = runtime::two_threads()?;
-            let client = runtime.block_on(kind.connect(&url, IDLE_LEASE))?;
+            let client = runtime.block_on(kind.connect(&url, Duration::from_millis(lease)))?;
             // The first lock brings in what every client needs once.
             let warm = runtime.block_on(client.hold(&["warm".to_owned()]))?;
             let keys: Vec<String> = (0..count).map(|n| format!("idle:{n}")).collect();
@@ -154,6 +169,7 @@ pub(crate) fn work(role: Role) -> Result<()> {
                     seconds: seconds(now - since),
                     processor_seconds: seconds(processor - used),
                     resident: resident()? - before,
+                    lost: held.as_ref().map_or(0, |held| held.lost()),
                 })?;
                 (since, used) = (now, processor);
             }

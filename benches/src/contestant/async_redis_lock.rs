@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ::async_redis_lock::{Locker, Options};
+use ::async_redis_lock::{Lock, Locker, Options};
 use anyhow::Result;
 use futures_util::future::try_join_all;
 
-use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
+use super::{BoxFuture, Contestant, Held, Holding, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
 pub(super) struct AsyncRedisLock {
     locker: Locker,
@@ -46,6 +46,8 @@ impl Contestant for AsyncRedisLock {
         })
     }
 }
+
+impl Holding for Vec<Lock> {}
 
 struct AsyncRedisLockSeat {
     locker: Locker,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
-use distributed_lock_redis::{RedisLockProvider, lock::RedisDistributedLock};
+use distributed_lock_redis::{RedisLockHandle, RedisLockProvider, lock::RedisDistributedLock};
 use futures_util::future::try_join_all;
 
-use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
+use super::{BoxFuture, Contestant, Held, Holding, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
 pub(super) struct Distributed(RedisLockProvider);
 
@@ -44,6 +44,8 @@ impl Contestant for Distributed {
         })
     }
 }
+
+impl Holding for Vec<RedisLockHandle> {}
 
 struct DistributedSeat(RedisDistributedLock);
 

@@ -4,15 +4,23 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use rlock_core::{Lock, LockClient};
+use rlock_core::{Lock, LockClient, LockGuard};
 
-use super::{BoxFuture, Contestant, Held, Inside, Seat, TAKEN_AT_ONCE, inside};
+use super::{BoxFuture, Contestant, Held, Holding, Inside, Seat, TAKEN_AT_ONCE, inside};
 
 pub(super) struct Ours(LockClient);
 
 impl Ours {
-    pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
-        let builder = LockClient::builder().default_lease(lease);
+    /// `local_handovers` is left as it comes where it is not given.
+    pub(super) async fn connect(
+        url: &str,
+        lease: Duration,
+        local_handovers: Option<usize>,
+    ) -> Result<Self> {
+        let mut builder = LockClient::builder().default_lease(lease);
+        if let Some(most) = local_handovers {
+            builder = builder.local_handovers(most);
+        }
         Ok(Self(builder.connect(url).await?))
     }
 
@@ -39,6 +47,12 @@ impl Contestant for Ours {
             }
             Ok(Some(Box::new(guards) as Held))
         })
+    }
+}
+
+impl Holding for Vec<LockGuard> {
+    fn lost(&self) -> usize {
+        self.iter().filter(|guard| !guard.is_valid()).count()
     }
 }
 

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
-use redis::{Client, Pipeline, Script, aio::MultiplexedConnection};
+use redis::{Client, Pipeline, RedisResult, Script, aio::MultiplexedConnection};
 use tokio::{
     task::JoinHandle,
     time::{MissedTickBehavior, interval},
 };
 
-use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
+use super::{BoxFuture, Contestant, Held, Holding, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
 const TOKEN: &str = "8c2c0e5e-8b1f-4b9a-9d0f-1f2a3b4c5d6e";
 
@@ -127,7 +127,9 @@ pub(super) enum Batch {
 }
 
 /// Renews until it is dropped.
-struct Renewing(JoinHandle<Result<()>>);
+struct Renewing(JoinHandle<()>);
+
+impl Holding for Renewing {}
 
 impl Drop for Renewing {
     fn drop(&mut self) {
@@ -140,7 +142,7 @@ async fn renew(
     keys: &[String],
     lease: Duration,
     batch: Batch,
-) -> Result<()> {
+) {
     let script =
         Script::new("for i = 1, #KEYS do redis.call('PEXPIRE', KEYS[i], ARGV[1]) end return #KEYS");
     let mut ticks = interval(lease / 3);
@@ -149,18 +151,24 @@ async fn renew(
     loop {
         ticks.tick().await;
         for keys in keys.chunks(BATCH) {
-            match batch {
+            let renewed: RedisResult<()> = match batch {
                 Batch::Pipeline => {
                     let mut pipeline = Pipeline::with_capacity(keys.len());
                     for key in keys {
                         pipeline.cmd("PEXPIRE").arg(key).arg(lease);
                     }
-                    let _: Vec<bool> = pipeline.query_async(connection).await?;
+                    let renewed: RedisResult<Vec<bool>> = pipeline.query_async(connection).await;
+                    renewed.map(drop)
                 }
                 Batch::Script => {
                     let mut call = script.key(keys);
-                    let _: u64 = call.arg(lease).invoke_async(connection).await?;
+                    let renewed: RedisResult<u64> = call.arg(lease).invoke_async(connection).await;
+                    renewed.map(drop)
                 }
+            };
+            if let Err(error) = renewed {
+                // The next time may come soon enough.
+                eprintln!("a batch was not renewed: {error}");
             }
         }
     }

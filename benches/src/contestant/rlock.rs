@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use rlock_peer::{AcquireOptions, RenewalMode, async_lock::RLock};
+use rlock_peer::{
+    AcquireOptions, RenewalMode,
+    async_lock::{RLock, RLockGuard},
+};
 
-use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
+use super::{BoxFuture, Contestant, Held, Holding, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
 pub(super) struct Rlock {
     manager: RLock,
@@ -50,6 +53,8 @@ impl Contestant for Rlock {
         })
     }
 }
+
+impl Holding for Vec<RLockGuard> {}
 
 struct RlockSeat {
     manager: RLock,

@@ -8,7 +8,7 @@ use anyhow::Result;
 use futures_util::future::try_join_all;
 use tokio::{sync::oneshot, task::JoinHandle};
 
-use super::{BoxFuture, Contestant, Held, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
+use super::{BoxFuture, Contestant, Held, Holding, Inside, RETRY, Seat, TAKEN_AT_ONCE, inside};
 
 pub(super) struct Rslock {
     manager: LockManager,
@@ -88,6 +88,15 @@ impl Seat for RslockSeat {
 
 /// One task for each lock, ended with this.
 struct Routines(Vec<JoinHandle<()>>);
+
+impl Holding for Routines {
+    fn lost(&self) -> usize {
+        self.0
+            .iter()
+            .filter(|routine| routine.is_finished())
+            .count()
+    }
+}
 
 impl Drop for Routines {
     fn drop(&mut self) {

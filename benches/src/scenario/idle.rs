@@ -1,12 +1,14 @@
 //! Locks that are held and renewed, and what that costs their client.
 //!
 //! Each contestant has a process and a server of its own. This framework and the floors run side by
-//! side; peers, which are busy all the time, one after another.
+//! side; so do peers where locks are few. Of many locks they are busy all the time: then one after another.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use rlock_tests::{CommandWatch, RedisServer, Worker};
+use redis::InfoDict;
+use rlock_tests::{RedisServer, Worker};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Scenario;
 use crate::{
@@ -15,37 +17,50 @@ use crate::{
     pace::Pace,
     results::Results,
     runtime,
-    worker::{self, Role},
+    worker::{self, Cost, Role},
 };
 
-const WINDOW: Duration = Duration::from_secs(1);
-
 /// Windows before the first that counts: locks that were taken at different moments may come to be
-/// renewed together.
+/// renewed together. In the last of them commands are counted, if they are: `MONITOR`, by which the server
+/// shows them, costs it more than the renewals do.
 const SETTLING: usize = 3;
 
-pub(super) fn run(
-    scenario: Scenario,
-    pace: &Pace,
-    count: usize,
-    peers: &[Kind],
-) -> Result<Results> {
-    runtime::current_thread()?.block_on(measure(scenario, pace, count, peers))
+/// What is held.
+pub(super) struct Idle<'a> {
+    pub(super) locks: usize,
+    /// Renewed every third of it, which is how long a window is.
+    pub(super) lease: Duration,
+    pub(super) peers: &'a [Kind],
+    /// Whether peers run beside the others.
+    pub(super) together: bool,
+    /// Whether commands are counted.
+    pub(super) counted: bool,
 }
 
-async fn measure(scenario: Scenario, pace: &Pace, count: usize, peers: &[Kind]) -> Result<Results> {
+pub(super) fn run(scenario: Scenario, pace: &Pace, idle: &Idle<'_>) -> Result<Results> {
+    runtime::current_thread()?.block_on(measure(scenario, pace, idle))
+}
+
+async fn measure(scenario: Scenario, pace: &Pace, idle: &Idle<'_>) -> Result<Results> {
     let mut results = Results::new(scenario, Kind::Pexpire);
-    results.apart = true;
-    let mut together = Vec::new();
-    for kind in [Kind::Pexpire, Kind::PexpireScript, Kind::Ours] {
-        together.push(Holder::start(kind, count).await?);
+    results.apart = !idle.together;
+    let mut first = vec![Kind::Pexpire, Kind::PexpireScript, Kind::Ours];
+    let renewing = idle.peers.iter().copied();
+    let mut later: Vec<Kind> = renewing.filter(|kind| *kind != Kind::RedisLock).collect();
+    if idle.together {
+        first.append(&mut later);
     }
-    windows(&mut results, &mut together, pace.windows, count).await?;
-    drop(together);
-    for &kind in peers.iter().filter(|kind| **kind != Kind::RedisLock) {
-        let mut alone = [Holder::start(kind, count).await?];
-        let windows_of_peers = pace.windows.min(3);
-        windows(&mut results, &mut alone, windows_of_peers, count).await?;
+    let turns = [first].into_iter();
+    for kinds in turns.chain(later.into_iter().map(|kind| vec![kind])) {
+        let mut holders = Vec::new();
+        for kind in kinds {
+            holders.push(Holder::start(kind, idle).await?);
+        }
+        windows(&mut results, &mut holders, pace.windows, idle).await?;
+        for holder in &mut holders {
+            let lost = super::count(holder.lost().await?);
+            results.add(holder.kind, vec![(Metric::Lost, lost)]);
+        }
     }
     Ok(results)
 }
@@ -54,21 +69,51 @@ async fn measure(scenario: Scenario, pace: &Pace, count: usize, peers: &[Kind]) 
 struct Holder {
     kind: Kind,
     worker: Worker,
-    commands: CommandWatch,
-    _server: RedisServer,
+    server: RedisServer,
+    /// Locks that the client knew to be lost when it was asked last.
+    known_lost: usize,
 }
 
 impl Holder {
-    async fn start(kind: Kind, count: usize) -> Result<Self> {
+    async fn start(kind: Kind, idle: &Idle<'_>) -> Result<Self> {
         let server = RedisServer::start();
-        let url = server.url();
-        let worker = worker::start(&Role::Idle { kind, url, count }).await?;
+        let role = Role::Idle {
+            kind,
+            url: server.url(),
+            count: idle.locks,
+            lease: u64::try_from(idle.lease.as_millis())?,
+        };
         Ok(Self {
             kind,
-            worker,
-            commands: server.watch_commands().await,
-            _server: server,
+            worker: worker::start(&role).await?,
+            server,
+            known_lost: 0,
         })
+    }
+
+    async fn cost(&mut self) -> Result<Cost> {
+        let cost = worker::cost(&mut self.worker).await?;
+        self.known_lost = cost.lost;
+        Ok(cost)
+    }
+
+    /// How many locks ended: by the client's word, or those that expired on the server, if they are more.
+    async fn lost(&mut self) -> Result<usize> {
+        // What has expired is counted when somebody comes across it: here everything is looked at.
+        let mut connection = self.server.connection().await;
+        let mut cursor = 0;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("COUNT").arg(10_000);
+            let (next, _): (u64, Vec<String>) = scan.query_async(&mut connection).await?;
+            if next == 0 {
+                break;
+            }
+            cursor = next;
+        }
+        let statistics: InfoDict = self.server.command(&["INFO", "stats"]).await;
+        let expired = statistics.get("expired_keys").unwrap_or(usize::MAX);
+        Ok(expired.max(self.known_lost))
     }
 }
 
@@ -77,30 +122,49 @@ async fn windows(
     results: &mut Results,
     holders: &mut [Holder],
     windows: usize,
-    count: usize,
+    idle: &Idle<'_>,
 ) -> Result<()> {
+    let locks = super::count(idle.locks);
+    let length = idle.lease / 3;
+    let mut ends = interval_at(Instant::now() + length, length);
+    ends.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut commands = vec![0.0; holders.len()];
+    let mut before = vec![0.0; holders.len()];
     for window in 0..SETTLING + windows {
-        tokio::time::sleep(WINDOW).await;
-        for holder in &mut *holders {
-            let cost = worker::cost(&mut holder.worker).await?;
-            let commands = holder.commands.count().await;
-            holder.commands.clear().await;
-            if window < SETTLING {
-                continue;
+        let mut watches = Vec::new();
+        if idle.counted && window + 1 == SETTLING {
+            for holder in &*holders {
+                watches.push(holder.server.watch_commands().await);
             }
-            #[expect(clippy::cast_precision_loss, reason = "counts of a second")]
-            let commands = commands as f64;
-            results.add(
-                holder.kind,
-                vec![
-                    (
-                        Metric::ProcessorTime,
-                        cost.processor_seconds * 1e3 / cost.seconds,
-                    ),
-                    (Metric::CommandsPerSecond, commands / cost.seconds),
-                    (Metric::BytesPerLock, cost.resident / super::count(count)),
-                ],
-            );
+        }
+        ends.tick().await;
+        let mut costs = Vec::with_capacity(holders.len());
+        for holder in &mut *holders {
+            costs.push(holder.cost().await?);
+        }
+        for (index, mut watch) in watches.into_iter().enumerate() {
+            #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds")]
+            let sent = watch.count().await as f64;
+            commands[index] = sent / costs[index].seconds;
+        }
+        if window < SETTLING {
+            continue;
+        }
+        for (index, (holder, cost)) in holders.iter().zip(&costs).enumerate() {
+            let processor_time = cost.processor_seconds * 1e3 / cost.seconds;
+            let per_lock = cost.resident / locks;
+            let mut figures = vec![(Metric::ProcessorTime, processor_time)];
+            if window == SETTLING {
+                before[index] = per_lock;
+                if idle.counted {
+                    figures.push((Metric::CommandsPerSecond, commands[index]));
+                }
+            }
+            figures.push((Metric::BytesPerLock, per_lock));
+            if window + 1 == SETTLING + windows {
+                figures.push((Metric::Growth, per_lock - before[index]));
+            }
+            results.add(holder.kind, figures);
         }
     }
     Ok(())

@@ -17,31 +17,33 @@ use crate::{
 };
 
 const PROCESSES: u32 = 4;
-const TASKS: u32 = 4;
 
 pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
-    let mut kinds = vec![Kind::Blpop, Kind::Ours];
+    let mut kinds = vec![Kind::Blpop, Kind::Ours, Kind::OursStrict];
     kinds.extend(Kind::PEERS);
-    runtime::current_thread()?.block_on(measure(scenario, pace, &kinds))
+    runtime::current_thread()?.block_on(measure(scenario, pace, &kinds, 4))
 }
 
-async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Results> {
+/// Of processes with so many tasks each.
+pub(super) async fn measure(
+    scenario: Scenario,
+    pace: &Pace,
+    kinds: &[Kind],
+    tasks: u32,
+) -> Result<Results> {
     let server = RedisServer::start();
-    let mut results = Results::new(scenario, Kind::Blpop);
+    let mut results = Results::new(scenario, kinds[0]);
     let mut teams = Vec::new();
     for &kind in kinds {
         kind.prepare(&server, KEY).await;
-        teams.push((kind, start(kind, &server.url()).await?));
+        teams.push((kind, start(kind, &server.url(), tasks).await?));
     }
-    for round in 0..pace.rounds {
+    for _ in 0..pace.rounds {
         for (kind, workers) in &mut teams {
-            if round >= pace.rounds_of(*kind) {
-                continue;
-            }
             let warm = worker::contend(workers, soon(pace.warm_up), STAY).await?;
             let span = soon(pace.contended_of(*kind));
             let grants = worker::contend(workers, span, Duration::ZERO).await?;
-            let mut figures = grants.of_one_lock(span, (PROCESSES * TASKS) as usize);
+            let mut figures = grants.of_one_lock(span, (PROCESSES * tasks) as usize);
             let violations = warm.violations() + grants.violations();
             figures.push((Metric::Violations, super::count(violations)));
             results.add(*kind, figures);
@@ -57,15 +59,15 @@ async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Resu
     Ok(results)
 }
 
-async fn start(kind: Kind, url: &str) -> Result<Vec<Worker>> {
+async fn start(kind: Kind, url: &str, tasks: u32) -> Result<Vec<Worker>> {
     let mut workers = Vec::new();
     for process in 0..PROCESSES {
         let role = Role::Contend {
             kind,
             url: url.to_owned(),
             key: KEY.to_owned(),
-            tasks: TASKS,
-            first: process * TASKS,
+            tasks,
+            first: process * tasks,
         };
         workers.push(worker::start(&role).await?);
     }

@@ -5,6 +5,7 @@
 //! scripts run by EVALSHA, the commands around them under their own names, so these do not mix.
 //! Plans take turns, for several rounds, so that a busy moment of the machine meets all of them.
 
+mod caller;
 mod plan;
 
 use std::{
@@ -14,10 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use caller::Caller;
 use clap::Parser;
 use plan::Plan;
-use redis::{Pipeline, RedisResult, Script, Value, aio::MultiplexedConnection};
+use redis::{Pipeline, RedisError, RedisResult, Script, Value, aio::MultiplexedConnection};
 use rlock_tests::RedisServer;
 
 /// Measures what Lua scripts cost the server, in microseconds a call.
@@ -27,18 +29,18 @@ struct Options {
     #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/formulations"))]
     plans: Vec<PathBuf>,
     /// Calls of each script, all rounds together.
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 40_000)]
     calls: usize,
     /// Rounds in which the plans take turns. On a busy machine the least says more than the median.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 10)]
     rounds: usize,
+    /// After so many seconds no round begins any more.
+    #[arg(long, default_value_t = 120)]
+    seconds: u64,
     /// Measures nothing: calls the scripts once and stops the server, for tools that count the
     /// server's instructions from outside.
     #[arg(long)]
     count: bool,
-    /// With `--count`, sends the commands before each call and leaves out the scripts.
-    #[arg(long, requires = "count")]
-    without_scripts: bool,
 }
 
 /// How many calls go to the server at once: enough that it is never idle, few enough that neither
@@ -56,14 +58,18 @@ async fn main() -> Result<()> {
     ensure!(options.rounds > 0, "at least one round");
 
     let server = RedisServer::start();
-    let mut connection = server.connection().await;
     if options.count {
         for plan in &plans {
-            let script = (!options.without_scripts).then(|| Script::new(&plan.script));
-            call(plan, script.as_ref(), options.calls, &mut connection).await?;
+            let script = Script::new(&plan.script);
+            let mut caller = Caller::of(plan, &server).await?;
+            let connection = &mut caller.connection;
+            // What the plan before it left is not to be met.
+            let () = redis::cmd("FLUSHALL").query_async(connection).await?;
+            call(plan, &script, options.calls, connection).await?;
         }
-        return shut_down(&server, connection).await;
+        return shut_down(&server).await;
     }
+    let started = Instant::now();
     let calls = options
         .calls
         .div_ceil(options.rounds)
@@ -71,8 +77,17 @@ async fn main() -> Result<()> {
     let mut costs = vec![Vec::new(); plans.len()];
     // The first round warms up and is left out.
     for round in 0..=options.rounds {
+        if round > 1 && started.elapsed() >= Duration::from_secs(options.seconds) {
+            println!(
+                "{} of {} rounds in {} s",
+                round - 1,
+                options.rounds,
+                options.seconds
+            );
+            break;
+        }
         for (plan, costs) in plans.iter().zip(&mut costs) {
-            let cost = measure(plan, calls, &mut connection)
+            let cost = measure(plan, calls, &server)
                 .await
                 .with_context(|| format!("with {}", plan.name))?;
             if round > 0 {
@@ -120,15 +135,17 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 }
 
 /// Runs a plan, and answers how many microseconds a call of its script took.
-async fn measure(plan: &Plan, calls: usize, connection: &mut MultiplexedConnection) -> Result<f64> {
+async fn measure(plan: &Plan, calls: usize, server: &RedisServer) -> Result<f64> {
     let script = Script::new(&plan.script);
+    let mut caller = Caller::of(plan, server).await?;
+    let connection = &mut caller.connection;
     let () = redis::cmd("FLUSHALL").query_async(connection).await?;
-    call(plan, Some(&script), BATCH, connection).await?;
+    call(plan, &script, BATCH, connection).await?;
     let () = redis::cmd("CONFIG")
         .arg("RESETSTAT")
         .query_async(connection)
         .await?;
-    call(plan, Some(&script), calls, connection).await?;
+    call(plan, &script, calls, connection).await?;
     let statistics: String = redis::cmd("INFO")
         .arg("commandstats")
         .query_async(connection)
@@ -142,16 +159,14 @@ async fn measure(plan: &Plan, calls: usize, connection: &mut MultiplexedConnecti
     Ok(micros as f64 / counted as f64)
 }
 
-/// Sends the commands of a plan, each time followed by its script, if there is one.
+/// Sends the commands of a plan, each time followed by its script.
 async fn call(
     plan: &Plan,
-    script: Option<&Script>,
+    script: &Script,
     calls: usize,
     connection: &mut MultiplexedConnection,
 ) -> Result<()> {
-    if let Some(script) = script {
-        script.load_async(connection).await?;
-    }
+    script.load_async(connection).await?;
     for from in (0..calls).step_by(BATCH) {
         let numbers = from..calls.min(from + BATCH);
         batch(plan, script, numbers, connection).await?;
@@ -162,7 +177,7 @@ async fn call(
 /// Sends one batch, and checks what the script answers.
 async fn batch(
     plan: &Plan,
-    script: Option<&Script>,
+    script: &Script,
     numbers: Range<usize>,
     connection: &mut MultiplexedConnection,
 ) -> Result<()> {
@@ -174,28 +189,28 @@ async fn batch(
                 .arg(Plan::fill(&command[1..], number))
                 .ignore();
         }
-        if let Some(script) = script {
-            pipeline
-                .cmd("EVALSHA")
-                .arg(script.get_hash())
-                .arg(plan.keys.len())
-                .arg(Plan::fill(&plan.keys, number))
-                .arg(Plan::fill(&plan.arguments, number));
-        }
+        pipeline
+            .cmd("EVALSHA")
+            .arg(script.get_hash())
+            .arg(plan.keys.len())
+            .arg(Plan::fill(&plan.keys, number))
+            .arg(Plan::fill(&plan.arguments, number));
     }
-    if pipeline.is_empty() {
-        return Ok(());
-    }
-    let answers: Vec<Value> = pipeline.query_async(connection).await?;
-    if let Some(expected) = plan.answer {
+    let answers = pipeline.query_async(connection).await;
+    let answers: Vec<Value> = answers.map_err(|error: RedisError| {
+        // A batch has hundreds of them, all alike.
+        let whole = error.to_string();
+        anyhow!("{}", whole.split("), (").next().unwrap_or(&whole))
+    })?;
+    if let Some(expected) = &plan.answer {
         for answer in answers {
             let first = match &answer {
                 Value::Array(items) => items.first().unwrap_or(&Value::Nil),
                 whole => whole,
             };
             ensure!(
-                *first == Value::Int(expected),
-                "the script answers {answer:?} and not {expected}: is the state as it should be?"
+                first == expected,
+                "the script answers {answer:?} and not {expected:?}: is the state as it should be?"
             );
         }
     }
@@ -203,7 +218,8 @@ async fn batch(
 }
 
 /// Stops the server so that a tool around it can write what it counted, and waits until it has.
-async fn shut_down(server: &RedisServer, mut connection: MultiplexedConnection) -> Result<()> {
+async fn shut_down(server: &RedisServer) -> Result<()> {
+    let mut connection = server.connection().await;
     let mut shutdown = redis::cmd("SHUTDOWN");
     // The answer is that the connection ends.
     let _: RedisResult<Value> = shutdown.arg("NOSAVE").query_async(&mut connection).await;

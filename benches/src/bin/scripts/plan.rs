@@ -10,14 +10,17 @@
 //! ```
 //!
 //! `script` is a path, from the folder of the plan; several are the parts of one script, in order. `before` is a command that is sent before each
-//! call, and not measured; there may be several. In keys, arguments and commands `<n>` is the
+//! call, and not measured; there may be several. `tracking on` has the server tell the calling connection
+//! of changes by others, as it tells every client. `listens` names a channel that another connection
+//! listens to; there may be several. In keys, arguments and commands `<n>` is the
 //! number of the call and `<100>` that number modulo 100, `''` the empty word. `answer`, which may be
 //! left out, is the integer that the script answers, or the first of a list; another one stops the
-//! measurement, because then the state was not what it should be.
+//! measurement, because then the state was not what it should be. `''` is the empty text as an answer.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
+use redis::Value;
 
 /// How one script is called.
 pub(crate) struct Plan {
@@ -28,7 +31,11 @@ pub(crate) struct Plan {
     pub(crate) before: Vec<Vec<String>>,
     pub(crate) keys: Vec<String>,
     pub(crate) arguments: Vec<String>,
-    pub(crate) answer: Option<i64>,
+    pub(crate) answer: Option<Value>,
+    /// Whether the server tracks what the calling connection reads.
+    pub(crate) tracking: bool,
+    /// Channels that somebody listens to.
+    pub(crate) listens: Vec<String>,
 }
 
 impl Plan {
@@ -46,6 +53,8 @@ impl Plan {
             keys: Vec::new(),
             arguments: Vec::new(),
             answer: None,
+            tracking: false,
+            listens: Vec::new(),
         };
         for line in text.lines().map(str::trim) {
             if line.is_empty() || line.starts_with('#') {
@@ -66,8 +75,16 @@ impl Plan {
                 "before" if !words.is_empty() => plan.before.push(words),
                 "keys" => plan.keys = words,
                 "args" => plan.arguments = words,
-                "answer" => plan.answer = Some(rest.trim().parse().context(line.to_owned())?),
-                _ => bail!("`{line}` is neither script, before, keys, args nor answer"),
+                "answer" if words == [""] => plan.answer = Some(Value::BulkString(Vec::new())),
+                "answer" => {
+                    let number = rest.trim().parse().context(line.to_owned())?;
+                    plan.answer = Some(Value::Int(number));
+                }
+                "tracking" if words == ["on"] => plan.tracking = true,
+                "listens" if words.len() == 1 => plan.listens.extend(words),
+                _ => bail!(
+                    "`{line}` is neither script, before, keys, args, answer, tracking on nor listens"
+                ),
             }
         }
         ensure!(!plan.script.is_empty(), "no `script`");
@@ -110,7 +127,30 @@ fn placeholder(text: &str, number: usize) -> Option<(usize, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::fill;
+    use std::{fs, path::Path};
+
+    use redis::Value;
+
+    use super::{Plan, fill};
+
+    #[test]
+    fn every_plan_of_the_folder_is_understood() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/formulations");
+        let files = fs::read_dir(folder).expect("the folder is there");
+        let paths = files.map(|file| file.expect("it can be listed").path());
+        for path in paths.filter(|path| path.extension().is_some_and(|end| end == "plan")) {
+            let plan = Plan::read(&path).unwrap_or_else(|error| panic!("{path:?}: {error:#}"));
+            let tracked = plan.name.ends_with("-tracked") || plan.name.contains("-to-other");
+            assert_eq!(
+                plan.tracking, tracked,
+                "{path:?} is named after what it does"
+            );
+        }
+        let path = Path::new(folder).join("release-to-other-and-wait.plan");
+        let plan = Plan::read(&path).expect("it is there");
+        assert_eq!(plan.listens.len(), 1);
+        assert_eq!(plan.answer, Some(Value::BulkString(Vec::new())));
+    }
 
     #[test]
     fn numbers_are_filled_in() {
