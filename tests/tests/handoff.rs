@@ -5,6 +5,7 @@ mod common;
 
 use std::{
     future::{Future, poll_fn},
+    ops::RangeInclusive,
     pin::Pin,
     sync::{Arc, Mutex},
     task::Poll,
@@ -14,7 +15,8 @@ use std::{
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, distributed_lock};
 use rlock_tests::{
-    ClientCommand, CommandWatch, Exclusion, Proxy, RedisServer, assert_taken, eventually, within,
+    ClientCommand, CommandWatch, Exclusion, Proxy, RedisServer, Worker, assert_taken, eventually,
+    within,
 };
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -27,6 +29,8 @@ use common::{
 /// For how long a lock is a waiter's that has not said yet that it is there.
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_MS: i64 = 1000;
+/// Whoever was last heard of this long ago may have died unnoticed.
+const UNHEARD: Duration = Duration::from_millis(100);
 /// A waiter that hears nothing looks again after five seconds; one that is told comes before that.
 const TOLD: Duration = Duration::from_secs(4);
 /// The timer of a waiter that hears nothing, the grace of the one before it, and some noise.
@@ -552,6 +556,53 @@ async fn a_waiting_process_that_stands_still_costs_the_grace() {
     assert_eq!(before, Vec::<String>::new());
     assert!(look(&server, "k").await.token > token);
     sleeper.kill();
+}
+
+/// Workers that stand still in line, behind each other, at these places.
+async fn sleepers(server: &RedisServer, places: RangeInclusive<u64>) -> Vec<Worker> {
+    let lease = LASTING.as_millis().to_string();
+    let mut sleepers = Vec::new();
+    for place in places {
+        let mut sleeper = common::worker(&["hold", &server.url(), "k", &lease]);
+        assert_soon_in_line(server, "k", place).await;
+        sleeper.pause();
+        sleepers.push(sleeper);
+    }
+    sleepers
+}
+
+/// How long one waits behind three that stand still, with so many behind it that stand still, too.
+async fn waits_behind_three_that_stand_still(behind: u64) -> Duration {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let held = hold(&one, "k").await;
+    let _before = sleepers(&server, 1..=3).await;
+    let waiting = stand(&server, &other, "k", 4).await;
+    let _behind = sleepers(&server, 5..=4 + behind).await;
+    // Its timer has just begun.
+    tokio::time::sleep(UNHEARD).await;
+    let released = Instant::now();
+    held.release().await.expect("held");
+    let (guard, granted) = served(waiting).await;
+    guard.release().await.expect("held");
+    granted - released
+}
+
+/// The last in line is told to look after them.
+#[tokio::test]
+async fn each_of_several_in_a_row_that_stand_still_costs_the_grace() {
+    let took = waits_behind_three_that_stand_still(0).await;
+    assert!(took + ms(150) >= GRACE * 3, "{took:?}");
+    // By a timer it would take almost two seconds longer than this.
+    assert!(took < GRACE * 3 + ms(2000), "{took:?}");
+}
+
+/// Whoever wakes up first looks after each of the others in turn.
+#[tokio::test]
+async fn where_the_last_in_line_stands_still_as_well_a_timer_comes_before_that_once() {
+    let took = waits_behind_three_that_stand_still(1).await;
+    assert!(took + ms(150) >= GRACE * 3, "{took:?}");
+    assert!(took < BY_TIMER + GRACE * 2, "{took:?}");
 }
 
 /// News of a grant that has ended meanwhile, in the process itself.
