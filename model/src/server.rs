@@ -288,6 +288,7 @@ impl Server {
                 }
                 if now - since > unheard {
                     self.tell_first(key, grace, effects);
+                    self.tell_last(key, grace, effects);
                 }
                 return true;
             }
@@ -299,6 +300,13 @@ impl Server {
     /// Tells the first in line when to ask again.
     fn tell_first(&self, key: Key, after: Millis, effects: &mut Effects) {
         if let Some(owner) = self.line(key).first().copied() {
+            self.tell(News::AskAgain { key, owner, after }, effects);
+        }
+    }
+
+    /// Tells the last in line as well, if it is not the first.
+    fn tell_last(&self, key: Key, after: Millis, effects: &mut Effects) {
+        if let [_, .., owner] = self.line(key)[..] {
             self.tell(News::AskAgain { key, owner, after }, effects);
         }
     }

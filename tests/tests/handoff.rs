@@ -5,6 +5,7 @@ mod common;
 
 use std::{
     future::{Future, poll_fn},
+    ops::RangeInclusive,
     pin::Pin,
     sync::{Arc, Mutex},
     task::Poll,
@@ -14,7 +15,8 @@ use std::{
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, distributed_lock};
 use rlock_tests::{
-    ClientCommand, CommandWatch, Exclusion, Proxy, RedisServer, assert_taken, eventually, within,
+    ClientCommand, CommandWatch, Exclusion, Proxy, RedisServer, Worker, assert_taken, eventually,
+    within,
 };
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -27,6 +29,8 @@ use common::{
 /// For how long a lock is a waiter's that has not said yet that it is there.
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_MS: i64 = 1000;
+/// Whoever was last heard of this long ago may have died unnoticed.
+const UNHEARD: Duration = Duration::from_millis(100);
 /// A waiter that hears nothing looks again after five seconds; one that is told comes before that.
 const TOLD: Duration = Duration::from_secs(4);
 /// The timer of a waiter that hears nothing, the grace of the one before it, and some noise.
@@ -554,6 +558,53 @@ async fn a_waiting_process_that_stands_still_costs_the_grace() {
     sleeper.kill();
 }
 
+/// Workers that stand still in line, behind each other, at these places.
+async fn sleepers(server: &RedisServer, places: RangeInclusive<u64>) -> Vec<Worker> {
+    let lease = LASTING.as_millis().to_string();
+    let mut sleepers = Vec::new();
+    for place in places {
+        let mut sleeper = common::worker(&["hold", &server.url(), "k", &lease]);
+        assert_soon_in_line(server, "k", place).await;
+        sleeper.pause();
+        sleepers.push(sleeper);
+    }
+    sleepers
+}
+
+/// How long one waits behind three that stand still, with so many behind it that stand still, too.
+async fn waits_behind_three_that_stand_still(behind: u64) -> Duration {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let held = hold(&one, "k").await;
+    let _before = sleepers(&server, 1..=3).await;
+    let waiting = stand(&server, &other, "k", 4).await;
+    let _behind = sleepers(&server, 5..=4 + behind).await;
+    // Its timer has just begun.
+    tokio::time::sleep(UNHEARD).await;
+    let released = Instant::now();
+    held.release().await.expect("held");
+    let (guard, granted) = served(waiting).await;
+    guard.release().await.expect("held");
+    granted - released
+}
+
+/// The last in line is told to look after them.
+#[tokio::test]
+async fn each_of_several_in_a_row_that_stand_still_costs_the_grace() {
+    let took = waits_behind_three_that_stand_still(0).await;
+    assert!(took + ms(150) >= GRACE * 3, "{took:?}");
+    // By a timer it would take almost two seconds longer than this.
+    assert!(took < GRACE * 3 + ms(2000), "{took:?}");
+}
+
+/// Whoever wakes up first looks after each of the others in turn.
+#[tokio::test]
+async fn where_the_last_in_line_stands_still_as_well_a_timer_comes_before_that_once() {
+    let took = waits_behind_three_that_stand_still(1).await;
+    assert!(took + ms(150) >= GRACE * 3, "{took:?}");
+    assert!(took < BY_TIMER + GRACE * 2, "{took:?}");
+}
+
 /// News of a grant that has ended meanwhile, in the process itself.
 #[tokio::test]
 async fn news_that_come_after_the_grace_are_not_believed() {
@@ -660,6 +711,33 @@ async fn a_waiter_that_hears_nothing_for_a_while_gets_the_lock_and_nobody_is_ins
     }
 }
 
+/// How often others gave the lock on among themselves while this one stood in line, for each of its entries:
+/// in the server's order, so it does not matter how long anybody took to ask.
+fn passed_over(commands: &[ClientCommand], log: &Log, who: usize) -> Vec<usize> {
+    let scripts: Vec<_> = commands.iter().filter(|one| one.is("EVALSHA")).collect();
+    // Who gave back what: a release has the owner behind its lock, and a little later the token.
+    let given_back = |command: &ClientCommand| {
+        let owner = command.words.get(4).filter(|word| word.contains(':'))?;
+        let token = command.words.get(7)?.parse::<u64>().ok()?;
+        Some((owner.clone(), token))
+    };
+    let released: Vec<_> = scripts.iter().map(|command| given_back(command)).collect();
+    let own = log.iter().filter(|(entered, _)| *entered == who);
+    own.map(|(_, token)| {
+        let is_own = |one: &Option<(String, u64)>| one.as_ref().is_some_and(|one| one.1 == *token);
+        let left = released.iter().position(is_own).expect("given back");
+        let (owner, _) = released[left].as_ref().expect("just found");
+        let asked = scripts
+            .iter()
+            .position(|command| command.words.contains(owner))
+            .expect("asked for");
+        let changes = released[asked..left].iter().flatten();
+        // The last of them gave it the lock.
+        changes.count().saturating_sub(1)
+    })
+    .collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
     for tasks in [8, 40] {
@@ -668,10 +746,16 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
         let mut locks: Vec<Lock> = (0..tasks).map(|_| many.lock("k").wait(LONG * 3)).collect();
         locks.push(single.lock("k").wait(LONG * 3));
         let first = hold(&client(&server).await, "k").await;
+        let mut watch = server.watch_commands().await;
         let entering = tokio::spawn(enter_all(locks, 800 / tasks));
         assert_soon_in_line(&server, "k", 2).await;
         first.release().await.expect("held");
         let log = entering.await.expect("no panic");
+        let passed_over = passed_over(watch.seen().await, &log, tasks);
+        // A turn of the many: the first of them, and those who stood in line when it came.
+        let turn = 1 + tasks.min(IN_A_ROW);
+        let most = passed_over.iter().max();
+        assert!(most <= Some(&turn), "{tasks}: {passed_over:?}");
         let own: Vec<usize> = log
             .iter()
             .enumerate()

@@ -306,17 +306,29 @@ impl State {
                 ttl: GRACE,
             };
             self.news.push((listener, news));
-            // Its executor may stand still since: the one behind it looks after that.
+            // Its executor may stand still since: the one behind it looks after that, and the last in
+            // line, which was heard of last.
             if now.since(since) > UNHEARD {
                 self.tell_first(key, GRACE);
+                self.tell_last(key, GRACE);
             }
             return true;
         }
         false
     }
 
+    /// Tells the first in line when to ask again.
     fn tell_first(&mut self, key: &Key, after: Duration) {
-        let Some(owner) = self.lines.first(key) else {
+        self.tell(key, self.lines.first(key), after);
+    }
+
+    /// Tells the last in line as well, if it is not the first.
+    fn tell_last(&mut self, key: &Key, after: Duration) {
+        self.tell(key, self.lines.last_behind(key), after);
+    }
+
+    fn tell(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
+        let Some(owner) = owner else {
             return;
         };
         if let Some(listener) = self.clients.get(&owner.client()) {
@@ -340,6 +352,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(30);
@@ -375,6 +389,42 @@ mod tests {
         assert_eq!(state.release(&release(1), now), released);
         assert_eq!(state.release(&release(3), now), Released::NotHeld);
         assert!(state.held_by(&key, owner(2), now).is_some());
+    }
+
+    #[test]
+    fn the_next_and_the_last_in_line_look_after_one_that_was_unheard_of() {
+        for (waited, looks) in [(UNHEARD, vec![]), (UNHEARD * 2, vec![2, 4])] {
+            let mut state = State::default();
+            let clients: Vec<_> = (0..5).map(Uuid::from_u128).collect();
+            let asks = |n: usize| {
+                [Claim {
+                    key: Key::parse("k").expect("valid"),
+                    owner: OwnerId::new(clients[n], 1),
+                }]
+            };
+            let now = Time::from(LEASE);
+            for (n, client) in clients.iter().enumerate() {
+                state.join(*client, Arc::new(|_| {}));
+                state.acquire(&asks(n), LEASE, 1, true, now);
+            }
+            let [held] = asks(0);
+            let release = Release {
+                key: &held.key,
+                owner: held.owner,
+                token: 0,
+                count: 0,
+                keep: Duration::ZERO,
+                next: None,
+            };
+            state.release(&release, now + waited);
+            let told = state.take_news().into_iter();
+            let told = told.filter_map(|(_, news)| match news {
+                News::AskAgain { owner, after, .. } => Some((owner.client(), after)),
+                _ => None,
+            });
+            let looks: Vec<_> = looks.into_iter().map(|n| (clients[n], GRACE)).collect();
+            assert_eq!(told.collect::<Vec<_>>(), looks, "after {waited:?}");
+        }
     }
 
     #[test]

@@ -45,6 +45,13 @@ impl Lines {
         Some(*owner)
     }
 
+    /// The last, if somebody stands before it.
+    pub(super) fn last_behind(&self, key: &Key) -> Option<OwnerId> {
+        let line = self.0.get(key).filter(|line| line.len() > 1)?;
+        let (owner, _) = line.back()?;
+        Some(*owner)
+    }
+
     pub(super) fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
         let line = self.0.get_mut(key)?;
         let first = line.pop_front();

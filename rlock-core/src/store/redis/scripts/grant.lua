@@ -70,11 +70,16 @@ local function waiters(channel)
       end
       if redis.pcall('PEXPIRE', lock, GRACE) == 1
         and tell(owner, lock, string.format('%.0f', token), GRACE) then
-        -- In case that it has died, the one behind it looks after that.
+        -- In case that it has died, the one behind it looks after that; and the last in line, which was
+        -- heard of last, in case that this one has died, too.
         if now - first[2] > UNHEARD * 1000 then
           local second = redis.pcall('ZRANGE', queue, '0', '0')[1]
           if second then
             tell(second, lock, '', GRACE)
+            local last = redis.pcall('ZRANGE', queue, '-1', '-1')[1]
+            if last ~= second then
+              tell(last, lock, '', GRACE)
+            end
           end
         end
         return true
