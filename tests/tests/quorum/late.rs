@@ -81,7 +81,6 @@ async fn a_vote_that_comes_too_late_for_one_that_asked_once_is_taken_back() {
 }
 
 #[tokio::test]
-#[ignore = "what was tried together with others is asked for by itself after it was given back"]
 async fn a_vote_that_comes_too_late_for_one_without_a_place_in_line_is_taken_back() {
     for caller in [Caller::WaitsInVain, Caller::IsCancelled, Caller::StillWaits] {
         caller.assert_voted_for_in_vain().await;
@@ -91,7 +90,6 @@ async fn a_vote_that_comes_too_late_for_one_without_a_place_in_line_is_taken_bac
 /// Of several that are tried together, the server leaves those alone that somebody waits for. They are asked
 /// for by themselves then, but not if that was given up meanwhile.
 #[tokio::test]
-#[ignore = "what was tried together with others is asked for by itself after it was given back"]
 async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_up() {
     let three = Servers::some(3);
     let client = three.client().await;
