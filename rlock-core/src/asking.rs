@@ -224,6 +224,11 @@ impl Asking {
         }
     }
 
+    /// Whether the store keeps a place for the owner, as far as is known.
+    pub(crate) fn is_in_line(&self) -> bool {
+        matches!(self.state().step, Step::Waiting { in_line: true, .. })
+    }
+
     /// Whether the store may have something for the owner, or keep a place for it.
     pub(crate) fn concerns_store(&self) -> bool {
         let state = self.state();

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{Attempt, NOTICED, Refused, enter::guard};
 use crate::{
@@ -63,6 +63,13 @@ impl Attempt<'_> {
                         return Err(self.taken(keys[by.at], by.ttl));
                     }
                     taken = Some(by);
+                    if let [hold] = &*holds
+                        && hold.asking.is_spoilt()
+                        && !hold.asking.is_in_line()
+                    {
+                        // The next owner is told nothing either, and does not wait before it asks.
+                        sleep(backoff.next().min(self.left() / 2)).await;
+                    }
                     if holds.len() > 1 {
                         turns = self.wait_with_others(&keys, turns, &holds, by).await?;
                     }

@@ -170,3 +170,22 @@ async fn a_wait_ends_in_time_although_a_server_falls_silent_when_it_has_voted() 
         .await;
     }
 }
+
+#[tokio::test]
+async fn a_waiter_without_a_place_in_line_does_not_ask_all_the_time_while_a_server_is_silent() {
+    let three: Vec<_> = (0..3)
+        .map(|_| RedisServer::builder().acl_user("locker", NO_PLACE).start())
+        .collect();
+    let urls = three.iter().map(|server| server.url_as("locker", "secret"));
+    let client = LockClient::quorum(urls).await.expect("all are there");
+    give_to_another(&three, "k").await;
+    three[2].pause();
+    let mut watch = three[0].watch_commands().await;
+    let (outcome, took) = timed(client.lock("k").wait(ms(2000)).acquire()).await;
+    let error = outcome.expect_err("taken");
+    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    assert!(took >= ms(2000), "{took:?}");
+    let asked = watch.count_of("EVALSHA").await;
+    assert!(asked < 60, "asked {asked} times in {took:?}");
+    three[2].resume();
+}
