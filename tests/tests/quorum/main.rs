@@ -9,6 +9,7 @@ mod log;
 
 mod exclusion;
 mod five;
+mod late;
 mod losses;
 mod outages;
 mod permissions;

@@ -12,10 +12,10 @@ use super::{
     linger::Linger,
     node::{Given, Node, is_done},
     together::release::GivenBack,
-    votes::Verdict,
+    votes::{Verdict, majority},
 };
 use crate::{
-    store::{Grant, Onward, Released, StoreError},
+    store::{Grant, Onward, Released, Servers, StoreError},
     wait::Backoff,
 };
 
@@ -39,7 +39,7 @@ impl QuorumStore {
         }
         // A request of the same owner that nobody waits for may be about to be sent.
         self.together.settle();
-        let mut ballot = Ballot::after(before.in_doubt, self.nodes.len());
+        let mut ballot = Ballot::after(before.in_doubt != Servers::NONE, self.nodes.len());
         let lead = lead(&self.nodes);
         let next = given.next.take();
         for node in &*self.nodes {
@@ -61,7 +61,9 @@ impl QuorumStore {
             Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&ballot, lead))),
             Verdict::No => match not_held(&ballot) {
                 // It may have been this release that gave it back, before others took it.
-                Released::MovedOn if before.in_doubt => Err(StoreError::silent()),
+                Released::MovedOn if !self.is_gone(&ballot, before.in_doubt) => {
+                    Err(StoreError::silent())
+                }
                 not_held => Ok(not_held),
             },
             Verdict::TooFew | Verdict::Open => Err(ballot.error(&self.nodes)),
@@ -69,6 +71,15 @@ impl QuorumStore {
         // After an error, whoever asked does so again.
         self.settle(given, ballot, answer.is_ok());
         answer
+    }
+
+    /// Whether so many servers have nothing of the lock that there was no majority, but for those that may
+    /// have given it back just now.
+    fn is_gone(&self, ballot: &Ballot<Released>, in_doubt: Servers) -> bool {
+        let answers = ballot.answers();
+        let gone =
+            answers.filter(|(server, released)| !is_done(released) && !in_doubt.has(*server));
+        gone.count() + majority(self.nodes.len()) > self.nodes.len()
     }
 
     /// What became of the next in the line of this process: in line at the lead; or first there, for no

@@ -23,8 +23,8 @@ pub(in crate::store::quorum) struct GivenBack {
     pub(in crate::store::quorum) is_done: bool,
     /// The servers that have.
     pub(in crate::store::quorum) by: Servers,
-    /// Others may have.
-    pub(in crate::store::quorum) in_doubt: bool,
+    /// Those that have not answered, and may have.
+    pub(in crate::store::quorum) in_doubt: Servers,
 }
 
 impl QuorumStore {
@@ -45,7 +45,7 @@ impl QuorumStore {
         match releases.await {
             Sent::No => GivenBack::default(),
             Sent::Unanswered => GivenBack {
-                in_doubt: true,
+                in_doubt: Servers::ALL,
                 ..GivenBack::default()
             },
             Sent::Answered(given_back) => given_back,
@@ -59,6 +59,9 @@ impl QuorumStore {
             ballot.ask(node.number, node.release_together(Arc::clone(&given)));
         }
         let has_majority = self.heard(&mut ballot, &askers, |_, _| false).await;
+        let unanswered = self.nodes.iter().map(|node| node.number);
+        let unanswered = unanswered.filter(|server| !matches!(ballot.vote(*server), Some(Ok(_))));
+        let in_doubt = Servers(unanswered.fold(0, |servers, server| servers | 1 << server));
         let mut done = vec![false; given.len()];
         for (n, asker) in askers.into_iter().enumerate() {
             let by = ballot.answers().filter(|(_, released)| released[n] == 1);
@@ -68,7 +71,7 @@ impl QuorumStore {
             let _ = asker.answer.send(GivenBack {
                 is_done: done[n],
                 by: Servers(by),
-                in_doubt: ballot.answers().count() < self.nodes.len(),
+                in_doubt,
             });
         }
         self.follow_releases(given, done, ballot);
