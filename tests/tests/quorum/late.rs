@@ -13,8 +13,9 @@ use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_tests::{ClientCommand, Proxy, RedisServer, eventually};
 
 use crate::{
-    common::{LASTING, LONG, ms, name, timed},
+    common::{LASTING, LONG, ms, name, only_tokens_are_left, timed},
     five::{SOON, Servers},
+    together::{release_all, take_all},
 };
 
 /// How late the last of the three servers is: it is never among the first two.
@@ -53,14 +54,6 @@ impl Far {
             client,
         }
     }
-
-    async fn take_all(&self, keys: &[String]) -> Vec<LockGuard> {
-        let takes = keys.iter().map(|key| {
-            let lock = self.client.lock(key).lease(LASTING).wait(LONG);
-            async move { lock.acquire().await }
-        });
-        try_join_all(takes).await.expect("all are free")
-    }
 }
 
 fn keys() -> Vec<String> {
@@ -73,18 +66,14 @@ async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_severa
     let far = Far::start().await;
     let other = far.three.client().await;
     let keys = keys();
-    let guards = far.take_all(&keys).await;
+    let guards = take_all(&far.client, &keys).await;
     tokio::time::sleep(LATE * 2).await;
     for server in &far.three.0 {
         for key in &keys {
             assert!(server.del(&name(key)).await);
         }
     }
-    let takes = keys.iter().map(|key| {
-        let lock = other.lock(key).lease(LASTING);
-        async move { lock.acquire().await }
-    });
-    let taken = try_join_all(takes).await.expect("all are free");
+    let taken = take_all(&other, &keys).await;
     let (released, took) = timed(join_all(guards.into_iter().map(LockGuard::release))).await;
     for released in released {
         assert!(
@@ -138,4 +127,29 @@ async fn whoever_gives_up_waiting_among_many_requests_says_so_once() {
     try_join_all(company).await.expect("no panic");
     assert!(late <= 1, "{late} requests long after it left");
     held.release().await.expect("held");
+}
+
+/// What two servers missed is owed to each of them, whichever comes back first.
+#[tokio::test]
+async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_missed() {
+    let five = Servers::five();
+    let proxies = [0, 1, 2, 3, 4].map(|n| Proxy::in_front_of(&five.0[n]));
+    let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
+    let client = client.expect("all are there");
+    let guards = take_all(&client, &keys()).await;
+    tokio::time::sleep(ms(300)).await;
+    proxies[1].refuse();
+    for proxy in &proxies[1..3] {
+        proxy.drop_requests_if(1, |request| request.is("EVALSHA"));
+    }
+    release_all(guards).await;
+    eventually(LONG, "both missed it", async || {
+        proxies[1].requests_lost() + proxies[2].requests_lost() == 2
+    })
+    .await;
+    eventually(SOON * 4, "one is back", async || {
+        only_tokens_are_left(&five.0[2]).await
+    })
+    .await;
+    proxies[1].pass();
 }

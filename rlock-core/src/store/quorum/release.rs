@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     QuorumStore,
-    ballot::Ballot,
+    ballot::{Asked, Ballot, Vote},
     line::lead,
     linger::Linger,
     node::{Given, Node, is_done},
@@ -21,6 +21,9 @@ use crate::{
 
 /// For how long a server that did not answer is tried.
 const DEBT: Duration = Duration::from_secs(30);
+
+/// What a server is still to take back.
+pub(super) type Debt = (Arc<Node>, Given);
 
 impl QuorumStore {
     pub(super) async fn give_back(
@@ -136,22 +139,41 @@ impl QuorumStore {
             let vote = ballot.vote(node.number);
             matches!(vote, Some(Err(error)) if error.transient)
         });
-        let failed: Vec<Arc<Node>> = failed.map(Arc::clone).collect();
-        let mut rest = ballot.into_rest();
+        let failed: Vec<Debt> = failed
+            .map(|node| (Arc::clone(node), given.clone()))
+            .collect();
+        let rest = ballot.into_rest();
         if !is_final {
             return self.follow(rest);
         }
-        for node in failed {
-            self.stragglers.follow(Box::pin(owe(node, given.clone())));
-        }
-        if rest.is_empty() {
+        let nodes = self.nodes.clone();
+        self.follow_debts(failed, rest, move |server, vote| {
+            let failed = vote.is_err_and(|error| error.transient);
+            let debt = failed.then(|| (Arc::clone(&nodes[server]), given.clone()));
+            debt.into_iter().collect()
+        });
+    }
+
+    /// Has servers take locks back, also those that answer late with what they still have. One that stays
+    /// away holds up no other.
+    pub(super) fn follow_debts<T: Send + 'static>(
+        &self,
+        debts: Vec<Debt>,
+        mut rest: FuturesUnordered<Asked<T>>,
+        owed: impl Fn(usize, Vote<T>) -> Vec<Debt> + Send + 'static,
+    ) {
+        if debts.is_empty() && rest.is_empty() {
             return;
         }
-        let nodes = self.nodes.clone();
         self.stragglers.follow(Box::pin(async move {
-            while let Some((server, vote)) = rest.next().await {
-                if vote.is_err_and(|error| error.transient) {
-                    owe(Arc::clone(&nodes[server]), given.clone()).await;
+            let mut debts: FuturesUnordered<_> = debts.into_iter().map(owe).collect();
+            loop {
+                tokio::select! {
+                    Some((server, vote)) = rest.next() => {
+                        debts.extend(owed(server, vote).into_iter().map(owe));
+                    }
+                    Some(()) = debts.next() => {}
+                    else => return,
                 }
             }
         }));
@@ -169,7 +191,7 @@ fn not_held(ballot: &Ballot<Released>) -> Released {
 }
 
 /// Gives a lock back to a server that was away.
-pub(super) async fn owe(node: Arc<Node>, given: Given) {
+async fn owe((node, given): Debt) {
     let _ = timeout(DEBT, async {
         let mut backoff = Backoff::default();
         loop {

@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use super::{Asker, Sent};
+use super::{Asker, MOST, Sent};
 use crate::store::{
     Servers,
-    quorum::{
-        QuorumStore,
-        ballot::Ballot,
-        node::{Given, Node},
-        release::owe,
-    },
+    quorum::{QuorumStore, ballot::Ballot, node::Given, release::Debt},
 };
 
 /// What became of a lock that was given back together with others.
@@ -79,32 +73,24 @@ impl QuorumStore {
 
     /// Sees to it that locks whose release is done are given back by all servers.
     fn follow_releases(&self, given: Arc<[Given]>, done: Vec<bool>, ballot: Ballot<Vec<u64>>) {
-        let failed = |node: &&Arc<Node>| matches!(ballot.vote(node.number), Some(Err(_)));
-        let failed: Vec<usize> = self
-            .nodes
-            .iter()
-            .filter(failed)
-            .map(|node| node.number)
-            .collect();
-        let mut rest = ballot.into_rest();
-        if failed.is_empty() && rest.is_empty() {
-            return;
-        }
         let nodes = Arc::clone(&self.nodes);
-        self.stragglers.follow(Box::pin(async move {
-            let owed = async |server: usize, released: Vec<u64>| {
-                for ((given, done), released) in given.iter().zip(&done).zip(released) {
-                    if *done && released != 1 {
-                        owe(Arc::clone(&nodes[server]), given.clone()).await;
-                    }
+        let owed = move |server: usize, released: Vec<u64>| {
+            let mut debts: Vec<Debt> = Vec::new();
+            for ((given, done), released) in given.iter().zip(&done).zip(released) {
+                if *done && released != 1 {
+                    debts.push((Arc::clone(&nodes[server]), given.clone()));
                 }
-            };
-            for server in failed {
-                owed(server, vec![0; given.len()]).await;
             }
-            while let Some((server, vote)) = rest.next().await {
-                owed(server, vote.unwrap_or_else(|_| vec![0; given.len()])).await;
-            }
-        }));
+            debts
+        };
+        let none = vec![0; MOST];
+        let failed = self.nodes.iter().map(|node| node.number);
+        let failed = failed.filter(|server| matches!(ballot.vote(*server), Some(Err(_))));
+        let failed: Vec<Debt> = failed
+            .flat_map(|server| owed(server, none.clone()))
+            .collect();
+        self.follow_debts(failed, ballot.into_rest(), move |server, vote| {
+            owed(server, vote.unwrap_or_else(|_| none.clone()))
+        });
     }
 }
