@@ -40,8 +40,11 @@ impl QuorumStore {
                 return Ok(Released::Done(Onward::Unknown));
             }
         }
-        // A request of the same owner that nobody waits for may be about to be sent.
-        self.together.settle();
+        // A request of the same owner that nobody waits for may be about to be sent. Whoever sent it may have
+        // been lost by a fork.
+        if self.nodes.iter().all(|node| node.store.is_present()) {
+            self.together.settle();
+        }
         let mut ballot = Ballot::after(before.in_doubt != Servers::NONE, self.nodes.len());
         let lead = lead(&self.nodes);
         let next = given.next.take();
