@@ -153,3 +153,36 @@ async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_mi
     .await;
     proxies[1].pass();
 }
+
+/// The servers are apart, and the one in the middle is ahead with one token: who has the highest is not known
+/// before the last one has answered.
+#[tokio::test]
+async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_them() {
+    let three = Servers::some(3);
+    let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
+    let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
+    let client = client.expect("all are there");
+    let keys = keys();
+    for _ in 0..2 {
+        release_all(take_all(&client, &keys).await).await;
+    }
+    for (proxy, late) in proxies[1..].iter().zip([60, 400]) {
+        proxy.delay_requests(ms(late));
+    }
+    let fence = format!("{}:fence", name(&keys[3]));
+    let mut shortest = LONG;
+    for _ in 0..3 {
+        let () = three.0[1].command(&["INCRBY", &fence, "1000"]).await;
+        let asked = keys.iter().map(|key| {
+            let lock = client.lock(key).lease(LASTING).wait(LONG);
+            async move { timed(lock.acquire()).await }
+        });
+        let taken = join_all(asked).await;
+        let others = taken.iter().enumerate().filter(|(n, _)| *n != 3);
+        let longest = others.map(|(_, (_, took))| *took).max();
+        shortest = shortest.min(longest.expect("some"));
+        release_all(taken.into_iter().map(|(guard, _)| guard.expect("free"))).await;
+        tokio::time::sleep(ms(1000)).await;
+    }
+    assert!(shortest < ms(200), "{shortest:?}");
+}

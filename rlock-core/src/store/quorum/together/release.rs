@@ -52,7 +52,7 @@ impl QuorumStore {
         for node in &*self.nodes {
             ballot.ask(node.number, node.release_together(Arc::clone(&given)));
         }
-        let has_majority = self.heard(&mut ballot, &askers, |_, _| false).await;
+        let has_majority = self.heard(&mut ballot, &askers, |_| false).await;
         let unanswered = self.nodes.iter().map(|node| node.number);
         let unanswered = unanswered.filter(|server| !matches!(ballot.vote(*server), Some(Ok(_))));
         let in_doubt = Servers(unanswered.fold(0, |servers, server| servers | 1 << server));
