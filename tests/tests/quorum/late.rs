@@ -30,7 +30,7 @@ struct Far {
 impl Far {
     /// A client to which the last server is far away.
     async fn start() -> Self {
-        let rules = "on >secret ~lock:* &lock:* +@all -client|tracking";
+        let rules = "on >secret ~lock:* &lock:* +@all -client";
         let servers: Vec<_> = (0..3)
             .map(|_| RedisServer::builder().acl_user("blind", rules).start())
             .collect();
