@@ -8,6 +8,7 @@ mod common;
 mod log;
 
 mod exclusion;
+mod far;
 mod five;
 mod late;
 mod losses;

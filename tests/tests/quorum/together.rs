@@ -18,7 +18,7 @@ fn keys() -> Vec<String> {
 }
 
 /// Takes all of them at once, each for itself.
-async fn take_all(client: &LockClient, keys: &[String]) -> Vec<LockGuard> {
+pub(crate) async fn take_all(client: &LockClient, keys: &[String]) -> Vec<LockGuard> {
     let takes = keys.iter().map(|key| {
         let lock = client.lock(key).lease(LASTING).wait(LONG);
         async move { lock.acquire().await }
@@ -26,7 +26,7 @@ async fn take_all(client: &LockClient, keys: &[String]) -> Vec<LockGuard> {
     try_join_all(takes).await.expect("all are free")
 }
 
-async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
+pub(crate) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
     let released = guards.into_iter().map(LockGuard::release);
     try_join_all(released).await.expect("all were held");
 }

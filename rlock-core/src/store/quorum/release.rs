@@ -2,25 +2,28 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     QuorumStore,
-    ballot::Ballot,
+    ballot::{Asked, Ballot, Vote},
     line::lead,
     linger::Linger,
     node::{Given, Node, is_done},
     together::release::GivenBack,
-    votes::Verdict,
+    votes::{Verdict, majority},
 };
 use crate::{
-    store::{Grant, Onward, Released, StoreError},
+    store::{Grant, Onward, Released, Servers, StoreError},
     wait::Backoff,
 };
 
 /// For how long a server that did not answer is tried.
 const DEBT: Duration = Duration::from_secs(30);
+
+/// What a server is still to take back.
+pub(super) type Debt = (Arc<Node>, Given);
 
 impl QuorumStore {
     pub(super) async fn give_back(
@@ -37,9 +40,12 @@ impl QuorumStore {
                 return Ok(Released::Done(Onward::Unknown));
             }
         }
-        // A request of the same owner that nobody waits for may be about to be sent.
-        self.together.settle();
-        let mut ballot = Ballot::after(before.in_doubt, self.nodes.len());
+        // A request of the same owner that nobody waits for may be about to be sent. Whoever sent it may have
+        // been lost by a fork.
+        if self.nodes.iter().all(|node| node.store.is_present()) {
+            self.together.settle();
+        }
+        let mut ballot = Ballot::after(before.in_doubt != Servers::NONE, self.nodes.len());
         let lead = lead(&self.nodes);
         let next = given.next.take();
         for node in &*self.nodes {
@@ -61,7 +67,9 @@ impl QuorumStore {
             Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&ballot, lead))),
             Verdict::No => match not_held(&ballot) {
                 // It may have been this release that gave it back, before others took it.
-                Released::MovedOn if before.in_doubt => Err(StoreError::silent()),
+                Released::MovedOn if !self.is_gone(&ballot, before.in_doubt) => {
+                    Err(StoreError::silent())
+                }
                 not_held => Ok(not_held),
             },
             Verdict::TooFew | Verdict::Open => Err(ballot.error(&self.nodes)),
@@ -69,6 +77,15 @@ impl QuorumStore {
         // After an error, whoever asked does so again.
         self.settle(given, ballot, answer.is_ok());
         answer
+    }
+
+    /// Whether so many servers have nothing of the lock that there was no majority, but for those that may
+    /// have given it back just now.
+    fn is_gone(&self, ballot: &Ballot<Released>, in_doubt: Servers) -> bool {
+        let answers = ballot.answers();
+        let gone =
+            answers.filter(|(server, released)| !is_done(released) && !in_doubt.has(*server));
+        gone.count() + majority(self.nodes.len()) > self.nodes.len()
     }
 
     /// What became of the next in the line of this process: in line at the lead; or first there, for no
@@ -125,22 +142,41 @@ impl QuorumStore {
             let vote = ballot.vote(node.number);
             matches!(vote, Some(Err(error)) if error.transient)
         });
-        let failed: Vec<Arc<Node>> = failed.map(Arc::clone).collect();
-        let mut rest = ballot.into_rest();
+        let failed: Vec<Debt> = failed
+            .map(|node| (Arc::clone(node), given.clone()))
+            .collect();
+        let rest = ballot.into_rest();
         if !is_final {
             return self.follow(rest);
         }
-        for node in failed {
-            self.stragglers.follow(Box::pin(owe(node, given.clone())));
-        }
-        if rest.is_empty() {
+        let nodes = self.nodes.clone();
+        self.follow_debts(failed, rest, move |server, vote| {
+            let failed = vote.is_err_and(|error| error.transient);
+            let debt = failed.then(|| (Arc::clone(&nodes[server]), given.clone()));
+            debt.into_iter().collect()
+        });
+    }
+
+    /// Has servers take locks back, also those that answer late with what they still have. One that stays
+    /// away holds up no other.
+    pub(super) fn follow_debts<T: Send + 'static>(
+        &self,
+        debts: Vec<Debt>,
+        mut rest: FuturesUnordered<Asked<T>>,
+        owed: impl Fn(usize, Vote<T>) -> Vec<Debt> + Send + 'static,
+    ) {
+        if debts.is_empty() && rest.is_empty() {
             return;
         }
-        let nodes = self.nodes.clone();
         self.stragglers.follow(Box::pin(async move {
-            while let Some((server, vote)) = rest.next().await {
-                if vote.is_err_and(|error| error.transient) {
-                    owe(Arc::clone(&nodes[server]), given.clone()).await;
+            let mut debts: FuturesUnordered<_> = debts.into_iter().map(owe).collect();
+            loop {
+                tokio::select! {
+                    Some((server, vote)) = rest.next() => {
+                        debts.extend(owed(server, vote).into_iter().map(owe));
+                    }
+                    Some(()) = debts.next() => {}
+                    else => return,
                 }
             }
         }));
@@ -158,7 +194,7 @@ fn not_held(ballot: &Ballot<Released>) -> Released {
 }
 
 /// Gives a lock back to a server that was away.
-pub(super) async fn owe(node: Arc<Node>, given: Given) {
+async fn owe((node, given): Debt) {
     let _ = timeout(DEBT, async {
         let mut backoff = Backoff::default();
         loop {

@@ -219,15 +219,14 @@ impl QuorumStore {
         &self,
         ballot: &mut Ballot<Vec<u64>>,
         askers: &[Asker<W, A>],
-        still_wanted: impl Fn(&Ballot<Vec<u64>>, usize) -> bool,
+        still_wanted: impl Fn(usize) -> bool,
     ) -> bool {
         let until = askers.iter().map(|asker| asker.until).min();
         let mut linger = Linger::new(until.unwrap_or_else(Instant::now));
         let heard = loop {
             let has_majority = ballot.has_majority();
             let awaited = |server: &usize| {
-                !has_majority
-                    || !self.nodes[*server].health.is_failing() && still_wanted(ballot, *server)
+                !has_majority || !self.nodes[*server].health.is_failing() && still_wanted(*server)
             };
             let awaited: Vec<usize> = ballot.pending().filter(awaited).collect();
             if awaited.is_empty() {

@@ -10,7 +10,14 @@ use crate::{
     lease::Time,
     store::{
         Claim,
-        quorum::{QuorumStore, ballot::Ballot, line::lead, node::Wanted, votes::majority},
+        quorum::{
+            QuorumStore,
+            ballot::Ballot,
+            line::lead,
+            linger::{LONGEST, Linger},
+            node::Wanted,
+            votes::majority,
+        },
     },
 };
 
@@ -19,6 +26,9 @@ pub(in crate::store::quorum) struct Granted {
     pub(in crate::store::quorum) token: u64,
     pub(in crate::store::quorum) sent_at: Time,
 }
+
+/// Who waits for one lock of several, and which it is.
+type Numbered = (usize, Asker<(Claim, Duration), Granted>);
 
 /// The highest token that servers granted one of the locks with, 0 for none; and how many did.
 struct Highest {
@@ -39,6 +49,10 @@ fn highest(ballot: &Ballot<Vec<u64>>, lock: usize) -> Highest {
     let token = tokens().max().unwrap_or(0);
     let servers = tokens().filter(|one| *one == token).count();
     Highest { token, servers }
+}
+
+fn is_refused(ballot: &Ballot<Vec<u64>>, lead: usize, lock: usize) -> bool {
+    matches!(ballot.vote(lead), Some(Ok(tokens)) if tokens[lock] == 0)
 }
 
 impl QuorumStore {
@@ -67,24 +81,48 @@ impl QuorumStore {
         for node in &*self.nodes {
             ballot.ask(node.number, node.acquire_together(Arc::clone(&claims)));
         }
-        // The lead knows who comes first; and where tokens differ, another may have the highest too.
-        let still_wanted = |ballot: &Ballot<Vec<u64>>, server: usize| {
-            let open = |n| highest(ballot, n).is_open(ballot.pending().count(), self.nodes.len());
-            server == lead || (0..claims.len()).any(open)
-        };
-        if !self.heard(&mut ballot, &askers, still_wanted).await {
+        // The lead knows who comes first.
+        if !self
+            .heard(&mut ballot, &askers, |server| server == lead)
+            .await
+        {
             return;
         }
         let mut granted = vec![0; claims.len()];
-        for (n, asker) in askers.into_iter().enumerate() {
-            let is_refused = matches!(ballot.vote(lead), Some(Ok(tokens)) if tokens[n] == 0);
-            let Highest { token, servers } = highest(&ballot, n);
+        let askers = askers.into_iter().enumerate().collect();
+        let askers = self.grant(&ballot, (lead, sent_at), askers, &mut granted);
+        // Where tokens differ, another may have the highest too. Nobody else waits for that.
+        let mut linger = Linger::new(Instant::now() + LONGEST);
+        let is_open = |ballot: &Ballot<Vec<u64>>, n: usize| {
+            let pending = ballot.pending().count();
+            !is_refused(ballot, lead, n) && highest(ballot, n).is_open(pending, self.nodes.len())
+        };
+        while askers.iter().any(|(n, _)| is_open(&ballot, *n)) && ballot.next(linger.over()).await {
+        }
+        self.grant(&ballot, (lead, sent_at), askers, &mut granted);
+        self.raise_lower(&claims, granted, ballot);
+    }
+
+    /// Tells those whose locks a majority granted, unless the lead refused; answers the others.
+    fn grant(
+        &self,
+        ballot: &Ballot<Vec<u64>>,
+        (lead, sent_at): (usize, Time),
+        askers: Vec<Numbered>,
+        granted: &mut [u64],
+    ) -> Vec<Numbered> {
+        let mut others = Vec::new();
+        for (n, asker) in askers {
+            let is_refused = is_refused(ballot, lead, n);
+            let Highest { token, servers } = highest(ballot, n);
             if token > 0 && servers >= majority(self.nodes.len()) && !is_refused {
                 granted[n] = token;
                 let _ = asker.answer.send(Granted { token, sent_at });
+            } else {
+                others.push((n, asker));
             }
         }
-        self.raise_lower(&claims, granted, ballot);
+        others
     }
 
     /// Has servers that granted a lock with a lower token than the majority's know that one, also those

@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::{StreamExt, future::join_all};
 use tokio::time::Instant;
 
-use super::{Asker, Sent};
+use super::{Asker, MOST, Sent};
 use crate::store::{
     Servers,
-    quorum::{
-        QuorumStore,
-        ballot::Ballot,
-        node::{Given, Node},
-        release::owe,
-    },
+    quorum::{QuorumStore, ballot::Ballot, node::Given, release::Debt},
 };
 
 /// What became of a lock that was given back together with others.
@@ -23,8 +17,8 @@ pub(in crate::store::quorum) struct GivenBack {
     pub(in crate::store::quorum) is_done: bool,
     /// The servers that have.
     pub(in crate::store::quorum) by: Servers,
-    /// Others may have.
-    pub(in crate::store::quorum) in_doubt: bool,
+    /// Those that have not answered, and may have.
+    pub(in crate::store::quorum) in_doubt: Servers,
 }
 
 impl QuorumStore {
@@ -45,7 +39,7 @@ impl QuorumStore {
         match releases.await {
             Sent::No => GivenBack::default(),
             Sent::Unanswered => GivenBack {
-                in_doubt: true,
+                in_doubt: Servers::ALL,
                 ..GivenBack::default()
             },
             Sent::Answered(given_back) => given_back,
@@ -58,7 +52,10 @@ impl QuorumStore {
         for node in &*self.nodes {
             ballot.ask(node.number, node.release_together(Arc::clone(&given)));
         }
-        let has_majority = self.heard(&mut ballot, &askers, |_, _| false).await;
+        let has_majority = self.heard(&mut ballot, &askers, |_| false).await;
+        let unanswered = self.nodes.iter().map(|node| node.number);
+        let unanswered = unanswered.filter(|server| !matches!(ballot.vote(*server), Some(Ok(_))));
+        let in_doubt = Servers(unanswered.fold(0, |servers, server| servers | 1 << server));
         let mut done = vec![false; given.len()];
         for (n, asker) in askers.into_iter().enumerate() {
             let by = ballot.answers().filter(|(_, released)| released[n] == 1);
@@ -68,7 +65,7 @@ impl QuorumStore {
             let _ = asker.answer.send(GivenBack {
                 is_done: done[n],
                 by: Servers(by),
-                in_doubt: ballot.answers().count() < self.nodes.len(),
+                in_doubt,
             });
         }
         self.follow_releases(given, done, ballot);
@@ -76,33 +73,24 @@ impl QuorumStore {
 
     /// Sees to it that locks whose release is done are given back by all servers.
     fn follow_releases(&self, given: Arc<[Given]>, done: Vec<bool>, ballot: Ballot<Vec<u64>>) {
-        let failed = |node: &&Arc<Node>| matches!(ballot.vote(node.number), Some(Err(_)));
-        let failed: Vec<usize> = self
-            .nodes
-            .iter()
-            .filter(failed)
-            .map(|node| node.number)
-            .collect();
-        let mut rest = ballot.into_rest();
-        if failed.is_empty() && rest.is_empty() {
-            return;
-        }
         let nodes = Arc::clone(&self.nodes);
-        self.stragglers.follow(Box::pin(async move {
-            let owed = async |server: usize, released: Vec<u64>| {
-                let locks = given.iter().zip(&done).zip(released);
-                let owed = locks.filter(|((_, done), released)| **done && *released != 1);
-                join_all(
-                    owed.map(|((given, _), _)| owe(Arc::clone(&nodes[server]), given.clone())),
-                )
-                .await;
-            };
-            for server in failed {
-                owed(server, vec![0; given.len()]).await;
+        let owed = move |server: usize, released: Vec<u64>| {
+            let mut debts: Vec<Debt> = Vec::new();
+            for ((given, done), released) in given.iter().zip(&done).zip(released) {
+                if *done && released != 1 {
+                    debts.push((Arc::clone(&nodes[server]), given.clone()));
+                }
             }
-            while let Some((server, vote)) = rest.next().await {
-                owed(server, vote.unwrap_or_else(|_| vec![0; given.len()])).await;
-            }
-        }));
+            debts
+        };
+        let none = vec![0; MOST];
+        let failed = self.nodes.iter().map(|node| node.number);
+        let failed = failed.filter(|server| matches!(ballot.vote(*server), Some(Err(_))));
+        let failed: Vec<Debt> = failed
+            .flat_map(|server| owed(server, none.clone()))
+            .collect();
+        self.follow_debts(failed, ballot.into_rest(), move |server, vote| {
+            owed(server, vote.unwrap_or_else(|_| none.clone()))
+        });
     }
 }
