@@ -106,9 +106,15 @@ impl Scripted {
         for renewal in batch {
             call.key(lock(renewal.key));
         }
-        call.arg(FENCE_TTL);
+        let lease = batch.first().map_or(0, |first| first.lease);
+        call.arg(FENCE_TTL).arg(lease);
         for renewal in batch {
-            call.arg(name(renewal.owner)).arg(renewal.lease);
+            call.arg(name(renewal.owner));
+        }
+        if batch.iter().any(|renewal| renewal.lease != lease) {
+            for renewal in batch {
+                call.arg(renewal.lease);
+            }
         }
         match call.invoke(&mut self.commands).expect("no error") {
             Value::Int(1) => vec![true; batch.len()],

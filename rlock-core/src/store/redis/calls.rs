@@ -118,10 +118,15 @@ impl Calls {
         for renewal in batch {
             call.arg(self.names.lock(&renewal.key));
         }
-        call.arg(millis(FENCE_TTL));
+        let lease = batch.first().map_or(Duration::ZERO, |first| first.lease);
+        call.arg(millis(FENCE_TTL)).arg(millis(lease));
         for renewal in batch {
-            call.arg(OwnerName(renewal.owner))
-                .arg(millis(renewal.lease));
+            call.arg(OwnerName(renewal.owner));
+        }
+        if batch.iter().any(|renewal| renewal.lease != lease) {
+            for renewal in batch {
+                call.arg(millis(renewal.lease));
+            }
         }
         call
     }

@@ -1,6 +1,6 @@
 -- Extends the leases of locks that are still held by their owners. Never creates one.
 -- KEYS  lock, lock, …
--- ARGV  a day (ms), owner, lease (ms), owner, lease (ms), …
+-- ARGV  a day (ms), lease (ms), owner, owner, …, and where leases differ the lease of each
 -- Answers  1 if all are still held, else 1 or 0 for each lock
 -- The TTL only grows, except that a lock without one gets it back. The last command on each lock
 -- reads it, so that tracking sees foreign changes.
@@ -8,7 +8,7 @@ local answers, all = {}, 1
 -- As text, because the server writes out each number by printf. Locks of one lease are renewed together.
 local fence_ttl, of_lease
 for n, lock in ipairs(KEYS) do
-  local owner, lease = ARGV[2 * n], ARGV[2 * n + 1]
+  local owner, lease = ARGV[n + 2], ARGV[#KEYS + n + 2] or ARGV[2]
   if lease ~= of_lease then
     fence_ttl, of_lease = string.format('%.0f', 2 * ARGV[1] + lease), lease
   end
