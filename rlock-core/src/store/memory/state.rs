@@ -418,9 +418,11 @@ mod tests {
             };
             state.release(&release, now + waited);
             let told = state.take_news().into_iter();
-            let told = told.filter_map(|(_, news)| match news {
-                News::AskAgain { owner, after, .. } => Some((owner.client(), after)),
-                _ => None,
+            let told = told.filter_map(|(_, news)| {
+                let News::AskAgain { owner, after, .. } = news else {
+                    return None;
+                };
+                Some((owner.client(), after))
             });
             let looks: Vec<_> = looks.into_iter().map(|n| (clients[n], GRACE)).collect();
             assert_eq!(told.collect::<Vec<_>>(), looks, "after {waited:?}");
