@@ -42,6 +42,15 @@ async fn assert_all_left(servers: &Servers) {
     }
 }
 
+/// Three servers, and a client that goes a way to each that fails on demand.
+async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
+    let three = Servers::some(3);
+    let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
+    let urls = proxies.iter().map(Proxy::url);
+    let client = LockClient::quorum(urls).await.expect("all are there");
+    (three, proxies, client)
+}
+
 /// Whether a request is one of several for these keys.
 fn of_several(request: &Request) -> bool {
     let keys = keys();
@@ -244,10 +253,7 @@ async fn locks_are_given_back_by_a_server_whose_connection_ended_meanwhile() {
 
 #[tokio::test]
 async fn an_answer_to_several_that_is_lost_counts_nothing_twice_and_loses_nothing() {
-    let three = Servers::some(3);
-    let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
-    let urls = proxies.iter().map(Proxy::url);
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let (three, proxies, client) = behind_proxies().await;
     let keys = keys();
     take_each_once(&client, &keys).await;
     for struck in [0..1, 0..2, 1..3, 0..3] {
@@ -271,10 +277,7 @@ async fn an_answer_to_several_that_is_lost_counts_nothing_twice_and_loses_nothin
 
 #[tokio::test]
 async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_the_locks_since() {
-    let three = Servers::some(3);
-    let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
-    let urls = proxies.iter().map(Proxy::url);
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let (three, proxies, client) = behind_proxies().await;
     let other = three.client().await;
     let keys = keys();
     take_each_once(&client, &keys).await;
@@ -301,10 +304,7 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
 
 #[tokio::test]
 async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
-    let three = Servers::some(3);
-    let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
-    let urls = proxies.iter().map(Proxy::url);
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let (three, proxies, client) = behind_proxies().await;
     let keys = keys();
     take_each_once(&client, &keys).await;
     for polls in 1..4 {
