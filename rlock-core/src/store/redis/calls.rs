@@ -8,7 +8,7 @@ use std::{
 use redis::Cmd;
 
 use super::{
-    names::{Names, OwnerName},
+    names::{Names, OwnerName, OwnerNames},
     scripts::{FENCE_TTL, Scripts, millis},
 };
 use crate::{
@@ -120,8 +120,9 @@ impl Calls {
         }
         let lease = batch.first().map_or(Duration::ZERO, |first| first.lease);
         call.arg(millis(FENCE_TTL)).arg(millis(lease));
+        let mut owners = OwnerNames::default();
         for renewal in batch {
-            call.arg(OwnerName(renewal.owner));
+            call.arg(owners.name(renewal.owner));
         }
         if batch.iter().any(|renewal| renewal.lease != lease) {
             for renewal in batch {
@@ -171,8 +172,9 @@ impl Calls {
             call.arg(self.names.lock(&claim.key));
         }
         call.arg(millis(FENCE_TTL)).arg(self.least_token());
+        let mut owners = OwnerNames::default();
         for (claim, lease) in claims {
-            call.arg(OwnerName(claim.owner)).arg(millis(*lease));
+            call.arg(owners.name(claim.owner)).arg(millis(*lease));
         }
         call
     }
@@ -183,8 +185,9 @@ impl Calls {
             call.arg(self.names.lock(key));
         }
         call.arg(millis(FENCE_TTL));
+        let mut owners = OwnerNames::default();
         for (_, owner) in holds {
-            call.arg(OwnerName(*owner));
+            call.arg(owners.name(*owner));
         }
         call
     }

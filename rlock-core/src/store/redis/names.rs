@@ -1,19 +1,17 @@
 //! What the keys of a lock are called on the server. All share one hash tag, so one slot.
 
-use std::fmt;
+use std::{fmt, io::Write};
 
 use redis::{RedisWrite, ToRedisArgs};
-use smallvec::SmallVec;
-use uuid::fmt::Hyphenated;
+use uuid::{Uuid, fmt::Hyphenated};
 
 use super::cluster::Slot;
 use crate::{key::Key, owner::OwnerId};
 
-/// A word of a request, put together where it need not be allocated.
-type Word = SmallVec<[u8; 128]>;
-
 pub(super) struct Names {
     prefix: String,
+    /// The same with the brace that begins a hash tag.
+    opening: String,
     channels: String,
     /// Of a node of a cluster.
     node: Option<String>,
@@ -45,58 +43,70 @@ impl ToRedisArgs for Channels<'_> {
 
 /// The name of the hash that is a lock.
 #[derive(Clone, Copy)]
-pub(super) struct LockName<'a> {
-    prefix: &'a str,
-    key: &'a Key,
-}
+pub(super) struct LockName<'a>([&'a str; 3]);
 
 impl LockName<'_> {
     pub(super) fn len(self) -> usize {
-        let braces = if self.key.has_hash_tag() { 1 } else { 2 };
-        self.prefix.len() + self.key.as_str().len() + braces
-    }
-
-    fn word(self) -> Word {
-        let mut word = Word::from_slice(self.prefix.as_bytes());
-        if !self.key.has_hash_tag() {
-            word.push(b'{');
-        }
-        word.extend_from_slice(self.key.as_str().as_bytes());
-        word.push(b'}');
-        word
+        self.0.iter().map(|part| part.len()).sum()
     }
 }
 
 impl fmt::Display for LockName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.word()))
+        self.0.iter().try_for_each(|part| f.write_str(part))
     }
 }
 
 impl ToRedisArgs for LockName<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg(&self.word());
+        let mut name = out.writer_for_next_arg();
+        for part in self.0 {
+            // Into memory, which does not fail.
+            let _ = name.write_all(part.as_bytes());
+        }
     }
 }
 
 /// The field of a lock that says how often this owner holds it: what its `Display` writes.
 pub(super) struct OwnerName(pub(super) OwnerId);
 
-impl OwnerName {
-    fn word(&self) -> Word {
-        let mut client = [0; Hyphenated::LENGTH];
-        let client = self.0.client().hyphenated().encode_lower(&mut client);
-        let mut word = Word::from_slice(client.as_bytes());
-        word.push(b':');
-        let mut sequence = itoa::Buffer::new();
-        word.extend_from_slice(sequence.format(self.0.sequence()).as_bytes());
-        word
+impl ToRedisArgs for OwnerName {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg(OwnerNames::default().name(self.0));
     }
 }
 
-impl ToRedisArgs for OwnerName {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg(&self.word());
+/// The same for many owners, most of them of one client.
+pub(super) struct OwnerNames {
+    client: Option<Uuid>,
+    name: [u8; CLIENT + SEQUENCE],
+}
+
+/// A client and a colon.
+const CLIENT: usize = Hyphenated::LENGTH + 1;
+/// The longest number.
+const SEQUENCE: usize = 20;
+
+impl Default for OwnerNames {
+    fn default() -> Self {
+        Self {
+            client: None,
+            name: [b':'; CLIENT + SEQUENCE],
+        }
+    }
+}
+
+impl OwnerNames {
+    pub(super) fn name(&mut self, owner: OwnerId) -> &[u8] {
+        if self.client != Some(owner.client()) {
+            owner.client().hyphenated().encode_lower(&mut self.name);
+            self.client = Some(owner.client());
+        }
+        let mut sequence = itoa::Buffer::new();
+        let sequence = sequence.format(owner.sequence()).as_bytes();
+        let end = CLIENT + sequence.len();
+        self.name[CLIENT..end].copy_from_slice(sequence);
+        &self.name[..end]
     }
 }
 
@@ -104,6 +114,7 @@ impl Names {
     pub(super) fn new(prefix: String) -> Self {
         let channels = format!("{prefix}client:");
         Self {
+            opening: format!("{prefix}{{"),
             prefix,
             channels,
             node: None,
@@ -116,6 +127,7 @@ impl Names {
     pub(super) fn at_node(prefix: String, id: &str) -> Self {
         let channels = format!("{prefix}client:{id}:");
         Self {
+            opening: format!("{prefix}{{"),
             prefix,
             channels,
             node: Some(id.to_owned()),
@@ -147,10 +159,12 @@ impl Names {
     /// names of different keys differ, and none is another's name with a suffix: a lock's name ends
     /// with its only, or its second, closing brace.
     pub(super) fn lock<'a>(&'a self, key: &'a Key) -> LockName<'a> {
-        LockName {
-            prefix: &self.prefix,
-            key,
-        }
+        let opening = if key.has_hash_tag() {
+            &self.prefix
+        } else {
+            &self.opening
+        };
+        LockName([opening, key.as_str(), "}"])
     }
 
     pub(super) fn are_of_cluster(&self) -> bool {
@@ -191,9 +205,12 @@ mod tests {
 
     #[test]
     fn owners_are_named_as_they_show_themselves() {
-        for sequence in [0, 7, u64::MAX] {
-            let owner = OwnerId::new(Uuid::new_v4(), sequence);
-            assert_eq!(*OwnerName(owner).word(), *owner.to_string().as_bytes());
+        let mut names = OwnerNames::default();
+        for client in [Uuid::new_v4(), Uuid::new_v4()] {
+            for sequence in [0, u64::MAX, 7] {
+                let owner = OwnerId::new(client, sequence);
+                assert_eq!(*names.name(owner), *owner.to_string().as_bytes());
+            }
         }
     }
 
