@@ -2,19 +2,14 @@
 
 mod common;
 
-use std::{
-    future::poll_fn,
-    pin::pin,
-    task::Poll,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard};
 use rlock_tests::{Proxy, RedisServer, Request};
 
 use common::{
-    LASTING, LONG, assert_nothing_left, begin, client, connect_with, count,
+    LASTING, LONG, assert_nothing_left, begin, client, connect_with, count, dropped_after,
     dropped_when_woken_after, ms, name, resp2,
 };
 
@@ -26,24 +21,6 @@ async fn with_known_tokens(server: &RedisServer, keys: &[String]) {
         let fence = format!("{}:fence", name(key));
         let () = server.command(&["SET", &fence, COUNTED]).await;
     }
-}
-
-fn spin(time: Duration) {
-    let started = Instant::now();
-    while started.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
-
-/// Polls once, and drops the future a moment later unless it was done.
-async fn dropped_after<F: Future>(time: Duration, future: F) {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        let _ = future.as_mut().poll(cx);
-        spin(time);
-        Poll::Ready(())
-    })
-    .await;
 }
 
 /// A request that was cancelled may have left for the connection just so, and what sets it right comes

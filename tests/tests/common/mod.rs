@@ -241,6 +241,24 @@ pub(crate) async fn dropped_when_woken_after<F: Future>(times: usize, future: F)
     .await;
 }
 
+fn spin(time: Duration) {
+    let started = Instant::now();
+    while started.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Polls once, and drops the future a moment later unless it was done.
+pub(crate) async fn dropped_after<F: Future>(time: Duration, future: F) {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let _ = future.as_mut().poll(cx);
+        spin(time);
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// Polls once, so that the future takes its place wherever it stands in line.
 pub(crate) async fn begin<F: Future + Unpin>(future: &mut F) {
     poll_fn(|context| {

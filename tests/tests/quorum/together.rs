@@ -1,6 +1,6 @@
 //! Requests for different locks that are under way together are served by one script at each server.
 
-use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard};
@@ -8,7 +8,8 @@ use rlock_tests::{Proxy, RedisServer, Request, assert_taken, eventually};
 
 use crate::{
     common::{
-        LASTING, LONG, assert_nothing_left, begin, count, dropped_when_woken_after, ms, name, timed,
+        LASTING, LONG, assert_nothing_left, begin, count, dropped_after, dropped_when_woken_after,
+        ms, name, timed,
     },
     five::{SOON, Servers, give_to_another},
 };
@@ -340,20 +341,6 @@ async fn requests_that_are_cancelled_at_any_step_leave_nothing() {
         dropped_when_woken_after(polls, join_all(asked)).await;
     }
     assert_all_left(&three).await;
-}
-
-/// Polls once, and drops the future a moment later unless it was done.
-async fn dropped_after<F: Future>(time: Duration, future: F) {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        let _ = future.as_mut().poll(cx);
-        let started = std::time::Instant::now();
-        while started.elapsed() < time {
-            std::hint::spin_loop();
-        }
-        Poll::Ready(())
-    })
-    .await;
 }
 
 /// A request that was cancelled may be leaving just so, and what sets it right comes from another thread.
