@@ -61,6 +61,14 @@ impl QuorumStore {
         up >= votes::majority(self.nodes.len())
     }
 
+    /// Whether this is the process that made the client. One made all connections.
+    fn is_present(&self) -> bool {
+        self.nodes
+            .iter()
+            .take(1)
+            .all(|node| node.store.is_present())
+    }
+
     /// Follows what is still under way.
     fn follow<T: Send + 'static>(&self, mut rest: FuturesUnordered<Asked<T>>) {
         if rest.is_empty() {

@@ -110,8 +110,22 @@ impl QuorumStore {
                 Sent::No => {}
             }
         }
+        let patience = patience.saturating_sub(begun.elapsed());
+        // Boxed, so that the usual case is not as large as this.
+        Box::pin(self.take_alone(wanted, line_by, in_doubt, patience)).await
+    }
+
+    /// The same without others; `line_by`: by when a place in line is wanted, if one is.
+    async fn take_alone(
+        &self,
+        wanted: Wanted,
+        line_by: Option<Instant>,
+        in_doubt: bool,
+        patience: Duration,
+    ) -> Result<Acquired, StoreError> {
+        let waits = line_by.is_some();
         let sent_at = self.clock.now();
-        let until = until(patience.saturating_sub(begun.elapsed()), wanted.lease);
+        let until = until(patience, wanted.lease);
         let lead = lead(&self.nodes);
         let mut ballot = self.asked(&wanted, in_doubt, |server| waits && server == lead);
         let mut tries = if waits { TRIES } else { TRIES_AT_ONCE };

@@ -28,7 +28,7 @@ pub(super) type Debt = (Arc<Node>, Given);
 impl QuorumStore {
     pub(super) async fn give_back(
         &self,
-        mut given: Given,
+        given: Given,
         patience: Duration,
     ) -> Result<Released, StoreError> {
         let until = Instant::now() + patience;
@@ -40,9 +40,20 @@ impl QuorumStore {
                 return Ok(Released::Done(Onward::Unknown));
             }
         }
+        // Boxed, so that the usual case is not as large as this.
+        Box::pin(self.give_back_alone(given, before, until)).await
+    }
+
+    /// The same without others; `before`: what became of it together with them.
+    async fn give_back_alone(
+        &self,
+        mut given: Given,
+        before: GivenBack,
+        until: Instant,
+    ) -> Result<Released, StoreError> {
         // A request of the same owner that nobody waits for may be about to be sent. Whoever sent it may have
         // been lost by a fork.
-        if self.nodes.iter().all(|node| node.store.is_present()) {
+        if self.is_present() {
             self.together.settle();
         }
         let mut ballot = Ballot::after(before.in_doubt != Servers::NONE, self.nodes.len());

@@ -175,10 +175,8 @@ impl QuorumStore {
     fn may_gather(&self, until: Instant) -> bool {
         !self.together.refused.load(Ordering::Relaxed)
             && until >= Instant::now() + LEAST
-            && self
-                .nodes
-                .iter()
-                .all(|node| node.is_well() && node.store.is_present())
+            && self.nodes.iter().all(|node| node.is_well())
+            && self.is_present()
     }
 
     /// Sends what is gathered, for as long as it is polled.

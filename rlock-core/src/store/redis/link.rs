@@ -270,6 +270,11 @@ impl Link {
         self.changed(None);
     }
 
+    /// Whether there is a connection to use.
+    pub(super) fn is_there(&self) -> bool {
+        !matches!(&*self.state.borrow(), State::Down(_))
+    }
+
     /// Whether there is a connection, and nothing against it.
     pub(super) fn is_up(&self) -> bool {
         matches!(&*self.state.borrow(), State::Up(_))

@@ -25,7 +25,7 @@ impl RedisStore {
 
     /// Whether there is a connection, as far as is known.
     pub(crate) fn is_up(&self) -> bool {
-        self.home.present().is_some()
+        self.home.is_there()
     }
 
     /// Why there is none.
