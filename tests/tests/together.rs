@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::time::Duration;
+
 use futures_util::future::{join_all, try_join_all};
-use rlock_core::{LockClient, LockGuard};
-use rlock_tests::RedisServer;
+use rlock_core::{LockClient, LockGuard, LostCause};
+use rlock_tests::{RedisServer, within};
 
 use common::{
     LASTING, LONG, acquiring, assert_nothing_left, assert_soon_in_line, client, connect, its_turn,
@@ -12,6 +14,8 @@ use common::{
 };
 
 const TASKS: usize = 64;
+/// Before a lock that lasts is renewed.
+const AT_ONCE: Duration = Duration::from_secs(3);
 
 fn keys() -> Vec<String> {
     (0..TASKS).map(|n| format!("k{n}")).collect()
@@ -137,6 +141,27 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
         release_all(guards.into_iter().flatten()).await;
     }
     assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_loss_of_locks_that_were_taken_together_is_noticed_before_a_renewal() {
+    let rules = "on >secret ~lock:* &lock:* +@all -client +client|id +client|tracking";
+    let server = RedisServer::builder().acl_user("locker", rules).start();
+    for url in [server.url(), server.url_as("locker", "secret")] {
+        let client = connect(&url).await;
+        let mut watch = server.watch_commands().await;
+        let guards = try_all(&client, &keys()).await;
+        let guards: Vec<LockGuard> = guards.into_iter().flatten().collect();
+        assert_eq!(guards.len(), TASKS, "all were free");
+        assert!(watch.count_of("EVALSHA").await < 64, "together");
+        for key in keys() {
+            assert!(server.del(&name(&key)).await);
+        }
+        let lost = join_all(guards.iter().map(LockGuard::lost));
+        for cause in within(AT_ONCE, "all losses are noticed", lost).await {
+            assert_eq!(cause, LostCause::Removed);
+        }
+    }
 }
 
 /// The scripts of the runtime, run by hand.

@@ -6,6 +6,7 @@ mod calls;
 mod cluster;
 mod connection;
 mod errors;
+mod framed;
 mod hosts;
 mod link;
 mod load;
@@ -30,6 +31,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "redis/tls_off.rs"]
 mod tls;
+mod tracking;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 

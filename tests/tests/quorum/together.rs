@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use rlock_core::{LockClient, LockGuard};
-use rlock_tests::{Proxy, RedisServer, Request, assert_taken, eventually};
+use rlock_core::{LockClient, LockGuard, LostCause};
+use rlock_tests::{Proxy, RedisServer, Request, assert_taken, eventually, within};
 
 use crate::{
     common::{
@@ -160,6 +160,23 @@ async fn a_lock_that_one_server_alone_refuses_is_granted_by_the_others() {
     release_all(guards).await;
     let () = three.0[2].command(&["DEL", &name(&keys[7])]).await;
     assert_all_left(&three).await;
+}
+
+#[tokio::test]
+async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
+    let servers = Servers::some(3);
+    let client = servers.client().await;
+    take_each_once(&client, &keys()).await;
+    let guards = take_all(&client, &keys()).await;
+    for server in &servers.0[..2] {
+        for key in keys() {
+            assert!(server.del(&name(&key)).await);
+        }
+    }
+    let lost = join_all(guards.iter().map(LockGuard::lost));
+    for cause in within(ms(3000), "all losses are noticed", lost).await {
+        assert_eq!(cause, LostCause::Removed);
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use redis::{RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection, cmd};
+use redis::{Cmd, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection, cmd};
 
 use super::{address::Address, connection::server_may_refuse};
 
@@ -82,12 +82,21 @@ pub(super) fn refused<T>(outcome: RedisResult<T>) -> RedisResult<bool> {
     server_may_refuse(outcome.map(drop)).map(|()| refused)
 }
 
-/// Whether scripts can be called, by a call of one that is not there.
-pub(super) async fn refuses_scripts(mut commands: MultiplexedConnection) -> RedisResult<bool> {
+/// Calls a script that is not there.
+pub(super) fn absent_script() -> Cmd {
     let mut call = cmd("EVALSHA");
     call.arg("0".repeat(40)).arg(0);
-    match call.query_async::<Value>(&mut commands).await {
+    call
+}
+
+/// Whether scripts cannot be called, by what is answered to [`absent_script`].
+pub(super) fn refuses_scripts(answer: RedisResult<Value>) -> RedisResult<bool> {
+    match answer {
         Err(error) if error.kind() == ServerErrorKind::NoScript.into() => Ok(false),
         outcome => refused(outcome),
     }
+}
+
+pub(super) async fn try_scripts(mut commands: MultiplexedConnection) -> RedisResult<bool> {
+    refuses_scripts(absent_script().query_async(&mut commands).await)
 }

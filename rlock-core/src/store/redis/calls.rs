@@ -8,8 +8,10 @@ use std::{
 use redis::Cmd;
 
 use super::{
+    framed::Framed,
     names::{Names, OwnerName, OwnerNames},
     scripts::{FENCE_TTL, Scripts, millis},
+    tracking::unremembered,
 };
 use crate::{
     key::Key,
@@ -166,7 +168,10 @@ impl Calls {
         }
     }
 
-    pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)]) -> Cmd {
+    /// Where the connection `opts_out`, the server does not remember what the script reads, and forgets again
+    /// when it writes, but is read to afterwards. Whoever changes a lock in between is not told of, but found
+    /// by the next renewal.
+    pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)], opts_out: bool) -> Framed {
         let mut call = self.scripts.acquire_together.call(claims.len());
         for (claim, _) in claims {
             call.arg(self.names.lock(&claim.key));
@@ -176,7 +181,20 @@ impl Calls {
         for (claim, lease) in claims {
             call.arg(owners.name(claim.owner)).arg(millis(*lease));
         }
-        call
+        if !opts_out {
+            return call.into();
+        }
+        call.arg(1);
+        let mut read = Cmd::with_capacity(1 + claims.len(), 30 + 40 * claims.len());
+        read.arg("EXISTS");
+        for (claim, _) in claims {
+            read.arg(self.names.lock(&claim.key));
+        }
+        Framed {
+            before: Some(unremembered()),
+            call,
+            after: Some(read),
+        }
     }
 
     pub(super) fn release_together(&self, holds: &[(Key, OwnerId)]) -> Cmd {

@@ -14,12 +14,13 @@ use redis::{
 use tokio::task::JoinHandle;
 
 use super::{
-    abilities::{Missing, refused, refuses_scripts},
+    abilities::{Missing, refused, try_scripts},
     address::Server,
     errors::{wants_password, wants_reconnect},
     link::Link,
     pipe::Pipe,
     roster::{Presence, run_id},
+    tracking::try_tracking,
 };
 
 /// A connection that was up when it was handed out.
@@ -34,6 +35,8 @@ pub(super) struct Connection {
     pub(super) id: Option<i64>,
     /// What the server does not do.
     pub(super) missing: Missing,
+    /// It need not be told of all that it reads: see [`unremembered`](super::tracking::unremembered).
+    pub(super) opts_out: bool,
     /// Messages for the client come by it.
     pub(super) listens: bool,
     /// What the server calls its run, until that is in the roster.
@@ -76,32 +79,28 @@ impl Connection {
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
         let (mut id, mut missing) = (None, Missing::default());
+        let mut opts_out = false;
         let mut listens = listens(link, pushes);
         let run_id;
         let messages = if pushes {
             // Sent together, because each round trip is one that holders wait for after an outage.
-            (
-                missing.tracking,
-                missing.messages,
-                (),
-                id,
-                missing.scripts,
-                (),
-                run_id,
-            ) = tokio::try_join!(
-                track_changes(commands.clone(), link.news_go_to()),
+            let refused;
+            (refused, missing.messages, (), id, (), run_id) = tokio::try_join!(
+                try_tracking(commands.clone(), link.news_go_to()),
                 listen(link, commands.clone(), listens),
                 load_scripts(link, &commands),
                 own_id(link, commands.clone()),
-                refuses_scripts(commands.clone()),
                 note_time(link, commands.clone()),
                 name_of_run(link, commands.clone()),
             )?;
+            missing.tracking = refused.tracking;
+            missing.scripts = refused.scripts;
+            opts_out = !refused.opting_out;
             None
         } else {
             ((), missing.scripts, (), run_id) = tokio::try_join!(
                 load_scripts(link, &commands),
-                refuses_scripts(commands.clone()),
+                try_scripts(commands.clone()),
                 note_time(link, commands.clone()),
                 name_of_run(link, commands.clone()),
             )?;
@@ -116,10 +115,15 @@ impl Connection {
         listens &= !missing.messages;
         Ok(Self {
             epoch,
-            pipe: Arc::new(Pipe::new(commands.clone(), Arc::clone(&link.calls))),
+            pipe: Arc::new(Pipe::new(
+                commands.clone(),
+                Arc::clone(&link.calls),
+                opts_out,
+            )),
             commands,
             id,
             missing,
+            opts_out,
             listens,
             run_id,
             presence: None,
@@ -184,21 +188,6 @@ async fn load_scripts(link: &Link, commands: &MultiplexedConnection) -> RedisRes
 
 fn speaks_resp3(client: &Client) -> bool {
     client.get_connection_info().redis_settings().protocol() != ProtocolVersion::RESP2
-}
-
-/// Asks to be told when another connection changes a lock that was read on this one; or to have that
-/// connection told. Answers whether that is refused: then renewals find losses.
-pub(super) async fn track_changes(
-    mut commands: MultiplexedConnection,
-    told: Option<i64>,
-) -> RedisResult<bool> {
-    let mut track = cmd("CLIENT");
-    track.arg("TRACKING").arg("ON");
-    if let Some(id) = told {
-        track.arg("REDIRECT").arg(id);
-    }
-    track.arg("NOLOOP");
-    refused(track.query_async::<Value>(&mut commands).await)
 }
 
 /// What the server calls a connection to which others send their news.

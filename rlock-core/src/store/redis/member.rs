@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     RedisStore,
+    connection::Connection,
     errors::{classify, unexpected},
     script::{Exchange, Once, Request},
     scripts,
@@ -71,7 +72,7 @@ impl RedisStore {
     ) -> Result<Acquired, StoreError> {
         let request = Once {
             script: &self.calls.scripts.acquire,
-            call: || self.calls.acquire(claims, lease, count, waits),
+            call: |_: &Connection| self.calls.acquire(claims, lease, count, waits),
         };
         let sent_at = self.clock.now();
         let answer = self.at_once(&request, patience).await?;
@@ -86,7 +87,7 @@ impl RedisStore {
         patience: Duration,
     ) -> Result<Vec<u64>, StoreError> {
         let script = &self.calls.scripts.acquire_together;
-        let call = || self.calls.acquire_together(claims);
+        let call = |by: &Connection| self.calls.acquire_together(claims, by.opts_out);
         self.together(Once { script, call }, claims.len(), patience)
             .await
     }
@@ -99,7 +100,7 @@ impl RedisStore {
         patience: Duration,
     ) -> Result<Vec<u64>, StoreError> {
         let script = &self.calls.scripts.release_together;
-        let call = || self.calls.release_together(holds);
+        let call = |_: &Connection| self.calls.release_together(holds);
         self.together(Once { script, call }, holds.len(), patience)
             .await
     }

@@ -11,10 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    connection::{Connection, track_changes},
-    link::Link,
-};
+use super::{connection::Connection, link::Link, tracking::track_changes};
 use crate::caller::caller;
 
 /// How long a new client waits for its second connection.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Notify, oneshot},
     task::{JoinHandle, coop::unconstrained},
@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{
     calls::{Calls, Usual},
+    framed::Framed,
     load::{Load, Request, What},
 };
 
@@ -35,6 +36,8 @@ pub(super) struct Pipe {
 /// What is to leave with the next write.
 struct Gathered {
     calls: Arc<Calls>,
+    /// The server need not remember all that the connection reads.
+    opts_out: bool,
     leaving: Mutex<Leaving>,
     some: Notify,
     /// The server refuses the scripts that serve several requests.
@@ -51,9 +54,10 @@ struct Leaving {
 
 impl Pipe {
     /// Gathers requests for this connection, on the present runtime.
-    pub(super) fn new(commands: MultiplexedConnection, calls: Arc<Calls>) -> Self {
+    pub(super) fn new(commands: MultiplexedConnection, calls: Arc<Calls>, opts_out: bool) -> Self {
         let gathered = Arc::new(Gathered {
             calls,
+            opts_out,
             leaving: Mutex::default(),
             some: Notify::new(),
             one_by_one: AtomicBool::new(false),
@@ -68,15 +72,15 @@ impl Pipe {
     }
 
     /// Sends a request. One that is dropped before it left is not sent.
-    pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
+    pub(super) async fn send(&self, call: impl Into<Framed>) -> RedisResult<Value> {
+        let call = call.into();
         let under_way = UnderWay::begin(&self.under_way);
         // One that was cancelled is not under way any more, but may leave all the same: what sets it
         // right must not overtake it.
         if under_way.alone && self.gathered.all_left() {
             let mut commands = self.commands.clone();
             // The first look at it puts it into the connection's line, before whatever comes later.
-            let answer = unconstrained(commands.send_packed_command(&call)).await;
-            return answer.and_then(Value::extract_error);
+            return unconstrained(call.send(&mut commands)).await;
         }
         // A request by itself has an answer.
         let answer = self.gathered.send(What::Call(call)).await?;
@@ -173,7 +177,7 @@ impl Gathered {
     }
 
     async fn send_together(&self, mut commands: MultiplexedConnection, requests: Vec<Request>) {
-        let load = Load::new(requests, &self.calls);
+        let load = Load::new(requests, &self.calls, self.opts_out);
         let answers = self.hand_over(&mut commands, &load).await;
         let lesson = load.answered(answers);
         if lesson.refused && !self.one_by_one.swap(true, Ordering::Relaxed) {

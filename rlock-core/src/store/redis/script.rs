@@ -7,7 +7,7 @@ use redis::{
     aio::MultiplexedConnection,
 };
 
-use super::{calls::Usual, connection::Connection, errors::wants_reconnect};
+use super::{calls::Usual, connection::Connection, errors::wants_reconnect, framed::Framed};
 
 pub(super) struct LoadedScript {
     script: Script,
@@ -94,10 +94,14 @@ pub(super) struct Once<'a, F> {
     pub(super) call: F,
 }
 
-impl<F: Fn() -> Cmd + Sync + Send> Exchange for Once<'_, F> {
+impl<F, C> Exchange for Once<'_, F>
+where
+    F: Fn(&Connection) -> C + Sync + Send,
+    C: Into<Framed> + Send,
+{
     /// Loads the script where the server has lost it, for the next call.
     async fn send(&self, connection: &Connection, _asking: bool) -> RedisResult<Value> {
-        let answer = connection.pipe.send((self.call)()).await;
+        let answer = connection.pipe.send((self.call)(connection)).await;
         if let Err(error) = &answer
             && error.kind() == ServerErrorKind::NoScript.into()
         {

@@ -1,10 +1,11 @@
 -- Gives each of several locks to an owner that wants it once, each by itself, where that is simple: the
 -- lock is free, and nobody waits for it. Leaves all others alone.
 -- KEYS  lock, lock, …
--- ARGV  a day (ms), least token, owner, lease (ms), owner, lease (ms), …
+-- ARGV  a day (ms), least token, owner, lease (ms), owner, lease (ms), …, and 1 if the caller reads the locks
 -- Answers  for each the token, or 0 for a lock that is to be asked for by itself
 -- Many for the price of fewer: a script costs the server about as much as three commands in it, and one
--- EXISTS reads all keys. The last command reads the locks, so that tracking sees foreign changes.
+-- EXISTS reads all keys. The last command reads the locks, so that tracking sees foreign changes, unless the
+-- caller does.
 local queues = {}
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
@@ -49,5 +50,7 @@ for n, lock in ipairs(KEYS) do
     end
   end
 end
-redis.pcall('EXISTS', unpack(KEYS))
+if not ARGV[2 * #KEYS + 3] then
+  redis.pcall('EXISTS', unpack(KEYS))
+end
 return answers

@@ -2,9 +2,9 @@
 -- KEYS  lock, lock, …
 -- ARGV  a day (ms), lease (ms), owner, owner, …, and where leases differ the lease of each
 -- Answers  1 if all are still held, else 1 or 0 for each lock
--- The TTL only grows, except that a lock without one gets it back. The last command on each lock
--- reads it, so that tracking sees foreign changes.
-local answers, all = {}, 1
+-- The TTL only grows, except that a lock without one gets it back. The last command reads the locks, so
+-- that tracking sees foreign changes.
+local answers, all, refused = {}, 1
 -- As text, because the server writes out each number by printf. Locks of one lease are renewed together.
 local fence_ttl, of_lease
 for n, lock in ipairs(KEYS) do
@@ -18,12 +18,13 @@ for n, lock in ipairs(KEYS) do
       redis.call('PEXPIRE', lock, lease)
     end
     redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
-    redis.pcall('EXISTS', lock)
     answers[n] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
     answers[n], all = 0, nil
   else
-    return held
+    refused = held
+    break
   end
 end
-return all or answers
+redis.pcall('EXISTS', unpack(KEYS))
+return refused or all or answers
