@@ -3,12 +3,12 @@
 mod common;
 
 use rlock_core::{LockClient, LockError, LostCause};
-use rlock_tests::{FAILOVER, SERVICE, Trio};
+use rlock_tests::{FAILOVER, Proxy, SERVICE, Trio};
 
 use common::{
     FAILOVER_LEASE as LEASE, LONG, acquiring, assert_lost, assert_outlives_the_master,
     assert_passed_on, assert_soon_free, assert_soon_in_line, assert_soon_renewed, connect, count,
-    hold, leave_behind,
+    hold, leave_behind, ms,
 };
 
 async fn client(trio: &Trio) -> LockClient {
@@ -93,6 +93,26 @@ async fn sentinels_that_are_gone_or_stand_still_are_no_obstacle() {
     let guard = client.lock("k").acquire().await.expect("free");
     guard.release().await.expect("held");
     trio.sentinels[1].resume();
+}
+
+#[tokio::test]
+async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
+    let trio = Trio::start().await;
+    let proxies: Vec<Proxy> = trio.sentinels.iter().map(Proxy::in_front_of).collect();
+    proxies
+        .iter()
+        .for_each(|proxy| proxy.delay_replies(ms(600)));
+    let addresses: Vec<String> = proxies.iter().map(Proxy::address).collect();
+    let url = format!("redis-sentinel://{}/{SERVICE}", addresses.join(","));
+    let client = LockClient::builder().connect_timeout(LONG);
+    let client = client.connect(&url).await.expect("they answer in the end");
+    // The next connection is found with the same patience.
+    let () = trio
+        .master
+        .command(&["CLIENT", "KILL", "TYPE", "normal"])
+        .await;
+    let guard = client.lock("k").wait(LONG * 2).acquire().await;
+    guard.expect("free").release().await.expect("held");
 }
 
 #[tokio::test]

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use rlock_core::{LockClient, LockError, LostCause};
-use rlock_tests::{RedisCluster, eventually, within};
+use rlock_tests::{MASTERS, RedisCluster, RedisServer, eventually, within};
 
 use crate::{
     assert_soon_free, assert_soon_in_line, client,
     common::{
         FAILOVER_LEASE as LEASE, LASTING, LONG, acquiring, assert_lost, assert_passed_on,
-        assert_soon_renewed, hold, leave_behind, ms, name,
+        assert_soon_renewed, count, hold, leave_behind, ms, name,
     },
     contend, keys,
 };
@@ -180,6 +180,24 @@ async fn a_client_goes_on_when_every_node_that_it_was_told_of_is_gone() {
         let guard = within(LONG, key, guard.acquire()).await.expect("free");
         guard.release().await.expect("held");
     }
+}
+
+#[tokio::test]
+async fn a_failover_is_seen_where_every_node_takes_its_time_to_answer() {
+    let cluster = RedisCluster::of(&RedisServer::builder().behind_proxy()).await;
+    let client = client(&cluster).await;
+    let key = cluster.key_at(0, "k").await;
+    hold(&client, &key).await.release().await.expect("held");
+    for n in 0..2 * MASTERS {
+        cluster.node(n).front().delay_replies(ms(400));
+    }
+    cluster.replica_of(0).catch_up_with(cluster.node(0)).await;
+    cluster.node(0).kill();
+    cluster.failed_over(0).await;
+    let guard = client.lock(&key).wait(LONG * 2).acquire().await;
+    let guard = guard.expect("free at the new master");
+    assert_eq!(count(cluster.replica_of(0), &guard).await, Some(1));
+    guard.release().await.expect("held");
 }
 
 #[tokio::test]

@@ -77,11 +77,11 @@ impl Address {
         })
     }
 
-    /// The server that has the locks now.
-    pub(super) async fn server(&self) -> RedisResult<Arc<Server>> {
+    /// The server that has the locks now, for somebody who waits so long to be connected to it.
+    pub(super) async fn server(&self, patience: Duration) -> RedisResult<Arc<Server>> {
         match &self.place {
             Place::Server(server) => Ok(Arc::clone(server)),
-            Place::Master(sentinels) => sentinels.master().await.map(Arc::new),
+            Place::Master(sentinels) => sentinels.master(patience).await.map(Arc::new),
         }
     }
 }

@@ -411,7 +411,7 @@ impl Link {
         patience: Duration,
     ) -> Result<Connection, StoreError> {
         let opening = async {
-            let server = self.address.server().await?;
+            let server = self.address.server(patience).await?;
             let opened = Connection::open(self, server.preferred(), epoch).await;
             match (opened, server.fallback()) {
                 (Err(error), Some(older)) if refuses_protocol(&error) => {

@@ -188,7 +188,7 @@ impl Witness {
         let asked = timeout(patience, async {
             let connection = match connection {
                 Some(connection) => connection,
-                None => connection.insert(self.connect().await?),
+                None => connection.insert(self.connect(patience).await?),
             };
             let request = self.request(granted);
             let answers = connection.send_packed_commands(&request, 0, request.len());
@@ -200,8 +200,8 @@ impl Witness {
         }
     }
 
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        let server = self.address.server().await?;
+    async fn connect(&self, patience: Duration) -> RedisResult<MultiplexedConnection> {
+        let server = self.address.server(patience).await?;
         plain(&server).await
     }
 

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     address::{Manner, Server},
+    connection::without_time_outs,
     hosts::{Hosts, elsewhere, wrong},
     newest::newest,
 };
@@ -17,7 +18,7 @@ pub(super) const EXPECTED: &str =
 
 /// Where sentinels listen.
 const PORT: u16 = 26379;
-/// How long one may take to answer.
+/// How long one may take to answer, at least.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The sentinels of a service.
@@ -87,16 +88,18 @@ impl Sentinels {
         })
     }
 
-    /// The master, as the sentinels see it now.
-    pub(super) async fn master(&self) -> RedisResult<Server> {
+    /// The master, as the sentinels see it now, for somebody who waits so long to be connected to it.
+    pub(super) async fn master(&self, patience: Duration) -> RedisResult<Server> {
+        // The other half is for the master.
+        let patience = PATIENCE.max(patience / 2);
         let asked = self.clients.iter().map(|sentinel| async move {
-            let answer = timeout(PATIENCE, ask(sentinel, &self.service)).await;
+            let answer = timeout(patience, ask(sentinel, &self.service)).await;
             answer.unwrap_or_else(|_| {
-                let waited = format!("no answer from a sentinel within {PATIENCE:?}");
+                let waited = format!("no answer from a sentinel within {patience:?}");
                 Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
             })
         });
-        match newest(asked, |word: &Word| word.epoch, PATIENCE).await {
+        match newest(asked, |word: &Word| word.epoch, patience).await {
             Some(Ok(Word { host, port, .. })) => {
                 Server::new(&elsewhere(&self.master, host, port), &self.manner)
             }
@@ -119,7 +122,9 @@ impl fmt::Display for Sentinels {
 }
 
 async fn ask(sentinel: &Client, service: &str) -> RedisResult<Word> {
-    let mut connection = sentinel.get_multiplexed_async_connection().await?;
+    let mut connection = sentinel
+        .get_multiplexed_async_connection_with_config(&without_time_outs())
+        .await?;
     let mut master = cmd("SENTINEL");
     master.arg("MASTER").arg(service);
     let answer: HashMap<String, String> = master.query_async(&mut connection).await?;

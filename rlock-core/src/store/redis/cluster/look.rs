@@ -14,7 +14,8 @@ use crate::store::{News, StoreError, Which};
 
 /// How long a new client waits for the other masters when one is there.
 const OTHERS: Duration = Duration::from_millis(250);
-/// How long a node may take to say who has which slots.
+/// How long a node may take to say who has which slots, at first: a short patience finds the end of an
+/// outage sooner.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How many are asked for that at once.
 const ASKED: usize = 3;
@@ -53,11 +54,15 @@ impl ClusterStore {
 
     /// Looks who has which slots whenever there is reason to, and for as long as one of them is missing.
     pub(super) async fn keep_looking(&self) {
+        let longest = self.nodes.connect_timeout();
         loop {
             self.nodes.suspects.notified().await;
             let mut pause = PAUSE;
+            let mut patience = PATIENCE.min(longest);
             loop {
-                self.look().await;
+                if !self.look(patience).await {
+                    patience = (patience * 2).min(longest);
+                }
                 sleep(pause).await;
                 let owners = self.nodes.owners();
                 if owners.iter().all(|node| node.store.home.is_up()) {
@@ -68,11 +73,13 @@ impl ClusterStore {
         }
     }
 
-    async fn look(&self) {
+    /// Whether somebody said who has which slots.
+    async fn look(&self, patience: Duration) -> bool {
         let mut places = self.nodes.known();
         fastrand::shuffle(&mut places);
         places.truncate(ASKED);
-        let layout = self.nodes.seeds.layout(places, PATIENCE).await;
+        let layout = self.nodes.seeds.layout(places, patience).await;
+        let is_told = layout.is_ok();
         match layout.and_then(|layout| self.nodes.adopt(layout)) {
             // Locks may be gone, and what waits at the former owner is told nothing.
             Ok(Some(changed)) => {
@@ -83,6 +90,7 @@ impl ClusterStore {
             Ok(None) => {}
             Err(error) => tracing::debug!(%error, "no node says who has which slots"),
         }
+        is_told
     }
 }
 

@@ -109,6 +109,10 @@ impl Nodes {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.options.connect_timeout
+    }
+
     pub(super) fn kept(&self) -> Kept<'_> {
         Kept(self)
     }

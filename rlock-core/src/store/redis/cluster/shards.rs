@@ -141,7 +141,7 @@ impl Keeper {
         let mut commands = match connection {
             Some((number, commands)) if *number == present => commands.clone(),
             _ => {
-                let server = self.address.server().await?;
+                let server = self.address.server(PATIENCE).await?;
                 if server.fallback().is_none() {
                     lock(&self.state).refused = true;
                     return Ok(());
