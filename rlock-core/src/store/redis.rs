@@ -20,6 +20,7 @@ mod pipe;
 mod process;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
+mod query;
 mod replicas;
 mod roster;
 mod script;

@@ -6,6 +6,7 @@ use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisEr
 
 use super::{
     hosts::are_meant,
+    query,
     sentinel::{self, Sentinels},
     tls::Tls,
 };
@@ -115,9 +116,12 @@ impl Manner {
         if let Some(reason) = misread(url) {
             return Err(invalid_url(url, reason.to_owned()));
         }
+        if let Some(reason) = query::unknown(url) {
+            return Err(invalid_url(url, reason));
+        }
         Ok(Self {
             nodelay,
-            resp2: wants_resp2(url),
+            resp2: query::wants_resp2(url),
             tls,
         })
     }
@@ -156,14 +160,6 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
-}
-
-fn wants_resp2(url: &str) -> bool {
-    let query = url.split_once('?').map_or("", |(_, query)| query);
-    let query = query.split('#').next().unwrap_or("");
-    query
-        .split('&')
-        .any(|pair| matches!(pair, "protocol=resp2" | "protocol=2"))
 }
 
 fn with_settings(
