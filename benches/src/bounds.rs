@@ -16,11 +16,13 @@ pub(crate) struct Verdict {
 enum Bound {
     RatioAtMost(f64),
     RatioAtLeast(f64),
+    /// Times what this contestant takes.
+    TimesAtMost(f64, Kind),
     AtMost(f64),
     AtLeast(f64),
 }
 
-use Bound::{AtLeast, AtMost, RatioAtLeast, RatioAtMost};
+use Bound::{AtLeast, AtMost, RatioAtLeast, RatioAtMost, TimesAtMost};
 use Metric::{
     BytesPerLock, ChangesPerSecond, CommandsPerChange, Growth, LeastOverMean, Lost, MostOverLeast,
     PairP50, PairsPerSecond, ProcessorTime, Violations, WaitP99OverP50,
@@ -32,11 +34,21 @@ const FLAT: f64 = 16.0;
 
 /// Everything that is bounded. That no task starves means here: none is served less than a tenth as
 /// often as the mean.
-const BOUNDS: [(Scenario, Metric, Bound); 25] = [
+const BOUNDS: [(Scenario, Metric, Bound); 27] = [
     (Scenario::Pair, PairP50, RatioAtMost(1.25)),
     (Scenario::OwnKeys, PairsPerSecond, RatioAtLeast(0.8)),
     (Scenario::Quorum3, PairP50, RatioAtMost(1.3)),
+    (
+        Scenario::Quorum3,
+        PairP50,
+        TimesAtMost(1.3, Kind::OursOnEach),
+    ),
     (Scenario::Quorum5, PairP50, RatioAtMost(1.3)),
+    (
+        Scenario::Quorum5,
+        PairP50,
+        TimesAtMost(1.3, Kind::OursOnEach),
+    ),
     (Scenario::OneKey, ChangesPerSecond, RatioAtLeast(1.0)),
     (Scenario::OneKey, CommandsPerChange, AtMost(1.2)),
     (Scenario::OneKey, MostOverLeast, AtMost(1.1)),
@@ -106,6 +118,14 @@ fn judge(results: &Results, metric: Metric, bound: &Bound) -> Verdict {
             format!("{ratio:.2} ×"),
             ratio >= least,
         ),
+        TimesAtMost(most, kind) => {
+            let times = results.ratio_between(Kind::Ours, kind, metric);
+            (
+                format!("{title} ≤ {most} × {kind}"),
+                format!("{times:.2} ×"),
+                times <= most,
+            )
+        }
         AtMost(most) => (
             format!("{title} ≤ {most}"),
             metric.show(value),
