@@ -99,9 +99,9 @@ async fn sentinels_that_are_gone_or_stand_still_are_no_obstacle() {
 async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
     let trio = Trio::start().await;
     let proxies: Vec<Proxy> = trio.sentinels.iter().map(Proxy::in_front_of).collect();
-    proxies
-        .iter()
-        .for_each(|proxy| proxy.delay_replies(ms(600)));
+    for proxy in &proxies {
+        proxy.delay_replies(ms(600));
+    }
     let addresses: Vec<String> = proxies.iter().map(Proxy::address).collect();
     let url = format!("redis-sentinel://{}/{SERVICE}", addresses.join(","));
     let client = LockClient::builder().connect_timeout(LONG);

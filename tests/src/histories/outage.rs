@@ -34,6 +34,8 @@ pub(super) struct Server {
     place: RwLock<Place>,
     /// When it was last seen that the master is the one that it should be.
     looked: AtomicU64,
+    /// How often there was another by then, as Sentinels count.
+    epoch: AtomicU64,
 }
 
 /// All of a run.
@@ -69,6 +71,7 @@ impl Server {
         Self {
             place: RwLock::new(place),
             looked: AtomicU64::new(clock::now()),
+            epoch: AtomicU64::new(0),
         }
     }
 
@@ -87,9 +90,10 @@ impl Server {
     pub(super) async fn start_with_sentinels() -> (Arc<Self>, String, Fronts) {
         let trio = Trio::builder().silence(SILENCE).behind_proxies();
         let trio = trio.start().await;
-        let url = trio.url();
+        let (url, epoch) = (trio.url(), trio.epoch().await);
         let proxies = [&trio.master, &trio.replica].map(|server| Arc::clone(server.front()));
         let server = Arc::new(Self::at(Place::Master(Box::new(trio))));
+        server.epoch.store(epoch, Ordering::Relaxed);
         let fronts = Fronts {
             proxies: proxies.to_vec(),
             master: Some(Arc::clone(&server)),
@@ -107,11 +111,26 @@ impl Server {
         };
         if trio.is_led_by(&trio.replica).await {
             trio.failed_over().await;
-            let end = replace(trio).await;
+            let end = self.replace(trio).await;
             return Some((self.looked.swap(end, Ordering::Relaxed), end));
         }
-        self.looked.store(now, Ordering::Relaxed);
-        None
+        let looked = self.looked.swap(now, Ordering::Relaxed);
+        let epoch = trio.epoch().await;
+        // There, and back again.
+        let was_away = self.epoch.swap(epoch, Ordering::Relaxed) != epoch;
+        was_away.then(|| (looked, clock::now()))
+    }
+
+    /// Tells the former master that it is none, and waits for all Sentinels to see it. Answers when there was
+    /// one master again.
+    async fn replace(&self, trio: &mut Trio) -> u64 {
+        trio.swap().await;
+        let mut end = clock::now();
+        if trio.settle().await {
+            end = clock::now();
+        }
+        self.epoch.store(trio.epoch().await, Ordering::Relaxed);
+        end
     }
 
     /// The server, which stays up as long as the answer is kept.
@@ -214,7 +233,8 @@ async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
             let Place::Master(trio) = &mut *place else {
                 unreachable!("one server has no replica")
             };
-            return Some(fail_over(trio, step).await);
+            fail_over(trio, step).await;
+            return Some(server.replace(trio).await);
         }
         FaultKind::ClientsKilled => {
             let redis = server.up().await;
@@ -234,8 +254,8 @@ async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
     struck.then(clock::now)
 }
 
-/// The replica takes the place of the master, which comes back as its replica. Answers when it had been told to.
-async fn fail_over(trio: &mut Trio, step: &Step) -> u64 {
+/// The replica takes the place of the master, which comes back and is to be told.
+async fn fail_over(trio: &Trio, step: &Step) {
     match step.kind {
         FaultKind::MasterKilled => {
             trio.master.kill();
@@ -267,18 +287,6 @@ async fn fail_over(trio: &mut Trio, step: &Step) -> u64 {
         }
         kind => unreachable!("{kind} is no failover"),
     }
-    replace(trio).await
-}
-
-/// Tells the former master that it is none, and waits for all Sentinels to see it. Answers when there was one
-/// master again.
-async fn replace(trio: &mut Trio) -> u64 {
-    trio.swap().await;
-    let end = clock::now();
-    if trio.settle().await {
-        return clock::now();
-    }
-    end
 }
 
 /// In both directions, or in one of them.

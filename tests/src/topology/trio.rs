@@ -250,6 +250,19 @@ impl Trio {
         false
     }
 
+    /// How often there was another master, as the Sentinels count that know of most.
+    pub async fn epoch(&self) -> u64 {
+        let mut newest = 0;
+        for sentinel in &self.sentinels {
+            let seen = self.seen_by(sentinel).await;
+            let epoch = seen
+                .get("config-epoch")
+                .and_then(|epoch| epoch.parse().ok());
+            newest = newest.max(epoch.unwrap_or(0));
+        }
+        newest
+    }
+
     async fn seen_by(&self, sentinel: &RedisServer) -> BTreeMap<String, String> {
         sentinel.command(&["SENTINEL", "MASTER", SERVICE]).await
     }
