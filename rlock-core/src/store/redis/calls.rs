@@ -168,9 +168,9 @@ impl Calls {
         }
     }
 
-    /// Where the connection `opts_out`, the server does not remember what the script reads, and forgets again
-    /// when it writes, but is read to afterwards. Whoever changes a lock in between is not told of, but found
-    /// by the next renewal.
+    /// Where the connection `opts_out`, the server does not remember what the script reads, only to forget it
+    /// when the script writes, but what is read afterwards. Nothing comes between the two as a rule; what does
+    /// (servers read 16 KB at a time) and changes a lock is found by the next renewal, or at the lease's end.
     pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)], opts_out: bool) -> Framed {
         let mut call = self.scripts.acquire_together.call(claims.len());
         for (claim, _) in claims {
