@@ -19,4 +19,5 @@ mod restarts;
 mod same;
 mod together;
 mod tokens;
+mod validity;
 mod waiting;

@@ -14,14 +14,22 @@ use crate::{
     five::{SOON, Servers, give_to_another},
 };
 
-fn keys() -> Vec<String> {
+pub(crate) fn keys() -> Vec<String> {
     (0..32).map(|n| format!("k{n}")).collect()
 }
 
 /// Takes all of them at once, each for itself.
 pub(crate) async fn take_all(client: &LockClient, keys: &[String]) -> Vec<LockGuard> {
+    take_all_for(LASTING, client, keys).await
+}
+
+pub(crate) async fn take_all_for(
+    lease: Duration,
+    client: &LockClient,
+    keys: &[String],
+) -> Vec<LockGuard> {
     let takes = keys.iter().map(|key| {
-        let lock = client.lock(key).lease(LASTING).wait(LONG);
+        let lock = client.lock(key).lease(lease).wait(LONG);
         async move { lock.acquire().await }
     });
     try_join_all(takes).await.expect("all are free")
@@ -44,7 +52,7 @@ async fn assert_all_left(servers: &Servers) {
 }
 
 /// Three servers, and a client that goes a way to each that fails on demand.
-async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
+pub(crate) async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
     let three = Servers::some(3);
     let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
     let urls = proxies.iter().map(Proxy::url);
@@ -53,7 +61,7 @@ async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
 }
 
 /// Whether a request is one of several for these keys.
-fn of_several(request: &Request) -> bool {
+pub(crate) fn of_several(request: &Request) -> bool {
     let keys = keys();
     let named = keys.iter().filter(|key| request.mentions(&name(key)));
     request.is("EVALSHA") && named.count() > 1
