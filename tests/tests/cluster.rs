@@ -16,6 +16,8 @@ mod messages;
 mod moves;
 #[path = "cluster/permissions.rs"]
 mod permissions;
+#[path = "cluster/renewals.rs"]
+mod renewals;
 #[path = "cluster/several.rs"]
 mod several;
 
