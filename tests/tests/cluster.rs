@@ -6,6 +6,8 @@ mod common;
 #[path = "common/log.rs"]
 mod log;
 
+#[path = "cluster/across.rs"]
+mod across;
 #[path = "cluster/addresses.rs"]
 mod addresses;
 #[path = "cluster/failures.rs"]
