@@ -1,6 +1,6 @@
 //! Requests for different locks that are under way together are served by one script at each server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard, LostCause};
@@ -38,6 +38,25 @@ pub(crate) async fn take_all_for(
 pub(crate) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
     let released = guards.into_iter().map(LockGuard::release);
     try_join_all(released).await.expect("all were held");
+}
+
+/// Takes all of them by few scripts at each server. A server that is slow once is asked for each by itself.
+async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGuard> {
+    let mut watches = join_all(servers.0.iter().map(RedisServer::watch_commands)).await;
+    let started = Instant::now();
+    loop {
+        let guards = take_all(client, &keys()).await;
+        let scripts = watches.iter_mut().map(|watch| watch.count_of("EVALSHA"));
+        let scripts = join_all(scripts).await;
+        if scripts.iter().all(|scripts| *scripts < 16) {
+            return guards;
+        }
+        assert!(started.elapsed() < LONG, "one by one: {scripts:?} scripts");
+        release_all(guards).await;
+        for watch in &mut watches {
+            watch.clear().await;
+        }
+    }
 }
 
 /// So that tokens do not begin anew, which leaves the usual way.
@@ -175,7 +194,7 @@ async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     let servers = Servers::some(3);
     let client = servers.client().await;
     take_each_once(&client, &keys()).await;
-    let guards = take_all(&client, &keys()).await;
+    let guards = take_all_together(&servers, &client).await;
     // What is another's cannot be mended.
     for key in keys() {
         give_to_another(&servers.0[..2], &key).await;
