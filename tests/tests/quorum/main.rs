@@ -21,3 +21,4 @@ mod together;
 mod tokens;
 mod validity;
 mod waiting;
+mod ways;
