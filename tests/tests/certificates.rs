@@ -5,7 +5,7 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use rlock_core::{LockClient, LockClientBuilder, LockError};
-use rlock_tests::{Authority, RedisServer};
+use rlock_tests::{Authority, MASTERS, RedisCluster, RedisServer};
 
 use common::{LASTING, LONG};
 
@@ -108,6 +108,39 @@ async fn without_a_certificate_or_with_anothers_a_client_is_not_let_in() {
     let (certificate, key) = Authority::new().client_certificate("billing");
     let forged = none.tls_client_certificate(certificate, key);
     refused(forged.connect(&server.tls_url()).await, "another's");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certificate() {
+    let authority = Arc::new(Authority::new());
+    let node = RedisServer::builder()
+        .tls_of(&authority)
+        .asks_for_certificates()
+        .replicates_by_tls()
+        .config("tls-cluster", "yes");
+    let cluster = RedisCluster::of(&node).await;
+    let (certificate, key) = authority.client_certificate("billing");
+    let shows_it = |builder: LockClientBuilder| {
+        builder.tls_client_certificate(certificate.clone(), key.clone())
+    };
+    for protocol in ["", "?protocol=resp2"] {
+        let url = format!("{}{protocol}", cluster.tls_url());
+        let client = shows_it(trusting(&authority)).connect(&url).await;
+        let client = client.expect("it is let in");
+        assert_works(&client).await;
+        for master in 0..MASTERS {
+            let lock = client.lock(cluster.key_at(master, "k").await);
+            let guard = lock.acquire().await.expect("free");
+            guard.release().await.expect("held");
+        }
+    }
+    let hurried = |builder: LockClientBuilder| builder.connect_timeout(Duration::from_secs(5));
+    let url = cluster.tls_url();
+    let none = hurried(trusting(&authority)).connect(&url);
+    refused(none.await, "no certificate");
+    let stranger = hurried(shows_it(trusting(&Authority::new()))).connect(&url);
+    let said = refused(stranger.await, "another's");
+    assert!(said.contains("certificate"), "{said}");
 }
 
 /// Checks that nothing is connected to, and that the error names the option, but nothing that was given.

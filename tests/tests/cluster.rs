@@ -6,6 +6,8 @@ mod common;
 #[path = "common/log.rs"]
 mod log;
 
+#[path = "cluster/across.rs"]
+mod across;
 #[path = "cluster/addresses.rs"]
 mod addresses;
 #[path = "cluster/failures.rs"]
@@ -16,6 +18,8 @@ mod messages;
 mod moves;
 #[path = "cluster/permissions.rs"]
 mod permissions;
+#[path = "cluster/renewals.rs"]
+mod renewals;
 #[path = "cluster/several.rs"]
 mod several;
 

@@ -37,6 +37,8 @@ struct Listed {
     address: String,
     /// The server sends its news of changes elsewhere.
     near: bool,
+    /// The connection that is told of them instead.
+    told: String,
 }
 
 /// The connections of the only client.
@@ -55,6 +57,7 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
             id: fact("id="),
             address: fact("addr="),
             near: !["-1", "0"].contains(&fact("redir=").as_str()),
+            told: fact("redir="),
         })
     };
     list.lines().filter_map(parse).collect()
@@ -612,6 +615,31 @@ async fn a_loss_is_pushed_after_either_connection_was_replaced() {
         })
         .await;
         assert_nothing_left(&server).await;
+    }
+}
+
+/// What has the server send its news to another connection is the last thing before that request.
+#[tokio::test]
+async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched() {
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    for round in 0..3 {
+        let (home, near) = home_and_near(&server).await;
+        cut(&server, &home).await;
+        eventually(LONG, "the new one is told of changes", async || {
+            let all = connections(&server).await;
+            let told = |id: &str| all.iter().any(|listed| listed.told == id);
+            all.iter()
+                .any(|listed| !listed.near && listed.id != home.id && told(&listed.id))
+        })
+        .await;
+        tokio::time::sleep(ms(200)).await;
+        let mut watch = server.watch_commands().await;
+        let guard = hold(&made, "k").await;
+        assert_eq!(ways(&mut watch).await, BTreeSet::from([near.address]));
+        assert!(server.del(&name("k")).await, "{round}");
+        assert_lost(&guard, PUSHED, LostCause::Removed).await;
+        drop(guard);
     }
 }
 

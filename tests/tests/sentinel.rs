@@ -3,12 +3,12 @@
 mod common;
 
 use rlock_core::{LockClient, LockError, LostCause};
-use rlock_tests::{FAILOVER, Proxy, SERVICE, Trio};
+use rlock_tests::{FAILOVER, Proxy, SERVICE, Trio, eventually};
 
 use common::{
     FAILOVER_LEASE as LEASE, LONG, acquiring, assert_lost, assert_outlives_the_master,
     assert_passed_on, assert_soon_free, assert_soon_in_line, assert_soon_renewed, connect, count,
-    hold, leave_behind, ms,
+    hold, leave_behind, ms, name, pttl_in,
 };
 
 async fn client(trio: &Trio) -> LockClient {
@@ -42,6 +42,32 @@ async fn holders_and_waiters_follow_a_failover() {
     assert_eq!(count(&trio.replica, &guard).await, Some(2));
     nested.release().await.expect("held");
     assert_passed_on(guard, waiting).await;
+}
+
+#[tokio::test]
+async fn the_database_is_that_of_whichever_server_is_the_master() {
+    let trio = Trio::start().await;
+    let (elsewhere, client) = (
+        client(&trio).await,
+        connect(&format!("{}/3", trio.url())).await,
+    );
+    let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
+    assert!(pttl_in(&trio.master, 3, "k").await > 0);
+    assert!(!trio.master.exists(&name("k")).await);
+    let other = hold(&elsewhere, "k").await;
+    other.release().await.expect("another lock");
+    trio.replica.catch_up_with(&trio.master).await;
+    trio.master.kill();
+    trio.failed_over().await;
+    eventually(LONG, "it is renewed at the new master", async || {
+        pttl_in(&trio.replica, 3, "k").await > 14_000
+    })
+    .await;
+    guard.release().await.expect("held");
+    let again = client.lock("k").wait(FAILOVER).acquire().await;
+    let again = again.expect("free");
+    assert!(pttl_in(&trio.replica, 3, "k").await > 0);
+    again.release().await.expect("held");
 }
 
 #[tokio::test]

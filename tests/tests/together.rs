@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard, LostCause};
@@ -143,17 +143,42 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
     assert_nothing_left(&server).await;
 }
 
+/// Takes all of them by few scripts. A client that is slow for a moment asks for some of them by themselves.
+async fn take_all_together(server: &RedisServer, client: &LockClient) -> Vec<LockGuard> {
+    let mut watch = server.watch_commands().await;
+    let started = Instant::now();
+    loop {
+        let guards = try_all(client, &keys()).await;
+        let guards: Vec<LockGuard> = guards.into_iter().flatten().collect();
+        assert_eq!(guards.len(), TASKS, "all were free");
+        let scripts = watch.count_of("EVALSHA").await;
+        if scripts < 16 {
+            return guards;
+        }
+        assert!(started.elapsed() < LONG, "one by one: {scripts} scripts");
+        release_all(guards).await;
+        watch.clear().await;
+    }
+}
+
+/// How often the server was told what of a connection it is not to remember. Redis 6.2 counts all of `CLIENT`
+/// as one.
+async fn exceptions(server: &RedisServer) -> u64 {
+    server.command_calls("client|caching").await + server.command_calls("client").await
+}
+
 #[tokio::test]
 async fn a_loss_of_locks_that_were_taken_together_is_noticed_before_a_renewal() {
     let rules = "on >secret ~lock:* &lock:* +@all -client +client|id +client|tracking";
     let server = RedisServer::builder().acl_user("locker", rules).start();
-    for url in [server.url(), server.url_as("locker", "secret")] {
+    for (url, may_except) in [
+        (server.url(), true),
+        (server.url_as("locker", "secret"), false),
+    ] {
         let client = connect(&url).await;
-        let mut watch = server.watch_commands().await;
-        let guards = try_all(&client, &keys()).await;
-        let guards: Vec<LockGuard> = guards.into_iter().flatten().collect();
-        assert_eq!(guards.len(), TASKS, "all were free");
-        assert!(watch.count_of("EVALSHA").await < 64, "together");
+        let before = exceptions(&server).await;
+        let guards = take_all_together(&server, &client).await;
+        assert_eq!(exceptions(&server).await > before, may_except);
         for key in keys() {
             assert!(server.del(&name(&key)).await);
         }

@@ -118,6 +118,15 @@ pub(crate) async fn count(server: &RedisServer, guard: &LockGuard) -> Option<u32
     Some(count.parse().expect("a number"))
 }
 
+/// The milliseconds that a lock in this database of the server lives on; -2 without it.
+pub(crate) async fn pttl_in(server: &RedisServer, database: u8, key: &str) -> i64 {
+    const LOOK: &str = "redis.call('SELECT', ARGV[1]) return redis.call('PTTL', KEYS[1])";
+    let database = database.to_string();
+    server
+        .command(&["EVAL", LOOK, "1", &name(key), &database])
+        .await
+}
+
 pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
     eventually(LONG, "the lock is given back", async || {
         !server.exists(&name(key)).await

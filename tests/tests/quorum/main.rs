@@ -19,4 +19,6 @@ mod restarts;
 mod same;
 mod together;
 mod tokens;
+mod validity;
 mod waiting;
+mod ways;

@@ -1,6 +1,8 @@
 //! Servers that stand still, or are gone.
 
-use rlock_core::{LockError, LostCause};
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError, LostCause};
 use rlock_tests::{Proxy, RedisServer, assert_taken, eventually};
 
 use crate::{
@@ -87,6 +89,36 @@ async fn a_client_is_made_while_two_of_five_servers_are_down_which_join_later() 
     five.assert_soon_count(&guard, &ALL, 1).await;
     guard.release().await.expect("held");
     five.assert_soon_clean("k", &ALL).await;
+}
+
+/// What is heard later leaves little of a lease.
+#[tokio::test]
+async fn who_asks_once_waits_for_servers_that_fell_silent_for_an_eighth_of_the_lease() {
+    const LEASE: Duration = Duration::from_secs(4);
+    let five = Servers::five();
+    let client = LockClient::builder().response_timeout(LONG);
+    let client = client.quorum(five.urls()).await.expect("all are there");
+    let held = hold(&client, "held").await;
+    five.assert_soon_count(&held, &ALL, 1).await;
+    five.pause([1, 2, 4]);
+    let (lock, nested) = (
+        client.lock("k").lease(LEASE),
+        client.lock("held").lease(LEASE),
+    );
+    let asked = [
+        timed(lock.try_acquire()).await,
+        timed(held.scope(nested.try_acquire())).await,
+    ];
+    for (outcome, took) in asked {
+        let error = outcome.expect_err("too few");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(took < LEASE / 8 + SOON, "{took:?}");
+    }
+    five.resume([1, 2, 4]);
+    held.release().await.expect("held");
+    for server in &five.0 {
+        assert_nothing_left(server).await;
+    }
 }
 
 #[tokio::test]

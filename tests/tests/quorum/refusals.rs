@@ -71,6 +71,21 @@ async fn options_out_of_bounds_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
+async fn replicas_are_not_to_be_waited_for() {
+    let servers = Servers::some(1);
+    let builder = LockClient::builder().replicas(1, LASTING);
+    let error = builder.clone().quorum(servers.urls()).await;
+    let error = error.expect_err("a quorum has none");
+    assert!(
+        matches!(error, LockError::InvalidOption { ref option, .. } if *option == "replicas"),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("quorum"), "{error}");
+    // It is not that the number is out of bounds.
+    builder.connect(&servers.urls()[0]).await.expect("it is up");
+}
+
+#[tokio::test]
 async fn servers_that_refuse_the_client_are_named_without_its_password() {
     let server = || RedisServer::builder().password("s3cret").start();
     let three = [server(), server(), server()];
