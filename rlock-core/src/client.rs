@@ -88,9 +88,11 @@ impl LockClient {
     /// error). The servers tell by the `run_id` in their `INFO`; one that hides it is not checked.
     ///
     /// - **Taking a lock** asks all servers at once. The lease counts from before the first was asked, less
-    ///   one percent and two milliseconds for clocks that run at different speeds. Servers that do not
-    ///   answer are not waited for once a majority has granted the lock. What a minority granted is given
-    ///   back, and every release goes to all servers; one that was away is told for up to 30 seconds.
+    ///   one percent and two milliseconds for clocks that run at different speeds. Once a majority has
+    ///   granted the lock, servers that do not answer are not waited for, but for the one that keeps the line of
+    ///   those who wait: for ten times as long as the majority took, 20 to 250 ms, unless it was silent before.
+    ///   What a minority granted is given back, and every release goes to all servers; one that was away is
+    ///   told for up to 30 seconds.
     /// - **A server that was restarted** takes part again as soon as it can be reached, and is given the
     ///   locks that are held at the next renewal. So servers may be restarted one after another, if each
     ///   has time to be given them (a third of the lease at the most).

@@ -1,5 +1,5 @@
-//! `docs/failures.md` keeps its word: every failure is there, and every test and message that it names
-//! exists.
+//! `docs/failures.md` keeps its word: every failure is there, every test and message that it names exists, and
+//! so is every warning and error that is logged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 };
 
 /// How many kinds of failure there are.
-const ENTRIES: u32 = 35;
+const ENTRIES: u32 = 36;
 
 fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -108,7 +108,11 @@ fn every_failure_is_on_the_page_with_tests_that_provoke_it() {
         (1..=ENTRIES).collect(),
         "all are there, and no other"
     );
-    assert!(rows.is_sorted_by_key(|(number, _)| *number), "in order");
+    let mut pairs = rows.windows(2);
+    assert!(
+        pairs.all(|pair| pair[0].0 < pair[1].0),
+        "each once, in order"
+    );
     for (number, proofs) in &rows {
         assert!(
             !references(proofs).is_empty(),
@@ -138,25 +142,64 @@ fn every_test_that_the_page_names_exists() {
     }
 }
 
+/// The messages that a source logs by this macro: the string that each call ends with. A long one is broken
+/// over lines in the source.
+fn logged(source: &str, name: &str) -> BTreeSet<String> {
+    let name = format!("{name}!(");
+    let calls = source.match_indices(&name).filter(|(at, _)| {
+        let before = source[..*at].chars().next_back();
+        !before.is_some_and(|before| before == '_' || before.is_alphanumeric())
+    });
+    let message = |(at, _): (usize, &str)| {
+        let call = &source[at + name.len()..];
+        let call = call.split_once(");").map_or(call, |(call, _)| call);
+        let message = call.trim().trim_end_matches(',').strip_suffix('"');
+        let message = message.unwrap_or_else(|| panic!("{name}{call}) ends with no message"));
+        let message = message.rsplit('"').next().unwrap_or_default();
+        let words = message.split(|c: char| c == '\\' || c.is_whitespace());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        words.join(" ")
+    };
+    calls.map(message).collect()
+}
+
+/// The messages that the page quotes for this level.
+fn quoted(page: &str, level: &str) -> Vec<String> {
+    let row = format!("| {level} | `");
+    let messages = page.lines().filter_map(|line| line.strip_prefix(&row));
+    let messages = messages.filter_map(|row| row.split('`').next());
+    messages.map(str::to_owned).collect()
+}
+
 #[test]
-fn every_message_that_the_page_quotes_is_logged() {
+fn every_message_that_the_page_quotes_is_logged_and_every_warning_and_error_is_on_the_page() {
     let page = page();
-    let core: String = sources(&root().join("rlock-core/src"))
-        .into_iter()
-        .map(|(_, text)| text)
-        .collect();
-    // A long message is broken over lines in the source.
-    let core = core.replace('\\', " ");
-    let core: Vec<&str> = core.split_whitespace().collect();
-    let core = core.join(" ");
-    let messages: Vec<&str> = page
-        .lines()
-        .filter(|line| line.starts_with("| WARN") || line.starts_with("| ERROR"))
-        .filter_map(|line| line.split('`').nth(1))
-        .collect();
-    assert_eq!(messages.len(), 9, "{messages:?}");
-    for message in messages {
-        let literal = format!("\"{message}");
-        assert!(core.contains(&literal), "nothing logs {message:?}");
+    let sources = sources(&root().join("rlock-core/src"));
+    for (level, name) in [("WARN", "warn"), ("ERROR", "error")] {
+        let quoted = quoted(&page, level);
+        let logged = sources.iter().flat_map(|(_, text)| logged(text, name));
+        // What follows a semicolon is advice.
+        let short = |message: String| message.split(';').next().unwrap_or_default().to_owned();
+        let logged: BTreeSet<String> = logged.map(short).collect();
+        assert!(logged.len() > 2, "the sources are read: {logged:?}");
+        let once: BTreeSet<String> = quoted.iter().cloned().collect();
+        assert_eq!(quoted.len(), once.len(), "each once: {quoted:?}");
+        assert_eq!(once, logged, "on the page, and what is logged as {level}");
     }
+}
+
+#[test]
+fn messages_are_found_however_a_call_is_written() {
+    let source = r#"
+        tracing::warn!("alone");
+        tracing::warn!(key = %hold.key, "with values");
+        warn!(
+            policy,
+            "over \
+             lines",
+        );
+    "#;
+    let found = logged(source, "warn");
+    let found: Vec<&str> = found.iter().map(String::as_str).collect();
+    assert_eq!(found, ["alone", "over lines", "with values"]);
 }
