@@ -4,6 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use redis::{Client, Cmd, RedisResult, Value};
 use rlock_core::{LockClient, LockGuard, LostCause};
 use rlock_tests::{Proxy, RedisServer, eventually, within};
 
@@ -116,6 +117,51 @@ async fn a_client_leaves_a_master_that_was_demoted() {
         pair.master.keys("lock:{*}").await.is_empty()
     })
     .await;
+}
+
+/// A lock that was handed over a moment ago lasts longer than a short lease, so that asking for it again changes
+/// nothing.
+#[tokio::test]
+async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
+    const ACQUIRE: &str = concat!(
+        include_str!("../../rlock-core/src/store/redis/scripts/acquire_free.lua"),
+        include_str!("../../rlock-core/src/store/redis/scripts/grant.lua"),
+        include_str!("../../rlock-core/src/store/redis/scripts/acquire.lua")
+    );
+    const RENEW: &str = include_str!("../../rlock-core/src/store/redis/scripts/renew.lua");
+    const DAY: &str = "86400000";
+    let server = RedisServer::start();
+    let (lock, fence) = (name("k"), format!("{}:fence", name("k")));
+    let _: u64 = server.command(&["HSET", &lock, "owner", "1"]).await;
+    let _: u64 = server.command(&["PEXPIRE", &lock, "60000"]).await;
+    let () = server.command(&["SET", &fence, "1762345678900100"]).await;
+    let asked = [
+        "EVAL",
+        ACQUIRE,
+        "1",
+        &lock,
+        "300",
+        "1",
+        DAY,
+        "0",
+        "lock:client:",
+        "1",
+        "owner",
+    ];
+    let renewed = ["EVAL", RENEW, "1", &lock, DAY, "300", "owner"];
+    let answer: Vec<u64> = server.command(&asked).await;
+    assert_eq!(answer, [1, 1_762_345_678_900_100]);
+    assert_eq!(server.command::<u64>(&renewed).await, 1);
+    assert!(server.pttl(&lock).await > 50_000, "it is not shortened");
+    let () = server.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let connection = Client::open(server.url()).expect("a URL");
+    let connection = connection.get_multiplexed_async_connection().await;
+    let mut connection = connection.expect("it is there");
+    for request in [&asked[..], &renewed] {
+        let answer: RedisResult<Value> = Cmd::new().arg(request).query_async(&mut connection).await;
+        let error = answer.expect_err("it is a replica");
+        assert!(error.to_string().contains("read only"), "{error}");
+    }
 }
 
 #[tokio::test]

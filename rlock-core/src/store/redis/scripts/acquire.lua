@@ -73,8 +73,9 @@ for n, lock in ipairs(KEYS) do
   if held[n] ~= count then
     refused = redis.pcall('HSET', lock, ARGV[n + 6], count)
   end
-  if type(refused) ~= 'table' and ttls[n] < lease then
-    refused = redis.pcall('PEXPIRE', lock, lease)
+  if type(refused) ~= 'table' then
+    -- Also where it changes nothing: a replica that was the master a moment ago is to refuse.
+    refused = redis.pcall('PEXPIRE', lock, ttls[n] < lease and ARGV[1] or ttls[n])
   end
   if type(refused) == 'table' then
     for i = 1, n do

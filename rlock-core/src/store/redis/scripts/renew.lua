@@ -14,9 +14,9 @@ for n, lock in ipairs(KEYS) do
   end
   local held = redis.pcall('HEXISTS', lock, owner)
   if held == 1 then
-    if redis.call('PTTL', lock) < tonumber(lease) then
-      redis.call('PEXPIRE', lock, lease)
-    end
+    -- Also where it changes nothing: a replica that was the master a moment ago is to refuse.
+    local ttl = redis.call('PTTL', lock)
+    redis.call('PEXPIRE', lock, ttl < tonumber(lease) and lease or ttl)
     redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
     answers[n] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
