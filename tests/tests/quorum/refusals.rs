@@ -77,7 +77,7 @@ async fn replicas_are_not_to_be_waited_for() {
     let error = builder.clone().quorum(servers.urls()).await;
     let error = error.expect_err("a quorum has none");
     assert!(
-        matches!(error, LockError::InvalidOption { ref option, .. } if *option == "replicas"),
+        matches!(error, LockError::InvalidOption { option, .. } if option == "replicas"),
         "{error:?}"
     );
     assert!(error.to_string().contains("quorum"), "{error}");

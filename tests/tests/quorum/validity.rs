@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(10);
 
 /// What is left of a lease at most when such an answer arrives.
 fn most() -> Duration {
-    LEASE - LATE - LEASE / 100 - ms(2)
+    LEASE.saturating_sub(LATE + LEASE / 100 + ms(2))
 }
 
 #[track_caller]
