@@ -136,8 +136,8 @@ async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certifi
     }
     let hurried = |builder: LockClientBuilder| builder.connect_timeout(Duration::from_secs(5));
     let url = cluster.tls_url();
-    let without = hurried(trusting(&authority)).connect(&url);
-    refused(without.await, "no certificate");
+    let shows_none = hurried(trusting(&authority)).connect(&url);
+    refused(shows_none.await, "no certificate");
     let stranger = hurried(shows_it(trusting(&Authority::new()))).connect(&url);
     let said = refused(stranger.await, "another's");
     assert!(said.contains("certificate"), "{said}");
