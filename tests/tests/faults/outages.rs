@@ -1,0 +1,123 @@
+//! Ways and servers that fail for less than a lease, and for longer.
+
+use std::time::Duration;
+
+use rlock_core::LostCause;
+use rlock_tests::{Fronted, Proxy};
+
+use super::{KEY, assert_kept_out, assert_nothing_left, assert_soon_counts, lasting};
+use crate::common::{LONG, acquiring, assert_lost, cause_of, its_turn, ms, timed};
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+/// How much later than its lease ends a holder may be told on a busy machine.
+const LATE: Duration = Duration::from_millis(500);
+
+/// Connections are cut, and no others are to be had.
+fn refuse(way: &Proxy) {
+    way.refuse();
+    way.reset();
+}
+
+pub(crate) async fn connections_that_are_cut_again_and_again_cost_no_hold(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    let lock = one.lock(KEY).lease(LEASE).wait(LONG);
+    let guard = lock.acquire().await.expect("free");
+    for _ in 0..3 {
+        place.ways(Proxy::reset).await;
+        let nested = guard.scope(lock.acquire()).await.expect("enters");
+        assert_kept_out(&other, ms(300)).await;
+        place.ways(Proxy::reset).await;
+        nested.release().await.expect("held");
+        assert_kept_out(&other, ms(300)).await;
+    }
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_valid());
+    assert_soon_counts(&place, &guard, 1).await;
+    place.ways(Proxy::reset).await;
+    guard.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn outages_shorter_than_the_lease_cost_no_hold(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = one.lock(KEY).lease(LEASE).acquire().await.expect("free");
+    for outage in [Proxy::black_hole, Proxy::black_hole_replies, refuse] {
+        tokio::time::sleep(LEASE / 3).await;
+        place.ways(outage).await;
+        tokio::time::sleep(LEASE / 3).await;
+        place.pass().await;
+        tokio::time::sleep(LEASE / 3).await;
+        assert!(guard.is_valid());
+        assert_kept_out(&other, ms(300)).await;
+    }
+    assert_soon_counts(&place, &guard, 1).await;
+    guard.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn a_slow_network_costs_no_hold(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    let late = place.latest_answer(LEASE);
+    place.ways(|way| way.delay_replies(late)).await;
+    let lock = one.lock(KEY).lease(LEASE).wait(LONG);
+    let body = async {
+        for _ in 0..3 {
+            tokio::time::sleep(LEASE / 2).await;
+            let entered = lock.run(assert_kept_out(&other, LEASE / 2)).await;
+            entered.expect("enters");
+        }
+    };
+    lock.run(body).await.expect("kept");
+    place.pass().await;
+    assert_nothing_left(&place).await;
+}
+
+/// The holder is told by the end of its lease, and whoever waits has the lock when the outage ends.
+async fn assert_ends_with_its_lease(
+    place: Fronted,
+    begin: impl AsyncFnOnce(&Fronted),
+    end: impl AsyncFnOnce(&Fronted),
+) {
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = one.lock(KEY).lease(LEASE).acquire().await.expect("free");
+    assert_soon_counts(&place, &guard, 1).await;
+    let waiting = acquiring(lasting(&other));
+    tokio::time::sleep(LEASE / 3).await;
+    begin(&place).await;
+    // An answer that was on its way may still come.
+    tokio::time::sleep(ms(50)).await;
+    let left = guard.valid_for();
+    assert!(left > Duration::ZERO);
+    let ((), took) = timed(assert_lost(&guard, LONG, LostCause::Expired)).await;
+    assert!(
+        took <= left + LATE,
+        "told after {took:?}, {left:?} was left"
+    );
+    assert!(!waiting.is_finished(), "nobody can be given the lock");
+    tokio::time::sleep(LEASE).await;
+    end(&place).await;
+    let next = its_turn(waiting).await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(cause_of(guard.release().await), Some(LostCause::Expired));
+    // Whatever was late has run by then.
+    tokio::time::sleep(ms(300)).await;
+    assert!(next.is_valid());
+    assert_soon_counts(&place, &next, 1).await;
+    next.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_are_silent(place: Fronted) {
+    let silent = async |place: &Fronted| place.ways(Proxy::black_hole).await;
+    assert_ends_with_its_lease(place, silent, Fronted::pass).await;
+}
+
+pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_cannot_be_reached(place: Fronted) {
+    let away = async |place: &Fronted| place.ways(refuse).await;
+    assert_ends_with_its_lease(place, away, Fronted::pass).await;
+}
+
+pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_stand_still(place: Fronted) {
+    assert_ends_with_its_lease(place, Fronted::freeze, Fronted::thaw).await;
+}
