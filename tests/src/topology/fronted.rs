@@ -108,7 +108,7 @@ impl Fronted {
     pub fn latest_answer(&self, lease: Duration) -> Duration {
         match self.topology {
             Topology::Quorum { .. } => lease / 12,
-            _ => lease / 4,
+            _ => lease / 6,
         }
     }
 
@@ -162,11 +162,8 @@ impl Fronted {
 
     /// They go on, and execute what was sent meanwhile.
     pub async fn thaw(&self) {
-        for server in self.servers().await {
-            if !server.answers() {
-                server.resume();
-            }
-        }
+        let struck = self.struck().await;
+        struck.into_iter().for_each(RedisServer::resume);
     }
 
     /// Deletes the lock behind its holder's back. Says whether all struck servers had it.

@@ -9,7 +9,8 @@ use super::{KEY, SOON, assert_nothing_left, assert_soon_counts, lasting};
 use crate::common::{assert_lost, cause_of, hold, ms, timed};
 
 pub(crate) async fn a_lock_that_is_deleted_is_lost_and_does_not_come_back(place: Fronted) {
-    const LEASE: Duration = Duration::from_secs(6);
+    /// The first renewal is due after four seconds at the latest, and after three at the earliest.
+    const LEASE: Duration = Duration::from_secs(12);
     let (one, other) = (place.client().await, place.client().await);
     let guard = one.lock(KEY).lease(LEASE).acquire().await.expect("free");
     assert_soon_counts(&place, &guard, 1).await;

@@ -71,7 +71,7 @@ pub(crate) async fn a_waiter_whose_connection_is_cut_has_its_turn(place: Fronted
     let (next, took) = timed(its_turn(waiting)).await;
     assert!(took < SOON, "{took:?}");
     assert_soon_counts(&place, &next, 1).await;
-    // And while it has the lock, another connection of the next in line is cut.
+    // And once more, as a server does that shuts down.
     let waiting = acquiring(lasting(&one));
     tokio::time::sleep(ms(300)).await;
     place.ways(Proxy::half_close).await;
