@@ -112,6 +112,16 @@ impl Fronted {
         }
     }
 
+    /// How many of so many servers count entries right. In a quorum a majority: a server that hears nothing of
+    /// an entry that was left is set right by the next change.
+    #[must_use]
+    pub fn deciding(&self, servers: usize) -> usize {
+        match self.topology {
+            Topology::Quorum { .. } => servers / 2 + 1,
+            _ => servers,
+        }
+    }
+
     /// The servers that have the lock: one, the master, the master of its slot, or all of a quorum.
     pub async fn servers(&self) -> Vec<&RedisServer> {
         self.topology.servers_of(&Self::lock()).await

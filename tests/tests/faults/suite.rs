@@ -8,13 +8,17 @@ mod losses;
 mod outages;
 mod requests;
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
+use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockGuard};
 use rlock_tests::{Fronted, eventually};
 
 pub(crate) use self::{answers::*, losses::*, outages::*, requests::*};
-use crate::common::{LASTING, LONG, count};
+use crate::common::{LASTING, LONG, ms};
 
 const KEY: &str = Fronted::KEY;
 
@@ -26,19 +30,27 @@ fn lasting(client: &LockClient) -> Lock {
     client.lock(KEY).lease(LASTING).wait(LONG)
 }
 
-/// Every server that has the lock soon counts the guard's entries like this, and nobody else's.
+/// The servers that decide soon count the guard's entries like this, and none of them has anybody else's.
 async fn assert_soon_counts(place: &Fronted, guard: &LockGuard, entries: u32) {
-    eventually(LONG, "the servers count the entries", async || {
+    let wanted = BTreeMap::from([(guard.owner().to_string(), entries.to_string())]);
+    let end = Instant::now() + LONG;
+    loop {
+        let servers = place.servers().await;
+        let lock = Fronted::lock();
+        let locks = servers.iter().map(|server| server.hgetall(&lock));
+        let locks = join_all(locks).await;
         assert!(guard.is_valid(), "it is held meanwhile");
-        for server in place.servers().await {
-            let owners = server.hgetall(&Fronted::lock()).await.len();
-            if owners != 1 || count(server, guard).await != Some(entries) {
-                return false;
-            }
+        let right = locks.iter().filter(|lock| **lock == wanted).count();
+        let mut owners = locks.iter().flat_map(BTreeMap::keys);
+        if right >= place.deciding(locks.len()) && owners.all(|owner| wanted.contains_key(owner)) {
+            return;
         }
-        true
-    })
-    .await;
+        assert!(
+            Instant::now() < end,
+            "{wanted:?} is not what the servers have: {locks:?}"
+        );
+        tokio::time::sleep(ms(10)).await;
+    }
 }
 
 /// So many answers of each struck server have been lost.
