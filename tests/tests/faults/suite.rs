@@ -30,8 +30,19 @@ fn lasting(client: &LockClient) -> Lock {
     client.lock(KEY).lease(LASTING).wait(LONG)
 }
 
-/// The servers that decide soon count the guard's entries like this, and none of them has anybody else's.
+/// Every server that has the lock soon counts the guard's entries like this, and nobody else's.
 async fn assert_soon_counts(place: &Fronted, guard: &LockGuard, entries: u32) {
+    let all = place.servers().await.len();
+    assert_soon_counts_at(place, all, guard, entries).await;
+}
+
+/// As many servers as decide do so, after an entry was left.
+async fn assert_soon_left(place: &Fronted, guard: &LockGuard, entries: u32) {
+    let deciding = place.deciding(place.servers().await.len());
+    assert_soon_counts_at(place, deciding, guard, entries).await;
+}
+
+async fn assert_soon_counts_at(place: &Fronted, least: usize, guard: &LockGuard, entries: u32) {
     let wanted = BTreeMap::from([(guard.owner().to_string(), entries.to_string())]);
     let end = Instant::now() + LONG;
     loop {
@@ -42,7 +53,7 @@ async fn assert_soon_counts(place: &Fronted, guard: &LockGuard, entries: u32) {
         assert!(guard.is_valid(), "it is held meanwhile");
         let right = locks.iter().filter(|lock| **lock == wanted).count();
         let mut owners = locks.iter().flat_map(BTreeMap::keys);
-        if right >= place.deciding(locks.len()) && owners.all(|owner| wanted.contains_key(owner)) {
+        if right >= least && owners.all(|owner| wanted.contains_key(owner)) {
             return;
         }
         assert!(
@@ -61,7 +72,7 @@ async fn assert_lost_answers(place: &Fronted, answers: u64) {
 
 /// Asks until it is told that another has the lock, because the way may just have been cut.
 async fn assert_kept_out(client: &LockClient, wait: Duration) {
-    eventually(SOON, "it is told of another", async || {
+    eventually(LONG, "it is told of another", async || {
         match client.lock(KEY).wait(wait).acquire().await {
             Err(LockError::Timeout { .. }) => true,
             Err(LockError::Unavailable { .. }) => false,
