@@ -92,6 +92,14 @@ impl RedisCluster {
         .await;
     }
 
+    /// Has the nodes take each other for dead only after this silence.
+    pub(crate) async fn silence(&self, silence: Duration) {
+        let silence = silence.as_millis().to_string();
+        for node in &self.nodes {
+            node.config_set("cluster-node-timeout", &silence).await;
+        }
+    }
+
     async fn all(&self, what: &str, is_so: impl AsyncFn(&RedisServer) -> bool) {
         for node in self.nodes.iter().filter(|node| node.is_running()) {
             let what = format!("all nodes of the cluster {what}");

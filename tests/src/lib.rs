@@ -1,7 +1,7 @@
 //! What the tests of this workspace stand on: real servers, a network that fails on demand, other
 //! processes, and witnesses of mutual exclusion.
 //!
-//! Nothing here knows the library under test, but for [`histories`], [`soak`], [`Topology`] and [`assert_taken`]. A fixture
+//! Nothing here knows the library under test, but for [`histories`], [`soak`], [`Topology`], [`Fronted`] and [`assert_taken`]. A fixture
 //! that cannot do its part panics and says why, because a test has no better answer; "# Panics" is therefore not repeated
 //! on every method.
 
@@ -36,7 +36,7 @@ pub use proxy::{Proxy, Request};
 pub use scripts::Scripts;
 pub use server::{Authority, ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
 pub use taken::assert_taken;
-pub use topology::{Deletion, FAILOVER, Place, SERVICE, Topology, Trio, TrioBuilder};
+pub use topology::{Deletion, FAILOVER, Fronted, Place, SERVICE, Topology, Trio, TrioBuilder};
 
 use std::time::Duration;
 

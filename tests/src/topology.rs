@@ -1,5 +1,6 @@
 //! What locks can live on: one place where all of it is listed, with the servers that it takes.
 
+mod fronted;
 mod trio;
 
 use std::{
@@ -11,6 +12,7 @@ use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder};
 
 use crate::{RedisCluster, RedisServer};
+pub use fronted::Fronted;
 pub use trio::{FAILOVER, SERVICE, Trio, TrioBuilder};
 
 /// What the same tests run over.
@@ -104,6 +106,22 @@ impl Topology {
         }
     }
 
+    /// A client that is set up like this, of those that share this memory, if it is the embedded store.
+    async fn client_of(&self, builder: LockClientBuilder, memory: &str) -> LockClient {
+        let connected = match self {
+            Self::Memory => builder.connect(&format!("memory:{memory}")).await,
+            Self::Server(server) => builder.connect(&url(server)).await,
+            Self::ServerByResp2(server) => {
+                let url = format!("{}?protocol=resp2", url(server));
+                builder.connect(&url).await
+            }
+            Self::Sentinel(trio) => builder.connect(&trio.url()).await,
+            Self::Quorum { servers, .. } => builder.quorum(servers.iter().map(url)).await,
+            Self::Cluster(cluster) => builder.connect(&cluster.url()).await,
+        };
+        connected.expect("the store is there")
+    }
+
     /// Starts five servers that know nothing of each other; these of them stand still.
     #[must_use]
     pub fn quorum_without(stopped: &[usize]) -> Self {
@@ -121,6 +139,11 @@ impl Topology {
     pub async fn cluster() -> Self {
         Self::Cluster(RedisCluster::start().await)
     }
+}
+
+/// Where clients find a server: at its proxy, if it stands behind one.
+fn url(server: &RedisServer) -> String {
+    format!("redis://127.0.0.1:{}/", server.announced_port())
 }
 
 /// Locks of their own at a topology: tests that share it do not meet.
@@ -165,20 +188,6 @@ impl Place {
     /// A client that is set up like this, but for the prefix.
     pub async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
         let builder = builder.prefix(&self.name);
-        let connected = match self.topology {
-            // A prefix says nothing to it.
-            Topology::Memory => builder.connect(&format!("memory:{}", self.name)).await,
-            Topology::Server(server) => builder.connect(&server.url()).await,
-            Topology::ServerByResp2(server) => {
-                let url = format!("{}?protocol=resp2", server.url());
-                builder.connect(&url).await
-            }
-            Topology::Sentinel(trio) => builder.connect(&trio.url()).await,
-            Topology::Quorum { servers, .. } => {
-                builder.quorum(servers.iter().map(RedisServer::url)).await
-            }
-            Topology::Cluster(cluster) => builder.connect(&cluster.url()).await,
-        };
-        connected.expect("the store is there")
+        self.topology.client_of(builder, &self.name).await
     }
 }
