@@ -148,7 +148,8 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
 
 #[tokio::test]
 async fn who_may_not_ask_for_the_slots_of_a_cluster_is_told_so() {
-    let cluster = cluster_without(&["+cluster|slots"]).await;
+    let [publish, subscribe, unsubscribe] = OF_MESSAGES;
+    let cluster = cluster_without(&[publish, subscribe, unsubscribe, "+cluster|slots"]).await;
     let url = locker_url(&cluster);
     let error = LockClient::connect(&url).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
