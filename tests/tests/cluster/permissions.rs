@@ -153,5 +153,8 @@ async fn who_may_not_ask_for_the_slots_of_a_cluster_is_told_so() {
     let url = locker_url(&cluster);
     let error = LockClient::connect(&url).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert!(error.to_string().contains("cluster|slots"), "{error}");
+    let said = error.to_string();
+    // Before Redis 7 no server says which subcommand.
+    let is_named = said.contains("cluster|slots") || said.contains("'cluster' command");
+    assert!(is_named, "{said}");
 }
