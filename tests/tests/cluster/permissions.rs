@@ -148,9 +148,13 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
 
 #[tokio::test]
 async fn who_may_not_ask_for_the_slots_of_a_cluster_is_told_so() {
-    let cluster = cluster_without(&["+cluster|slots"]).await;
+    let [publish, subscribe, unsubscribe] = OF_MESSAGES;
+    let cluster = cluster_without(&[publish, subscribe, unsubscribe, "+cluster|slots"]).await;
     let url = locker_url(&cluster);
     let error = LockClient::connect(&url).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert!(error.to_string().contains("cluster|slots"), "{error}");
+    let said = error.to_string();
+    // Before Redis 7 no server says which subcommand.
+    let is_named = said.contains("cluster|slots") || said.contains("'cluster' command");
+    assert!(is_named, "{said}");
 }

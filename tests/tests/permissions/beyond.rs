@@ -87,7 +87,12 @@ async fn sentinels_are_asked_for_the_master_and_nothing_else() {
         } else {
             let error = outcome.expect_err("refused");
             assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-            assert_eq!(refused, ["sentinel|master".to_owned()].into());
+            let refused: Vec<String> = refused.into_iter().collect();
+            // Before Redis 7 no server says which subcommand.
+            assert!(
+                refused == ["sentinel|master"] || refused == ["sentinel"],
+                "{refused:?}"
+            );
         }
     }
 }

@@ -1,30 +1,90 @@
-//! What a server has spent.
+//! What servers have spent, and their clients, which are this process.
 
-use std::{ops::Sub, time::Instant};
+use std::{
+    ops::{AddAssign, Sub},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use redis::{FromRedisValue, InfoDict};
 use rlock_tests::RedisServer;
+use rustix::time::{ClockId, clock_gettime};
 
-/// What a server has spent up to some time, or between two times.
+use super::ground::Ground;
+
+/// What the servers of a ground have spent up to some time, or between two times.
 #[derive(Clone, Copy)]
 pub(crate) struct Spent {
     pub(crate) seconds: f64,
-    /// Processor time of all its threads, in seconds.
+    /// Those that locks are asked of.
+    pub(crate) masters: Share,
+    pub(crate) replicas: Share,
+    /// Processor time of the clients, in seconds.
+    pub(crate) clients: f64,
+}
+
+/// What some of them have spent together.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Share {
+    /// Processor time of all their threads, in seconds.
     pub(crate) processor: f64,
     pub(crate) received: f64,
     pub(crate) sent: f64,
+    /// How many scripts were called.
+    pub(crate) scripts: f64,
 }
 
 impl Spent {
-    pub(crate) async fn by(server: &RedisServer, started: Instant) -> Result<Self> {
-        let all: InfoDict = server.command(&["INFO"]).await;
+    pub(crate) async fn at(ground: &Ground, started: Instant) -> Result<Self> {
         Ok(Self {
             seconds: started.elapsed().as_secs_f64(),
+            masters: Share::of(ground.masters()).await?,
+            replicas: Share::of(ground.replicas()).await?,
+            clients: own_processor_time(),
+        })
+    }
+}
+
+impl Share {
+    async fn of(servers: impl Iterator<Item = &RedisServer>) -> Result<Self> {
+        let mut all = Self::default();
+        for server in servers {
+            all += Self::by(server).await?;
+        }
+        Ok(all)
+    }
+
+    async fn by(server: &RedisServer) -> Result<Self> {
+        let all: InfoDict = server.command(&["INFO"]).await;
+        let scripts = u32::try_from(server.command_calls("evalsha").await)?;
+        Ok(Self {
             processor: number::<f64>(&all, "used_cpu_user")? + number::<f64>(&all, "used_cpu_sys")?,
             received: number(&all, "total_net_input_bytes")?,
             sent: number(&all, "total_net_output_bytes")?,
+            scripts: f64::from(scripts),
         })
+    }
+}
+
+impl AddAssign for Share {
+    fn add_assign(&mut self, other: Self) {
+        self.processor += other.processor;
+        self.received += other.received;
+        self.sent += other.sent;
+        self.scripts += other.scripts;
+    }
+}
+
+impl Sub for Share {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            processor: self.processor - before.processor,
+            received: self.received - before.received,
+            sent: self.sent - before.sent,
+            scripts: self.scripts - before.scripts,
+        }
     }
 }
 
@@ -34,11 +94,17 @@ impl Sub for Spent {
     fn sub(self, before: Self) -> Self {
         Self {
             seconds: self.seconds - before.seconds,
-            processor: self.processor - before.processor,
-            received: self.received - before.received,
-            sent: self.sent - before.sent,
+            masters: self.masters - before.masters,
+            replicas: self.replicas - before.replicas,
+            clients: self.clients - before.clients,
         }
     }
+}
+
+/// Of all threads of this process, in seconds.
+fn own_processor_time() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).map_or(0.0, |time| time.as_secs_f64())
 }
 
 /// The memory that a server uses, in bytes, but for the buffers of its connections, which come and go.

@@ -3,16 +3,23 @@
 //! who waits. The figures of `docs/scale.md`.
 
 mod cost;
+mod ground;
 mod memory;
 mod work;
 
 use anyhow::Result;
 use clap::Parser;
 
+use self::ground::Kind;
+
 /// Measures what locks cost a server of their own.
 #[derive(Parser)]
 struct Options {
-    /// How many locks are held for the memory that they take.
+    /// What locks live on, for processor time and bytes; those of all masters together count, and
+    /// replicas beside them. Memory is measured of one server.
+    #[arg(long, value_enum, default_value_t = Kind::Server)]
+    on: Kind,
+    /// How many locks are held for the memory that they take; none leaves memory out.
     #[arg(long, default_value_t = 100_000)]
     locks: u32,
     /// How many locks have waiters, for the memory that those take.
@@ -30,8 +37,11 @@ struct Options {
 async fn main() -> Result<()> {
     let options = Options::parse();
     if options.rounds > 0 {
-        work::measure(options.operations, options.rounds).await?;
+        work::measure(options.on, options.operations, options.rounds).await?;
         println!();
     }
-    memory::measure(options.locks, options.lines).await
+    if options.locks > 0 {
+        memory::measure(options.locks, options.lines).await?;
+    }
+    Ok(())
 }

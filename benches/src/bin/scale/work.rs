@@ -6,13 +6,24 @@ use anyhow::Result;
 use futures_util::future::try_join_all;
 use rlock_benches::statistics::median;
 use rlock_core::{Lock, LockClient};
-use rlock_tests::RedisServer;
 use tokio::task::JoinSet;
 
-use super::cost::{Spent, version};
+use super::{
+    cost::{Spent, version},
+    ground::{Ground, Kind},
+};
 
-const RENEWED: u32 = 10_000;
+/// How many locks one client has renewed. In a cluster those of one slot share a script, and there are 16,384
+/// slots: of a thousand locks nearly each has one of its own.
+const RENEWED: [(&str, u32); 2] = [
+    ("renewal, 1,000 locks of one client", 1_000),
+    ("renewal, 10,000 locks of one client", 10_000),
+];
+/// How long servers are left alone, to see what they take for nothing.
+const IDLE: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(3);
+/// How long a round of renewals lasts at the most.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// What is done, by how many, and what each one of it cost.
 struct Row {
@@ -21,8 +32,8 @@ struct Row {
     rounds: Vec<(f64, Spent)>,
 }
 
-pub(crate) async fn measure(operations: u32, rounds: usize) -> Result<()> {
-    let server = RedisServer::start();
+pub(crate) async fn measure(on: Kind, operations: u32, rounds: usize) -> Result<()> {
+    let ground = Ground::start(on).await;
     let mut rows = Vec::new();
     for (what, clients, tasks, share) in [
         ("pair, one task", 1, 1, false),
@@ -31,7 +42,7 @@ pub(crate) async fn measure(operations: u32, rounds: usize) -> Result<()> {
         ("change, 4 clients of 1 task, one key", 4, 1, true),
         ("change, 1 client of 16 tasks, one key", 1, 16, true),
     ] {
-        let locks = locks(&server, clients, tasks, share).await?;
+        let locks = locks(&ground, clients, tasks, share).await?;
         let each = operations / (clients * tasks);
         pairs(&locks, each / 10).await?;
         let mut row = Row {
@@ -39,51 +50,76 @@ pub(crate) async fn measure(operations: u32, rounds: usize) -> Result<()> {
             rounds: Vec::new(),
         };
         for _ in 0..rounds {
-            let (started, before) = begin(&server).await?;
+            let (started, before) = begin(&ground).await?;
             pairs(&locks, each).await?;
-            let spent = Spent::by(&server, started).await? - before;
+            let spent = Spent::at(&ground, started).await? - before;
             row.rounds.push((f64::from(each * clients * tasks), spent));
         }
         rows.push(row);
     }
-    rows.push(renewals(&server, operations, rounds).await?);
+    for (what, held) in RENEWED {
+        rows.push(renewals(&ground, (what, held), operations, rounds).await?);
+    }
+    show(&ground, &rows).await?;
+    show_idle(&ground).await
+}
 
+async fn show(ground: &Ground, rows: &[Row]) -> Result<()> {
+    let masters = ground.masters().count();
+    for master in ground.masters().take(1) {
+        println!(
+            "redis-server {}, {masters} of them and {} replicas: for each one, as they count together",
+            version(master).await?,
+            ground.replicas().count()
+        );
+    }
     println!(
-        "redis-server {}, for each one, as the server counts",
-        version(&server).await?
+        "{:<40} {:>9} {:>8} {:>10} {:>9} {:>10} {:>11} {:>10}",
+        "", "a second", "scripts", "server µs", "bytes in", "bytes out", "replicas µs", "client µs"
     );
-    println!(
-        "{:<40} {:>9} {:>10} {:>12} {:>9} {:>10}",
-        "", "a second", "server µs", "of its time", "bytes in", "bytes out"
-    );
-    for row in &rows {
+    for row in rows {
         let of = |value: fn(f64, &Spent) -> f64| {
             let values = row.rounds.iter().map(|(done, spent)| value(*done, spent));
             median(&values.collect::<Vec<f64>>())
         };
         println!(
-            "{:<40} {:>9.0} {:>10.2} {:>10.0} % {:>9.0} {:>10.0}",
+            "{:<40} {:>9.0} {:>8.2} {:>10.2} {:>9.0} {:>10.0} {:>11.2} {:>10.2}",
             row.what,
             of(|done, spent| done / spent.seconds),
-            of(|done, spent| spent.processor * 1e6 / done),
-            of(|_, spent| 100.0 * spent.processor / spent.seconds),
-            of(|done, spent| spent.received / done),
-            of(|done, spent| spent.sent / done),
+            of(|done, spent| spent.masters.scripts / done),
+            of(|done, spent| spent.masters.processor * 1e6 / done),
+            of(|done, spent| spent.masters.received / done),
+            of(|done, spent| spent.masters.sent / done),
+            of(|done, spent| spent.replicas.processor * 1e6 / done),
+            of(|done, spent| spent.clients * 1e6 / done),
         );
     }
     Ok(())
 }
 
-async fn begin(server: &RedisServer) -> Result<(Instant, Spent)> {
+/// What is in each of the other figures, by the time that it took.
+async fn show_idle(ground: &Ground) -> Result<()> {
+    let (started, before) = begin(ground).await?;
+    tokio::time::sleep(IDLE).await;
+    let spent = Spent::at(ground, started).await? - before;
+    println!(
+        "left alone, in a second: {:.1} ms of the masters, {:.1} ms of the replicas",
+        spent.masters.processor * 1e3 / spent.seconds,
+        spent.replicas.processor * 1e3 / spent.seconds
+    );
+    Ok(())
+}
+
+async fn begin(ground: &Ground) -> Result<(Instant, Spent)> {
     let started = Instant::now();
-    Ok((started, Spent::by(server, started).await?))
+    Ok((started, Spent::at(ground, started).await?))
 }
 
 /// A lock for each task: all the same, or all different.
-async fn locks(server: &RedisServer, clients: u32, tasks: u32, share: bool) -> Result<Vec<Lock>> {
+async fn locks(ground: &Ground, clients: u32, tasks: u32, share: bool) -> Result<Vec<Lock>> {
     let mut locks = Vec::new();
     for client in 0..clients {
-        let connected = LockClient::connect(&server.url()).await?;
+        let connected = LockClient::connect(&ground.url()).await?;
         for task in 0..tasks {
             let number = if share { 42 } else { client * tasks + task };
             locks.push(connected.lock(format!("order:{number}")).wait_forever());
@@ -110,35 +146,50 @@ async fn pairs(locks: &[Lock], each: u32) -> Result<()> {
     Ok(())
 }
 
-async fn renewals(server: &RedisServer, operations: u32, rounds: usize) -> Result<Row> {
-    let client = LockClient::connect(&server.url()).await?;
+async fn renewals(
+    ground: &Ground,
+    (what, held): (&'static str, u32),
+    operations: u32,
+    rounds: usize,
+) -> Result<Row> {
+    let client = LockClient::connect(&ground.url()).await?;
     let client = &client;
-    let taking = (0..RENEWED).map(|n| async move {
+    let taking = (0..held).map(|n| async move {
         let lock = client.lock(format!("order:{n}")).lease(LEASE);
         lock.acquire().await
     });
     let guards = try_join_all(taking).await?;
     // At first they are renewed as they were taken, then together.
     tokio::time::sleep(LEASE).await;
-    let time = LEASE / 3 * operations.div_ceil(RENEWED);
+    let time = (LEASE / 3 * operations.div_ceil(held)).min(LONGEST);
     let mut row = Row {
-        what: "renewal, 10,000 locks of one client",
+        what,
         rounds: Vec::new(),
     };
     for _ in 0..rounds {
-        let renewed = server.command_calls("hexists").await;
-        let (started, before) = begin(server).await?;
+        let renewed = renewed(ground).await;
+        let (started, before) = begin(ground).await?;
         tokio::time::sleep(time).await;
-        let spent = Spent::by(server, started).await? - before;
-        let renewed = server.command_calls("hexists").await - renewed;
+        let spent = Spent::at(ground, started).await? - before;
+        let renewed = self::renewed(ground).await - renewed;
         row.rounds.push((f64::from(u32::try_from(renewed)?), spent));
     }
-    anyhow::ensure!(
-        guards.iter().all(rlock_core::LockGuard::is_valid),
-        "a lock was lost"
-    );
+    for guard in &guards {
+        if !guard.is_valid() {
+            anyhow::bail!("{} was lost: {:?}", guard.key(), guard.lost().await);
+        }
+    }
     for guard in guards {
         guard.release().await?;
     }
     Ok(row)
+}
+
+/// How many renewals the servers have carried out: nothing else here has them look for an owner.
+async fn renewed(ground: &Ground) -> u64 {
+    let mut renewed = 0;
+    for master in ground.masters() {
+        renewed += master.command_calls("hexists").await;
+    }
+    renewed
 }
