@@ -186,3 +186,17 @@ async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_
     }
     assert!(shortest < ms(200), "{shortest:?}");
 }
+
+/// A majority has it still; who is late says so when the others have answered, and disagree.
+#[tokio::test]
+async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_far() {
+    let far = Far::start().await;
+    let guard = far.client.lock("k").lease(ms(3000)).acquire().await;
+    let guard = guard.expect("free");
+    tokio::time::sleep(LATE * 2).await;
+    assert!(far.three.0[0].del(&name("k")).await);
+    tokio::time::sleep(ms(4500)).await;
+    assert!(guard.is_valid(), "two of three have it");
+    assert!(far.three.0[0].exists(&name("k")).await, "it was mended");
+    guard.release().await.expect("held");
+}

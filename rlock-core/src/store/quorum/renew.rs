@@ -14,6 +14,9 @@ use super::{
 };
 use crate::store::{Acquired, Claim, Kept, Mending, Renewal, Renewed, Servers, StoreError};
 
+/// For which part of the time that is left the last answers are waited for where the others differ.
+const DECISIVE: u32 = 4;
+
 impl QuorumStore {
     pub(super) async fn renew_all(
         &self,
@@ -30,13 +33,16 @@ impl QuorumStore {
             let request = node.renew(Arc::clone(&renewals), by, over.clone());
             ballot.ask(node.number, request);
         }
-        // Holds that are decided do not wait for those that are not.
+        // Holds that are decided do not wait for long for those that are not.
         let mut linger = Linger::new(Instant::now() + patience);
+        let decisive = Instant::now() + patience / DECISIVE;
         while ballot.pending().next().is_some() && !self.is_decided(&ballot, batch.len()) {
-            let limit = if ballot.has_majority() {
-                linger.over()
-            } else {
+            let limit = if !ballot.has_majority() {
                 linger.until
+            } else if any_open(&ballot, batch.len()) {
+                linger.over().max(decisive)
+            } else {
+                linger.over()
             };
             if !ballot.next(limit).await {
                 break;
@@ -56,8 +62,7 @@ impl QuorumStore {
     /// show where something is to be mended.
     fn is_decided(&self, ballot: &Ballot<Renewed>, holds: usize) -> bool {
         let well = |server: usize| !self.nodes[server].health.is_failing();
-        !ballot.pending().any(well)
-            && (0..holds).all(|hold| tally(ballot, hold).verdict() != Verdict::Open)
+        !ballot.pending().any(well) && !any_open(ballot, holds)
     }
 
     pub(super) async fn mend_on(&self, hold: Mending, on: Servers, patience: Duration) {
@@ -66,6 +71,10 @@ impl QuorumStore {
         // What comes later is followed by a release, or mended by the next renewal.
         let _ = timeout(patience, mended).await;
     }
+}
+
+fn any_open(ballot: &Ballot<Renewed>, holds: usize) -> bool {
+    (0..holds).any(|hold| tally(ballot, hold).verdict() == Verdict::Open)
 }
 
 fn tally(ballot: &Ballot<Renewed>, hold: usize) -> Tally {
