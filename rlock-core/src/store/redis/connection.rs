@@ -35,8 +35,6 @@ pub(super) struct Connection {
     pub(super) id: Option<i64>,
     /// What the server does not do.
     pub(super) missing: Missing,
-    /// It need not be told of all that it reads: see [`unremembered`](super::tracking::unremembered).
-    pub(super) opts_out: bool,
     /// Messages for the client come by it.
     pub(super) listens: bool,
     /// What the server calls its run, until that is in the roster.
@@ -123,7 +121,6 @@ impl Connection {
             commands,
             id,
             missing,
-            opts_out,
             listens,
             run_id,
             presence: None,

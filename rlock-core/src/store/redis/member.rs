@@ -87,7 +87,7 @@ impl RedisStore {
         patience: Duration,
     ) -> Result<Vec<u64>, StoreError> {
         let script = &self.calls.scripts.acquire_together;
-        let call = |by: &Connection| self.calls.acquire_together(claims, by.opts_out);
+        let call = |by: &Connection| self.calls.acquire_together(claims, by.pipe.opts_out());
         self.together(Once { script, call }, claims.len(), patience)
             .await
     }

@@ -71,6 +71,12 @@ impl Pipe {
         }
     }
 
+    /// Whether the server need not remember all that the connection reads: see
+    /// [`unremembered`](super::tracking::unremembered).
+    pub(super) fn opts_out(&self) -> bool {
+        self.gathered.opts_out
+    }
+
     /// Sends a request. One that is dropped before it left is not sent.
     pub(super) async fn send(&self, call: impl Into<Framed>) -> RedisResult<Value> {
         let call = call.into();

@@ -5,12 +5,23 @@ use super::{hosts::are_meant, sentinel};
 /// How servers are spoken to.
 const PROTOCOL: &str = "protocol";
 
-/// Everything between `?` and `#`, name by name; without what it is set to.
+/// Everything between `?` and `#` of a URL.
 fn options(url: &str) -> impl Iterator<Item = (&str, &str)> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
-    let query = query.split('#').next().unwrap_or("");
+    pairs(query.split('#').next().unwrap_or(""))
+}
+
+/// Each name, and what it is set to.
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// What an option is set to; empty, if it is not there.
+pub(super) fn option<'a>(query: &'a str, name: &str) -> &'a str {
+    let mut options = pairs(query);
+    let found = options.find(|(key, _)| *key == name);
+    found.map_or("", |(_, value)| value)
 }
 
 pub(super) fn wants_resp2(url: &str) -> bool {

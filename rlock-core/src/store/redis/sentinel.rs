@@ -10,6 +10,7 @@ use super::{
     connection::without_time_outs,
     hosts::{Hosts, elsewhere, wrong},
     newest::newest,
+    query::option,
 };
 
 /// What a URL looks like that means this.
@@ -57,14 +58,10 @@ impl Sentinels {
         if service.is_empty() {
             return Err(wrong("it names no service"));
         }
-        let option = |name: &str| {
-            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-            let mut values = pairs
-                .filter(|(key, _)| *key == name)
-                .map(|(_, value)| value);
-            values.next().unwrap_or("")
-        };
-        let (user, password) = (option("sentinel_user"), option("sentinel_password"));
+        let (user, password) = (
+            option(query, "sentinel_user"),
+            option(query, "sentinel_password"),
+        );
         let asks_as = match (user, password) {
             ("", "") => String::new(),
             _ => format!("{user}:{password}@"),

@@ -2,16 +2,18 @@
 
 use redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection, cmd};
 
-use super::abilities::{absent_script, refused, refuses_scripts};
+use super::{
+    abilities::{absent_script, refused, refuses_scripts},
+    connection::server_may_refuse,
+};
 
 /// Asks to be told when another connection changes a lock that was read on this one, unless by a command
-/// that comes after [`unremembered`]; or to have that connection told. Answers whether that is refused: then
-/// renewals find losses.
+/// that comes after [`unremembered`]; or to have that connection told. Where that is refused, renewals find losses.
 pub(super) async fn track_changes(
     mut commands: MultiplexedConnection,
     told: Option<i64>,
-) -> RedisResult<bool> {
-    refused(tracking(told).query_async::<Value>(&mut commands).await)
+) -> RedisResult<()> {
+    server_may_refuse(tracking(told).query_async(&mut commands).await)
 }
 
 fn tracking(told: Option<i64>) -> Cmd {
