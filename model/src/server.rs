@@ -18,6 +18,9 @@ use crate::words::{
 /// again at the time in microseconds.
 const TOKENS_A_MILLISECOND: Token = 1000;
 
+/// The limit of fencing tokens: the scripts count in doubles, which are exact below it.
+pub const TOO_LARGE: Token = 1 << 53;
+
 /// The times that the scripts know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
@@ -157,6 +160,11 @@ impl Server {
         self.lock(key).fence = 0;
     }
 
+    /// Overwrites a key's last token by an invalid one.
+    pub fn spoil_token(&mut self, key: Key, instead: Token) {
+        self.lock(key).fence = instead;
+    }
+
     /// Takes locks, all or none; see `acquire.lua`.
     pub fn acquire(&mut self, ask: &Acquire, effects: &mut Effects) -> Acquired {
         acquire::acquire(self, ask, effects)
@@ -199,7 +207,7 @@ impl Server {
             holder: held.by,
             count: held.count,
             ttl: held.until - self.now,
-            token: lock.fence,
+            token: self.fence(key),
         })
     }
 
@@ -217,7 +225,16 @@ impl Server {
     /// The last token of a key that is known; zero: none.
     #[must_use]
     pub fn fence(&self, key: Key) -> Token {
+        if self.is_spoilt(key) {
+            return 0;
+        }
         self.locks.get(&key).map_or(0, |lock| lock.fence)
+    }
+
+    /// Returns whether the last token is invalid.
+    fn is_spoilt(&self, key: Key) -> bool {
+        let lock = self.locks.get(&key);
+        lock.is_some_and(|lock| lock.fence >= TOO_LARGE)
     }
 
     fn lock(&mut self, key: Key) -> &mut Lock {
@@ -229,8 +246,11 @@ impl Server {
         held.is_some_and(|held| held.by == Holder::Owner(owner))
     }
 
-    /// As `next_token` in `grant.lua`.
-    fn next_token(&mut self, key: Key) -> Token {
+    /// Returns the next token as `next_token` in `grant.lua`, or `None` if the last one is invalid.
+    fn next_token(&mut self, key: Key) -> Option<Token> {
+        if self.fence(key) + 2 >= TOO_LARGE || self.is_spoilt(key) {
+            return None;
+        }
         let fresh = self.now * TOKENS_A_MILLISECOND;
         // A release that finds none leaves one.
         let most_without = match self.bug {
@@ -245,7 +265,7 @@ impl Server {
         } else {
             raised
         };
-        lock.fence
+        Some(lock.fence)
     }
 
     fn first_in_line(&mut self, key: Key) -> Option<(Owner, Millis)> {

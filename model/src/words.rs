@@ -54,11 +54,15 @@ pub enum Acquired {
         ttl: Millis,
         /// Whether the owner stands in line.
         in_line: bool,
+        /// Whether the owner is the first waiter.
+        first: bool,
         /// No earlier grant up to these tokens is worth anything.
         fences: Vec<Token>,
     },
     /// Further entries were wanted by an owner that holds nothing.
     NotHeld,
+    /// The fencing token is invalid.
+    Refused,
 }
 
 /// A waiter of the process that gives a lock back.

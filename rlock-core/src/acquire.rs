@@ -2,13 +2,24 @@
 
 mod enter;
 mod fresh;
+mod holder;
 mod replicated;
 
 use std::time::Duration;
 
 use crate::{
-    client::LockClient, clock::ClientClock, core::Core, error::LockError, few::Few,
-    guard::LockGuard, hold::Terms, key::Key, lease::Time, options::Wait, scope, store::StoreError,
+    client::LockClient,
+    clock::ClientClock,
+    core::Core,
+    error::{LockError, whole_millis},
+    few::Few,
+    guard::LockGuard,
+    hold::Terms,
+    key::Key,
+    lease::Time,
+    options::Wait,
+    scope,
+    store::StoreError,
     wait::Backoff,
 };
 
@@ -71,14 +82,20 @@ pub(crate) async fn acquire(
     let core = client.core();
     let _call = core.call();
     let attempt = Attempt::new(client, request);
-    core.in_runtime(async {
+    // Calls inside of a hold may need further locks to finish.
+    let is_inside = scope::is_inside_hold_of(core.id);
+    let outcome = core.in_runtime_within(attempt.longest(), async {
         tokio::select! {
             biased;
             () = core.closed() => Err(LockError::Closed { action: attempt.action() }.into()),
+            () = core.draining(), if !is_inside => {
+                Err(LockError::Draining { action: attempt.action() }.into())
+            }
             outcome = attempt.run() => outcome,
         }
-    })
-    .await
+    });
+    let outcome = outcome.await;
+    outcome.unwrap_or_else(|| Err(attempt.failed(StoreError::stands_still())))
 }
 
 /// Enters the hold that the current call chain is inside of, where that needs neither the store nor any
@@ -100,7 +117,7 @@ pub(crate) fn enter_at_once(
     let hold = scope::hold_of(core.id, key)?;
     let entry = match hold.enter_locally(terms)? {
         Ok(entry) => entry,
-        Err(lost) => return Some(Err(lost)),
+        Err(cause) => return Some(Err(enter::lost(core, &hold, cause))),
     };
     let guard = enter::guard(client, &hold, entry, terms);
     if let Some(least) = at_least {
@@ -152,7 +169,10 @@ impl<'a> Attempt<'a> {
             }
         }
         if !fresh.is_empty() {
-            let mut taken = self.take(fresh).await?;
+            let mut taken = match self.take(fresh).await {
+                Ok(taken) => taken,
+                Err(refused) => return Err(self.with_holder(refused).await),
+            };
             if self.core.options.replicas.is_some() {
                 taken = self.replicated(taken).await?;
             }
@@ -194,6 +214,21 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Returns the longest time that the call may take, including a request in flight when its wait
+    /// ends.
+    fn longest(&self) -> Option<Duration> {
+        let options = &self.core.options;
+        let replicas = options
+            .replicas
+            .map_or(Duration::ZERO, |asked| asked.within);
+        let beyond = options.response_timeout + replicas * 2;
+        match self.request.wait {
+            Wait::Never => Some(beyond),
+            Wait::For(wait) => Some(wait + beyond),
+            Wait::Forever => None,
+        }
+    }
+
     fn action(&self) -> String {
         let keys: Vec<&str> = self.request.keys.iter().map(Key::as_str).collect();
         format!("acquire lock `{}`", keys.join("`, `"))
@@ -203,7 +238,7 @@ impl<'a> Attempt<'a> {
         Refused::Taken {
             key: key.clone(),
             waited: self.waited(),
-            remaining,
+            remaining: remaining.map(whole_millis),
         }
     }
 

@@ -5,10 +5,21 @@ use std::time::Duration;
 use crate::{
     clock::ClientClock,
     lease::Time,
-    store::{Grant, Route},
+    store::{Grant, Place, Route},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
     wait::fallback,
 };
+
+/// The longest sleep of a waiter that the store notifies. A lost notification delays the waiter by
+/// this much.
+const UNTOLD: Duration = Duration::from_secs(5);
+/// The same limit for the first waiter, if the store does not report that a lock became free
+/// without a release. One process asks for each key. A shorter sleep would lose more locks to
+/// unseen replies: the store keeps such a lock for a whole lease.
+const UNWATCHED: Duration = Duration::from_secs(2);
+/// The shortest time between two requests of a waiter that is notified of changes. Most changes are
+/// renewals, which come every few milliseconds if leases are short.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
 
 pub(crate) struct Asking {
     clock: ClientClock,
@@ -36,6 +47,8 @@ struct State {
     /// When to ask again, as was told since the last request was about to be sent: its answer may be
     /// seen after that.
     advised: Option<Time>,
+    /// Another client has changed the lock since then.
+    changed: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -43,13 +56,31 @@ enum Step {
     /// The store knows nothing of it.
     #[default]
     Unasked,
-    /// The lock was not given before `since`; `look`: when to ask again if nothing is heard.
+    /// The lock was not granted before `since`. `look`: when to ask again without a notification.
+    /// `in_line`: the place in the store's wait queue.
     Waiting {
         since: Time,
         look: Time,
-        in_line: bool,
+        in_line: Option<Place>,
     },
     Granted(Grant),
+}
+
+impl State {
+    /// Schedules the first waiter's next request after a change of the lock. Returns whether it
+    /// asks sooner.
+    fn look_after_change(&mut self) -> bool {
+        let Step::Waiting {
+            since,
+            look,
+            in_line: Some(Place { first: true, .. }),
+        } = &mut self.step
+        else {
+            return false;
+        };
+        let at = (*since + BETWEEN_CHANGES).min(*look);
+        self.changed && std::mem::replace(look, at) > at
+    }
 }
 
 impl Asking {
@@ -70,6 +101,7 @@ impl Asking {
         let mut state = self.state();
         state.route = route;
         state.advised = None;
+        state.changed = false;
         if state.begun.is_none() {
             state.begun = Some(self.clock.now());
         }
@@ -117,38 +149,46 @@ impl Asking {
     pub(crate) fn refused(&self, sent_at: Time, ttl: Option<Duration>) {
         self.state().step = Step::Waiting {
             since: sent_at,
-            look: self.clock.now() + fallback(ttl),
-            in_line: false,
+            look: self.clock.now() + fallback(ttl, UNTOLD),
+            in_line: None,
         };
     }
 
     /// At `since` the owner stood in line.
-    pub(crate) fn in_line(&self, since: Time, ttl: Option<Duration>) {
+    pub(crate) fn in_line(&self, since: Time, ttl: Option<Duration>, place: Place) {
         let mut state = self.state();
         let look = match state.step {
             // It was heard of before this answer was seen, and may have been given after it.
             Step::Granted(grant) if grant.is_fresh(grant.ttl, self.clock.now()) => return,
             Step::Granted(_) => self.clock.now(),
-            Step::Unasked | Step::Waiting { .. } => self.clock.now() + fallback(ttl),
+            Step::Unasked | Step::Waiting { .. } => {
+                let most = if place.first && !place.watched {
+                    UNWATCHED
+                } else {
+                    UNTOLD
+                };
+                self.clock.now() + fallback(ttl, most)
+            }
         };
         let advised = state.advised.take().unwrap_or(look);
         state.step = Step::Waiting {
             since,
             look: look.min(advised),
-            in_line: true,
+            in_line: Some(place),
         };
+        state.look_after_change();
     }
 
     /// The store gave it nothing, and put it nowhere.
     pub(crate) fn not_given(&self, since: Time) {
         let mut state = self.state();
         state.step = match state.step {
-            Step::Unasked | Step::Waiting { in_line: false, .. } => Step::Unasked,
+            Step::Unasked | Step::Waiting { in_line: None, .. } => Step::Unasked,
             // It may still have its place.
             Step::Waiting { .. } | Step::Granted(_) => Step::Waiting {
                 since,
                 look: since,
-                in_line: true,
+                in_line: Some(Place::BEHIND),
             },
         };
     }
@@ -164,7 +204,7 @@ impl Asking {
             state.step = Step::Waiting {
                 since: grant.since,
                 look: grant.since,
-                in_line: true,
+                in_line: Some(Place::BEHIND),
             };
         }
     }
@@ -216,6 +256,20 @@ impl Asking {
         self.told.notify_one();
     }
 
+    /// Notes that another client changed the lock: its holder renewed it, or it is free. The first
+    /// waiter asks again, and thereby subscribes to the next change. All other waiters leave it to
+    /// the first.
+    pub(crate) fn changed(&self) {
+        let sooner = {
+            let mut state = self.state();
+            state.changed = true;
+            state.look_after_change()
+        };
+        if sooner {
+            self.told.notify_one();
+        }
+    }
+
     /// The lock, if it was given.
     pub(crate) fn grant(&self) -> Option<Grant> {
         match self.state().step {
@@ -226,7 +280,13 @@ impl Asking {
 
     /// Whether the store keeps a place for the owner, as far as is known.
     pub(crate) fn is_in_line(&self) -> bool {
-        matches!(self.state().step, Step::Waiting { in_line: true, .. })
+        matches!(
+            self.state().step,
+            Step::Waiting {
+                in_line: Some(_),
+                ..
+            }
+        )
     }
 
     /// Whether the store may have something for the owner, or keep a place for it.
@@ -235,7 +295,7 @@ impl Asking {
         state.in_doubt
             || match state.step {
                 Step::Unasked => false,
-                Step::Waiting { in_line, .. } => in_line,
+                Step::Waiting { in_line, .. } => in_line.is_some(),
                 Step::Granted(_) => true,
             }
     }

@@ -3,12 +3,18 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
 };
 
-use tokio::{runtime::Handle, task::coop};
+use tokio::{
+    runtime::Handle,
+    task::{coop, yield_now},
+};
 
 use crate::{caller::blocking, error::LockError};
 
@@ -17,6 +23,10 @@ use crate::{caller::blocking, error::LockError};
 /// Where the thread is polling an async task this would stop that task's whole executor, so it is
 /// refused. A thread of `spawn_blocking`, a section of `block_in_place` and threads outside any
 /// runtime are all right.
+///
+/// Two cases are not detected: a task of an executor other than Tokio, and a future in
+/// `tokio::task::unconstrained` that the `block_on` of a multi-thread runtime polls. The latter
+/// blocks no worker.
 pub(crate) fn block_on<F: Future>(
     action: impl FnOnce() -> String,
     future: F,
@@ -47,14 +57,30 @@ fn park_until_ready<F: Future>(future: F) -> F::Output {
 }
 
 /// Whether this thread is inside the poll of an async task.
-///
-/// Tokio tells no more than this: code inside a poll has a cooperation budget, which runs out,
-/// and code outside has none, which does not.
 fn polls_a_task() -> bool {
-    const MORE_THAN_ANY_BUDGET: usize = 1024;
-    if Handle::try_current().is_err() {
-        return false;
+    Handle::try_current().is_ok() && (has_a_budget() || has_a_scheduler())
+}
+
+/// Returns whether a Tokio scheduler runs on this thread. A scheduler defers the waker of a task
+/// that yields; elsewhere the waker is called at once.
+fn has_a_scheduler() -> bool {
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let yields = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
+    yields.is_pending() && !woken.0.load(Ordering::Relaxed)
+}
+
+/// Returns whether the current poll has a cooperation budget. Code outside of a poll and code
+/// inside of `unconstrained` have none.
+fn has_a_budget() -> bool {
+    const MORE_THAN_ANY_BUDGET: usize = 1024;
     let mut cx = Context::from_waker(Waker::noop());
     let mut taken = Vec::new();
     while taken.len() < MORE_THAN_ANY_BUDGET {

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::Future,
+    panic::{RefUnwindSafe, UnwindSafe},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -17,7 +18,9 @@ use crate::{
     error::{LockError, LostCause},
     key::Key,
     lock::Lock,
+    multi_lock::MultiLock,
     scope::Scope,
+    store::{KEPT, StoreError},
 };
 
 /// Takes locks on one store. Cheap to clone; all clones share one connection and one background.
@@ -218,6 +221,76 @@ impl LockClient {
         Lock::new(self.clone(), smallvec![key.into()])
     }
 
+    /// Returns a handle to the locks of several keys, with the client's default options. The number
+    /// of keys may be known only at run time. The locks are acquired atomically: all or none.
+    ///
+    /// This method sends nothing. An acquire checks the keys. The keys are taken verbatim, as by
+    /// [`lock`](Self::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, escape};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let cart = [7, 42, 7];
+    /// let locks = client.lock_all(cart.iter().map(|item| format!("item:{}", escape(item))));
+    /// let reserved = locks.run(async { "both" }).await?;
+    /// assert_eq!(reserved, "both");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_all<I>(&self, keys: I) -> MultiLock
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        let keys = keys.into_iter().map(Into::into).collect();
+        MultiLock::new(Lock::new(self.clone(), keys))
+    }
+
+    /// Takes the lock of this key from its holder and hands it to the next waiter. For tests of a
+    /// service that loses a lock.
+    ///
+    /// The holder loses the lock with [`LostCause::Removed`](crate::LostCause::Removed), as if its
+    /// key had been deleted on a server. Returns `true` if the lock was held.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidKey`] for an invalid key, [`LockError::Closed`] after shutdown.
+    /// [`LockError::Store`] if the store is not the embedded one: delete the key on the server
+    /// instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// let body = lock.run(async {
+    ///     assert!(client.revoke("order:42").expect("the embedded store"));
+    ///     std::future::pending::<()>().await;
+    /// });
+    /// assert!(matches!(body.await, Err(LockError::Lost { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn revoke(&self, key: &str) -> Result<bool, LockError> {
+        let key = Key::parse(key)?;
+        let core = self.core();
+        let action = format!("revoke lock `{key}`");
+        if core.is_closed() {
+            return Err(LockError::Closed { action });
+        }
+        let revoked = core.store.revoke(&key);
+        revoked.map_err(|error| error.into_lock_error(action, Duration::ZERO))
+    }
+
     /// Who holds the lock of this key now, if anybody.
     ///
     /// # Errors
@@ -251,8 +324,11 @@ impl LockClient {
             });
         }
         let started = core.clock.now();
-        let request = core.store.inspect(&key, core.options.response_timeout);
-        let entry = core.in_runtime(request).await.map_err(|error| {
+        let timeout = core.options.response_timeout;
+        let request = core.store.inspect(&key, timeout);
+        let answer = core.in_runtime_within(Some(timeout * 2), request).await;
+        let answer = answer.unwrap_or_else(|| Err(StoreError::stands_still()));
+        let entry = answer.map_err(|error| {
             error.into_lock_error(
                 format!("inspect lock `{key}`"),
                 core.clock.now().since(started),
@@ -292,15 +368,76 @@ impl LockClient {
         });
         let released = released.await;
         self.inner.stop.stop();
-        core.background_ended().await;
-        if released {
-            return Ok(());
-        }
-        Err(LockError::Unavailable {
-            action: "give back every lock at shutdown".to_owned(),
-            waited: core.clock.now().since(started),
-            source: Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut)),
-        })
+        let limit = Some(core.options.response_timeout);
+        let ended = core.in_runtime_within(limit, core.background_ended()).await;
+        let error = match ended {
+            Some(()) if released => return Ok(()),
+            Some(()) => StoreError::not_given_back(),
+            None => StoreError::stands_still(),
+        };
+        let action = "give back every lock at shutdown".to_owned();
+        Err(error.into_lock_error(action, core.clock.now().since(started)))
+    }
+
+    /// Waits until the client's locks are released, then shuts the client down. For a service that
+    /// stops.
+    ///
+    /// From now on, a call outside of this client's locks fails with [`LockError::Draining`], even
+    /// if it already waits. Existing holds continue: bodies run and leases are renewed. Calls
+    /// inside of a body, or of [`LockGuard::scope`](crate::LockGuard::scope), may acquire further
+    /// locks.
+    ///
+    /// When no lock is held, or after `within`, the client [shuts down](Self::shutdown). The
+    /// shutdown stops the remaining bodies.
+    ///
+    /// # Errors
+    ///
+    /// As [`shutdown`](Self::shutdown).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the client stays in its current state: it grants no new locks, and
+    /// existing holds continue. Call `drain` or `shutdown` again to shut it down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{Drained, LockClient};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// let job = tokio::spawn(async move {
+    ///     lock.run(tokio::time::sleep(Duration::from_millis(50))).await
+    /// });
+    /// tokio::task::yield_now().await;
+    /// // The server accepts no more requests. Requests in progress have 20 seconds.
+    /// let drained = client.drain(Duration::from_secs(20)).await?;
+    /// assert_eq!(drained, Drained::Completed);
+    /// job.await.expect("no panic")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
+        let core = self.core();
+        core.drain();
+        let until = core.clock.now() + within;
+        let in_time = core.in_runtime(async {
+            tokio::select! {
+                biased;
+                () = core.drained() => true,
+                () = core.background_ended() => false,
+                () = core.clock.sleep_until(until) => false,
+            }
+        });
+        let drained = match (in_time.await, core.watchdog.count()) {
+            (true, _) | (false, 0) => Drained::Completed,
+            (false, locks) => Drained::Interrupted { locks },
+        };
+        self.shutdown().await?;
+        Ok(drained)
     }
 
     async fn give_everything_back(&self) -> bool {
@@ -322,6 +459,24 @@ impl LockClient {
     }
 }
 
+// A panic leaves no partial change: no foreign code runs while a client's state changes.
+impl UnwindSafe for LockClient {}
+impl RefUnwindSafe for LockClient {}
+
+/// The result of [`LockClient::drain`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Drained {
+    /// The holders released all locks.
+    Completed,
+    /// The time ran out. The shutdown took the remaining locks from their holders, whose bodies
+    /// stop with [`LockError::Lost`].
+    Interrupted {
+        /// The number of locks that were still held.
+        locks: usize,
+    },
+}
+
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClient")
@@ -334,7 +489,8 @@ impl fmt::Debug for LockClient {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// The owner, as text: `<client uuid>:<sequence>`.
+    /// The owner as text, `<client uuid>:<sequence>`, or the word `kept` if there is none. See
+    /// [`holder`](Self::holder).
     pub owner: String,
     /// How many nested entries the owner has; 1 for a lock that is not nested. 0 on a quorum while the
     /// lock goes to the owner that is first in line.
@@ -343,4 +499,32 @@ pub struct LockInfo {
     pub ttl: Option<Duration>,
     /// The fencing token of the present hold, if the store still knows it.
     pub token: Option<u64>,
+}
+
+impl LockInfo {
+    /// Returns the owner that holds the lock. Returns `None` if the holder has released the lock
+    /// and only [`at_least`](crate::Lock::at_least) keeps it taken.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// use std::time::Duration;
+    ///
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let lock = client.lock("night").at_least(Duration::from_secs(60));
+    /// let guard = lock.acquire().await?;
+    /// let info = client.inspect("night").await?.expect("held");
+    /// assert_eq!(info.holder(), Some(guard.owner().to_string().as_str()));
+    /// guard.release().await?;
+    /// let info = client.inspect("night").await?.expect("taken for a minute");
+    /// assert_eq!(info.holder(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn holder(&self) -> Option<&str> {
+        (self.owner != KEPT).then_some(self.owner.as_str())
+    }
 }

@@ -1,8 +1,32 @@
 //! What a client takes the time from.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+    time::{Duration, Instant},
+};
+
+use tokio::runtime::Handle;
 
 use crate::lease::Time;
+
+/// The clock of a Tokio runtime, which `tokio::time::pause` and `tokio::time::advance` control.
+pub(crate) struct RuntimeClock(pub(crate) Handle);
+
+impl Clock for RuntimeClock {
+    fn elapsed(&self) -> Duration {
+        // Clients of one store compare their times. A paused runtime may show an earlier time.
+        static START: LazyLock<Instant> = LazyLock::new(|| {
+            const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+            let now = Instant::now();
+            now.checked_sub(DAY).unwrap_or(now)
+        });
+        let start = *START;
+        let _entered = self.0.enter();
+        let now = tokio::time::Instant::now().into_std();
+        now.saturating_duration_since(start)
+    }
+}
 
 /// A clock that never goes back, and goes on while the machine sleeps. For tests, which make it jump.
 pub trait Clock: Send + Sync {
@@ -63,7 +87,7 @@ fn system() -> Time {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn system() -> Time {
-    use std::{sync::OnceLock, time::Instant};
+    use std::sync::OnceLock;
     static START: OnceLock<Instant> = OnceLock::new();
     Time::from(START.get_or_init(Instant::now).elapsed())
 }

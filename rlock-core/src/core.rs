@@ -4,14 +4,16 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::Arc,
+    time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::SetOnce};
+use tokio::{runtime::Handle, sync::SetOnce, time::timeout};
 use uuid::Uuid;
 
 use crate::{
     caller::note_caller,
     clock::ClientClock,
+    driver::Driver,
     hold::Hold,
     options::{Options, Reentry},
     owner::OwnerId,
@@ -35,13 +37,17 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) queues: Arc<Queues>,
-    runtime: Handle,
+    /// The runtime that provides the timers of calls.
+    timers: Handle,
+    /// Whether the background is on a runtime that may not be driven.
+    may_stand_still: bool,
     sequence: AtomicU64,
+    draining: SetOnce<()>,
     closed: SetOnce<()>,
     background_ended: SetOnce<()>,
     /// How many calls are at work on locks.
     calls: AtomicUsize,
-    /// Told of every call and every entry that ends once the client is closed.
+    /// Notified of every call and entry that ends while the client drains.
     ended: Notify,
 }
 
@@ -75,8 +81,10 @@ impl Hearing {
                 ttl,
             } => queues.granted(&key, owner, token, ttl),
             News::AskAgain { key, owner, after } => queues.ask_again(&key, owner, after),
-            #[cfg(feature = "redis")]
-            News::Changed(key) => self.watchdog.suspect(&key),
+            News::Changed(key) => {
+                self.watchdog.suspect(&key);
+                queues.changed(&key);
+            }
             #[cfg(feature = "redis")]
             News::AllChanged => self.may_have_changed(&Which::all()),
             #[cfg(feature = "redis")]
@@ -102,7 +110,7 @@ impl Core {
         options: Options,
         store: Arc<dyn Store>,
         hearing: Hearing,
-        runtime: Handle,
+        driver: &Driver,
     ) -> Self {
         let Hearing { watchdog, queues } = hearing;
         Self {
@@ -112,8 +120,10 @@ impl Core {
             store,
             watchdog,
             queues,
-            runtime,
+            timers: driver.timers.clone(),
+            may_stand_still: driver.may_stand_still(),
             sequence: AtomicU64::new(1),
+            draining: SetOnce::new(),
             closed: SetOnce::new(),
             background_ended: SetOnce::new(),
             calls: AtomicUsize::new(0),
@@ -140,8 +150,22 @@ impl Core {
         self.options.reentry == Reentry::Counted
     }
 
+    /// Starts draining: from now on only calls inside of a hold acquire locks.
+    pub(crate) fn drain(&self) {
+        let _ = self.draining.set(());
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get().is_some()
+    }
+
+    pub(crate) async fn draining(&self) {
+        self.draining.wait().await;
+    }
+
     /// From here on nothing is acquired.
     pub(crate) fn close(&self) {
+        self.drain();
         let _ = self.closed.set(());
     }
 
@@ -157,18 +181,28 @@ impl Core {
 
     /// A call or an entry ended.
     pub(crate) fn ended(&self) {
-        if self.is_closed() {
+        if self.is_draining() {
             self.ended.notify_waiters();
         }
     }
 
+    /// Resolves when no call is in progress and no lock is held.
+    pub(crate) async fn drained(&self) {
+        self.until_ended(|| self.watchdog.count() == 0).await;
+    }
+
     /// Resolves when no call is at work, and no body runs inside any of these holds.
     pub(crate) async fn quiet(&self, holds: &[Arc<Hold>]) {
+        self.until_ended(|| !holds.iter().any(|hold| hold.has_body()))
+            .await;
+    }
+
+    async fn until_ended(&self, nothing_else: impl Fn() -> bool) {
         loop {
             let mut ended = pin!(self.ended.notified());
             ended.as_mut().enable();
             let calls = self.calls.load(Ordering::Acquire);
-            if calls == 0 && !holds.iter().any(|hold| hold.has_body()) {
+            if calls == 0 && nothing_else() {
                 return;
             }
             ended.await;
@@ -194,10 +228,28 @@ impl Core {
         let mut future = pin!(future);
         poll_fn(|cx| {
             let _noted = note_caller();
-            let _entered = enter(&self.runtime);
+            let _entered = enter(&self.timers);
             future.as_mut().poll(cx)
         })
         .await
+    }
+
+    /// Runs a future that depends on the background. Returns `None` if the user's runtime is not
+    /// driven and the limit has passed. Otherwise the future's own time-outs end it.
+    pub(crate) async fn in_runtime_within<F: Future>(
+        &self,
+        limit: Option<Duration>,
+        future: F,
+    ) -> Option<F::Output> {
+        // Pinned once, not moved into each branch.
+        let future = pin!(future);
+        match limit {
+            Some(limit) if self.may_stand_still => {
+                let in_time = self.in_runtime(async { timeout(limit, future).await });
+                in_time.await.ok()
+            }
+            _ => Some(self.in_runtime(future).await),
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 //! release queue, so that nothing the service does to its own runtime touches a held lock.
 
 use std::{future::Future, io, sync::Arc, thread, time::Duration};
+#[cfg(feature = "redis")]
+use std::{future::poll_fn, pin::pin};
 
 use tokio::{
     runtime::{Builder, Handle},
@@ -9,6 +11,8 @@ use tokio::{
     time::timeout,
 };
 
+#[cfg(feature = "redis")]
+use crate::sync::enter;
 use crate::{core::Core, error::LostCause, release, watchdog};
 
 /// How long a client whose last handle is gone goes on giving back what was dropped.
@@ -19,7 +23,9 @@ const RESTART: Duration = Duration::from_millis(100);
 /// Where a client's background runs.
 pub(crate) struct Driver {
     pub(crate) runtime: Handle,
-    /// Our thread lives until the last of these is dropped; `None` on a runtime of the user's.
+    /// The timers of calls, on a thread that always runs.
+    pub(crate) timers: Handle,
+    /// Keeps the client's thread alive; `None` if there is none.
     keep: Option<Arc<oneshot::Sender<()>>>,
 }
 
@@ -36,17 +42,51 @@ impl Driver {
                 let _ = runtime.block_on(dropped);
             })?;
         Ok(Self {
-            runtime: handle,
+            runtime: handle.clone(),
+            timers: handle,
             keep: Some(Arc::new(keep)),
         })
     }
 
-    /// Runs the background on a runtime of the user's.
-    pub(crate) fn on(runtime: Handle) -> Self {
+    /// Runs the background on the user's runtime. That runtime may not be driven, so the timers of
+    /// calls run on a thread of the client.
+    pub(crate) fn on(runtime: Handle) -> io::Result<Self> {
+        Ok(Self {
+            runtime,
+            ..Self::start()?
+        })
+    }
+
+    /// Runs the background and all timers on a runtime whose clock the user controls.
+    pub(crate) fn in_time_of(runtime: Handle) -> Self {
         Self {
+            timers: runtime.clone(),
             runtime,
             keep: None,
         }
+    }
+
+    /// Returns whether the background may be on a runtime that is not driven.
+    pub(crate) fn may_stand_still(&self) -> bool {
+        self.runtime.id() != self.timers.id()
+    }
+
+    /// Runs a connection attempt on the calling executor. Returns `None` if the user's runtime does
+    /// not complete it within `limit`.
+    #[cfg(feature = "redis")]
+    pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut future = pin!(async {
+            if self.may_stand_still() {
+                timeout(limit, future).await.ok()
+            } else {
+                Some(future.await)
+            }
+        });
+        poll_fn(|cx| {
+            let _entered = enter(&self.timers);
+            future.as_mut().poll(cx)
+        })
+        .await
     }
 
     /// Begins the background work of a client.

@@ -5,11 +5,11 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use crate::{
     client::LockClient,
     error::{LockError, LostCause},
-    hold::{EntryId, Hold},
-    lease::Time,
+    hold::{EntryId, Hold, Terms},
     owner::OwnerId,
     release,
     scope::Scope,
+    store::StoreError,
     view::View,
 };
 
@@ -39,26 +39,14 @@ use crate::{
 #[must_use = "if unused, the lock is released at once"]
 pub struct LockGuard {
     view: View,
-    entry: EntryId,
     /// Whether the entry was taken out of its hold already.
     left: bool,
 }
 
 impl LockGuard {
-    pub(crate) fn new(
-        client: &LockClient,
-        hold: &Arc<Hold>,
-        entry: EntryId,
-        until: Option<Time>,
-    ) -> Self {
-        let view = View {
-            client: client.clone(),
-            hold: Arc::clone(hold),
-            until,
-        };
+    pub(crate) fn new(client: &LockClient, hold: &Arc<Hold>, entry: EntryId, terms: Terms) -> Self {
         Self {
-            view,
-            entry,
+            view: View::new(client, hold, entry, terms),
             left: false,
         }
     }
@@ -144,12 +132,17 @@ impl LockGuard {
         let core = client.core();
         let _call = core.call();
         let broken = self.view.broken();
-        if let Some(outcome) = release::leave(core, hold, self.entry, broken) {
+        if let Some(outcome) = release::leave(core, hold, self.view.entry(), broken) {
             return outcome;
         }
         // Boxed, so that the futures of callers stay small.
-        core.in_runtime(Box::pin(release::give_back(core, hold, broken)))
-            .await
+        let longest = core.options.response_timeout * 3;
+        let released = release::give_back(core, hold, broken);
+        let released = Box::pin(core.in_runtime_within(Some(longest), released)).await;
+        released.unwrap_or_else(|| {
+            let action = format!("release lock `{}`", hold.key);
+            Err(StoreError::stands_still().into_lock_error(action, longest))
+        })
     }
 
     pub(crate) fn view(&self) -> &View {
@@ -158,14 +151,17 @@ impl LockGuard {
 
     /// Marks that a body runs inside, which stops by itself when the hold is lost.
     pub(crate) fn runs_body(&self) {
-        self.view.hold.runs_body(self.entry);
+        self.view.hold.runs_body(self.view.entry());
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.left {
-            release::leave_in_background(self.view.client.core(), &self.view.hold, self.entry);
+            // The last chance to notice a loss by the clock.
+            let View { client, hold, .. } = &self.view;
+            self.view.notice_at_drop();
+            release::leave_in_background(client.core(), hold, self.view.entry());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One owner's hold of one lock: the state that its guards, its body, the watchdog and the release
 //! queue share.
 
+mod loss;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -22,12 +23,12 @@ use crate::{
     queue::{Turn, WaiterTerms},
     store::{Grant, Next, Onward, Renewal, Route},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, Notify, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-pub(crate) use self::shared::SharedLease;
+pub(crate) use self::{loss::MaxHold, shared::SharedLease};
 
 /// A lock that came for a shorter time than its lease is renewed after this long: whoever gives it
 /// back sooner saves the request, whoever keeps it longer does not depend on the short time.
@@ -40,6 +41,12 @@ pub(crate) struct Hold {
     token: AtomicU64,
     valid_until: AtomicU64,
     lost: SetOnce<LostCause>,
+    /// Notified when an entry leaves.
+    left: Notify,
+    /// Whether a release was sent and its reply was not received.
+    release_in_doubt: AtomicBool,
+    /// The store confirmed that it was given back.
+    given_back: AtomicBool,
     /// How far the store was asked for it, before it is held.
     pub(crate) asking: Asking,
     state: Mutex<State>,
@@ -57,9 +64,13 @@ struct State {
     phase: Phase,
     /// Kept beyond the phase: a hold that was lost never comes back.
     lost: Option<LostCause>,
+    /// The entries at the time of the loss.
+    lost_with: Vec<EntryId>,
+    /// Whether the last entry left after its `max_hold`. That loss is already reported.
+    left_late: bool,
     /// Room for an outer and an inner one.
     entries: SmallVec<[Entry; 2]>,
-    next_entry: u32,
+    next_entry: u64,
     /// The longest lease that an entry asked for: the TTL only grows.
     lease: Duration,
     /// The last lease that was confirmed to be the TTL, and when its request was sent. A shorter
@@ -88,7 +99,7 @@ pub(crate) struct Appointment {
 #[derive(Clone, Copy)]
 pub(crate) enum Duty {
     /// Its lease ended unconfirmed.
-    Lose,
+    Lose(LostCause),
     /// It is to be renewed; by this lease.
     Renew(Duration),
     /// Its renewal stands in line at the store: a further one would only make the line longer.
@@ -114,11 +125,13 @@ struct Entry {
     renewed: bool,
     /// Until when it is renewed.
     until: Time,
+    max_hold: Option<Arc<MaxHold>>,
     in_body: bool,
 }
 
+/// An id that is never reused within a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EntryId(u32);
+pub(crate) struct EntryId(u64);
 
 /// What an entry asks of its hold.
 #[derive(Clone, Copy, Debug)]
@@ -148,9 +161,14 @@ impl Hold {
             token: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             lost: SetOnce::new(),
+            left: Notify::new(),
+            release_in_doubt: AtomicBool::new(false),
+            given_back: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Asked,
                 lost: None,
+                lost_with: Vec::new(),
+                left_late: false,
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lease,
@@ -230,17 +248,14 @@ impl Hold {
 
     /// Whether a nested acquire may enter this hold, or why not; `None`: it has ended, and the key
     /// is to be asked for afresh.
-    pub(crate) fn enterable(&self) -> Option<Result<(), LockError>> {
+    pub(crate) fn enterable(&self) -> Option<Result<(), LostCause>> {
         self.enterable_in(self.state().phase)
     }
 
-    fn enterable_in(&self, phase: Phase) -> Option<Result<(), LockError>> {
+    fn enterable_in(&self, phase: Phase) -> Option<Result<(), LostCause>> {
         match phase {
             Phase::Ended | Phase::Asked => None,
-            Phase::Held | Phase::Lost => Some(match self.broken() {
-                Some(cause) => Err(self.lost_error(cause)),
-                None => Ok(()),
-            }),
+            Phase::Held | Phase::Lost => Some(self.broken().map_or(Ok(()), Err)),
         }
     }
 
@@ -263,10 +278,10 @@ impl Hold {
     ///
     /// A hold that was lost meanwhile stays lost; one that ended meanwhile goes on with this entry. A lease
     /// that has ended is not brought back: others may have had the lock since.
-    pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> Result<EntryId, LockError> {
+    pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> Result<EntryId, LostCause> {
         let mut state = self.state();
         if let Some(cause) = state.lost.or_else(|| self.broken()) {
-            return Err(self.lost_error(cause));
+            return Err(cause);
         }
         state.phase = Phase::Held;
         self.confirm(&mut state, sent_at, terms.lease);
@@ -275,7 +290,7 @@ impl Hold {
     }
 
     /// Enters without asking the store, if that is possible as in [`Hold::enterable`].
-    pub(crate) fn enter_locally(&self, terms: Terms) -> Option<Result<EntryId, LockError>> {
+    pub(crate) fn enter_locally(&self, terms: Terms) -> Option<Result<EntryId, LostCause>> {
         let mut state = self.state();
         self.sets_itself_apart();
         self.enterable_in(state.phase)
@@ -334,25 +349,38 @@ impl Hold {
         self.valid_until.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// An entry is gone. Renewal stops here if it was the last.
+    /// Removes an entry. If it was the last, renewal stops. No handle on the entry is valid any
+    /// more.
     pub(crate) fn leave(&self, id: EntryId) -> Left {
-        let mut state = self.state();
-        self.sets_itself_apart();
-        state.entries.retain(|entry| entry.id != id);
-        if state.entries.is_empty() {
-            state.phase = Phase::Ended;
-            Left::GiveBack
-        } else {
-            Left::Lower
-        }
+        let left = {
+            let mut state = self.state();
+            self.sets_itself_apart();
+            let late = state
+                .entries
+                .iter()
+                .any(|entry| entry.id == id && entry.is_lost());
+            state.entries.retain(|entry| entry.id != id);
+            if state.entries.is_empty() {
+                state.phase = Phase::Ended;
+                state.left_late = late;
+                Left::GiveBack
+            } else {
+                Left::Lower
+            }
+        };
+        self.left.notify_waiters();
+        left
     }
 
-    /// All entries are gone, whoever still has a guard.
+    /// Removes all entries, whether or not their guards still exist.
     pub(crate) fn abandon(&self) {
-        let mut state = self.state();
-        self.sets_itself_apart();
-        state.entries.clear();
-        state.phase = Phase::Ended;
+        {
+            let mut state = self.state();
+            self.sets_itself_apart();
+            state.entries.clear();
+            state.phase = Phase::Ended;
+        }
+        self.left.notify_waiters();
     }
 
     /// The count that the store should have now, and how long the lock stays taken at zero.
@@ -366,24 +394,6 @@ impl Hold {
 
     pub(crate) fn is_held(&self) -> bool {
         self.state().phase == Phase::Held
-    }
-
-    /// The hold is lost; the next waiter of this process may ask the store. Says whether that was
-    /// news: a hold that has ended cannot be lost.
-    pub(crate) fn lose(&self, cause: LostCause) -> bool {
-        let turn = {
-            let mut state = self.state();
-            if state.phase != Phase::Held {
-                return false;
-            }
-            self.sets_itself_apart();
-            state.phase = Phase::Lost;
-            state.lost = Some(cause);
-            state.turn.take()
-        };
-        let news = self.lost.set(cause).is_ok();
-        drop(turn);
-        news
     }
 
     /// Nothing of the hold is left at the store: the next waiter of this process may ask.
@@ -484,7 +494,6 @@ impl Hold {
     }
 
     /// Whether news of this lock are the echo of the first renewal; only once.
-    #[cfg(feature = "redis")]
     pub(crate) fn is_echo(&self) -> bool {
         self.echo.swap(false, Ordering::AcqRel)
     }
@@ -495,7 +504,7 @@ impl Hold {
     }
 
     fn due_in(&self, state: &State, now: Time) -> Time {
-        let end = self.valid_until();
+        let end = self.valid_until().min(state.next_max_hold());
         if state.wants_renewal(now) {
             let due = renewal_due(state.confirmed_at, state.confirmed_lease).min(end);
             if state.confirmed_lease < state.lease {
@@ -557,7 +566,7 @@ impl Hold {
         let end = self.valid_until();
         let suspect = state.appointment.is_some_and(|came| came.suspect);
         let (duty, next) = if now >= end {
-            (Duty::Lose, end)
+            (Duty::Lose(state.cause_of_expiry(end)), end)
         } else if state.wants_renewal(now) {
             let pause = renewal_attempt(state.confirmed_lease);
             let waits = state.renewing.is_some_and(|sent| in_line(sent, pause / 2));
@@ -571,7 +580,7 @@ impl Hold {
         } else {
             (Duty::LetRunOut { suspect }, end)
         };
-        let at = next_look(next, now);
+        let at = next_look(next.min(state.next_max_hold()), now);
         state.appointment = Some(Appointment { at, suspect: false });
         (duty, at)
     }
@@ -586,6 +595,7 @@ impl State {
             id,
             renewed: terms.watchdog,
             until: terms.until.unwrap_or(Time::NEVER),
+            max_hold: terms.until.map(MaxHold::new).map(Arc::new),
             in_body: false,
         });
         id

@@ -16,7 +16,11 @@ use std::{
     task::Poll,
 };
 
-use shuttle::rand::{Rng, thread_rng};
+use shuttle::{
+    Config, Runner,
+    rand::{Rng, thread_rng},
+    scheduler::{PctScheduler, RandomScheduler},
+};
 
 use crate::guard::LockGuard;
 
@@ -24,8 +28,11 @@ use crate::guard::LockGuard;
 fn in_many_orders(test: impl Fn() + Send + Sync + Copy + 'static) {
     let orders = env::var("RLOCK_ORDERS").ok();
     let orders = orders.map_or(5_000, |orders| orders.parse().expect("a number"));
-    shuttle::check_random(test, orders);
-    shuttle::check_pct(test, orders, 3);
+    let mut config = Config::new();
+    // Builds that are not optimised need more than shuttle's 32 KiB.
+    config.stack_size = 256 * 1024;
+    Runner::new(RandomScheduler::new(orders), config.clone()).run(test);
+    Runner::new(PctScheduler::new(3, orders), config).run(test);
 }
 
 /// Drops the future after so many polls, unless it is done before.

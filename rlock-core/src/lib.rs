@@ -62,10 +62,13 @@ mod blocking;
 mod builder;
 mod caller;
 mod client;
+mod clients;
 mod clock;
 mod core;
 mod driver;
+mod drivers;
 mod error;
+mod exclusive;
 mod few;
 mod guard;
 mod hold;
@@ -75,13 +78,17 @@ mod key;
 mod lease;
 mod limits;
 mod lock;
+mod multi_lock;
 mod options;
 mod owner;
 mod printable;
 mod private;
 mod queue;
+mod ready;
+mod redact;
 mod release;
 mod run;
+mod scheme;
 mod scope;
 mod store;
 mod sync;
@@ -91,11 +98,12 @@ mod watchdog;
 
 pub use crate::{
     builder::LockClientBuilder,
-    client::{LockClient, LockInfo},
+    client::{Drained, LockClient, LockInfo},
     error::{LockError, LostCause},
     guard::LockGuard,
     key::escape,
     lock::Lock,
+    multi_lock::{MultiLock, MultiLockGuard},
     options::Reentry,
     owner::OwnerId,
     scope::{CurrentHold, InCurrentScope, current},
@@ -132,7 +140,7 @@ pub mod __fuzzing {
 pub mod __private {
     pub use crate::clock::Clock;
     pub use crate::private::{
-        AsClient, FromLockError, Part, Plan, key, run, run_blocking, run_blocking_or_else,
-        run_or_else, value,
+        AsClient, Box, FromLockError, FromOtherErrors, Part, Plan, handler, if_taken, key,
+        returned, run, run_blocking, run_or_else, value,
     };
 }

@@ -2,10 +2,14 @@
 
 use std::{fmt::Debug, time::Duration};
 
+use tokio::runtime::Handle;
+
 use crate::{
+    drivers::missing,
     error::LockError,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
     options::{Replicas, Wait},
+    redact::redacted,
 };
 
 fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {
@@ -16,34 +20,24 @@ fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {
     }
 }
 
-/// The error for a URL. Shows no more of it than its scheme, because the rest may hold a password; so
-/// may what stands before a colon, where the scheme was forgotten.
+/// Refuses a runtime that is known to lack what the background needs.
+pub(crate) fn runtime(runtime: &Handle, needs_io: bool) -> Result<(), LockError> {
+    match missing(runtime, needs_io) {
+        Some(missing) => Err(LockError::InvalidOption {
+            option: "runtime",
+            value: format!("a runtime without {missing}"),
+            reason: "build it with `enable_all`, or leave the option out: the client then has a thread of its own"
+                .to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Returns the error for a URL, which shows the URL without its secrets.
 pub(crate) fn invalid_url(url: &str, reason: String) -> LockError {
-    const KNOWN: [&str; 11] = [
-        "memory",
-        "redis",
-        "rediss",
-        "redis-sentinel",
-        "rediss-sentinel",
-        "redis-cluster",
-        "rediss-cluster",
-        "unix",
-        "redis+unix",
-        "valkey",
-        "valkeys",
-    ];
-    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-    let scheme = url.split_once(':').filter(|(scheme, rest)| {
-        let looks_like_one = rest.starts_with("//") && scheme.chars().all(letters);
-        KNOWN.contains(scheme) || looks_like_one && !url.contains('@')
-    });
     LockError::InvalidOption {
         option: "url",
-        value: match scheme {
-            Some((scheme, _)) => format!("`{scheme}:…`"),
-            None if url.is_empty() => "``".to_owned(),
-            None => "`…`".to_owned(),
-        },
+        value: format!("`{}`", redacted(url)),
         reason,
     }
 }
@@ -55,6 +49,29 @@ pub(crate) fn invalid_urls(value: String, reason: &str) -> LockError {
         option: "urls",
         value,
         reason: reason.to_owned(),
+    }
+}
+
+/// The most keys that one call may acquire. A script with more keys would block its server for
+/// longer than a few milliseconds.
+const MOST_KEYS: usize = 1_000;
+
+/// Checks the number of keys of one call.
+pub(crate) fn keys(number: usize) -> Result<(), LockError> {
+    match number {
+        0 => Err(LockError::InvalidKey {
+            key: String::new(),
+            reason: "the list of keys is empty; do not lock where there is nothing to lock"
+                .to_owned(),
+        }),
+        1..=MOST_KEYS => Ok(()),
+        _ => Err(LockError::InvalidOption {
+            option: "keys",
+            value: format!("({number} keys)"),
+            reason: format!(
+                "at most {MOST_KEYS} keys are taken together; lock what they have in common instead"
+            ),
+        }),
     }
 }
 
@@ -131,6 +148,18 @@ pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
         )),
         None => Ok(()),
     }
+}
+
+pub(crate) fn fence_retention(retention: Duration) -> Result<(), LockError> {
+    const MOST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+    if (MAX_LEASE..=MOST).contains(&retention) {
+        return Ok(());
+    }
+    Err(invalid(
+        "fence_retention",
+        retention,
+        "fencing tokens are kept from 24h, the longest lease, to 366 days",
+    ))
 }
 
 pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {

@@ -14,7 +14,7 @@ use crate::{
     key::Key,
     limits,
     options::Wait,
-    run::{self, OnLost},
+    run::{Inside, OnLost, Run, Session},
 };
 
 /// A lock that can be taken, with the options to take it by. Made by [`LockClient::lock`]; holds
@@ -95,6 +95,11 @@ impl Lock {
         self.keys.first().map_or("", |name| &name.given)
     }
 
+    /// The keys, as given.
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.keys.iter().map(|name| name.given.as_str())
+    }
+
     /// How long the server keeps the lock without renewal: after a crash, how long the others wait.
     /// From 10 milliseconds to 24 hours. A nested acquire never shortens the lease of the outer one.
     pub fn lease(mut self, lease: Duration) -> Self {
@@ -131,12 +136,16 @@ impl Lock {
     /// How long the lock stays taken at the least, even when it is released before: so that a quick
     /// scheduled job does not run twice on machines whose clocks differ. At most 24 hours. Nobody
     /// waits for it; the lock ends by its lease then.
+    ///
+    /// This applies however the hold ends, including after a body that returned `Err`, panicked or
+    /// was cancelled. To retry a job sooner, use a key for each attempt, or no `at_least`.
     pub fn at_least(mut self, at_least: Duration) -> Self {
         self.at_least = Some(at_least);
         self
     }
 
     fn request(&self, wait: Wait) -> Result<Request, LockError> {
+        limits::keys(self.keys.len())?;
         let parsed: Result<Few<Key>, _> = self.keys.iter().map(Name::key).collect();
         let mut keys = parsed?;
         keys.sort_unstable();
@@ -204,7 +213,8 @@ impl Lock {
     /// [`LockError::Timeout`] if it stayed taken for the whole wait, [`LockError::Unavailable`] or
     /// [`LockError::Store`] if the store did not grant it, [`LockError::Lost`] if it was to be
     /// entered once more and is lost, [`LockError::InvalidKey`] and [`LockError::InvalidOption`]
-    /// before anything is sent, [`LockError::Closed`] after shutdown.
+    /// before anything is sent, [`LockError::Draining`] while the client drains, [`LockError::Closed`] after
+    /// shutdown.
     ///
     /// # Cancel safety
     ///
@@ -226,8 +236,13 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        Ok(self.try_acquire_all().await?.map(only))
+    }
+
+    /// Acquires the locks of all keys if all are free.
+    pub(crate) async fn try_acquire_all(&self) -> Result<Option<Few<LockGuard>>, LockError> {
         match self.take(Wait::Never).await {
-            Ok(guards) => Ok(Some(only(guards))),
+            Ok(guards) => Ok(Some(guards)),
             Err(Refused::Taken { .. }) => Ok(None),
             Err(Refused::Failed(error)) => Err(error),
         }
@@ -267,8 +282,10 @@ impl Lock {
     /// # }
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
-        let guards = self.acquire_all().await?;
-        run::run(guards, OnLost::Cancel, future).await
+        let lock = self.clone();
+        let session = Session::new(OnLost::Cancel, async move { lock.acquire_all().await });
+        let body = Box::pin(async move { Ok(future.await) });
+        Run::new(session, body, Err).await
     }
 
     /// [`acquire_all`](Self::acquire_all) for synchronous code.
@@ -291,7 +308,12 @@ impl Lock {
     ///
     /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] inside an async task.
     pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>, LockError> {
-        block_on(|| self.action(), self.try_acquire())?
+        Ok(self.try_acquire_all_blocking()?.map(only))
+    }
+
+    /// Acquires from synchronous code, as [`try_acquire_all`](Self::try_acquire_all).
+    pub(crate) fn try_acquire_all_blocking(&self) -> Result<Option<Few<LockGuard>>, LockError> {
+        block_on(|| self.action(), self.try_acquire_all())?
     }
 
     /// [`run`](Self::run) for synchronous code. Nested calls on the same thread re-enter. A closure
@@ -316,12 +338,12 @@ impl Lock {
     /// # }
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
-        let guards = self.acquire_all_blocking()?;
-        run::run_blocking(guards, OnLost::Cancel, body)
+        let inside = Inside::enter(self.acquire_all_blocking()?, OnLost::Cancel);
+        inside.leave(body())
     }
 
     fn action(&self) -> String {
-        let keys: Vec<&str> = self.keys.iter().map(|name| name.given.as_str()).collect();
+        let keys: Vec<&str> = self.keys().collect();
         format!("acquire lock `{}`", keys.join("`, `"))
     }
 }

@@ -34,7 +34,6 @@ impl OwnerId {
     }
 
     /// Reads what `Display` writes.
-    #[cfg(feature = "redis")]
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (client, sequence) = text.rsplit_once(':')?;
         Some(Self {

@@ -1,10 +1,8 @@
 //! What the attribute expands to. Not part of the public interface.
 
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::missing_errors_doc)]
 
 use std::{fmt::Display, future::Future, ops::Deref, pin::Pin, time::Duration};
-
-use smallvec::smallvec;
 
 use crate::{
     client::LockClient,
@@ -13,15 +11,28 @@ use crate::{
     key::escape,
     lock::Lock,
     options::Wait,
-    run::{self, OnLost},
+    run::{Inside, OnLost, Run, Session},
     scope,
 };
 
-/// What an annotation asks for, its keys rendered.
+mod returned;
+
+// A crate without `std` cannot name it otherwise.
+pub use std::boxed::Box;
+
+pub use returned::returned;
+
+/// The arguments of an annotation, with rendered keys. Boxed, because each annotated function
+/// compiles every move of it.
 #[derive(Debug)]
 #[must_use]
-pub struct Plan {
+pub struct Plan(Box<Asked>);
+
+#[derive(Debug)]
+struct Asked {
     keys: Few<String>,
+    /// The template of a list that may be empty.
+    empty: Option<&'static str>,
     client: Option<LockClient>,
     lease: Option<Duration>,
     wait: Option<Wait>,
@@ -33,8 +44,14 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(key: String) -> Self {
-        Self {
-            keys: smallvec![key],
+        Self::of_lists().and(key)
+    }
+
+    /// Makes the plan of an annotation whose keys all come from lists.
+    pub fn of_lists() -> Self {
+        Self(Box::new(Asked {
+            keys: Few::new(),
+            empty: None,
             client: None,
             lease: None,
             wait: None,
@@ -42,55 +59,82 @@ impl Plan {
             max_hold: None,
             at_least: None,
             on_lost: OnLost::default(),
-        }
+        }))
     }
 
     /// Takes a further key together with the others.
     pub fn and(mut self, key: String) -> Self {
-        self.keys.push(key);
+        self.0.keys.push(key);
+        self
+    }
+
+    /// Adds a key for each element of a list.
+    pub fn and_list(mut self, template: &'static str, keys: impl Iterator<Item = String>) -> Self {
+        self.0.keys.extend(keys);
+        self.0.empty = Some(template);
         self
     }
 
     pub fn client<C: AsClient + ?Sized>(mut self, client: &C) -> Self {
-        self.client = Some(client.as_client().clone());
+        self.0.client = Some(client.as_client().clone());
         self
     }
 
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.0.lease = Some(lease);
         self
     }
 
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(Wait::For(wait));
+        self.0.wait = Some(Wait::For(wait));
         self
     }
 
     pub fn wait_forever(mut self) -> Self {
-        self.wait = Some(Wait::Forever);
+        self.0.wait = Some(Wait::Forever);
         self
     }
 
     pub fn watchdog(mut self, renew: bool) -> Self {
-        self.watchdog = Some(renew);
+        self.0.watchdog = Some(renew);
         self
     }
 
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
+        self.0.max_hold = Some(max_hold);
         self
     }
 
     pub fn at_least(mut self, at_least: Duration) -> Self {
-        self.at_least = Some(at_least);
+        self.0.at_least = Some(at_least);
         self
     }
 
     pub fn continue_when_lost(mut self) -> Self {
-        self.on_lost = OnLost::Continue;
+        self.0.on_lost = OnLost::Continue;
         self
     }
 
+    /// Acquires the locks and enters them on this thread.
+    fn enter(self) -> Result<Inside, LockError> {
+        let on_lost = self.0.on_lost;
+        let lock = (*self.0).into_lock()?;
+        let guards = lock.acquire_all_blocking()?;
+        Ok(Inside::enter(guards, on_lost))
+    }
+}
+
+impl From<Plan> for Session {
+    fn from(Plan(asked): Plan) -> Self {
+        let on_lost = asked.on_lost;
+        Self::new(
+            on_lost,
+            async move { (*asked).into_lock()?.acquire_all().await },
+        )
+    }
+}
+
+impl Asked {
     fn find_client(&self) -> Result<LockClient, LockError> {
         let named = self.client.clone();
         let client = named.or_else(scope::client).or_else(LockClient::installed);
@@ -100,6 +144,14 @@ impl Plan {
     }
 
     fn into_lock(self) -> Result<Lock, LockError> {
+        if self.keys.is_empty() {
+            return Err(LockError::InvalidKey {
+                key: self.empty.unwrap_or_default().to_owned(),
+                reason: "the list is empty, so the body would run without a lock; add a key that is always there, as in \
+                         `key = [\"accounts\", \"account:<ids[]>\"]`, or do not call with an empty list"
+                    .to_owned(),
+            });
+        }
         let mut lock = Lock::new(self.find_client()?, self.keys);
         if let Some(lease) = self.lease {
             lock = lock.lease(lease);
@@ -199,48 +251,64 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
     }
 }
 
+/// The return type of a function with `if_taken` and without `or_else`.
+#[diagnostic::on_unimplemented(
+    message = "`if_taken` answers for a taken lock alone, and no other failure has a place in `{Self}`",
+    label = "this cannot hold a `LockError`",
+    note = "return `Result<_, E>` where `E: From<rlock_core::LockError>`, or give `or_else = |error| …` as well"
+)]
+pub trait FromOtherErrors {
+    fn from_other_error(error: LockError) -> Self;
+}
+
+impl<T, E: From<LockError>> FromOtherErrors for Result<T, E> {
+    fn from_other_error(error: LockError) -> Self {
+        Err(error.into())
+    }
+}
+
+/// Returns `value` if the lock is taken, and the result of `or_else` for every other error.
+pub fn if_taken<R, V, H>(value: V, or_else: H) -> impl FnOnce(LockError) -> R
+where
+    V: FnOnce() -> R,
+    H: FnOnce(LockError) -> R,
+{
+    |error| {
+        if error.is_contention() {
+            value()
+        } else {
+            or_else(error)
+        }
+    }
+}
+
 /// Runs the body of an annotated function.
-pub async fn run<F, R>(plan: Plan, body: Pin<Box<F>>) -> R
+pub fn run<F, R>(plan: Plan, body: Pin<Box<F>>) -> Run<F, fn(LockError) -> R>
 where
     F: Future<Output = R>,
     R: FromLockError,
 {
-    run_or_else(plan, R::from_lock_error, body).await
+    Run::new(plan.into(), body, R::from_lock_error)
 }
 
 /// Runs the body of an annotated function that makes its own of a lock's error.
-pub async fn run_or_else<F, R, H>(plan: Plan, or_else: H, body: Pin<Box<F>>) -> R
+pub fn run_or_else<F, R, H>(plan: Plan, or_else: H, body: Pin<Box<F>>) -> Run<F, H>
 where
     F: Future<Output = R>,
     H: FnOnce(LockError) -> R,
 {
-    let outcome = async {
-        let on_lost = plan.on_lost;
-        let guards = plan.into_lock()?.acquire_all().await?;
-        run::run(guards, on_lost, body).await
-    };
-    outcome.await.unwrap_or_else(or_else)
+    Run::new(plan.into(), body, or_else)
 }
 
-/// Runs the body of an annotated synchronous function.
-pub fn run_blocking<F, R>(plan: Plan, body: F) -> R
+/// Runs the body of an annotated synchronous function. `returned` checks the type of its result.
+pub fn run_blocking<F, R>(plan: Plan, body: F) -> Result<R, LockError>
 where
     F: FnOnce() -> R,
-    R: FromLockError,
 {
-    run_blocking_or_else(plan, R::from_lock_error, body)
+    plan.enter()?.leave(body())
 }
 
-/// Runs the body of an annotated synchronous function that makes its own of a lock's error.
-pub fn run_blocking_or_else<F, R, H>(plan: Plan, or_else: H, body: F) -> R
-where
-    F: FnOnce() -> R,
-    H: FnOnce(LockError) -> R,
-{
-    let run = move || {
-        let on_lost = plan.on_lost;
-        let guards = plan.into_lock()?.acquire_all_blocking()?;
-        run::run_blocking(guards, on_lost, body)
-    };
-    run().unwrap_or_else(or_else)
+/// Infers the types of a synchronous `or_else` before the body is checked.
+pub fn handler<R, H: FnOnce(LockError) -> R>(or_else: H) -> H {
+    or_else
 }

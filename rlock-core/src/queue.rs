@@ -176,6 +176,15 @@ impl Queues {
         }
     }
 
+    /// Notes that another client changed the lock of this key: its holder renewed it, or it is
+    /// free.
+    pub(crate) fn changed(&self, key: &Key) {
+        let asked = self.line(key).and_then(|line| line.state().asked.clone());
+        if let Some(hold) = asked {
+            hold.asking.changed();
+        }
+    }
+
     /// What was asked for is not wanted any more.
     fn give_back(&self, asked: Option<Arc<Hold>>) {
         if let Some(hold) = asked
@@ -287,7 +296,7 @@ impl Turn {
         };
         match onward {
             Onward::Granted(grant) => hold.asking.given(grant),
-            Onward::InLine { since } => hold.asking.in_line(since, None),
+            Onward::InLine { since, place } => hold.asking.in_line(since, None, place),
             Onward::Unknown => {}
         }
     }

@@ -16,6 +16,7 @@ use crate::{
     lease::Time,
     store::{GRACE, Onward, Release, Released, StoreError},
     wait::Backoff,
+    watchdog::lose_at_release,
 };
 
 /// How many background releases are under way at once.
@@ -115,6 +116,9 @@ pub(crate) fn leave(
     broken: Option<LostCause>,
 ) -> Option<Result<(), LockError>> {
     let gone = hold.broken();
+    if let Some(cause) = gone {
+        core.watchdog.lose(hold, cause);
+    }
     let left = take_out(core, hold, entry);
     if let Some(cause) = gone {
         // The store may still have it, or some of its servers.
@@ -142,7 +146,10 @@ pub(crate) async fn give_back(
     let give_up = started + core.options.response_timeout * 2;
     let answer = tokio::select! {
         biased;
-        () = core.background_ended() => return Err(hold.lost_error(LostCause::Closed)),
+        () = core.background_ended() => {
+            lose_at_release(hold, LostCause::Closed);
+            return Err(hold.lost_error(LostCause::Closed));
+        }
         answer = settle(core, hold, give_up) => answer,
     };
     match answer {
@@ -168,10 +175,18 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
     // A change that is not polled to its end must not hold this up for ever.
     let changing = timeout(left(), hold.changing.lock()).await;
     let _changing = changing.map_err(|_| StoreError::busy())?;
+    if hold.is_given_back() {
+        // Another release was faster. The store would reply that the lock has moved on.
+        return Ok(Released::Done(Onward::Unknown));
+    }
     let mut backoff = Backoff::default();
     let mut in_doubt = false;
     let (count, answer) = loop {
         let (count, keep) = hold.wanted();
+        if count == 0 {
+            // An earlier release may have been sent by a future that was dropped.
+            in_doubt |= hold.begin_release();
+        }
         let doubt = hold.asking.route_in_doubt();
         let route = doubt.unwrap_or_else(|| core.store.route());
         let gives_back = count == 0 && keep.is_zero();
@@ -204,6 +219,9 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
             Ok(answer) => break (count, answer),
             Err(error) => {
                 in_doubt |= error.maybe_executed;
+                if count == 0 && !in_doubt {
+                    hold.end_release();
+                }
                 if count == 0 {
                     // Others may find out for themselves how the store is.
                     hold.pass_turn();
@@ -222,6 +240,12 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
         hold.went_on(onward);
     }
     if count == 0 {
+        hold.end_release();
+        if matches!(answer, Released::Done(_)) {
+            hold.confirm_release();
+        } else {
+            lose_at_release(hold, LostCause::Removed);
+        }
         hold.finish();
     } else if !matches!(answer, Released::Done(_)) {
         core.watchdog.lose(hold, LostCause::Removed);

@@ -1,15 +1,26 @@
-//! The chain of locks that the current call stack is inside, carried by a task-local.
+//! The chain of locks that the current call stack is inside. Each thread has the scope of the
+//! future that it polls, or of the call that it runs.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    iter::successors,
+    mem,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use uuid::Uuid;
 
 use crate::{
-    client::LockClient, error::LostCause, hold::Hold, owner::OwnerId, sync::task_local, view::View,
+    client::LockClient, error::LostCause, hold::Hold, owner::OwnerId, sync::thread_local,
+    view::View,
 };
 
-task_local! {
-    static SCOPE: Scope;
+thread_local! {
+    static SCOPE: RefCell<Scope> = RefCell::default();
 }
 
 /// What a call inherits from its callers: the default client and the locks they are inside.
@@ -28,7 +39,7 @@ struct Link {
 
 impl Scope {
     pub(crate) fn current() -> Self {
-        SCOPE.try_with(Clone::clone).unwrap_or_default()
+        read(Clone::clone)
     }
 
     pub(crate) fn with_client(self, client: LockClient) -> Self {
@@ -49,37 +60,90 @@ impl Scope {
         }
     }
 
-    /// The future's own polls see this scope; those of others do not.
-    pub(crate) fn around<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
-        SCOPE.scope(self, future)
+    /// The future's polls and destructors see this scope; other futures do not.
+    pub(crate) async fn around<F: Future>(self, future: F) -> F::Output {
+        let mut inside = Around {
+            scope: self,
+            future: pin!(Some(future)),
+        };
+        poll_fn(|cx| {
+            let _entered = inside.scope.enter();
+            match inside.future.as_mut().as_pin_mut() {
+                Some(future) => future.poll(cx),
+                None => Poll::Pending,
+            }
+        })
+        .await
     }
 
-    pub(crate) fn around_call<T>(self, call: impl FnOnce() -> T) -> T {
-        SCOPE.sync_scope(self, call)
+    /// Makes this the thread's scope until the returned value is dropped.
+    pub(crate) fn enter(&mut self) -> Entered<'_> {
+        self.swap();
+        Entered(self)
     }
+
+    /// Swaps this scope with the thread's. A thread that ends has none.
+    pub(crate) fn swap(&mut self) {
+        let _ = SCOPE.try_with(|present| mem::swap(&mut *present.borrow_mut(), self));
+    }
+}
+
+/// A scope in use by the thread. Dropping it restores the previous scope.
+pub(crate) struct Entered<'a>(&'a mut Scope);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.swap();
+    }
+}
+
+/// A future with its scope. Its destructor runs in that scope, too.
+struct Around<'a, F> {
+    scope: Scope,
+    future: Pin<&'a mut Option<F>>,
+}
+
+impl<F> Drop for Around<'_, F> {
+    fn drop(&mut self) {
+        let _entered = self.scope.enter();
+        self.future.set(None);
+    }
+}
+
+fn read<T: Default>(read: impl FnOnce(&Scope) -> T) -> T {
+    SCOPE
+        .try_with(|scope| read(&scope.borrow()))
+        .unwrap_or_default()
 }
 
 /// The client that the innermost `LockClient::scope` set.
 pub(crate) fn client() -> Option<LockClient> {
-    SCOPE.try_with(|scope| scope.client.clone()).ok().flatten()
+    read(|scope| scope.client.clone())
 }
 
 /// The hold of `key` by `client` that the current call is inside of.
 pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<Arc<Hold>> {
-    SCOPE
-        .try_with(|scope| {
-            let mut link = scope.chain.as_ref();
-            while let Some(inner) = link {
-                let hold = &inner.view.hold;
-                if hold.key.as_str() == key && hold.owner.is_of(client) {
-                    return Some(Arc::clone(hold));
-                }
-                link = inner.outer.as_ref();
+    read(|scope| {
+        let mut link = scope.chain.as_ref();
+        while let Some(inner) = link {
+            let hold = &inner.view.hold;
+            if hold.key.as_str() == key && hold.owner.is_of(client) {
+                return Some(Arc::clone(hold));
             }
-            None
-        })
-        .ok()
-        .flatten()
+            link = inner.outer.as_ref();
+        }
+        None
+    })
+}
+
+/// Returns whether the current call is inside of a live hold of `client`.
+pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
+    let is_inside = |scope: &Scope| {
+        let links = successors(scope.chain.as_ref(), |link| link.outer.as_ref());
+        let mut holds = links.map(|link| &link.view.hold);
+        holds.any(|hold| hold.owner.is_of(client) && hold.enterable().is_some())
+    };
+    read(is_inside)
 }
 
 /// Carries the current chain of locks into another task.
@@ -92,6 +156,8 @@ pub trait InCurrentScope: Future + Sized {
     ///
     /// A nested acquire there re-enters for as long as the hold lasts; after that it asks for the
     /// lock afresh.
+    /// [`current`] returns the caller's hold, which becomes invalid when the caller's own call
+    /// ends.
     ///
     /// # Examples
     ///
@@ -143,14 +209,15 @@ impl<F: Future> InCurrentScope for F {
 /// ```
 #[must_use]
 pub fn current() -> Option<CurrentHold> {
-    SCOPE
-        .try_with(|scope| scope.chain.clone())
-        .ok()
-        .flatten()
-        .map(CurrentHold)
+    read(|scope| scope.chain.clone()).map(CurrentHold)
 }
 
 /// The hold that a body runs in, as [`current`] finds it.
+///
+/// A handle can outlive the body, and can be sent to another task. It follows the call or guard
+/// that it was obtained in. When that call or guard ends or starts its release,
+/// [`is_valid`](Self::is_valid) returns `false` and [`lost`](Self::lost) resolves. This holds even
+/// if an outer call still holds the key.
 #[derive(Clone)]
 pub struct CurrentHold(Arc<Link>);
 
@@ -180,10 +247,14 @@ impl CurrentHold {
         self.0.view.hold.count()
     }
 
-    /// How long the hold may be relied on if it is not renewed; zero once it may not.
+    /// Returns how long the hold remains valid without renewal. Returns zero once the hold is
+    /// invalid or its call has ended.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        self.0.view.valid_for()
+        match self.0.view.left() {
+            Some(_) => Duration::ZERO,
+            None => self.0.view.valid_for(),
+        }
     }
 
     /// Whether the hold may be relied on now.
@@ -192,14 +263,38 @@ impl CurrentHold {
         !self.valid_for().is_zero()
     }
 
-    /// Resolves when the hold is lost, with the cause; never otherwise.
+    /// Resolves to the cause when the hold is lost. Resolves to [`LostCause::Released`] when the
+    /// hold is released.
+    ///
+    /// The first event counts: a hold that was lost before its release resolves to the cause of the
+    /// loss.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future costs nothing; a later call resolves at once if the hold was lost
-    /// meanwhile.
+    /// Dropping the future has no effect. If the hold has ended meanwhile, a later call resolves at
+    /// once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// use rlock_core::{LockClient, LostCause, current};
+    ///
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// let hold = lock.run(async { current().expect("inside") }).await?;
+    /// assert!(!hold.is_valid());
+    /// assert_eq!(hold.lost().await, LostCause::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> LostCause {
-        self.0.view.lost().await
+        tokio::select! {
+            biased;
+            cause = self.0.view.until_left() => cause,
+            cause = self.0.view.lost() => cause,
+        }
     }
 }
 

@@ -39,12 +39,13 @@ pub(crate) struct Claim {
 pub(crate) enum Acquired {
     /// Every owner holds its lock with the count that was asked for. A token for each claim.
     Granted { tokens: Few<u64>, sent_at: Time },
-    /// Nothing was taken, because another owner holds the lock of this claim, for this long unless
-    /// renewed; `None`: without an end. The owner that wanted it stands in line, if it was to.
+    /// Nothing was acquired, because another owner holds the lock of this claim. `ttl` is the rest of its
+    /// lease, or `None` for a lock without an end. `in_line` is the claimant's place, if it joined the wait
+    /// queue.
     Held {
         claim: usize,
         ttl: Option<Duration>,
-        in_line: bool,
+        in_line: Option<Place>,
         sent_at: Time,
         /// No grant of these tokens, or of earlier ones, is worth anything any more.
         fences: Few<u64>,
@@ -53,6 +54,31 @@ pub(crate) enum Acquired {
     },
     /// A further entry was asked for by an owner that holds nothing.
     NotHeld,
+}
+
+/// A place in the store's wait queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Whether this is the first known waiter. The first waiter asks when the lock becomes free
+    /// without a release.
+    pub(crate) first: bool,
+    /// Whether the store reports the next change that another client makes to the lock.
+    pub(crate) watched: bool,
+}
+
+impl Place {
+    /// A place behind the first waiter.
+    pub(crate) const BEHIND: Self = Self {
+        first: false,
+        watched: true,
+    };
+
+    pub(crate) fn first(watched: bool) -> Self {
+        Self {
+            first: true,
+            watched,
+        }
+    }
 }
 
 /// What an owner is to have less of.
@@ -100,7 +126,7 @@ pub(crate) enum Onward {
     /// It has the lock.
     Granted(Grant),
     /// It did not have it at this time, and stands in line.
-    InLine { since: Time },
+    InLine { since: Time, place: Place },
     /// There is none, or it is to ask for itself.
     Unknown,
 }
@@ -216,7 +242,6 @@ pub(crate) enum News {
         after: Duration,
     },
     /// Another connection changed this lock.
-    #[cfg(feature = "redis")]
     Changed(Key),
     /// Any lock may have changed: everything was flushed, or news were missed.
     #[cfg(feature = "redis")]
@@ -284,9 +309,14 @@ pub(crate) struct StoreError {
 
 impl StoreError {
     /// No answer in time.
-    #[cfg(feature = "redis")]
     pub(crate) fn no_answer(after: Duration) -> Self {
         Self::ambiguous(format!("no answer within {after:?}"))
+    }
+
+    /// Too few servers of a quorum replied.
+    #[cfg(feature = "redis")]
+    pub(crate) fn no_majority() -> Self {
+        Self::ambiguous("too few servers of the quorum answered")
     }
 
     /// No answer yet, while others answered.
@@ -302,15 +332,40 @@ impl StoreError {
 
     /// This kind of store cannot wait for any.
     pub(crate) fn no_replicas() -> Self {
-        let what: Box<dyn Error + Send + Sync> =
-            "`replicas` is for one server, for the master that Sentinels know, or for a Redis Cluster"
-                .into();
+        Self::unsupported(
+            "`replicas` is for one server, for the master that Sentinels know, or for a Redis Cluster",
+        )
+    }
+
+    /// The background ended before all locks were released.
+    pub(crate) fn not_given_back() -> Self {
+        Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))
+    }
+
+    /// The store cannot do this, and was not asked.
+    fn unsupported(what: &str) -> Self {
+        let what: Box<dyn Error + Send + Sync> = what.into();
         Self {
             transient: false,
             maybe_executed: false,
             foreign: false,
             source: what.into(),
         }
+    }
+
+    /// Only the embedded store can revoke a lock.
+    fn cannot_revoke() -> Self {
+        Self::unsupported(
+            "only the embedded store takes a lock from its holder; on a server, delete the key",
+        )
+    }
+
+    /// The background is on the user's runtime, which did not complete the request in time.
+    pub(crate) fn stands_still() -> Self {
+        Self::ambiguous(
+            "the Tokio runtime of `LockClientBuilder::runtime` is not driven; drive it, or leave the option out, so \
+             that the client uses its own thread",
+        )
     }
 
     fn ambiguous(what: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
@@ -432,8 +487,21 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
+    /// Describes the store for a message, without passwords.
+    fn place(&self) -> String;
+
+    /// Succeeds if as many servers reply as a lock needs. The time-out includes the wait for a
+    /// connection.
+    fn ping(&self, timeout: Duration) -> Answer<'_, ()>;
+
     /// Who holds the lock.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>>;
+
+    /// Takes a lock from its holder and hands it to the first waiter. Returns whether the lock was
+    /// held.
+    fn revoke(&self, _key: &Key) -> Result<bool, StoreError> {
+        Err(StoreError::cannot_revoke())
+    }
 
     /// What the store does in the background; runs for as long as its client lives.
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()>;

@@ -5,16 +5,19 @@ use tokio::runtime::{EnterGuard, Handle};
 
 #[cfg(all(test, shuttle))]
 pub(crate) use {
-    crate::interleavings::steps::{Notify, oneshot, task_local},
-    shuttle::sync::{Mutex, MutexGuard, PoisonError, atomic},
+    crate::interleavings::steps::{Notify, oneshot},
+    shuttle::{
+        sync::{Mutex, MutexGuard, PoisonError, atomic},
+        thread_local,
+    },
 };
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use {
-    std::sync::{Mutex, MutexGuard, PoisonError, atomic},
-    tokio::{
-        sync::{Notify, oneshot},
-        task_local,
+    std::{
+        sync::{Mutex, MutexGuard, PoisonError, atomic},
+        thread_local,
     },
+    tokio::sync::{Notify, oneshot},
 };
 
 /// Makes the timers of this runtime those of the present call, until the answer is dropped.

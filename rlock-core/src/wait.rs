@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-/// The longest sleep beside a watch: what a wake-up that got lost costs at most.
-const CAP: Duration = Duration::from_secs(5);
-
-/// How long a waiter sleeps at most before it asks again, when the holder's lease has `ttl` left.
+/// Returns how long a waiter sleeps before it asks again, at most `most`. The holder's lease has
+/// `ttl` left.
 ///
 /// A dead holder's lease ends unannounced, hence the TTL; the jitter, never below it, keeps the
 /// waiters of a fleet from asking all at once.
-pub(crate) fn fallback(ttl: Option<Duration>) -> Duration {
-    let pause = ttl.map_or(CAP, |ttl| ttl.min(CAP));
+pub(crate) fn fallback(ttl: Option<Duration>, most: Duration) -> Duration {
+    let pause = ttl.map_or(most, |ttl| ttl.min(most));
     pause + jitter(pause / 20 + Duration::from_millis(1))
 }
 
@@ -40,15 +38,17 @@ impl Backoff {
 mod tests {
     use super::*;
 
+    const CAP: Duration = Duration::from_secs(5);
+
     #[test]
     fn a_waiter_never_wakes_before_the_lease_that_it_waits_for_has_ended() {
         for ms in [0, 1, 10, 4_999] {
             let ttl = Duration::from_millis(ms);
-            let pause = fallback(Some(ttl));
+            let pause = fallback(Some(ttl), CAP);
             assert!(pause >= ttl && pause <= ttl + ttl / 20 + Duration::from_millis(1));
         }
-        assert!(fallback(None) <= CAP + CAP / 10);
-        assert!(fallback(Some(Duration::MAX)) <= CAP + CAP / 10);
+        assert!(fallback(None, CAP) <= CAP + CAP / 10);
+        assert!(fallback(Some(Duration::MAX), CAP) <= CAP + CAP / 10);
     }
 
     #[test]

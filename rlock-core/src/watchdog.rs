@@ -2,6 +2,7 @@
 //! ends, and tells the hold when it is lost.
 
 mod agenda;
+mod attempt;
 mod cohort;
 mod line;
 mod round;
@@ -15,15 +16,17 @@ use self::{
     agenda::{Agenda, Came},
     round::Message,
 };
+#[cfg(feature = "redis")]
+use crate::store::Which;
 use crate::{
     clock::ClientClock,
     core::Core,
     error::LostCause,
     hold::{Duty, Hold},
+    key::Key,
+    lease::Time,
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
-#[cfg(feature = "redis")]
-use crate::{key::Key, lease::Time, store::Which};
 
 /// The timer looks at the clock at least this often while there are holds: timers stand still while
 /// the machine sleeps, leases do not.
@@ -33,6 +36,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Watchdog {
     clock: ClientClock,
     agenda: Mutex<Agenda>,
+    /// Losses that a destructor noticed.
+    unreported: Mutex<Vec<(Arc<Hold>, LostCause)>>,
     wake: Notify,
 }
 
@@ -41,6 +46,7 @@ impl Watchdog {
         Self {
             clock,
             agenda: Mutex::default(),
+            unreported: Mutex::default(),
             wake: Notify::new(),
         }
     }
@@ -49,12 +55,20 @@ impl Watchdog {
         self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn unreported(&self) -> MutexGuard<'_, Vec<(Arc<Hold>, LostCause)>> {
+        self.unreported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes a hold in charge, or looks anew at when it is due.
     pub(crate) fn track(&self, hold: &Arc<Hold>) {
         let (former, wake) = self.agenda().insert(hold, self.clock.now());
         if let Some(former) = former {
             // The store granted the key to another owner, so the former hold is gone.
-            former.lose(LostCause::Removed);
+            if former.lose(LostCause::Removed) {
+                report(&former, LostCause::Removed);
+            }
         }
         if wake {
             self.wake.notify_one();
@@ -66,8 +80,16 @@ impl Watchdog {
         self.agenda().remove_unless_held(hold);
     }
 
+    /// Returns whether this client holds the lock of this key.
+    pub(crate) fn holds(&self, key: &Key) -> bool {
+        self.hold(key).is_some_and(|hold| hold.is_held())
+    }
+
+    pub(crate) fn hold(&self, key: &Key) -> Option<Arc<Hold>> {
+        self.agenda().hold(key)
+    }
+
     /// Looks at the hold of this key at once, if there is one.
-    #[cfg(feature = "redis")]
     pub(crate) fn suspect(&self, key: &Key) {
         self.look(|agenda, now| {
             if let Some(hold) = agenda.hold(key).filter(|hold| !hold.is_echo()) {
@@ -82,7 +104,6 @@ impl Watchdog {
         self.look(|agenda, now| agenda.suspect_all(which, now));
     }
 
-    #[cfg(feature = "redis")]
     fn look(&self, put_down: impl FnOnce(&mut Agenda, Time)) {
         let now = self.clock.now();
         let wake = {
@@ -97,20 +118,60 @@ impl Watchdog {
 
     /// Tells a hold that it is lost.
     pub(crate) fn lose(&self, hold: &Arc<Hold>, cause: LostCause) {
-        if hold.lose(cause) {
-            tracing::warn!(key = %hold.key, owner = %hold.owner, %cause, "lock lost");
+        if self.lose_unreported(hold, cause) {
+            report(hold, cause);
         }
+    }
+
+    /// Marks a hold as lost without logging it. Returns whether the caller has to log the loss.
+    pub(crate) fn lose_unreported(&self, hold: &Arc<Hold>, cause: LostCause) -> bool {
+        let news = hold.lose(cause);
         self.forget(hold);
+        news
+    }
+
+    /// Has the background log a loss. A thread's destructor must not: the thread-locals of a subscriber may be
+    /// gone, and a panic would abort the process.
+    pub(crate) fn report_later(&self, hold: &Arc<Hold>, cause: LostCause) {
+        self.unreported().push((Arc::clone(hold), cause));
+        self.wake.notify_one();
+    }
+
+    fn report_unreported(&self) {
+        let unreported = std::mem::take(&mut *self.unreported());
+        for (hold, cause) in unreported {
+            report(&hold, cause);
+        }
+    }
+
+    /// Returns the number of held locks.
+    pub(crate) fn count(&self) -> usize {
+        self.agenda().count()
     }
 
     /// Tells every hold that it is lost, but does not forget it: it is still to be given back.
     pub(crate) fn lose_all(&self, cause: LostCause) -> Vec<Arc<Hold>> {
+        self.report_unreported();
         let holds = self.agenda().holds();
         for hold in &holds {
-            hold.lose(cause);
+            if hold.lose(cause) {
+                report(hold, cause);
+            }
         }
         holds
     }
+}
+
+/// Reports a loss that was found by the release after the last entry left.
+pub(crate) fn lose_at_release(hold: &Hold, cause: LostCause) {
+    if hold.lose_at_release(cause) {
+        report(hold, cause);
+    }
+}
+
+/// Logs a loss. The first part of the client that notices a loss calls this, once.
+pub(crate) fn report(hold: &Hold, cause: LostCause) {
+    tracing::warn!(key = %hold.key, owner = %hold.owner, %cause, "lock lost");
 }
 
 /// Runs for as long as the client lives.
@@ -119,6 +180,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut rounds = JoinSet::new();
     loop {
         while rounds.try_join_next().is_some() {}
+        watchdog.report_unreported();
         let Sorted { renew, verify } = sort_out(&core);
         if !renew.is_empty() {
             rounds.spawn(round::run(Arc::clone(&core), renew));
@@ -157,8 +219,9 @@ fn sort_out(core: &Core) -> Sorted {
             Came::Cohort(cohort) => {
                 cohorts.push((alike(cohort.shared.lease, &cohort.holds[0]), cohort));
             }
+            Came::BeyondMaxHold(hold) => report(&hold, LostCause::MaxHold),
             Came::Hold(hold, duty) => match duty {
-                Duty::Lose => watchdog.lose(&hold, LostCause::Expired),
+                Duty::Lose(cause) => watchdog.lose(&hold, cause),
                 Duty::Renew(lease) => singly.push((alike(lease, &hold), hold)),
                 Duty::LetRunOut { suspect: true } => verify.push(hold),
                 Duty::Wait | Duty::LetRunOut { suspect: false } => {}

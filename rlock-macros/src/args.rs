@@ -21,7 +21,7 @@ pub(crate) struct Known {
 
 const TIME: &str = "a duration: a string, or an expression of type `Duration`";
 
-pub(crate) const OPTIONS: [Known; 10] = [
+pub(crate) const OPTIONS: [Known; 11] = [
     Known {
         name: "key",
         takes: "a string literal or a list of them",
@@ -63,6 +63,11 @@ pub(crate) const OPTIONS: [Known; 10] = [
         form: "client = self.locks",
     },
     Known {
+        name: "if_taken",
+        takes: "an expression of the return type",
+        form: "if_taken = Ok(false)",
+    },
+    Known {
         name: "or_else",
         takes: "a function from `LockError` to the return type",
         form: "or_else = |error| Outcome::Skipped",
@@ -85,6 +90,7 @@ pub(crate) struct Args {
     pub(crate) at_least: Option<Time>,
     pub(crate) continue_when_lost: bool,
     pub(crate) client: Option<Expr>,
+    pub(crate) if_taken: Option<Expr>,
     pub(crate) or_else: Option<Expr>,
     pub(crate) krate: Option<Path>,
     /// The names read, of options with a broken value too.
@@ -134,7 +140,12 @@ impl Args {
         .filter_map(Time::expression)
         .chain(&self.watchdog)
         .chain(&self.client)
-        .chain(&self.or_else)
+        .chain(self.answers())
+    }
+
+    /// Returns the expressions that replace the body's output. They are needed for as long as the body runs.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = &Expr> {
+        self.if_taken.iter().chain(&self.or_else)
     }
 
     /// Reads one `name = value`.
@@ -196,6 +207,7 @@ impl Args {
                 None => return Err(check::wrong_kind(option, &value)),
             },
             "client" => self.client = Some(no_literal(option, value)?),
+            "if_taken" => self.if_taken = Some(value),
             "or_else" => self.or_else = Some(no_literal(option, value)?),
             _ => match value {
                 Expr::Path(ExprPath {
@@ -239,7 +251,11 @@ fn literals(option: &Known, value: &Expr) -> syn::Result<Vec<LitStr>> {
 
 fn literal(option: &Known, value: &Expr) -> syn::Result<LitStr> {
     match value {
-        Expr::Macro(_) | Expr::Path(_) => Err(check::no_text_yet(option, value)),
+        Expr::Path(constant) => Err(check::no_constant(option, constant)),
+        Expr::Macro(_) => Err(check::no_text_yet(option, value)),
+        Expr::Call(_) | Expr::MethodCall(_) | Expr::Reference(_) => {
+            Err(check::no_list(option, value))
+        }
         value => string(value)
             .cloned()
             .ok_or_else(|| check::wrong_kind(option, value)),

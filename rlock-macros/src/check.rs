@@ -5,7 +5,7 @@ use std::fmt::Write;
 use proc_macro2::{Ident, Punct, Span};
 use quote::ToTokens;
 use syn::parse::ParseStream;
-use syn::{Expr, Lit, LitStr};
+use syn::{Expr, ExprPath, Lit, LitStr};
 
 use crate::args::{Args, Known, OPTIONS};
 use crate::duration::Time;
@@ -13,8 +13,10 @@ use crate::errors::Errors;
 use crate::nearest::nearest;
 
 mod function;
+mod item;
 
-pub(crate) use function::{function, no_body, no_function};
+pub(crate) use function::function;
+pub(crate) use item::{no_body, no_function};
 
 fn error<T>(at: Span, message: impl std::fmt::Display) -> syn::Result<T> {
     Err(syn::Error::new(at, message))
@@ -62,6 +64,7 @@ pub(crate) fn option_name(name: &Ident) -> syn::Result<&'static Known> {
         "timeout" | "wait_timeout" | "acquire_timeout" => Some("wait"),
         "name" => Some("key"),
         "lock_at_least_for" => Some("at_least"),
+        "skip" | "on_taken" | "on_contention" => Some("if_taken"),
         "fallback" | "on_error" | "fail" => Some("or_else"),
         _ => nearest(&written, OPTIONS.iter().map(|known| known.name)),
     };
@@ -99,14 +102,38 @@ pub(crate) fn wrong_kind(option: &Known, value: &Expr) -> syn::Error {
     )
 }
 
-/// Says what is wrong with a macro or a constant in the place of a text.
+/// Returns the error for an expression in place of a list of keys.
+pub(crate) fn no_list(option: &Known, value: &Expr) -> syn::Error {
+    let Known { name, takes, form } = option;
+    syn::Error::new_spanned(
+        value,
+        format_args!(
+            "`{name}` takes {takes}; write `{form}`, or `key = \"order:<ids[]>\"` for a key of each element of a list"
+        ),
+    )
+}
+
+/// Returns the error for a constant in place of a string literal.
+pub(crate) fn no_constant(option: &Known, constant: &ExprPath) -> syn::Error {
+    let name = option.name;
+    let path = constant.to_token_stream().to_string().replace(' ', "");
+    syn::Error::new_spanned(
+        constant,
+        format_args!(
+            "`{name}` takes a string literal: when it is read, constants have no value yet; write `{name} = \"<{path}>\"` \
+             for the value of one"
+        ),
+    )
+}
+
+/// Returns the error for a macro in place of a string literal.
 pub(crate) fn no_text_yet(option: &Known, value: &Expr) -> syn::Error {
     let Known { name, form, .. } = option;
     syn::Error::new_spanned(
         value,
         format_args!(
-            "`{name}` takes a string literal: when it is read, macros and constants have no value yet; write the text \
-             itself, as in `{form}`"
+            "`{name}` takes a string literal: when it is read, macros have no value yet; write the text itself, as in \
+             `{form}`"
         ),
     )
 }

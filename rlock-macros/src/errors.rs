@@ -1,6 +1,6 @@
 //! The mistakes found in one attribute, all to be reported in one compile.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{TokenStream, TokenTree};
 
 #[derive(Default)]
 pub(crate) struct Errors(Option<syn::Error>);
@@ -24,8 +24,14 @@ impl Errors {
 
     /// Writes the mistakes as `compile_error!` items; nothing if there are none.
     pub(crate) fn into_tokens(self) -> TokenStream {
-        self.0
-            .map(syn::Error::into_compile_error)
-            .unwrap_or_default()
+        let errors = self.0.map(syn::Error::into_compile_error);
+        // Edition 2015 has no `::core`. All editions have the macro without a path.
+        let is_path = |token: &TokenTree| match token {
+            TokenTree::Punct(punct) => punct.as_char() == ':',
+            TokenTree::Ident(ident) => ident == "core",
+            _ => false,
+        };
+        let tokens = errors.into_iter().flatten();
+        tokens.filter(|token| !is_path(token)).collect()
     }
 }

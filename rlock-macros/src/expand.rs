@@ -12,6 +12,7 @@ use crate::future;
 use crate::signature::{Function, Kind};
 
 mod arguments;
+mod instrument;
 mod plan;
 
 /// Writes the function anew, with its body under the lock.
@@ -53,43 +54,66 @@ fn locked(
 ) -> TokenStream {
     let output = output(function);
     let plan = plan::plan(function, args);
-    let body = body(function, block, statements, &arguments.take(), &output);
+    let body = body(
+        function,
+        block,
+        statements,
+        &arguments.take(),
+        &output,
+        args,
+    );
     let run = run(function, &body, &output, args);
     quote!(#plan #run)
 }
 
 /// `Box::pin(async move { …; { the user's statements } })`, or a closure of the same.
 ///
-/// All braces are where the user's are, and so is the closure: only there do errors look as without it.
+/// All braces and the closure have the user's spans, because only then errors look as without the attribute. The
+/// outer braces have this crate's edition. From 2024 on, a block drops the temporaries of its last expression before
+/// its variables, and so before the arguments. Functions of all editions drop them in this order.
 fn body(
     function: &Function,
     block: &Group,
     statements: &TokenStream,
     arguments: &TokenStream,
     output: &Type,
+    args: &Args,
 ) -> TokenStream {
     let site = Span::mixed_site();
+    let around = site.located_at(block.span());
     let user = block.span_open();
     // Around a lone expression, rustc would call the inner braces unnecessary.
     let not_alone = quote_spanned!(site=> const _: () = (););
     let body = braces(quote!(#not_alone #statements), block.span());
     if let Kind::Sync = function.kind {
-        let inside = braces(quote!(#arguments #body), block.span());
+        let generics = mention_generics(function, statements);
+        let inside = braces(quote!(#generics #arguments #body), around);
         // An error may show the head of the closure: it looks like that of the function.
         let head = user.located_at(function.signature.fn_token.span);
         return quote_spanned!(head=> move || -> #output #inside);
     }
     // It never runs. It tells the compiler what the body returns, as the signature would. An error
     // may show its variable: it looks like the type.
-    let edge = Ident::new("__edge", output.span());
+    let edge = Ident::new("__rlock_edge", output.span());
     let edge = quote_spanned! {site=>
         if let ::core::option::Option::Some(#edge) = ::core::option::Option::None::<#output> {
             return #edge;
         }
     };
-    let inside = braces(quote!(#arguments #edge #body), block.span());
+    let inside = braces(quote!(#arguments #edge #body), around);
     let future = quote_spanned!(user=> async move #inside);
-    quote_spanned!(site=> ::std::boxed::Box::pin(#future))
+    let core = core(args, site);
+    quote_spanned!(site=> #core::Box::pin(#future))
+}
+
+/// Uses the type parameters of an empty function, because clippy does not report them as unused there.
+fn mention_generics(function: &Function, statements: &TokenStream) -> Option<TokenStream> {
+    let site = Span::mixed_site();
+    let types = function.signature.generics.type_params();
+    let types = types.map(|parameter| &parameter.ident);
+    statements
+        .is_empty()
+        .then(|| quote_spanned!(site=> #(let _: ::core::marker::PhantomData<#types>;)*))
 }
 
 fn braces(inside: TokenStream, span: Span) -> Group {
@@ -104,29 +128,73 @@ fn braces(inside: TokenStream, span: Span) -> Group {
 /// body, which takes the arguments over.
 fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> TokenStream {
     let site = Span::mixed_site();
-    let sync = matches!(function.kind, Kind::Sync);
-    if let Some(or_else) = &args.or_else {
-        let site = site.located_at(or_else.span());
+    let at_type = site.located_at(future::last_span(output));
+    if let Kind::Sync = function.kind {
+        return run_blocking(body, output, at_type, args);
+    }
+    if let Some((or_else, span)) = or_else(output, at_type, args) {
+        let site = site.located_at(span);
         let core = core(args, site);
-        if sync {
-            quote_spanned!(site=> #core::run_blocking_or_else(plan, #or_else, #body))
-        } else {
-            quote_spanned!(site=> #core::run_or_else(plan, #or_else, #body).await)
+        let plan = plan::name(site);
+        let run = Ident::new("__rlock_run", site);
+        // A future as the output is no forgotten `await`.
+        quote_spanned! {site=>
+            #[allow(clippy::async_yields_async)]
+            let #run = #core::run_or_else(#plan, #or_else, #body);
+            #run.await
         }
     } else {
-        let at_type = site.located_at(match output {
-            Type::Path(output) => output.path.segments.last().span(),
-            output => output.span(),
-        });
         let core = core(args, at_type);
-        if sync {
-            // Bound to a variable, the closure could not give away what it captures.
-            return quote_spanned!(at_type=> #core::run_blocking(plan, #body));
-        }
-        let local = Ident::new("body", site);
+        let plan = plan::name(at_type);
+        let local = Ident::new("__rlock_body", site);
         let bind = quote_spanned!(site=> let #local = #body;);
-        quote_spanned!(at_type=> #bind #core::run(plan, #local).await)
+        quote_spanned!(at_type=> #bind #core::run(#plan, #local).await)
     }
+}
+
+/// Expands to `let outcome = run_blocking(plan, body); returned(&outcome).judged().or_error(outcome)`. If the output
+/// is a future, the error points at the return type.
+fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -> TokenStream {
+    let outcome = Ident::new("__rlock_outcome", at_type);
+    let core_at_type = core(args, at_type);
+    let plan = plan::name(at_type);
+    // clippy has already checked the same type in the signature.
+    let run = quote_spanned! {at_type=>
+        #[allow(clippy::result_large_err)]
+        let #outcome = #core_at_type::run_blocking(#plan, #body);
+    };
+    let judged = quote_spanned!(at_type=> #core_at_type::returned(&#outcome).judged());
+    let Some((or_else, span)) = or_else(output, at_type, args) else {
+        return quote_spanned!(at_type=> #run #judged.or_error(#outcome));
+    };
+    let site = at_type.located_at(span);
+    let core = core(args, site);
+    let handler = Ident::new("__rlock_or_else", site);
+    let bind = quote_spanned!(site=> let #handler = #core::handler::<#output, _>(#or_else););
+    let answer = quote_spanned!(site=> #outcome.unwrap_or_else(#handler));
+    quote_spanned!(at_type=> #bind #run #judged; #answer)
+}
+
+/// Returns the expression that converts a `LockError` to the output, and its span: `or_else`, inside of `if_taken`.
+fn or_else(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Span)> {
+    let or_else = args.or_else.as_ref();
+    let Some(value) = &args.if_taken else {
+        return or_else.map(|or_else| (or_else.to_token_stream(), or_else.span()));
+    };
+    let site = at_type.located_at(value.span());
+    let value = quote_spanned!(site=> || #value);
+    let or_else = or_else.map_or_else(
+        || {
+            let core = core(args, at_type);
+            // With the function's path, the compiler would report one error for each type that the function is a part
+            // of.
+            quote_spanned!(at_type=> |error| #core::FromOtherErrors::from_other_error(error))
+        },
+        ToTokens::to_token_stream,
+    );
+    let core = core(args, site);
+    let handler = quote_spanned!(site=> #core::if_taken::<#output, _, _>(#value, #or_else));
+    Some((handler, site))
 }
 
 /// The path of what the core keeps for this expansion. An error is shown where `site` is.
@@ -154,10 +222,7 @@ fn output(function: &Function) -> Type {
             }
         }
     }
-    let mut output = function
-        .return_type()
-        .cloned()
-        .unwrap_or_else(|| parse_quote!(()));
+    let mut output = function.return_type().unwrap_or_else(|| parse_quote!(()));
     Erase.visit_type_mut(&mut output);
     output
 }

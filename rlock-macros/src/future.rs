@@ -1,37 +1,51 @@
 //! Functions that are not `async` and return a future: what async-trait makes of a method, and what
 //! is written by hand.
 
-use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
 use syn::{
     AngleBracketedGenericArguments, Block, Expr, GenericArgument, Local, Pat, PathArguments, Stmt,
-    Token, Type, TypeParamBound, TypePath,
+    Token, Type, TypeParamBound, TypePath, parse_quote_spanned,
 };
 
 use crate::bindings::{self, Binding};
 
-/// Finds the type that the future resolves to, if `ty` is a future by its looks: an
-/// `impl Future<Output = R>`, a `Pin<Box<dyn Future<Output = R>>>` or a `BoxFuture<'_, R>`.
-pub(crate) fn output(ty: &Type) -> Option<&Type> {
+/// Returns the output of a future of type `ty`: the written type, as in `impl Future<Output = R>` and `Pin<Box<dyn
+/// Future<Output = R>>>`, else a projection of `ty`, else `_`.
+pub(crate) fn output(ty: &Type) -> Type {
+    if let Some(written) = written_output(ty) {
+        return written.clone();
+    }
+    let site = Span::mixed_site().located_at(last_span(ty));
+    match ty {
+        Type::ImplTrait(_) => parse_quote_spanned!(site=> _),
+        ty => parse_quote_spanned!(site=> <#ty as ::core::future::Future>::Output),
+    }
+}
+
+/// Returns the span for an error about a type: the last word of a path, else the start of the type.
+pub(crate) fn last_span(ty: &Type) -> Span {
+    match ty {
+        Type::Path(TypePath { path, .. }) => path.segments.last().span(),
+        ty => ty.span(),
+    }
+}
+
+fn written_output(ty: &Type) -> Option<&Type> {
     match ty {
         Type::ImplTrait(future) => output_of_bounds(&future.bounds),
         Type::TraitObject(future) => output_of_bounds(&future.bounds),
-        Type::Paren(inner) => output(&inner.elem),
-        Type::Group(inner) => output(&inner.elem),
+        Type::Paren(inner) => written_output(&inner.elem),
+        Type::Group(inner) => written_output(&inner.elem),
         Type::Path(TypePath {
             qself: None, path, ..
         }) => {
             let last = path.segments.last()?;
-            let inner = first_type(arguments(&last.arguments)?)?;
-            if last.ident == "Pin" || last.ident == "Box" {
-                output(inner)
-            } else if last.ident == "BoxFuture" || last.ident == "LocalBoxFuture" {
-                Some(inner)
-            } else {
-                None
-            }
+            (last.ident == "Pin" || last.ident == "Box").then_some(())?;
+            written_output(first_type(arguments(&last.arguments)?)?)
         }
         _ => None,
     }
@@ -70,15 +84,16 @@ fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
     })
 }
 
-/// Finds the braces of a body that is nothing but `async move { … }` or `Box::pin(async move { … })`.
+/// Finds the braces of a body that consists of `async move { … }` or `Box::pin(async move { … })`, with or without
+/// `move`.
 pub(crate) fn async_block(body: &TokenStream) -> Option<Group> {
     let tokens: Vec<TokenTree> = body.clone().into_iter().collect();
     match &*tokens {
         [
             TokenTree::Ident(asyncness),
-            TokenTree::Ident(moving),
+            moving @ ..,
             TokenTree::Group(block),
-        ] if asyncness == "async" && moving == "move" && block.delimiter() == Delimiter::Brace => {
+        ] if asyncness == "async" && is_move(moving) && block.delimiter() == Delimiter::Brace => {
             Some(block.clone())
         }
         [path @ .., TokenTree::Group(arguments)]
@@ -90,17 +105,34 @@ pub(crate) fn async_block(body: &TokenStream) -> Option<Group> {
     }
 }
 
+fn is_move(words: &[TokenTree]) -> bool {
+    match words {
+        [] => true,
+        [TokenTree::Ident(word)] => word == "move",
+        _ => false,
+    }
+}
+
 fn is_box_pin(path: &[TokenTree]) -> bool {
     let path: String = path.iter().map(ToString::to_string).collect();
     path == "Box::pin" || path.ends_with("::boxed::Box::pin")
 }
 
-/// Puts other braces in the place of those that [`async_block`] finds.
+/// Replaces the braces that [`async_block`] finds by a block with `move`.
+///
+/// A block without `move` compiles only if it borrows from references alone. Moving these references is equivalent.
 pub(crate) fn with_block(body: TokenStream, block: &Group) -> TokenStream {
     let mut tokens: Vec<TokenTree> = body.into_iter().collect();
     if let Some(TokenTree::Group(last)) = tokens.pop() {
         let mut group = match last.delimiter() {
-            Delimiter::Brace => block.clone(),
+            Delimiter::Brace => {
+                if let Some(TokenTree::Ident(word)) = tokens.last()
+                    && word == "async"
+                {
+                    tokens.push(Ident::new("move", word.span()).into());
+                }
+                block.clone()
+            }
             other => Group::new(other, with_block(last.stream(), block)),
         };
         group.set_span(last.span());

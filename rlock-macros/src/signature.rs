@@ -40,9 +40,9 @@ impl Function {
         let mut head: Vec<TokenTree> = item.clone().into_iter().collect();
         let last = head.pop();
         let head = TokenStream::from_iter(head);
-        let Ok((front, signature)) = signature.parse2(head) else {
-            return Err(check::no_function(item));
-        };
+        let (front, signature) = signature
+            .parse2(head)
+            .map_err(|error| check::no_function(item, &error))?;
         let Some(body) = last.and_then(braces) else {
             return Err(check::no_body(&signature));
         };
@@ -56,7 +56,7 @@ impl Function {
             },
             signature,
         };
-        if function.returns_a_future()
+        if function.signature.asyncness.is_none()
             && let Some(block) = future::async_block(&function.split_body().1)
         {
             let (parameters, rest) =
@@ -70,14 +70,19 @@ impl Function {
         Ok(function)
     }
 
-    /// Tells whether this is no `async fn` and yet returns a future, by the looks of its return type.
-    pub(crate) fn returns_a_future(&self) -> bool {
-        self.signature.asyncness.is_none() && self.written_type().and_then(future::output).is_some()
-    }
-
     /// Finds the variable that a placeholder starts from.
     pub(crate) fn binding(&self, name: &str) -> Option<&Binding> {
         self.bindings.iter().find(|binding| binding.is(name))
+    }
+
+    /// Returns the function's attributes, except those above this one that are already expanded.
+    pub(crate) fn attributes(&self) -> Vec<Attribute> {
+        let attributes = |input: ParseStream<'_>| {
+            let attributes = input.call(Attribute::parse_outer)?;
+            input.parse::<TokenStream>()?;
+            Ok(attributes)
+        };
+        attributes.parse2(self.front.clone()).unwrap_or_default()
     }
 
     /// Splits the body into its inner attributes, which have to stay in front, and the rest.
@@ -104,15 +109,15 @@ impl Function {
     }
 
     /// The type that the body returns: of a future, what it resolves to.
-    pub(crate) fn return_type(&self) -> Option<&Type> {
+    pub(crate) fn return_type(&self) -> Option<Type> {
         let written = self.written_type()?;
-        match self.kind {
+        Some(match self.kind {
             Kind::Future { .. } => future::output(written),
-            Kind::Async | Kind::Sync => Some(written),
-        }
+            Kind::Async | Kind::Sync => written.clone(),
+        })
     }
 
-    pub(crate) fn written_type(&self) -> Option<&Type> {
+    fn written_type(&self) -> Option<&Type> {
         match &self.signature.output {
             ReturnType::Default => None,
             ReturnType::Type(_, output) => Some(output),

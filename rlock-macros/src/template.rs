@@ -7,7 +7,7 @@ mod placeholder;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 
-pub(crate) use placeholder::Placeholder;
+pub(crate) use placeholder::{Placeholder, element};
 
 /// The longest key that a lock can have, in bytes.
 const LONGEST: usize = 1024;
@@ -36,11 +36,21 @@ impl Template {
     }
 
     pub(crate) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Value(placeholder) => Some(placeholder),
-            Part::Text(_) => None,
-        })
+        placeholders(&self.parts)
     }
+
+    /// Finds a placeholder that iterates a list. Each element has a key of its own.
+    pub(crate) fn list(&self) -> Option<&Placeholder> {
+        self.placeholders()
+            .find(|placeholder| placeholder.is_list())
+    }
+}
+
+fn placeholders(parts: &[Part]) -> impl Iterator<Item = &Placeholder> {
+    parts.iter().filter_map(|part| match part {
+        Part::Value(placeholder) => Some(placeholder),
+        Part::Text(_) => None,
+    })
 }
 
 /// Splits a template, or says what is wrong with it and at which character.
@@ -136,6 +146,16 @@ impl Scan {
         }
         if let Tag::Open { empty, .. } = &mut self.tag {
             *empty = false;
+        }
+        if placeholder.is_list()
+            && let Some(other) = placeholders(&self.parts).find(|other| other.is_list())
+            && !other.shares_list(&placeholder)
+        {
+            return Err(format!(
+                "`<{}>` and `<{}>` at character {} of the key go through two lists, and a key goes through one: take a \
+                 list of pairs, as in `<pairs[].0>:<pairs[].1>`",
+                other.text, placeholder.text, placeholder.position
+            ));
         }
         self.parts.push(Part::Value(placeholder));
         Ok(())

@@ -47,3 +47,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The code in the guide to tests of services compiles and runs, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/testing.md")]
+struct Testing;

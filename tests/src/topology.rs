@@ -180,7 +180,7 @@ impl Place {
         deleted.contains(&true)
     }
 
-    /// A client with the default options.
+    /// Returns a client with the default options, and so with a connection on the current runtime.
     pub async fn client(&self) -> LockClient {
         self.client_of(LockClient::builder()).await
     }

@@ -226,6 +226,136 @@ async fn or_else_answers_for_a_lock_that_is_not_to_be_had() {
     assert!(why.contains("`night`"), "{why}");
 }
 
+#[distributed_lock(key = "if-taken", wait = "0s", if_taken = Ok(format!("{name} skipped")))]
+async fn skipped_or_failed(name: &str) -> Result<String, LockError> {
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    Ok(name.to_owned())
+}
+
+#[distributed_lock(
+    key = "if-taken",
+    wait = "0s",
+    client = client,
+    if_taken = Night::Skipped(String::new()),
+    or_else = |error| Night::Skipped(error.to_string())
+)]
+fn skipped_or_told(client: &LockClient) -> Night {
+    Night::Done
+}
+
+#[tokio::test]
+async fn if_taken_answers_for_a_taken_lock_and_for_nothing_else() {
+    let client = LockClient::in_memory();
+    let both = async { tokio::join!(skipped_or_failed("a"), skipped_or_failed("b")) };
+    let (first, second) = client.scope(both).await;
+    assert_eq!(first.expect("free"), "a");
+    assert_eq!(second.expect("skipped"), "b skipped");
+
+    client.shutdown().await.expect("nothing is held");
+    let closed = client.scope(skipped_or_failed("c")).await;
+    assert!(
+        matches!(closed, Err(LockError::Closed { .. })),
+        "{closed:?}"
+    );
+}
+
+#[tokio::test]
+async fn if_taken_leaves_other_errors_to_or_else() {
+    let client = LockClient::in_memory();
+    let guard = client.lock("if-taken").acquire().await.expect("free");
+    let elsewhere = client.clone();
+    let skipped = std::thread::spawn(move || skipped_or_told(&elsewhere)).join();
+    assert_eq!(skipped.expect("no panic"), Night::Skipped(String::new()));
+    guard.release().await.expect("held");
+
+    let Night::Skipped(why) = skipped_or_told(&client) else {
+        panic!("it ran inside of a task")
+    };
+    assert!(why.contains("spawn_blocking"), "{why}");
+}
+
+mod limits {
+    pub(super) const REGION: &str = "eu:west";
+}
+
+struct Shelf<const ROW: u8> {
+    lines: Vec<(u8, &'static str)>,
+}
+
+impl<const ROW: u8> Shelf<ROW> {
+    const NAME: &'static str = "shelf";
+
+    #[distributed_lock(key = "<Self::NAME>:<ROW>:<N:02>:<limits::REGION>")]
+    async fn constants<const N: usize>(&self) -> Result<String, LockError> {
+        Ok(inside())
+    }
+
+    #[distributed_lock(key = ["line:<ROW>:<self.lines[].1>:<self.lines[].0:02>"], client = client)]
+    fn lines(&self, client: &LockClient) -> Result<Vec<&'static str>, LockError> {
+        Ok(self.lines.iter().map(|line| line.1).collect())
+    }
+}
+
+#[tokio::test]
+async fn constants_and_const_generics_are_values_in_a_key() {
+    let shelf = Shelf::<7> { lines: Vec::new() };
+    let key = LockClient::in_memory().scope(shelf.constants::<3>()).await;
+    assert_eq!(key.expect("free"), "shelf:7:03:eu%3Awest");
+}
+
+#[tokio::test]
+async fn a_list_of_any_length_is_a_key_for_each_element() {
+    #[distributed_lock(key = ["ledger", "account:<accounts[]>"], client = client)]
+    async fn close(client: &LockClient, accounts: &[&str]) -> Result<usize, LockError> {
+        let mut held = 0;
+        for account in accounts {
+            let key = format!("account:{}", account.replace(':', "%3A"));
+            let info = client.inspect(&key).await?.expect("held");
+            assert_eq!(info.count, 1);
+            held += 1;
+        }
+        assert!(client.inspect("ledger").await?.is_some());
+        Ok(held)
+    }
+    let client = LockClient::in_memory();
+    let closed = close(&client, &["b:1", "a", "b:1", "c"]).await;
+    assert_eq!(closed.expect("free"), 4);
+    assert_eq!(close(&client, &[]).await.expect("the ledger is locked"), 0);
+
+    let row = Shelf::<1> {
+        lines: vec![(4, "x"), (5, "y")],
+    };
+    let held = client.lock("line:1:y:05").wait(Duration::ZERO);
+    let guard = held.acquire().await.expect("free");
+    let elsewhere = client.clone();
+    let one_is_taken = std::thread::spawn(move || row_of(&elsewhere)).join();
+    assert!(one_is_taken.expect("no panic").is_err());
+    guard.release().await.expect("held");
+    let elsewhere = client.clone();
+    let lines = std::thread::spawn(move || row.lines(&elsewhere)).join();
+    assert_eq!(lines.expect("no panic").expect("free"), ["x", "y"]);
+}
+
+fn row_of(client: &LockClient) -> Result<Vec<&'static str>, LockError> {
+    #[distributed_lock(key = "line:1:<lines[]>:05", wait = "0s", client = client)]
+    fn lock(client: &LockClient, lines: &[&'static str]) -> Result<Vec<&'static str>, LockError> {
+        Ok(lines.to_vec())
+    }
+    lock(client, &["x", "y"])
+}
+
+#[tokio::test]
+async fn an_empty_list_of_keys_is_refused_and_the_body_does_not_run() {
+    #[distributed_lock(key = "account:<accounts[]>")]
+    async fn close(accounts: Vec<u32>) -> Result<(), LockError> {
+        panic!("ran without a lock: {accounts:?}")
+    }
+    let empty = LockClient::in_memory().scope(close(Vec::new())).await;
+    let error = empty.expect_err("nothing to lock").to_string();
+    assert!(error.contains("`account:<accounts[]>`"), "{error}");
+    assert!(error.contains("the list is empty"), "{error}");
+}
+
 #[tokio::test]
 async fn several_keys_are_taken_in_one_order_and_equal_ones_once() {
     #[distributed_lock(key = ["account:<from>", "account:<to>"], wait = "20s")]

@@ -1,8 +1,12 @@
 //! Locks in synchronous code.
 
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use rlock_core::{LockClient, LockError, current};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::LocalSet,
+};
 
 fn both() -> Vec<(LockClient, Option<rlock_tests::RedisServer>)> {
     let server = rlock_tests::RedisServer::start();
@@ -131,13 +135,91 @@ fn a_task_keeps_its_cooperation_budget_after_a_refusal() {
     });
 }
 
+/// Returns the refused calls: in a task, in the body of `block_on` and in a `LocalSet`, each with and without
+/// `unconstrained`.
+fn refused_in(runtime: &Runtime, client: &LockClient) -> Vec<(&'static str, bool)> {
+    let refused = {
+        let client = client.clone();
+        move || {
+            let call = client.lock("ledger").try_acquire_blocking();
+            matches!(call, Err(LockError::WouldBlock { .. }))
+        }
+    };
+    let call = || {
+        let refused = refused.clone();
+        async move { refused() }
+    };
+    let hidden = || tokio::task::unconstrained(call());
+    let local = |body: Pin<Box<dyn Future<Output = bool>>>| {
+        let set = LocalSet::new();
+        let task = set.run_until(async { tokio::task::spawn_local(body).await });
+        runtime.block_on(task).expect("no panic")
+    };
+    let spawned = |body: Pin<Box<dyn Future<Output = bool> + Send>>| {
+        runtime.block_on(runtime.spawn(body)).expect("no panic")
+    };
+    vec![
+        ("task", spawned(Box::pin(call()))),
+        ("task, unconstrained", spawned(Box::pin(hidden()))),
+        ("block_on", runtime.block_on(call())),
+        ("block_on, unconstrained", runtime.block_on(hidden())),
+        ("local task", local(Box::pin(call()))),
+        ("local task, unconstrained", local(Box::pin(hidden()))),
+    ]
+}
+
 #[test]
-fn where_tokio_cannot_tell_the_call_blocks_and_does_not_panic() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime");
+fn a_task_that_hides_from_its_budget_is_refused_all_the_same() {
     let client = LockClient::in_memory();
-    let call = async { client.lock("ledger").acquire_blocking() };
-    let guard = runtime.block_on(tokio::task::unconstrained(call));
-    drop(guard.expect("free"));
+    let single = Builder::new_current_thread().build().expect("a runtime");
+    for (what, refused) in refused_in(&single, &client) {
+        assert!(refused, "on a single thread, {what}");
+    }
+    let several = Builder::new_multi_thread().worker_threads(2).build();
+    for (what, refused) in refused_in(&several.expect("a runtime"), &client) {
+        // The thread of `block_on` is no worker there, and Tokio hides the current task.
+        let hidden = ["block_on, unconstrained", "local task, unconstrained"];
+        assert_eq!(
+            refused,
+            !hidden.contains(&what),
+            "on several threads, {what}"
+        );
+    }
+}
+
+/// Sections that may block, in a task with or without `unconstrained`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_code_may_block_the_call_is_served_however_the_task_is_polled() {
+    let client = LockClient::in_memory();
+    let lock = client.lock("ledger");
+    let body = || {
+        let lock = lock.clone();
+        async move {
+            let in_place = tokio::task::block_in_place(|| lock.run_blocking(|| 1));
+            let other = lock.clone();
+            let spawned = tokio::task::spawn_blocking(move || other.run_blocking(|| 2));
+            let thread = std::thread::spawn(move || lock.run_blocking(|| 3));
+            let thread = tokio::task::spawn_blocking(|| thread.join().expect("no panic"));
+            (in_place, spawned.await, thread.await)
+        }
+    };
+    for hides in [false, true] {
+        let task = if hides {
+            tokio::spawn(tokio::task::unconstrained(body()))
+        } else {
+            tokio::spawn(body())
+        };
+        let (in_place, spawned, thread) = task.await.expect("no panic");
+        assert_eq!(in_place.expect("may block"), 1);
+        assert_eq!(spawned.expect("no panic").expect("may block"), 2);
+        assert_eq!(thread.expect("no panic").expect("may block"), 3);
+    }
+    // A thread with a runtime handle may block, too.
+    let handle = tokio::runtime::Handle::current();
+    let known = std::thread::spawn(move || {
+        let _entered = handle.enter();
+        lock.run_blocking(|| 4)
+    });
+    let known = tokio::task::spawn_blocking(|| known.join().expect("no panic"));
+    assert_eq!(known.await.expect("no panic").expect("may block"), 4);
 }

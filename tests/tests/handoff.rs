@@ -350,7 +350,7 @@ async fn a_newcomer_does_not_overtake_when_a_lease_has_ended() {
         let server = RedisServer::start();
         let (one, newcomer) = (client(&server).await, client(&server).await);
         let proxy = Proxy::in_front_of(&server);
-        let patient = LockClient::builder().response_timeout(LONG);
+        let patient = common::builder().response_timeout(LONG);
         let patient = patient
             .connect(&proxy.url())
             .await
@@ -612,7 +612,7 @@ async fn news_that_come_after_the_grace_are_not_believed() {
     for protocol in ["resp3", "resp2"] {
         let (one, other) = (client(&server).await, client(&server).await);
         let proxy = Proxy::in_front_of(&server);
-        let late = LockClient::builder().response_timeout(LONG);
+        let late = common::builder().response_timeout(LONG);
         let url = format!("{}?protocol={protocol}", proxy.url());
         let late = late.connect(&url).await.expect("the way is free");
         let held = hold(&one, "k").await;
@@ -697,7 +697,8 @@ async fn a_waiter_that_hears_nothing_for_a_while_gets_the_lock_and_nobody_is_ins
             guard.release().await.expect("held");
             granted
         };
-        tokio::time::sleep(ms(1200)).await;
+        // With RESP2 the first waiter asks every two seconds. The sleep ends after such a request.
+        tokio::time::sleep(ms(2400)).await;
         proxy.black_hole_replies();
         let released = Instant::now();
         held.release().await.expect("held");
@@ -1113,7 +1114,7 @@ async fn a_release_that_is_repeated_after_the_lock_went_on_says_that_it_was_done
     // Once while the next holds the lock, once while the one behind it does, once when it is free.
     for hands in 0..3 {
         let proxy = Proxy::in_front_of(&server);
-        let one = LockClient::builder().response_timeout(LONG);
+        let one = common::builder().response_timeout(LONG);
         let one = one.connect(&proxy.url()).await.expect("the way is free");
         let held = hold(&one, "k").await;
         let waiting = stand(&server, &other, "k", 1).await;
@@ -1266,7 +1267,7 @@ async fn whatever_gets_lost_on_the_way_nobody_is_inside_beside_another_and_all_a
         } else {
             resp2(&proxy.url())
         };
-        let client = LockClient::builder().response_timeout(ms(600));
+        let client = common::builder().response_timeout(ms(600));
         let client = client.connect(&url).await.expect("the way is free");
         for task in 0..3 {
             let lock = client.lock("k").lease(LASTING).wait_forever();

@@ -18,8 +18,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use common::{
     LASTING, LONG, acquiring, assert_lost, assert_nothing_left, assert_soon_free,
-    assert_soon_in_line, client, connect, dropped_when_woken_after, hold, in_line, its_turn, ms,
-    name, polled, resp2, resp2_client, timed,
+    assert_soon_in_line, builder, client, connect, dropped_when_woken_after, hold, in_line,
+    its_turn, ms, name, polled, resp2, resp2_client, timed,
 };
 
 /// The server pushes a loss; renewals would find it later than that.
@@ -157,11 +157,11 @@ fn a_runtime_of_the_users_has_one_connection() {
 }
 
 #[test]
-fn where_there_is_no_runtime_or_one_without_connections_the_clients_own_serves() {
+fn where_there_is_no_runtime_or_the_client_is_not_to_use_it_the_clients_own_serves() {
     let server = RedisServer::start();
     let outside = single();
     let bare = Builder::new_current_thread().build().expect("a runtime");
-    let on_none = block_on(LockClient::connect(&server.url()));
+    let on_none = block_on(builder().connect(&server.url()));
     let on_none = on_none.expect("the server is up");
     let on_bare = bare.block_on(LockClient::connect(&server.url()));
     let on_bare = on_bare.expect("the server is up");
@@ -261,7 +261,7 @@ impl Stuck {
         let (give, made) = mpsc::channel();
         let thread = thread::spawn(move || {
             single().block_on(async {
-                let made = LockClient::connect(&url).await.expect("the server is up");
+                let made = connect(&url).await;
                 let guard = made.lock("held").lease(lease).acquire().await;
                 let made = (made, guard.expect("free"), Handle::current());
                 give.send(made).expect("awaited");
@@ -521,7 +521,7 @@ async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
 async fn an_acquire_that_is_cancelled_on_its_way_is_undone_behind_it() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let made = LockClient::builder().response_timeout(LONG);
+    let made = builder().response_timeout(LONG);
     let made = made.connect(&proxy.url()).await.expect("the way is free");
     let other = client(&server).await;
     for protocol in ["free", "taken"] {
@@ -676,7 +676,7 @@ const NEAR: usize = 1;
 async fn waiters_are_told_by_the_connection_on_their_own_runtime_and_others_by_the_clients() {
     let server = RedisServer::start();
     let gate = Gate::in_front_of(&server);
-    let waiter = LockClient::builder().response_timeout(LONG);
+    let waiter = builder().response_timeout(LONG);
     let waiter = waiter.connect(&gate.url()).await.expect("it is up");
     let holder = client(&server).await;
     for (silent, by_thread) in [(HOME, false), (NEAR, true)] {
@@ -754,7 +754,7 @@ fn a_wait_that_blocks_its_own_runtime_is_told_by_the_clients_own_connection() {
     let url = server.url();
     let waiting = thread::spawn(move || {
         single().block_on(async {
-            let builder = LockClient::builder().response_timeout(ms(1000));
+            let builder = builder().response_timeout(ms(1000));
             let made = builder.connect(&url).await.expect("the server is up");
             let (lock, runtime) = (made.lock("k").lease(LASTING).wait(LONG), Handle::current());
             // Blocks the only thread of the runtime.
@@ -858,7 +858,7 @@ fn whoever_asks_from_a_runtime_that_has_ended_is_told_by_the_clients_own_connect
 async fn tasks_are_told_on_their_runtime_again_when_its_connection_is_replaced() {
     let server = RedisServer::start();
     let gate = Gate::in_front_of(&server);
-    let builder = LockClient::builder().response_timeout(ms(1000));
+    let builder = builder().response_timeout(ms(1000));
     let waiter = builder.connect(&gate.url()).await.expect("it is up");
     gate.hold(NEAR, Way::Replies);
     let one = acquiring(waiter.lock("one").wait(LONG));
@@ -904,7 +904,7 @@ fn whoever_comes_next_in_line_does_not_depend_on_the_runtime_of_the_one_before()
     let url = server.url();
     let stuck = thread::spawn(move || {
         single().block_on(async {
-            let made = LockClient::connect(&url).await.expect("the server is up");
+            let made = connect(&url).await;
             let waiting = acquiring(made.lock("k").wait(LONG));
             give.send(made).expect("awaited");
             while told.try_recv().is_err() {

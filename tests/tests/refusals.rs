@@ -11,7 +11,7 @@ use rlock_tests::{RedisServer, eventually, within};
 
 use common::{
     LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client,
-    connect, count, hold, ms, name, timed,
+    connect, count, hold, its_turn, ms, name, timed,
 };
 
 /// A wait that ends before the state that it meets.
@@ -274,6 +274,21 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
         next.expect("its turn").release().await.expect("held");
     }))
     .await;
+}
+
+/// As above, where the next in line cannot be given the lock either.
+#[tokio::test]
+async fn a_release_that_may_let_nothing_expire_is_done_all_the_same() {
+    let (server, client) = trusted().await;
+    let waiter = connect(&server.url()).await;
+    let guard = hold(&client, "k").await;
+    let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_in_line(&server, "k", 1).await;
+    server.set_user("locker", "-pexpire").await;
+    let outcome = guard.release().await;
+    server.set_user("locker", "+@all").await;
+    outcome.expect("it is given back");
+    its_turn(waiting).await.release().await.expect("held");
 }
 
 /// What an acquire wrote before one of its commands was refused is taken back by the same script.

@@ -399,12 +399,35 @@ async fn a_kept_lock_is_held_by_nobody() {
             .await
             .expect("an answer")
             .expect("still taken");
-        assert_eq!(info.owner, "kept");
+        assert_eq!(info.holder(), None, "{info:?}");
     }
     assert_eq!(
         server.hgetall(KEY).await.keys().collect::<Vec<_>>(),
         ["kept"]
     );
+}
+
+#[tokio::test]
+async fn at_least_also_holds_after_an_error_a_panic_and_a_cancellation() {
+    use futures_util::FutureExt;
+
+    let client = LockClient::in_memory();
+    let lock = |key: &str| client.lock(key).at_least(LONG);
+    let failed = lock("error").run(async { Err::<(), _>("no") }).await;
+    assert_eq!(failed.expect("free"), Err("no"));
+    let panicking = async { lock("panic").run(async { panic!("on purpose") }).await };
+    let panicked: Result<Result<(), _>, _> = AssertUnwindSafe(panicking).catch_unwind().await;
+    panicked.expect_err("it goes on");
+    let endless = async { lock("cancelled").run(std::future::pending::<()>()).await };
+    let cancelled = tokio::time::timeout(Duration::from_millis(50), endless).await;
+    cancelled.expect_err("it is dropped");
+    for key in ["error", "panic", "cancelled"] {
+        eventually(LONG, "nobody holds it, and it is taken", async || {
+            let info = client.inspect(key).await.expect("an answer");
+            info.expect("still taken").holder().is_none()
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

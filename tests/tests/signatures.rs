@@ -12,12 +12,16 @@ mod bodies;
 mod drops;
 #[path = "signatures/formats.rs"]
 mod formats;
+#[path = "signatures/futures.rs"]
+mod futures;
 #[path = "signatures/generics.rs"]
 mod generics;
 #[path = "signatures/held.rs"]
 mod held;
 #[path = "signatures/injectivity.rs"]
 mod injectivity;
+#[path = "signatures/lints.rs"]
+mod lints;
 #[path = "signatures/names.rs"]
 mod names;
 #[path = "signatures/parameters.rs"]

@@ -85,7 +85,7 @@ impl Place {
         server: Option<RedisServer>,
     ) -> Self {
         let clock = Sleepy::new();
-        let builder = LockClient::builder()
+        let builder = common::builder()
             .clock(Arc::clone(&clock) as Arc<dyn Clock>)
             .default_lease(LASTING)
             .reentry(reentry);

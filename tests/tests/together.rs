@@ -265,3 +265,17 @@ mod scripts {
         assert_eq!(server.hgetall(&held).await["other"], "2");
     }
 }
+
+#[tokio::test]
+async fn two_at_once_load_a_script_that_the_server_has_lost() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    for round in 0..10 {
+        let keys = [format!("one-{round}"), format!("other-{round}")];
+        let () = server.command(&["SCRIPT", "FLUSH"]).await;
+        let guards = try_all(&client, &keys).await;
+        let () = server.command(&["SCRIPT", "FLUSH"]).await;
+        release_all(guards.into_iter().flatten()).await;
+    }
+    assert_nothing_left(&server).await;
+}

@@ -105,7 +105,8 @@ async fn waiters_of_the_holders_own_process_send_nothing() {
 
 #[tokio::test]
 async fn a_process_that_waits_for_another_sends_nothing_after_its_first_tries() {
-    for protocol in ["resp3", "resp2"] {
+    // With RESP2 the server does not report a deleted lock. The first waiter asks every two seconds.
+    for (protocol, looks) in [("resp3", 0), ("resp2", 3)] {
         let server = RedisServer::start();
         let url = format!("{}?protocol={protocol}", server.url());
         let (holder, waiter) = (client(&server).await, connect(&url).await);
@@ -115,7 +116,8 @@ async fn a_process_that_waits_for_another_sends_nothing_after_its_first_tries() 
         assert_soon_in_line(&server, "k", 1).await;
         settled(&mut watch).await;
         tokio::time::sleep(ms(2500)).await;
-        assert_eq!(watch.seen().await, [], "{protocol}");
+        let seen = watch.seen().await;
+        assert!(seen.len() <= looks, "{protocol}: {seen:?}");
         held.release().await.expect("held");
         for waiter in waiting {
             let (guard, _) = waiter.await.expect("no panic");
@@ -290,7 +292,7 @@ async fn a_wait_ends_in_time_and_names_the_key() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "order:42").await;
-    for (client, knows_the_lease) in [(&one, false), (&other, true)] {
+    for client in [&one, &other] {
         let lock = client.lock("order:42").wait(ms(300));
         let (outcome, took) = timed(lock.acquire()).await;
         let error = outcome.expect_err("it stays taken");
@@ -306,8 +308,10 @@ async fn a_wait_ends_in_time_and_names_the_key() {
         };
         assert_eq!(key, "order:42");
         assert!(waited >= ms(300) && waited <= took, "{waited:?}");
-        assert_eq!(remaining.is_some(), knows_the_lease);
-        assert!(remaining.is_none_or(|left| left <= LASTING));
+        assert!(
+            remaining.is_some_and(|left| left <= LASTING),
+            "{remaining:?}"
+        );
     }
     // The same as a body that is not started.
     let lock = other.lock("order:42").wait(ms(100));

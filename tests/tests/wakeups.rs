@@ -11,11 +11,12 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_tests::{Exclusion, RedisServer, within};
 
 use common::{
-    LASTING, LONG, acquiring, assert_soon_in_line, client, hold, ms, name, queue, resp2_client,
-    timed,
+    LASTING, LONG, acquiring, assert_soon_in_line, client, hold, holder, ms, name, queue,
+    resp2_client, timed,
 };
 
 /// The longest that a waiter sleeps, and time for the machine.
@@ -42,6 +43,131 @@ async fn a_lock_without_an_end_is_asked_for_again_and_again() {
             .expect("no panic");
         let guard = guard.unwrap_or_else(|error| panic!("after {waited:?}: {error}"));
         guard.release().await.expect("held");
+    }
+}
+
+/// The limit for the first waiter, which is notified or asks every two seconds. Its timer for lost messages is
+/// longer, even on a busy machine.
+const SOON: Duration = Duration::from_millis(3500);
+
+/// Returns once one of the clients' waiters has the lock. Five waiters of each client wait.
+async fn one_of(clients: &[LockClient], after: impl AsyncFnOnce()) -> (LockGuard, Duration) {
+    let (sender, mut granted) = tokio::sync::mpsc::channel::<Result<LockGuard, LockError>>(64);
+    for client in clients.iter().cycle().take(clients.len() * 5) {
+        let (lock, sender) = (client.lock("k").lease(LASTING).wait(LONG), sender.clone());
+        tokio::spawn(async move {
+            let _ = sender.send(lock.acquire().await).await;
+        });
+    }
+    after().await;
+    let (guard, took) = timed(granted.recv()).await;
+    (guard.expect("some wait").expect("its turn"), took)
+}
+
+/// The lock is deleted by hand, is evicted or expires, so no release follows.
+#[tokio::test]
+async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
+    let server = RedisServer::start();
+    let three = [
+        client(&server).await,
+        client(&server).await,
+        client(&server).await,
+    ];
+    let resp2 = [resp2_client(&server).await, resp2_client(&server).await];
+    for (clients, lease, after) in [
+        (&three[..2], LASTING, ms(50)),
+        (&three[..2], LASTING, ms(1500)),
+        // The lock is renewed one or more times during the wait.
+        (&three[..2], ms(6000), ms(2300)),
+        (&three[..2], ms(9000), ms(3900)),
+        (&resp2, LASTING, ms(50)),
+        (&resp2, LASTING, ms(2500)),
+    ] {
+        let guard = three[2].lock("k").lease(lease).acquire().await;
+        let guard = guard.expect("free");
+        let goes = async || {
+            assert_soon_in_line(&server, "k", 2).await;
+            tokio::time::sleep(after).await;
+            assert!(server.del(&name("k")).await);
+        };
+        let (next, took) = one_of(clients, goes).await;
+        println!("{lease:?}, {after:?}: {took:?}");
+        assert!(took < SOON, "{lease:?}, {after:?}: {took:?}");
+        drop(guard);
+        next.release().await.expect("held");
+        // The next holders release it.
+        let all = client(&server).await;
+        let last = all.lock("k").wait(LONG).acquire().await;
+        last.expect("their turns are over")
+            .release()
+            .await
+            .expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_whose_holder_stands_still_has_its_next_holder_when_its_lease_ends() {
+    let server = RedisServer::start();
+    for clients in [
+        [client(&server).await, client(&server).await],
+        [resp2_client(&server).await, resp2_client(&server).await],
+    ] {
+        let mut stopped = holder(&server, "k", ms(3000)).await;
+        let goes = async || {
+            assert_soon_in_line(&server, "k", 2).await;
+            tokio::time::sleep(ms(1300)).await;
+            stopped.pause();
+            while server.exists(&name("k")).await {
+                tokio::time::sleep(ms(5)).await;
+            }
+        };
+        let (next, took) = one_of(&clients, goes).await;
+        assert!(took < ms(1500), "{took:?}");
+        next.release().await.expect("held");
+        stopped.kill();
+        let last = clients[0].lock("k").wait(LONG).acquire().await;
+        last.expect("their turns are over")
+            .release()
+            .await
+            .expect("held");
+    }
+}
+
+/// Only the first waiter asks again, whatever other clients do to the lock.
+#[tokio::test]
+async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
+    const WAITERS: u64 = 16;
+    let server = RedisServer::start();
+    // The holder is not a live process, so all scripts are from waiters.
+    let _: u64 = server
+        .command(&["HSET", &name("k"), "somebody:1", "1"])
+        .await;
+    let renew = async || {
+        let _: bool = server.command(&["PEXPIRE", &name("k"), "12000"]).await;
+    };
+    renew().await;
+    let mut waiting = Vec::new();
+    for n in 1..=WAITERS {
+        let client = client(&server).await;
+        waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
+        assert_soon_in_line(&server, "k", n).await;
+    }
+    let mut watch = server.watch_commands().await;
+    watch.clear().await;
+    // A lease of 120 ms is renewed this often.
+    let started = std::time::Instant::now();
+    for _ in 0..100 {
+        renew().await;
+        tokio::time::sleep(ms(40)).await;
+    }
+    let took = started.elapsed();
+    let asked = watch.count_of("EVALSHA").await;
+    println!("{asked} requests of {WAITERS} waiting processes at 100 renewals in {took:?}");
+    // Each waiter also has its timer for lost messages.
+    let timers = WAITERS * (took.as_secs() / 5 + 1);
+    assert!(asked <= took.as_secs() * 2 + 3 + timers, "{asked}");
+    for waiter in waiting {
+        waiter.abort();
     }
 }
 

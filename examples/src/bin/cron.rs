@@ -20,7 +20,7 @@ impl Night {
     /// Another machine at it is no failure; a server that does not answer is.
     fn without_lock(error: LockError) -> Self {
         match error {
-            LockError::Timeout { .. } => Self::Skipped,
+            error if error.is_contention() => Self::Skipped,
             error => Self::Failed(error.to_string()),
         }
     }

@@ -131,21 +131,27 @@ pub(super) fn views(model: &Observed, store: &Observed, late: Millis) -> Result<
 fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
     match (model, store) {
         (Acquired::Granted { .. }, Acquired::Granted { .. })
-        | (Acquired::NotHeld, Acquired::NotHeld) => true,
+        | (Acquired::NotHeld, Acquired::NotHeld)
+        | (Acquired::Refused, Acquired::Refused) => true,
         (
             Acquired::Held {
                 claim,
                 ttl,
                 in_line,
+                first,
                 ..
             },
             Acquired::Held {
                 claim: other,
                 ttl: left,
                 in_line: also,
+                first: also_first,
                 ..
             },
-        ) => claim == other && in_line == also && close(*ttl, *left, late),
+        ) => {
+            let same_place = in_line == also && first == also_first;
+            claim == other && same_place && close(*ttl, *left, late)
+        }
         _ => false,
     }
 }

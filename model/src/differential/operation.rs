@@ -8,7 +8,10 @@ use proptest::{
 };
 
 use super::Design;
-use crate::words::{Acquire, Claim, Key, Millis, Next, Owner, Release, Renewal};
+use crate::{
+    server::TOO_LARGE,
+    words::{Acquire, Claim, Key, Millis, Next, Owner, Release, Renewal, Token},
+};
 
 /// How many keys there are.
 pub const KEYS: u8 = 2;
@@ -45,6 +48,8 @@ pub enum Operation {
     Restart,
     /// The last token of a key is lost.
     LoseToken(Key),
+    /// Foreign code overwrites the last token of a key.
+    SpoilToken(Key, Token),
     /// Requests of one kind that leave together: acquires of one lock each, or releases that give a lock
     /// back. A store may serve some of them at once; the others follow one by one.
     Together(Vec<Operation>),
@@ -58,7 +63,11 @@ impl Operation {
             Self::Release(ask) => ask.owner.client == client,
             Self::Renew(batch) => batch.iter().any(|renewal| renewal.owner.client == client),
             Self::Together(requests) => requests.iter().any(|request| request.is_by(client)),
-            Self::Pass(_) | Self::Leave(_) | Self::Restart | Self::LoseToken(_) => false,
+            Self::Pass(_)
+            | Self::Leave(_)
+            | Self::Restart
+            | Self::LoseToken(_)
+            | Self::SpoilToken(..) => false,
         }
     }
 }
@@ -66,6 +75,9 @@ impl Operation {
 /// Hundreds of milliseconds, so that the time that a run takes moves nothing across an end.
 const LEASES: [Millis; 3] = [2_000, 10_000, 60_000];
 const PASSES: [Millis; 7] = [100, 400, 700, 1_500, 3_000, 12_000, 21_000];
+
+/// Numbers that a server's doubles cannot represent exactly.
+const SPOILT: [Token; 3] = [TOO_LARGE, TOO_LARGE + 1, i64::MAX as Token];
 
 fn key() -> impl Strategy<Value = Key> {
     // Mostly the same, so that owners meet.
@@ -193,5 +205,7 @@ pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
         1 => (0..CLIENTS).prop_map(Operation::Leave),
         loses_data => Just(Operation::Restart),
         loses_data => key().prop_map(Operation::LoseToken),
+        loses_data => (key(), select(SPOILT.as_slice()))
+            .prop_map(|(key, instead)| Operation::SpoilToken(key, instead)),
     ]
 }

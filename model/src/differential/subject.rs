@@ -130,6 +130,7 @@ impl Subject for ModelSubject {
             Operation::Leave(client) => server.leave(*client),
             Operation::Restart => server.restart(),
             Operation::LoseToken(key) => server.lose_token(*key),
+            Operation::SpoilToken(key, instead) => server.spoil_token(*key, *instead),
             Operation::Together(_) => unreachable!("a server takes one step at a time"),
         }
         Observed {

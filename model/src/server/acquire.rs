@@ -14,6 +14,9 @@ struct Seen {
     fresh: bool,
 }
 
+/// The fencing token is invalid.
+struct NoToken;
+
 pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects) -> Acquired {
     let mut seen = Vec::new();
     let mut taken = None;
@@ -23,6 +26,9 @@ pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects)
             return Acquired::NotHeld;
         }
         let mine = server.holds(claim.key, claim.owner);
+        if mine && server.is_spoilt(claim.key) {
+            return Acquired::Refused;
+        }
         let fence = server.fence(claim.key);
         seen.push(Seen {
             ttl: entry.as_ref().map(|entry| entry.ttl),
@@ -36,7 +42,10 @@ pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects)
         }
     }
     if taken.is_none() {
-        taken = tokens(server, ask, &mut seen, effects);
+        match tokens(server, ask, &mut seen, effects) {
+            Ok(handed_off) => taken = handed_off,
+            Err(NoToken) => return Acquired::Refused,
+        }
     }
     match taken {
         Some((n, ttl)) => refuse(server, ask, &seen, (n, ttl), effects),
@@ -50,19 +59,20 @@ fn tokens(
     ask: &Acquire,
     seen: &mut [Seen],
     effects: &mut Effects,
-) -> Option<(usize, Option<Millis>)> {
+) -> Result<Option<(usize, Option<Millis>)>, NoToken> {
     for (n, (claim, seen)) in ask.claims.iter().zip(seen).enumerate() {
         seen.fresh = seen.token.is_none();
-        let token = seen.token.unwrap_or_else(|| server.next_token(claim.key));
+        let token = seen.token.or_else(|| server.next_token(claim.key));
+        let token = token.ok_or(NoToken)?;
         seen.token = Some(token);
         if !seen.mine {
             let first = server.first_in_line(claim.key);
             if server.hand_off(claim.key, token, first, Some(claim.owner), effects) {
-                return Some((n, Some(server.timing.grace)));
+                return Ok(Some((n, Some(server.timing.grace))));
             }
         }
     }
-    None
+    Ok(None)
 }
 
 fn refuse(
@@ -76,15 +86,16 @@ fn refuse(
         for (n, claim) in ask.claims.iter().enumerate() {
             if server.holds(claim.key, claim.owner) {
                 server.lock(claim.key).held = None;
-                let token = server.next_token(claim.key);
-                let first = server.first_in_line(claim.key);
-                server.hand_off(claim.key, token, first, None, effects);
+                if let Some(token) = server.next_token(claim.key) {
+                    let first = server.first_in_line(claim.key);
+                    server.hand_off(claim.key, token, first, None, effects);
+                }
             } else if n < at && seen[n].ttl.is_none() {
                 // Free, and not taken either.
-                let first = server.first_in_line(claim.key);
-                if first.is_some() {
-                    let known = seen[n].token;
-                    let token = known.unwrap_or_else(|| server.next_token(claim.key));
+                if !server.line(claim.key).is_empty()
+                    && let Some(token) = seen[n].token.or_else(|| server.next_token(claim.key))
+                {
+                    let first = server.first_in_line(claim.key);
                     server.hand_off(claim.key, token, first, None, effects);
                 }
             }
@@ -98,6 +109,7 @@ fn refuse(
         claim: at,
         ttl: ttl.unwrap_or_default(),
         in_line: ask.waits,
+        first: ask.waits && server.line(claim.key).first() == Some(&claim.owner),
         fences: ask
             .claims
             .iter()

@@ -49,9 +49,12 @@ fn pass_on(server: &mut Server, ask: &Release, effects: &mut Effects) -> Onward 
         return Onward::Unknown;
     }
     let token = if server.has(ServerBug::TokenKept) {
-        server.fence(ask.key)
+        Some(server.fence(ask.key))
     } else {
         server.next_token(ask.key)
+    };
+    let Some(token) = token else {
+        return Onward::Unknown;
     };
     let handed_off = server.hand_off(ask.key, token, first, None, effects);
     match ask.next {
@@ -77,6 +80,7 @@ fn pass_on(server: &mut Server, ask: &Release, effects: &mut Effects) -> Onward 
 /// answer is the same again.
 fn again(server: &mut Server, ask: &Release) -> Released {
     let (now, fence) = (server.now, server.fence(ask.key));
+    let is_spoilt = server.is_spoilt(ask.key);
     let lock = server.lock(ask.key);
     lock.queue.retain(|(owner, _)| *owner != ask.owner);
     if let Some(next) = ask.next {
@@ -94,6 +98,7 @@ fn again(server: &mut Server, ask: &Release) -> Released {
         }
     }
     match fence.checked_sub(ask.token) {
+        _ if is_spoilt => Released::MovedOn,
         None | Some(0) => Released::NotHeld,
         Some(1) => Released::Done(Onward::Unknown),
         Some(_) => Released::MovedOn,

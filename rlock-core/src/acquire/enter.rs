@@ -7,7 +7,8 @@ use tokio::time::timeout;
 use super::{Attempt, Refused};
 use crate::{
     client::LockClient,
-    error::LostCause,
+    core::Core,
+    error::{LockError, LostCause},
     guard::LockGuard,
     hold::{EntryId, Hold, Terms},
     release::Unsettled,
@@ -30,7 +31,8 @@ impl Attempt<'_> {
         let Some(entered) = hold.enter_locally(terms) else {
             return Ok(None);
         };
-        Ok(Some(guard(self.client, hold, entered?, terms)))
+        let entry = entered.map_err(|cause| lost(self.core, hold, cause))?;
+        Ok(Some(guard(self.client, hold, entry, terms)))
     }
 
     async fn enter_counted(&self, hold: &Arc<Hold>) -> Result<Option<LockGuard>, Refused> {
@@ -44,7 +46,7 @@ impl Attempt<'_> {
         };
         match hold.enterable() {
             None => return Ok(None),
-            Some(Err(lost)) => return Err(lost.into()),
+            Some(Err(cause)) => return Err(lost(self.core, hold, cause).into()),
             Some(Ok(())) => {}
         }
         let unsettled = Unsettled::new(self.core, hold);
@@ -66,21 +68,27 @@ impl Attempt<'_> {
             match answer {
                 Ok(Acquired::Granted { sent_at, .. }) => {
                     let terms = self.terms();
-                    let entry = hold.enter(terms, sent_at)?;
+                    let entry = hold.enter(terms, sent_at);
+                    let entry = entry.map_err(|cause| lost(self.core, hold, cause))?;
                     unsettled.disarm();
                     return Ok(Some(guard(self.client, hold, entry, terms)));
                 }
                 Ok(Acquired::Held { .. } | Acquired::NotHeld) => {
-                    self.core.watchdog.lose(hold, LostCause::Removed);
-                    return Err(hold.lost_error(LostCause::Removed).into());
+                    return Err(lost(self.core, hold, LostCause::Removed).into());
                 }
                 Err(error) => self.pause(&mut backoff, error).await?,
             }
             if let Some(cause) = hold.broken() {
-                return Err(hold.lost_error(cause).into());
+                return Err(lost(self.core, hold, cause).into());
             }
         }
     }
+}
+
+/// Marks the hold as lost, and returns the error of the nested acquire.
+pub(super) fn lost(core: &Core, hold: &Arc<Hold>, cause: LostCause) -> LockError {
+    core.watchdog.lose(hold, cause);
+    hold.lost_error(cause)
 }
 
 /// The guard of an entry; from here on the watchdog is in charge.
@@ -90,7 +98,7 @@ pub(super) fn guard(
     entry: EntryId,
     terms: Terms,
 ) -> LockGuard {
-    let guard = LockGuard::new(client, hold, entry, terms.until);
+    let guard = LockGuard::new(client, hold, entry, terms);
     client.core().watchdog.track(hold);
     guard
 }

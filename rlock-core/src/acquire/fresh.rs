@@ -225,8 +225,8 @@ impl Attempt<'_> {
                     hold.asking.is_past(fence);
                     if at != claim || self.asks_once() {
                         hold.asking.not_given(sent_at);
-                    } else if in_line {
-                        hold.asking.in_line(sent_at, ttl);
+                    } else if let Some(place) = in_line {
+                        hold.asking.in_line(sent_at, ttl, place);
                         if hold.owner.is_near() && self.core.store.told_by() == Route::Home {
                             hold.asking.look_after(UNHEARD);
                         }

@@ -1,17 +1,12 @@
-//! What the core has of tokio, with a step of shuttle before each use, and task-locals that are those of
-//! shuttle's threads.
+//! The core's parts of tokio, with a shuttle step before each use.
 
 use std::{
-    cell::RefCell,
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
+    future::Future,
+    pin::Pin,
     task::{Context, Poll},
 };
 
-use shuttle::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread::LocalKey,
-};
+use shuttle::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::futures::Notified;
 
 /// Another thread may go on here.
@@ -75,51 +70,5 @@ pub(crate) mod oneshot {
         fn drop(&mut self) {
             step();
         }
-    }
-}
-
-/// As `tokio::task_local`, for one of a module.
-macro_rules! task_local {
-    (static $name:ident: $type:ty;) => {
-        ::shuttle::thread_local! {
-            static VALUE: ::std::cell::RefCell<Option<$type>> = ::std::cell::RefCell::new(None);
-        }
-        static $name: $crate::interleavings::steps::TaskLocal<$type> =
-            $crate::interleavings::steps::TaskLocal(&VALUE);
-    };
-}
-pub(crate) use task_local;
-
-pub(crate) struct TaskLocal<T: 'static>(pub(crate) &'static LocalKey<RefCell<Option<T>>>);
-
-impl<T> TaskLocal<T> {
-    pub(crate) fn try_with<R>(&'static self, read: impl FnOnce(&T) -> R) -> Result<R, ()> {
-        let read = self.0.try_with(|value| value.borrow().as_ref().map(read));
-        read.ok().flatten().ok_or(())
-    }
-
-    fn swap(&'static self, slot: &mut Option<T>) {
-        self.0
-            .with(|value| std::mem::swap(&mut *value.borrow_mut(), slot));
-    }
-
-    pub(crate) async fn scope<F: Future>(&'static self, value: T, future: F) -> F::Output {
-        let mut slot = Some(value);
-        let mut future = pin!(future);
-        poll_fn(|cx| {
-            self.swap(&mut slot);
-            let polled = future.as_mut().poll(cx);
-            self.swap(&mut slot);
-            polled
-        })
-        .await
-    }
-
-    pub(crate) fn sync_scope<R>(&'static self, value: T, call: impl FnOnce() -> R) -> R {
-        let mut slot = Some(value);
-        self.swap(&mut slot);
-        let answer = call();
-        self.swap(&mut slot);
-        answer
     }
 }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use self::state::State;
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Release, Released, Renewal, Renewed,
-    Route, Store,
+    Route, Store, StoreError,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -126,8 +126,21 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(self.place.state().renew(batch, self.clock.now()))))
     }
 
+    fn place(&self) -> String {
+        "the embedded store".to_owned()
+    }
+
+    fn ping(&self, _timeout: Duration) -> Answer<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
+
     fn inspect<'a>(&'a self, key: &'a Key, _timeout: Duration) -> Answer<'a, Option<Entry>> {
         Box::pin(ready(Ok(self.place.state().inspect(key, self.clock.now()))))
+    }
+
+    fn revoke(&self, key: &Key) -> Result<bool, StoreError> {
+        let now = self.clock.now();
+        Ok(self.place.change(|state| state.revoke(key, now)))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

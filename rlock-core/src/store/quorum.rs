@@ -141,6 +141,14 @@ impl Store for QuorumStore {
         Box::pin(self.mend_on(hold, on, timeout))
     }
 
+    fn place(&self) -> String {
+        format!("a quorum of {} servers", self.nodes.len())
+    }
+
+    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
+        Box::pin(self.majority_answers(timeout))
+    }
+
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
         Box::pin(self.look_at(key, timeout))
     }

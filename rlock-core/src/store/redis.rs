@@ -34,7 +34,7 @@ mod tls;
 mod tls;
 mod tracking;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use redis::{Pipeline, Value};
 use tokio::{
@@ -43,8 +43,6 @@ use tokio::{
 };
 use uuid::Uuid;
 
-#[cfg(feature = "tls")]
-pub(crate) use self::address::speaks_tls;
 use self::{
     address::Address,
     calls::{Calls, Usual},
@@ -59,7 +57,7 @@ use self::{
     script::{Exchange, Plain, Request, Several},
 };
 pub(crate) use self::{
-    cluster::{ClusterStore, is_meant as is_cluster},
+    cluster::ClusterStore,
     errors::is_forgotten,
     roster::{Roster, SameServer},
     tls::Tls,
@@ -79,6 +77,7 @@ pub(crate) struct RedisOptions {
     pub(crate) client: Uuid,
     pub(crate) clock: ClientClock,
     pub(crate) prefix: String,
+    pub(crate) fence_retention: Duration,
     pub(crate) tcp_nodelay: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
@@ -143,15 +142,29 @@ impl RedisStore {
         options: RedisOptions,
         listener: Listener,
         runtime: &Handle,
-        own_runtime: bool,
+        near_on: Option<Handle>,
     ) -> Result<Arc<Self>, LockError> {
         let (clock, started) = (options.clock.clone(), options.clock.now());
         let mut store = Self::prepare(url, options, &listener)?;
         let action = format!("connect to {}", store.home.address);
         let connected = store.connect_home(runtime).await;
         connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
-        if own_runtime {
-            store.near = Near::connect(store.home.near(), runtime).await;
+        if let Some(callers) = near_on {
+            store.near = Some(Near::connect(store.home.near(), &callers, runtime).await);
+        }
+        Ok(Arc::new(store))
+    }
+
+    /// Makes a store that connects in the background.
+    pub(crate) fn lazy(
+        url: &str,
+        options: RedisOptions,
+        listener: &Listener,
+        near_on: Option<Handle>,
+    ) -> Result<Arc<Self>, LockError> {
+        let mut store = Self::prepare(url, options, listener)?;
+        if let Some(runtime) = near_on {
+            store.near = Some(Near::behind(store.home.near(), &store.home, &runtime));
         }
         Ok(Arc::new(store))
     }
@@ -163,7 +176,10 @@ impl RedisStore {
         listener: &Listener,
     ) -> Result<Self, LockError> {
         let address = Address::parse_with(url, options.tcp_nodelay, options.tls.clone())?;
-        let calls = Arc::new(Calls::new(Names::new(options.prefix.clone())));
+        let calls = Arc::new(Calls::new(
+            Names::new(options.prefix.clone()),
+            options.fence_retention,
+        ));
         let home = home(&address, &options, &calls, listener);
         Ok(Self::new(&address, options, calls, home, None))
     }
@@ -212,24 +228,20 @@ impl RedisStore {
     /// Connects for the first time; the connection lives on `runtime`.
     pub(crate) async fn connect_home(&self, runtime: &Handle) -> Result<(), StoreError> {
         let home = Arc::clone(&self.home);
-        let mut connecting = Connecting(runtime.spawn(async move { home.connect().await }));
-        match (&mut connecting.0).await {
-            Ok(connected) => connected,
-            Err(error) => Err(unexpected(error)),
-        }
+        connecting(runtime.spawn(async move { home.connect().await })).await
     }
 
     /// Sends a request and reads its answer; also says when it was sent.
     ///
     /// A runtime that stands still, or ends, takes its connection along: then the next request goes by
     /// the other one.
-    async fn call(&self, request: impl Exchange, by: By) -> Result<(Value, Time), StoreError> {
+    async fn call(&self, request: &dyn Exchange, by: By) -> Result<(Value, Time), StoreError> {
         self.process.is_present()?;
         if let (Route::Near, Some(near)) = (by.route, &self.near)
             && let Some(connection) = near.link.present()
         {
             let (epoch, sent_at) = (connection.epoch, self.clock.now());
-            let answer = self.exchange(&near.link, connection, &request, by);
+            let answer = self.exchange(&near.link, connection, request, by);
             let answer = answer.await.inspect_err(|error| {
                 if error.maybe_executed {
                     near.link.give_up(epoch);
@@ -247,7 +259,7 @@ impl RedisStore {
         let sent_at = self.clock.now();
         let patience = by.patience.saturating_sub(started.elapsed());
         let by = By { patience, ..by };
-        let answer = self.exchange(&self.home, connection, &request, by);
+        let answer = self.exchange(&self.home, connection, request, by);
         Ok((answer.await?, sent_at))
     }
 
@@ -259,7 +271,7 @@ impl RedisStore {
         &self,
         link: &Link,
         connection: Connection,
-        request: &impl Exchange,
+        request: &dyn Exchange,
         by: By,
     ) -> Result<Value, StoreError> {
         let By {
@@ -272,14 +284,14 @@ impl RedisStore {
         let epoch = connection.epoch;
         let started = Instant::now();
         let (deadline, suspicious) = (started + patience, started + silence);
-        let mut answer = pin!(request.send(&connection, asking));
+        let mut answer = request.send(&connection, asking);
         let mut outcome = self
             .patience
-            .by(deadline.min(suspicious), seldom, answer.as_mut())
+            .by(deadline.min(suspicious), seldom, &mut answer)
             .await;
         if outcome.is_none() && suspicious <= deadline {
             link.doubt(epoch);
-            outcome = self.patience.by(deadline, seldom, answer).await;
+            outcome = self.patience.by(deadline, seldom, &mut answer).await;
         }
         match outcome {
             Some(Ok(answer)) => Ok(answer),
@@ -291,6 +303,12 @@ impl RedisStore {
             }
             None => Err(StoreError::no_answer(patience)),
         }
+    }
+
+    /// Returns whether the server reports changes of the keys read here.
+    fn is_watched(&self) -> bool {
+        let home = self.home.present();
+        home.is_some_and(|connection| connection.is_told)
     }
 
     /// The callers' own way, if the present call comes from their runtime and that link will do.
@@ -348,8 +366,8 @@ impl RedisStore {
             call: || self.calls.acquire(claims, lease, count, waits),
             usual,
         };
-        let (answer, sent_at) = self.call(request, by).await?;
-        scripts::read_acquired(answer, claims.len(), sent_at)
+        let (answer, sent_at) = self.call(&request, by).await?;
+        scripts::read_acquired(answer, claims.len(), sent_at, self.is_watched())
     }
 
     async fn release(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
@@ -365,8 +383,8 @@ impl RedisStore {
             call: || self.calls.release(release),
             usual,
         };
-        let (answer, sent_at) = self.call(request, by).await?;
-        scripts::read_released(&answer, release.next, sent_at)
+        let (answer, sent_at) = self.call(&request, by).await?;
+        scripts::read_released(&answer, release.next, sent_at, self.is_watched())
     }
 
     async fn renew(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
@@ -375,7 +393,7 @@ impl RedisStore {
             call: || self.calls.renew(batch),
             usual: None,
         };
-        let (answer, sent_at) = self.call(request, self.soon_doubted(by)).await?;
+        let (answer, sent_at) = self.call(&request, self.soon_doubted(by)).await?;
         scripts::read_renewed(answer, batch.len(), sent_at)
     }
 
@@ -393,7 +411,7 @@ impl RedisStore {
             script: &self.calls.scripts.renew,
             calls: Plain(calls),
         };
-        let (answers, sent_at) = match self.call(request, self.soon_doubted(by)).await {
+        let (answers, sent_at) = match self.call(&request, self.soon_doubted(by)).await {
             Ok((Value::Array(answers), sent_at)) if answers.len() == batches.len() => {
                 (answers, sent_at)
             }
@@ -423,7 +441,7 @@ impl RedisStore {
             call: || self.calls.inspect(key),
             usual: None,
         };
-        let (answer, _) = self.call(request, by).await?;
+        let (answer, _) = self.call(&request, by).await?;
         scripts::read_entry(answer)
     }
 }
@@ -455,6 +473,16 @@ fn home(
         listener,
         options.connect_timeout,
     )
+}
+
+/// Returns the result of a connection task. Dropping this future ends the task.
+pub(crate) async fn connecting<T>(
+    task: tokio::task::JoinHandle<Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match (&mut Connecting(task).0).await {
+        Ok(connected) => connected,
+        Err(error) => Err(unexpected(error)),
+    }
 }
 
 /// The task that connects; ends with the wish to.
@@ -524,6 +552,14 @@ impl Store for RedisStore {
                 None => Err(StoreError::no_replicas()),
             }
         })
+    }
+
+    fn place(&self) -> String {
+        self.address()
+    }
+
+    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
+        Box::pin(self.answers_when_up(timeout))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {

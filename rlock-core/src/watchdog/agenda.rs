@@ -47,6 +47,8 @@ pub(super) enum Came {
     Hold(Arc<Hold>, Duty),
     /// A cohort that is to be renewed.
     Cohort(Arc<Cohort>),
+    /// An entry of this hold exceeded its `max_hold`.
+    BeyondMaxHold(Arc<Hold>),
 }
 
 /// A hold that is looked up by its key.
@@ -78,6 +80,10 @@ impl Agenda {
             .iter()
             .map(|ByKey(hold)| Arc::clone(hold))
             .collect()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.tracked.len()
     }
 
     /// Answers the other hold that stood under the same key, if there was one, and whether the
@@ -236,7 +242,6 @@ impl Agenda {
         }
     }
 
-    #[cfg(feature = "redis")]
     pub(super) fn hold(&self, key: &Key) -> Option<Arc<Hold>> {
         self.tracked.get(key).map(|ByKey(hold)| Arc::clone(hold))
     }
@@ -274,7 +279,7 @@ impl Agenda {
             }
             for due in first.remove().into_values() {
                 match due {
-                    Due::Hold(hold) => came.push(self.hold_due(hold, now)),
+                    Due::Hold(hold) => self.hold_due(hold, now, &mut came),
                     Due::Cohort(cohort) => self.cohort_due(cohort, now, &mut came),
                 }
             }
@@ -282,11 +287,14 @@ impl Agenda {
         came
     }
 
-    fn hold_due(&mut self, hold: Arc<Hold>, now: Time) -> Came {
+    fn hold_due(&mut self, hold: Arc<Hold>, now: Time, came: &mut Vec<Came>) {
+        for _ in 0..hold.notice_max_hold(now) {
+            came.push(Came::BeyondMaxHold(Arc::clone(&hold)));
+        }
         let in_line = |sent, pause| self.line.holds(sent, now, pause);
         let (duty, next) = hold.come_due(now, in_line);
         self.put_hold(next, &hold);
-        Came::Hold(hold, duty)
+        came.push(Came::Hold(hold, duty));
     }
 
     fn cohort_due(&mut self, cohort: Arc<Cohort>, now: Time, came: &mut Vec<Came>) {
@@ -294,7 +302,7 @@ impl Agenda {
         let Some((renew, next)) = cohort.come_due(now, in_line) else {
             for hold in &cohort.holds {
                 hold.stand_alone(now);
-                came.push(self.hold_due(Arc::clone(hold), now));
+                self.hold_due(Arc::clone(hold), now, came);
             }
             return;
         };

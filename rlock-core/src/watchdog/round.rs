@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Watchdog, cohort::Cohort};
+use super::{Watchdog, attempt::Attempt, cohort::Cohort};
 #[cfg(feature = "redis")]
 use crate::store::Servers;
 use crate::{
@@ -55,12 +55,12 @@ pub(super) fn messages(
     cohorts: Vec<(Alike, Arc<Cohort>)>,
     mut singly: Vec<(Alike, Arc<Hold>)>,
 ) -> Vec<Message> {
-    singly.sort_by_key(|(alike, _)| *alike);
+    singly.sort_unstable_by_key(|(alike, _)| *alike);
     let holds = grouped(singly, BATCH).map(|(alike, holds)| (alike, Batch::Holds(holds)));
     let cohorts = cohorts.into_iter();
     let cohorts = cohorts.map(|(alike, cohort)| (alike, Batch::Cohort(cohort)));
     let mut batches: Vec<_> = cohorts.chain(holds).collect();
-    batches.sort_by_key(|(alike, _)| *alike);
+    batches.sort_unstable_by_key(|(alike, _)| *alike);
     grouped(batches, TOGETHER)
         .map(|((lease, _), batches)| Message { lease, batches })
         .collect()
@@ -124,9 +124,22 @@ pub(super) async fn renew(core: &Core, message: Message) {
         (left.min(least.0), lease.min(least.1))
     });
     let renewals: Vec<&[Renewal]> = under_way.iter().map(UnderWay::renewals).collect();
-    let outcomes = core.store.renew_several(&renewals, left, lease / 3).await;
+    let attempt = Attempt::new(core, now, lease, left);
+    let mut answer = core.store.renew_several(&renewals, left, lease / 3);
+    let in_time = attempt.in_time(&core.watchdog, &mut answer).await;
+    let is_late = in_time.is_none();
+    let outcomes = if let Some(outcomes) = in_time {
+        outcomes
+    } else {
+        let holds = under_way.iter().flat_map(UnderWay::holds);
+        attempt.report(&core.watchdog, holds, &attempt.no_answer());
+        answer.await
+    };
     for (batch, outcome) in under_way.iter().zip(&outcomes) {
         batch.end(&core.watchdog, outcome, now);
+    }
+    if !is_late {
+        report_failures(&core.watchdog, &attempt, &under_way, &outcomes);
     }
     #[cfg(feature = "redis")]
     mend_all(core, &under_way, &outcomes).await;
@@ -211,10 +224,42 @@ impl UnderWay {
         match (outcome, &self.what) {
             (Ok(answer), What::Cohort(cohort)) if goes_on(watchdog, cohort, answer, sent) => {}
             (Ok(answer), _) => answered(watchdog, holds, self.renewals(), answer, sent),
-            (Err(error), _) => {
-                tracing::warn!(holds = holds.len(), %error, "renewal failed, it will be tried again");
-            }
+            // The next attempt retries it.
+            (Err(_), _) => {}
         }
+    }
+}
+
+/// Reports the holds whose renewal failed, in one line.
+fn report_failures(
+    watchdog: &Watchdog,
+    attempt: &Attempt,
+    sent: &[UnderWay],
+    outcomes: &[Result<Renewed, StoreError>],
+) {
+    let (mut failed, mut reason) = (Vec::new(), None);
+    for (batch, outcome) in sent.iter().zip(outcomes) {
+        match outcome {
+            Err(error) => {
+                failed.extend(batch.holds());
+                reason = reason.or_else(|| Some(error.clone()));
+            }
+            #[cfg(feature = "redis")]
+            Ok(answer) => {
+                let answers = batch.holds().iter().zip(&answer.kept);
+                let unknown = answers.filter(|(_, kept)| **kept == Kept::Unknown);
+                let before = failed.len();
+                failed.extend(unknown.map(|(hold, _)| hold));
+                if failed.len() > before {
+                    reason = reason.or_else(|| Some(StoreError::no_majority()));
+                }
+            }
+            #[cfg(not(feature = "redis"))]
+            Ok(_) => {}
+        }
+    }
+    if let Some(reason) = reason {
+        attempt.report(watchdog, failed, &reason);
     }
 }
 

@@ -1,8 +1,7 @@
-//! What is wrong with a function, or with what stands in the place of one.
+//! The checks of a function.
 
 use std::fmt::Write;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::{PathArguments, Signature, Type, TypePath};
 
@@ -17,8 +16,8 @@ use crate::template::{Part, Placeholder, Template};
 /// Checks that the function is one that can be locked, and that the options fit it.
 pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
     errors.collect(qualifiers(&function.signature));
-    errors.collect(locked_in_full(function));
-    errors.collect(return_type(function, args.named.contains(&"or_else")));
+    errors.collect(track_caller(function));
+    errors.collect(return_type(function, args));
     for template in &args.keys {
         errors.collect(braced_parameter(template, function));
         for placeholder in template.placeholders() {
@@ -50,6 +49,22 @@ fn braced_parameter(template: &Template, function: &Function) -> syn::Result<()>
     Ok(())
 }
 
+/// Refuses `#[track_caller]` on a synchronous function, where it has no effect.
+fn track_caller(function: &Function) -> syn::Result<()> {
+    let attributes = function.attributes();
+    let found = attributes
+        .iter()
+        .find(|found| found.path().is_ident("track_caller"));
+    match (&function.kind, found) {
+        (Kind::Sync, Some(attribute)) => Err(syn::Error::new_spanned(
+            attribute,
+            "`#[track_caller]` has no effect on a locked function: its body becomes a closure, and Rust passes no caller's \
+             location to closures; remove it, or put it on a function that calls the locked one",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn qualifiers(signature: &Signature) -> syn::Result<()> {
     if let Some(constness) = &signature.constness {
         return error(
@@ -70,27 +85,9 @@ fn qualifiers(signature: &Signature) -> syn::Result<()> {
     }
 }
 
-/// Refuses a function that answers a future and does more than that, or less: the lock would cover
-/// the making of the future alone.
-fn locked_in_full(function: &Function) -> syn::Result<()> {
-    if let Kind::Sync = function.kind
-        && function.returns_a_future()
-    {
-        let name = &function.signature.ident;
-        return Err(syn::Error::new_spanned(
-            function.written_type(),
-            format_args!(
-                "`{name}` returns a future, and the lock would be given back before that runs: write `async fn {name}`, \
-                 or let the whole body be `async move {{ … }}` or `Box::pin(async move {{ … }})`"
-            ),
-        ));
-    }
-    Ok(())
-}
-
 /// Refuses the return types that certainly cannot carry an error. Others, aliases among them, are
 /// for the compiler to judge.
-fn return_type(function: &Function, or_else: bool) -> syn::Result<()> {
+fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
     let way_out = "return `Result<_, E>` with `E: From<LockError>`";
     let name = &function.signature.ident;
     let (span, problem) = match function.return_type() {
@@ -102,7 +99,7 @@ fn return_type(function: &Function, or_else: bool) -> syn::Result<()> {
                 ),
             );
         }
-        _ if or_else => return Ok(()),
+        _ if args.named.contains(&"or_else") => return Ok(()),
         Some(Type::Tuple(unit)) if unit.elems.is_empty() => {
             let span = match function.kind {
                 // Of a method that returns nothing, async-trait wrote this.
@@ -118,9 +115,14 @@ fn return_type(function: &Function, or_else: bool) -> syn::Result<()> {
             (name.span(), problem)
         }
     };
+    let more = if args.named.contains(&"if_taken") {
+        " as well: `if_taken` answers for a taken lock alone"
+    } else {
+        ""
+    };
     error(
         span,
-        format_args!("{problem}: {way_out}, or give `or_else = |error| …`"),
+        format_args!("{problem}: {way_out}, or give `or_else = |error| …`{more}"),
     )
 }
 
@@ -131,8 +133,19 @@ fn placeholder_of(
 ) -> syn::Result<()> {
     match function.binding(&placeholder.root) {
         Some(binding) => rendered(template, placeholder, binding),
+        None if is_constant(placeholder, function) => Ok(()),
         None => no_parameter(template, placeholder, function),
     }
+}
+
+/// Returns whether the root of a placeholder is a constant: written in capitals, and no parameter in capitals. The
+/// compiler reports a constant that does not exist.
+fn is_constant(placeholder: &Placeholder, function: &Function) -> bool {
+    let root = &placeholder.root;
+    let mut constants = function.signature.generics.const_params();
+    let is_parameter = || function.binding(&root.to_lowercase()).is_some();
+    constants.any(|constant| constant.ident == *root)
+        || placeholder.may_be_constant() && !is_parameter()
 }
 
 /// Refuses what has no rendering by its looks. Other types are for the compiler to judge.
@@ -214,61 +227,4 @@ fn no_parameter(
         let _ = write!(message, "; for a field write `<self.{}>`", text.trim());
     }
     error(template.literal.span(), message)
-}
-
-/// Says that an item without a body cannot be locked.
-pub(crate) fn no_body(signature: &Signature) -> syn::Error {
-    let name = &signature.ident;
-    syn::Error::new(
-        name.span(),
-        format_args!(
-            "`{name}` has no body to run under a lock: put `#[distributed_lock(…)]` on its implementation"
-        ),
-    )
-}
-
-/// Says what stands where a function should.
-pub(crate) fn no_function(item: TokenStream) -> syn::Error {
-    let mut span = Span::call_site();
-    let mut what = "something else";
-    let mut after_const = false;
-    for token in item {
-        let TokenTree::Ident(word) = token else {
-            continue;
-        };
-        let text = word.to_string();
-        span = word.span();
-        what = match &*text {
-            "pub" | "unsafe" | "async" | "default" | "extern" | "auto" => continue,
-            "const" => {
-                after_const = true;
-                continue;
-            }
-            "fn" => "a function in a form that is not known",
-            "struct" => "a struct",
-            "enum" => "an enum",
-            "union" => "a union",
-            "trait" => "a trait",
-            "impl" => "an `impl` block",
-            "mod" => "a module",
-            "static" => "a static",
-            "type" => "a type alias",
-            "use" => "an import",
-            _ if after_const => "a constant",
-            _ => "something else",
-        };
-        break;
-    }
-    let way_out = match what {
-        "an `impl` block" => {
-            "put it on each method that is to be locked, and set what they share on their client, with \
-             `LockClient::builder()`"
-        }
-        "a trait" => "put it on each method that is to be locked",
-        _ => "put it on a function or a method",
-    };
-    syn::Error::new(
-        span,
-        format_args!("`#[distributed_lock]` locks a function, and this is {what}: {way_out}"),
-    )
 }

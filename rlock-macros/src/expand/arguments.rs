@@ -6,29 +6,39 @@ use quote::{ToTokens, quote_spanned};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, FnArg, Local, Pat, PatIdent, Signature};
 
+use super::instrument::Instrument;
 use crate::args::Args;
 use crate::bindings::{self, Binding};
 use crate::mention::mentions;
-use crate::signature::Function;
+use crate::signature::{Function, Kind};
 use crate::template::Template;
 
 /// The arguments that the body of a function takes over.
 pub(super) struct Arguments<'a> {
     taken: Vec<&'a Binding>,
     args: &'a Args,
+    instrument: Instrument,
 }
 
 impl<'a> Arguments<'a> {
     pub(super) fn of(function: &'a Function, statements: &TokenStream, args: &'a Args) -> Self {
+        let instrument = Instrument::of(function);
         let is_taken = |binding: &&Binding| {
+            let used = is_used_by_an_option(args, binding);
             mentions(statements, &binding.name)
-                // What `or_else` still needs cannot be given away.
-                || !args.or_else.iter().any(|value| uses(value, binding))
-                    && (!binding.judged_in_place || is_used_by_an_option(args, binding))
+                // An argument that is still needed elsewhere cannot be moved into the body.
+                || !args.answers().any(|value| uses(value, binding))
+                    && !instrument.uses(&binding.name)
+                    && match &function.kind {
+                        // A future captures only the arguments that it uses: it may have to be `Send` or `'static`.
+                        Kind::Future { parameters, .. } => used || binds(parameters, binding),
+                        Kind::Async | Kind::Sync => used || !binding.judged_in_place,
+                    }
         };
         Self {
             taken: function.bindings.iter().filter(is_taken).collect(),
             args,
+            instrument,
         }
     }
 
@@ -55,7 +65,8 @@ impl<'a> Arguments<'a> {
                     , clippy::used_underscore_binding, clippy::no_effect_underscore_binding
                 });
             }
-            let used = (!underscore && is_used_by_an_option(self.args, binding))
+            let is_used = is_used_by_an_option(self.args, binding) || self.instrument.records(name);
+            let used = (!underscore && is_used)
                 .then(|| quote_spanned!(site=> #(#attributes)* let _ = &#name;));
             quote_spanned! {site=>
                 #(#attributes)*
@@ -105,6 +116,14 @@ fn is_used_by_an_option(args: &Args, binding: &Binding) -> bool {
     let mut placeholders = args.keys.iter().flat_map(Template::placeholders);
     placeholders.any(|placeholder| binding.is(&placeholder.root))
         || args.expressions().any(|value| uses(value, binding))
+}
+
+/// Returns whether one of the block's statements that bind parameters binds the variable.
+fn binds(parameters: &[Local], binding: &Binding) -> bool {
+    parameters.iter().any(|local| {
+        let bound = bindings::of_pattern(&local.attrs, &local.pat);
+        bound.iter().any(|bound| bound.name == binding.name)
+    })
 }
 
 fn uses(value: &Expr, binding: &Binding) -> bool {

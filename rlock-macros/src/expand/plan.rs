@@ -9,18 +9,32 @@ use super::core;
 use crate::args::{Args, Wait};
 use crate::duration::Time;
 use crate::signature::Function;
-use crate::template::{Part, Template};
+use crate::template::{self, Part, Template};
 
-/// `let plan = Plan::new(key(…)).client(…).lease(…);`
+/// The variable of the plan. With a plainer name, a constant of that name would become the pattern.
+pub(super) fn name(site: Span) -> Ident {
+    Ident::new("__rlock_plan", site)
+}
+
+/// `let __rlock_plan = Plan::new(key(…)).client(…).lease(…);`
 pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let site = Span::mixed_site();
     let core = core(args, site);
-    let mut keys = args
+    let (lists, keys): (Vec<_>, Vec<_>) = args
         .keys
         .iter()
+        .partition(|template| template.list().is_some());
+    let mut keys = keys
+        .into_iter()
         .map(|template| key(function, template, args));
-    let first = keys.next();
+    let new = keys.next().map_or_else(
+        || quote_spanned!(site=> of_lists()),
+        |key| quote_spanned!(site=> new(#key)),
+    );
     let and = keys.map(|key| quote_spanned!(site=> .and(#key)));
+    let and_list = lists
+        .into_iter()
+        .map(|template| and_list(function, template, args));
     let client = args.client.clone().map(|client| {
         let client = borrowed(client);
         quote_spanned!(site=> .client(#client))
@@ -39,10 +53,24 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let on_lost = args
         .continue_when_lost
         .then(|| quote_spanned!(site=> .continue_when_lost()));
+    let plan = name(site);
     quote_spanned! {site=>
-        let plan = #core::Plan::new(#first)
-            #(#and)* #client #lease #wait #watchdog #max_hold #at_least #on_lost;
+        let #plan = #core::Plan::#new
+            #(#and)* #(#and_list)* #client #lease #wait #watchdog #max_hold #at_least #on_lost;
     }
+}
+
+/// `.and_list("order:<ids[]>", ids.iter().map(|element| key(…)))`
+fn and_list(function: &Function, template: &Template, args: &Args) -> TokenStream {
+    let literal = &template.literal;
+    let site = Span::mixed_site().located_at(literal.span());
+    let list = template.list().and_then(|placeholder| {
+        let root = function.binding(&placeholder.root);
+        placeholder.list(root.map(|root| &root.name), literal.span())
+    });
+    let element = template::element(literal.span());
+    let key = key(function, template, args);
+    quote_spanned!(site=> .and_list(#literal, #list.iter().map(|#element| #key)))
 }
 
 /// `key(&[Part::Text("order:"), Part::Value(&id)])`
@@ -54,10 +82,10 @@ fn key(function: &Function, template: &Template, args: &Args) -> TokenStream {
         Part::Text(text) => quote_spanned!(site=> #core::Part::Text(#text)),
         Part::Value(placeholder) => {
             let root = function.binding(&placeholder.root);
-            let mut value = root.map(|root| placeholder.expression(&root.name, literal));
+            let mut value = placeholder.expression(root.map(|root| &root.name), literal);
             if let Some(format) = &placeholder.format {
                 let format = LitStr::new(&format!("{{:{format}}}"), site);
-                value = Some(quote_spanned!(site=> ::core::format_args!(#format, &#value)));
+                value = quote_spanned!(site=> ::core::format_args!(#format, &#value));
             }
             quote_spanned!(site=> #core::value(&#value))
         }

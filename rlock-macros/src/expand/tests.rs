@@ -30,7 +30,7 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
         &expect![[r#"
             impl S {
                 pub async fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
-                    let plan = ::rlock_core::__private::Plan::new(
+                    let __rlock_plan = ::rlock_core::__private::Plan::new(
                             ::rlock_core::__private::key(
                                 &[
                                     ::rlock_core::__private::Part::Text("order:"),
@@ -39,22 +39,22 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
                             ),
                         )
                         .lease(::core::time::Duration::new(30u64, 0u32));
-                    let body = ::std::boxed::Box::pin(async move {
+                    let __rlock_body = ::rlock_core::__private::Box::pin(async move {
                         let _ = &self;
                         #[allow(clippy::shadow_same)]
                         let id = id;
                         let _ = &id;
-                        if let ::core::option::Option::Some(__edge) = ::core::option::Option::None::<
+                        if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
                             Result<Receipt, OrderError>,
                         > {
-                            return __edge;
+                            return __rlock_edge;
                         }
                         {
                             const _: () = ();
                             self.charge(id).await
                         }
                     });
-                    ::rlock_core::__private::run(plan, body).await
+                    ::rlock_core::__private::run(__rlock_plan, __rlock_body).await
                 }
             }
         "#]],
@@ -73,7 +73,7 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
         &expect![[r#"
             impl S {
                 pub fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
-                    let plan = ::rlock_core::__private::Plan::new(
+                    let __rlock_plan = ::rlock_core::__private::Plan::new(
                             ::rlock_core::__private::key(
                                 &[
                                     ::rlock_core::__private::Part::Text("order:"),
@@ -84,8 +84,9 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
                             ),
                         )
                         .wait(::core::time::Duration::new(0u64, 0u32));
-                    ::rlock_core::__private::run_blocking(
-                        plan,
+                    #[allow(clippy::result_large_err)]
+                    let __rlock_outcome = ::rlock_core::__private::run_blocking(
+                        __rlock_plan,
                         move || -> Result<Receipt, OrderError> {
                             let _ = &self;
                             #[allow(clippy::shadow_same)]
@@ -96,7 +97,10 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
                                 self.charge(id)
                             }
                         },
-                    )
+                    );
+                    ::rlock_core::__private::returned(&__rlock_outcome)
+                        .judged()
+                        .or_error(__rlock_outcome)
                 }
             }
         "#]],
@@ -141,7 +145,7 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                             let __arg1 = __arg1;
                             __arg1
                         };
-                        let plan = ::rlock_core::__private::Plan::new(
+                        let __rlock_plan = ::rlock_core::__private::Plan::new(
                             ::rlock_core::__private::key(
                                 &[
                                     ::rlock_core::__private::value(&self.name),
@@ -150,15 +154,15 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                                 ],
                             ),
                         );
-                        let body = ::std::boxed::Box::pin(async move {
+                        let __rlock_body = ::rlock_core::__private::Box::pin(async move {
                             let _ = &self;
                             #[allow(clippy::shadow_same)]
                             let id = id;
                             let _ = &id;
-                            if let ::core::option::Option::Some(__edge) = ::core::option::Option::None::<
+                            if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
                                 Result<R, E>,
                             > {
-                                return __edge;
+                                return __rlock_edge;
                             }
                             {
                                 const _: () = ();
@@ -167,7 +171,7 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                                 __ret
                             }
                         });
-                        ::rlock_core::__private::run(plan, body).await
+                        ::rlock_core::__private::run(__rlock_plan, __rlock_body).await
                     })
                 }
             }
@@ -197,7 +201,7 @@ fn every_option_becomes_one_call() {
         },
         &expect![[r#"
             async fn transfer(locks: &LockClient, from: Account, pair: (u64, u64)) -> Outcome {
-                let plan = ::facade::rlock::__private::Plan::new(
+                let __rlock_plan = ::facade::rlock::__private::Plan::new(
                         ::facade::rlock::__private::key(
                             &[
                                 ::facade::rlock::__private::Part::Text("account:"),
@@ -220,31 +224,32 @@ fn every_option_becomes_one_call() {
                     .max_hold(::core::time::Duration::new(90u64, 0u32))
                     .at_least(::core::time::Duration::new(1u64, 500000000u32))
                     .continue_when_lost();
-                ::facade::rlock::__private::run_or_else(
-                        plan,
-                        |error| Outcome::Skipped(error),
-                        ::std::boxed::Box::pin(async move {
-                            #[allow(clippy::shadow_same)]
-                            let locks = locks;
-                            let _ = &locks;
-                            #[allow(clippy::shadow_same)]
-                            let from = from;
-                            let _ = &from;
-                            #[allow(clippy::shadow_same)]
-                            let pair = pair;
-                            let _ = &pair;
-                            if let ::core::option::Option::Some(__edge) = ::core::option::Option::None::<
-                                Outcome,
-                            > {
-                                return __edge;
-                            }
-                            {
-                                const _: () = ();
-                                go(from, pair).await
-                            }
-                        }),
-                    )
-                    .await
+                #[allow(clippy::async_yields_async)]
+                let __rlock_run = ::facade::rlock::__private::run_or_else(
+                    __rlock_plan,
+                    |error| Outcome::Skipped(error),
+                    ::facade::rlock::__private::Box::pin(async move {
+                        #[allow(clippy::shadow_same)]
+                        let locks = locks;
+                        let _ = &locks;
+                        #[allow(clippy::shadow_same)]
+                        let from = from;
+                        let _ = &from;
+                        #[allow(clippy::shadow_same)]
+                        let pair = pair;
+                        let _ = &pair;
+                        if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
+                            Outcome,
+                        > {
+                            return __rlock_edge;
+                        }
+                        {
+                            const _: () = ();
+                            go(from, pair).await
+                        }
+                    }),
+                );
+                __rlock_run.await
             }
         "#]],
     );
@@ -276,7 +281,7 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
                 fallback: D,
             ) -> impl Future<Output = ()> {
                 #![allow(dead_code)]
-                let plan = ::rlock_core::__private::Plan::new(
+                let __rlock_plan = ::rlock_core::__private::Plan::new(
                     ::rlock_core::__private::key(
                         &[
                             ::rlock_core::__private::Part::Text("night:"),
@@ -284,41 +289,42 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
                         ],
                     ),
                 );
-                ::rlock_core::__private::run_or_else(
-                        plan,
-                        |_| fallback,
-                        ::std::boxed::Box::pin(async move {
-                            #[allow(clippy::shadow_same)]
-                            let mut used = used;
-                            #[allow(unused)]
-                            #[allow(clippy::shadow_same)]
-                            let unused = unused;
-                            #[allow(
-                                clippy::shadow_same,
-                                clippy::used_underscore_binding,
-                                clippy::no_effect_underscore_binding
-                            )]
-                            let _held = _held;
-                            #[cfg(unix)]
-                            #[allow(clippy::shadow_same)]
-                            let mut left = left;
-                            #[cfg(unix)]
-                            #[allow(clippy::shadow_same)]
-                            let id = id;
-                            #[cfg(unix)]
-                            let _ = &id;
-                            if let ::core::option::Option::Some(__edge) = ::core::option::Option::None::<
-                                _,
-                            > {
-                                return __edge;
-                            }
-                            {
-                                const _: () = ();
-                                println!("{used} {}", left.unused)
-                            }
-                        }),
-                    )
-                    .await
+                #[allow(clippy::async_yields_async)]
+                let __rlock_run = ::rlock_core::__private::run_or_else(
+                    __rlock_plan,
+                    |_| fallback,
+                    ::rlock_core::__private::Box::pin(async move {
+                        #[allow(clippy::shadow_same)]
+                        let mut used = used;
+                        #[allow(unused)]
+                        #[allow(clippy::shadow_same)]
+                        let unused = unused;
+                        #[allow(
+                            clippy::shadow_same,
+                            clippy::used_underscore_binding,
+                            clippy::no_effect_underscore_binding
+                        )]
+                        let _held = _held;
+                        #[cfg(unix)]
+                        #[allow(clippy::shadow_same)]
+                        let mut left = left;
+                        #[cfg(unix)]
+                        #[allow(clippy::shadow_same)]
+                        let id = id;
+                        #[cfg(unix)]
+                        let _ = &id;
+                        if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
+                            _,
+                        > {
+                            return __rlock_edge;
+                        }
+                        {
+                            const _: () = ();
+                            println!("{used} {}", left.unused)
+                        }
+                    }),
+                );
+                __rlock_run.await
             }
         "#]],
     );

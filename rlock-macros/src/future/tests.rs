@@ -2,33 +2,35 @@ use super::{async_block, output, take_parameters, with_block};
 use crate::signature::{Function, Kind};
 use proc_macro2::{Delimiter, Group, TokenStream};
 use quote::{ToTokens, quote};
+use syn::parse_quote;
 
-fn output_of(ty: TokenStream) -> Option<String> {
-    let ty = syn::parse2(ty).unwrap();
-    output(&ty).map(|output| output.to_token_stream().to_string())
+fn output_of(ty: TokenStream) -> String {
+    output(&syn::parse2(ty).unwrap())
+        .to_token_stream()
+        .to_string()
 }
 
 #[test]
-fn a_future_is_known_by_its_looks() {
+fn the_output_of_a_future_is_what_is_written_else_a_projection() {
     for future in [
         quote!(impl Future<Output = R>),
         quote!(impl Send + std::future::Future<Output = R> + 'a),
         quote!(Pin<Box<dyn Future<Output = R> + Send + 'async_trait>>),
         quote!(::core::pin::Pin<Box<(dyn ::core::future::Future<Output = R>)>>),
-        quote!(BoxFuture<'_, R>),
-        quote!(futures::future::LocalBoxFuture<'a, R>),
     ] {
-        assert_eq!(output_of(future.clone()).as_deref(), Some("R"), "{future}");
+        assert_eq!(output_of(future.clone()), "R", "{future}");
     }
     for other in [
-        quote!(R),
-        quote!(Result<R, E>),
-        quote!(impl Iterator<Item = R>),
-        quote!(Box<dyn Fn() -> R>),
-        quote!(Pin<&mut R>),
-        quote!(impl Future),
+        quote!(BoxFuture<'_, R>),
+        quote!(Self::Future),
+        quote!(<Self as Service>::Future),
+        quote!(Pin<Box<dyn Fused<R>>>),
     ] {
-        assert_eq!(output_of(other.clone()), None, "{other}");
+        let projection: syn::Type = parse_quote!(<#other as ::core::future::Future>::Output);
+        assert_eq!(output_of(other), projection.to_token_stream().to_string());
+    }
+    for opaque in [quote!(impl Future), quote!(impl IntoFuture<Output = R>)] {
+        assert_eq!(output_of(opaque.clone()), "_", "{opaque}");
     }
 }
 
@@ -45,6 +47,11 @@ fn the_block_of_a_future_is_found_and_replaced() {
             quote!(::std::boxed::Box::pin(async move { a() })),
             quote!(::std::boxed::Box::pin(async move { other() })),
         ),
+        (quote!(async { a() }), quote!(async move { other() })),
+        (
+            quote!(Box::pin(async { a() })),
+            quote!(Box::pin(async move { other() })),
+        ),
     ] {
         let block = async_block(&body).expect("it is there");
         assert_eq!(block.stream().to_string(), "a ()");
@@ -56,7 +63,7 @@ fn the_block_of_a_future_is_found_and_replaced() {
 fn what_does_more_than_to_make_a_future_is_left_alone() {
     for body in [
         quote!(let id = id(); async move { id }),
-        quote!(async { a() }),
+        quote!(async || { a() }),
         quote!(async move { a() }.boxed()),
         quote!(Box::pin(a())),
         quote!(Box::pin(async move { a() }) as _),

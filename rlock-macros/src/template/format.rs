@@ -35,8 +35,26 @@ pub(super) fn check(format: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn is_valid(format: &str) -> bool {
-    check(format).is_ok()
+/// Splits a placeholder at the colon into the path and the format.
+///
+/// `::` before a name separates path segments. Otherwise it starts a format that fills with `:`.
+pub(super) fn split(placeholder: &str) -> (&str, Option<&str>) {
+    let is_start = |c: char| c == '_' || c.is_alphabetic();
+    let mut from = 0;
+    while let Some(found) = placeholder[from..].find(':') {
+        let (path, format) = (
+            &placeholder[..from + found],
+            &placeholder[from + found + 1..],
+        );
+        if !format
+            .strip_prefix(':')
+            .is_some_and(|name| name.starts_with(is_start))
+        {
+            return (path, Some(format));
+        }
+        from = path.len() + 2;
+    }
+    (placeholder, None)
 }
 
 /// Tells whether an alignment may follow after `placeholder`: right after the colon, or after one
@@ -45,7 +63,7 @@ pub(super) fn is_valid(format: &str) -> bool {
 /// A character that is a whole format is not taken for one to fill with: `<id:?>>>` is `<id:?>`
 /// and a literal bracket.
 pub(super) fn may_be_aligned(placeholder: &str) -> bool {
-    let Some((_, format)) = placeholder.split_once(':') else {
+    let (_, Some(format)) = split(placeholder) else {
         return false;
     };
     let mut characters = format.chars();

@@ -1,59 +1,95 @@
-//! Placeholders: a parameter, the way from it to a value, and the format of that.
+//! Placeholders: a parameter or a constant, the path from it to a value, and a format.
 
 use std::iter::Peekable;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote_spanned;
+use quote::{ToTokens, quote_spanned};
 use syn::Index;
 
 use super::format;
 
-/// `<order.id>`: a parameter, and the way from it to the value.
+/// The parsed form of `<order.id>`: a parameter or a constant, and the steps from it to the value.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Placeholder {
     /// As written between the brackets.
     pub(crate) text: String,
     /// The character of the template at which `<` stands, counted from 1.
     pub(crate) position: usize,
+    /// A parameter, or the path of a constant.
     pub(crate) root: String,
     pub(crate) steps: Vec<Step>,
     /// What stands after the colon of `<amount:08>`, for `format_args!`.
     pub(crate) format: Option<String>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
     Field(String),
     Call(String),
     Index(u32),
+    /// `[]`: one key for each element.
+    Each,
 }
 
 impl Placeholder {
-    /// Builds the expression that the placeholder stands for: `root.step.step()`.
+    /// Builds the placeholder's expression: `root.step.step()`, from the element if the placeholder iterates a list.
     ///
     /// The steps resolve where the template was written, the root wherever the parameter does.
-    pub(crate) fn expression(&self, root: &Ident, template: Span) -> TokenStream {
-        let located = Span::mixed_site().located_at(template);
-        let mut root = root.clone();
+    pub(crate) fn expression(&self, parameter: Option<&Ident>, template: Span) -> TokenStream {
+        match self.list_and_rest() {
+            Some((_, rest)) => expression(&element(template).into_token_stream(), rest, template),
+            None => expression(&self.root(parameter, template), &self.steps, template),
+        }
+    }
+
+    /// Builds the list that the placeholder iterates, if any.
+    pub(crate) fn list(&self, parameter: Option<&Ident>, template: Span) -> Option<TokenStream> {
+        let (steps, _) = self.list_and_rest()?;
+        Some(expression(&self.root(parameter, template), steps, template))
+    }
+
+    /// Returns whether both placeholders iterate the same list.
+    pub(super) fn shares_list(&self, other: &Self) -> bool {
+        let list = |placeholder: &Self| Some(placeholder.list_and_rest()?.0.to_vec());
+        self.root == other.root && list(self) == list(other)
+    }
+
+    /// Returns whether the placeholder iterates a list.
+    pub(crate) fn is_list(&self) -> bool {
+        self.list_and_rest().is_some()
+    }
+
+    /// Returns the steps to the list and the steps from its element.
+    fn list_and_rest(&self) -> Option<(&[Step], &[Step])> {
+        let each = self.steps.iter().position(|step| *step == Step::Each)?;
+        Some((&self.steps[..each], &self.steps[each + 1..]))
+    }
+
+    fn root(&self, parameter: Option<&Ident>, template: Span) -> TokenStream {
+        let Some(parameter) = parameter else {
+            return self.constant(template);
+        };
+        let mut root = parameter.clone();
         root.set_span(root.span().located_at(template));
-        let steps = self.steps.iter().map(|step| match step {
-            Step::Field(name) => {
-                let name = identifier(name, template);
-                quote_spanned!(located=> .#name)
+        root.into_token_stream()
+    }
+
+    /// Returns the path of a constant, which resolves where the template was written.
+    fn constant(&self, template: Span) -> TokenStream {
+        let separator = quote_spanned!(template=> ::);
+        let mut path = TokenStream::new();
+        for (index, word) in self.root.split("::").enumerate() {
+            if index > 0 {
+                path.extend(separator.clone());
             }
-            Step::Call(name) => {
-                let name = identifier(name, template);
-                quote_spanned!(located=> .#name())
-            }
-            Step::Index(index) => {
-                let index = Index {
-                    index: *index,
-                    span: located,
-                };
-                quote_spanned!(located=> .#index)
-            }
-        });
-        quote_spanned!(located=> #root #(#steps)*)
+            path.extend(identifier(word, template).into_token_stream());
+        }
+        path
+    }
+
+    /// Returns whether the root is written like a constant: `NAME`, or a path that ends so.
+    pub(crate) fn may_be_constant(&self) -> bool {
+        self.root.contains("::") || is_constant(&self.root)
     }
 
     pub(super) fn parse(text: &str, position: usize) -> Result<Self, String> {
@@ -63,24 +99,25 @@ impl Placeholder {
                 "{place} names nothing: write the name of a parameter, as in `<id>`, or `<<>>` for literal brackets"
             ));
         }
-        let (path, format) = match text.split_once(':') {
-            // A path of Rust, which the check of the name refuses.
-            Some((_, after)) if after.starts_with(':') && !format::is_valid(after) => (text, None),
-            Some((path, format)) => {
-                let format = &format.replace("<<", "<").replace(">>", ">");
-                format::check(format).map_err(|wrong| format!("{place}: {wrong}"))?;
-                (path, Some(format.to_owned()))
-            }
-            None => (text, None),
-        };
-        let mut words = path.split('.').map(str::trim);
-        let root = words.next().unwrap_or_default();
-        if root != "self" {
-            check_name(root, &place)?;
+        let (path, format) = format::split(text);
+        let format = format.map(|format| format.replace("<<", "<").replace(">>", ">"));
+        if let Some(format) = &format {
+            format::check(format).map_err(|wrong| format!("{place}: {wrong}"))?;
         }
-        let steps = words
-            .map(|word| step(word, &place))
-            .collect::<Result<_, _>>()?;
+        let mut words = path.split('.').map(str::trim);
+        let (root, is_list) = each(words.next().unwrap_or_default());
+        check_root(root, &place)?;
+        let mut steps = Vec::from_iter(is_list.then_some(Step::Each));
+        for word in words {
+            let (word, is_list) = each(word);
+            steps.push(step(word, &place)?);
+            steps.extend(is_list.then_some(Step::Each));
+        }
+        if steps.iter().filter(|step| **step == Step::Each).count() > 1 {
+            return Err(format!(
+                "{place}: a key goes through one list, and a list of lists is none: take the keys as one list"
+            ));
+        }
         Ok(Self {
             text: text.to_owned(),
             position,
@@ -89,6 +126,36 @@ impl Placeholder {
             format,
         })
     }
+}
+
+/// Returns the variable for an element of a list.
+pub(crate) fn element(template: Span) -> Ident {
+    let site = Span::mixed_site().located_at(template);
+    Ident::new("__rlock_element", site)
+}
+
+/// `root.step.step()`
+fn expression(root: &TokenStream, steps: &[Step], template: Span) -> TokenStream {
+    let located = Span::mixed_site().located_at(template);
+    let steps = steps.iter().map(|step| match step {
+        Step::Field(name) => {
+            let name = identifier(name, template);
+            quote_spanned!(located=> .#name)
+        }
+        Step::Call(name) => {
+            let name = identifier(name, template);
+            quote_spanned!(located=> .#name())
+        }
+        Step::Index(index) => {
+            let index = Index {
+                index: *index,
+                span: located,
+            };
+            quote_spanned!(located=> .#index)
+        }
+        Step::Each => TokenStream::new(),
+    });
+    quote_spanned!(located=> #root #(#steps)*)
 }
 
 fn step(word: &str, place: &str) -> Result<Step, String> {
@@ -104,6 +171,38 @@ fn step(word: &str, place: &str) -> Result<Step, String> {
         check_name(word, place)?;
         Ok(Step::Field(word.to_owned()))
     }
+}
+
+/// Removes a trailing `[]` from a word.
+fn each(word: &str) -> (&str, bool) {
+    match word.strip_suffix("[]") {
+        Some(list) => (list.trim_end(), true),
+        None => (word, false),
+    }
+}
+
+/// Checks that the root is `self`, a name, or the path of a constant.
+fn check_root(root: &str, place: &str) -> Result<(), String> {
+    let Some((path, name)) = root.rsplit_once("::") else {
+        return match root {
+            "self" => Ok(()),
+            root => check_name(root, place),
+        };
+    };
+    let is_word = |word| matches!(word, "Self" | "self" | "super" | "crate") || is_name(word);
+    if path.split("::").all(is_word) && is_name(name) && is_constant(name) {
+        Ok(())
+    } else {
+        Err(format!(
+            "{place}: a path in a key names a constant, as in `<Self::NAME>` or `<limits::REGION>`; for any other value \
+             write a parameter, a field or a method, as in `<self.name()>`"
+        ))
+    }
+}
+
+/// Returns whether a name is written like a constant: in capitals.
+fn is_constant(name: &str) -> bool {
+    name.contains(char::is_uppercase) && !name.contains(char::is_lowercase)
 }
 
 fn check_name(word: &str, place: &str) -> Result<(), String> {

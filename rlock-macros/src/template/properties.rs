@@ -20,8 +20,12 @@ pub(crate) fn template(template: &str) {
         let at: String = template.chars().skip(placeholder.position - 1).collect();
         assert!(at.starts_with(&format!("<{}>", placeholder.text)));
         let root = Ident::new("parameter", Span::call_site());
-        let expression = placeholder.expression(&root, Span::call_site());
+        let root = (!placeholder.may_be_constant()).then_some(&root);
+        let expression = placeholder.expression(root, Span::call_site());
         assert!(syn::parse2::<syn::Expr>(expression).is_ok());
+        if let Some(list) = placeholder.list(root, Span::call_site()) {
+            assert!(syn::parse2::<syn::Expr>(list).is_ok());
+        }
     }
 }
 

@@ -63,6 +63,15 @@ fn a_placeholder_walks_fields_calls_and_indices() {
         ("a.r#type", "a", vec![field("r#type")]),
         ("größe", "größe", vec![]),
         ("_id", "_id", vec![]),
+        ("N", "N", vec![]),
+        ("Self::NAME", "Self::NAME", vec![]),
+        (
+            "crate::limits::R1.0",
+            "crate::limits::R1",
+            vec![Step::Index(0)],
+        ),
+        ("ids[]", "ids", vec![Step::Each]),
+        ("a.b()[].c", "a", vec![call("b"), Step::Each, field("c")]),
     ] {
         assert_eq!(
             parse(&format!("<{inside}>")).expect(inside),
@@ -77,8 +86,47 @@ fn a_placeholder_becomes_the_expression_that_it_reads_as() {
     let [Part::Value(placeholder)] = &*parts else {
         panic!("{parts:?}")
     };
-    let expression = placeholder.expression(&Ident::new("a", Span::call_site()), Span::call_site());
+    let root = Ident::new("a", Span::call_site());
+    let expression = placeholder.expression(Some(&root), Span::call_site());
     assert_eq!(expression.to_string(), "a . b () . r#type . 0");
+}
+
+#[test]
+fn a_constant_is_the_path_that_it_reads_as_and_may_have_a_format() {
+    let parts = parse("<crate::m::LIMITS.0:08>:<N::>>8>").unwrap();
+    let [Part::Value(limit), _, Part::Value(number)] = &*parts else {
+        panic!("{parts:?}")
+    };
+    let expression = limit.expression(None, Span::call_site());
+    assert_eq!(expression.to_string(), "crate :: m :: LIMITS . 0");
+    assert_eq!(limit.format.as_deref(), Some("08"));
+    assert_eq!(number.root, "N");
+    assert_eq!(number.format.as_deref(), Some(":>8"));
+}
+
+#[test]
+fn placeholders_of_one_list_start_from_the_same_element() {
+    let parts = parse("<pairs.of()[].0>:<day>:<pairs.of()[].1.a>").unwrap();
+    let [
+        Part::Value(left),
+        _,
+        Part::Value(day),
+        _,
+        Part::Value(right),
+    ] = &*parts
+    else {
+        panic!("{parts:?}")
+    };
+    let root = Ident::new("pairs", Span::call_site());
+    let expression = |placeholder: &Placeholder| {
+        let expression = placeholder.expression(Some(&root), Span::call_site());
+        expression.to_string()
+    };
+    assert_eq!(expression(left), "__rlock_element . 0");
+    assert_eq!(expression(right), "__rlock_element . 1 . a");
+    let list = left.list(Some(&root), Span::call_site());
+    assert_eq!(list.expect("it is one").to_string(), "pairs . of ()");
+    assert!(day.list(Some(&root), Span::call_site()).is_none());
 }
 
 #[test]
@@ -132,7 +180,15 @@ fn a_placeholder_that_is_none_is_refused() {
         ("<a..b>", "is no placeholder"),
         ("<a.f(1)>", "is no placeholder"),
         ("<a[0]>", "is no placeholder"),
-        ("<m::C>", "is no placeholder"),
+        ("<m::c>", "a path in a key names a constant"),
+        ("<Self::name()>", "a path in a key names a constant"),
+        ("<::C>", "a path in a key names a constant"),
+        ("<m::fn::C>", "a path in a key names a constant"),
+        ("<m:: C>", "`: C` is no format"),
+        ("<a[][]>", "is no placeholder"),
+        ("<a[].b[]>", "a list of lists is none"),
+        ("<a[]>:<b[]>", "go through two lists"),
+        ("<a.b[]>:<a.c[]>", "go through two lists"),
         ("<a.b/* c */>", "is no placeholder"),
         ("<a//\n>", "is no placeholder"),
         ("<a.b\u{200e}>", "is no placeholder"),

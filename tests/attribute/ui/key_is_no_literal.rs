@@ -17,4 +17,9 @@ fn in_a_list(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }
 
+#[distributed_lock(key = ids.iter().map(|id| format!("order:{id}")))]
+fn of_an_iterator(ids: Vec<u64>) -> Result<usize, LockError> {
+    Ok(ids.len())
+}
+
 fn main() {}

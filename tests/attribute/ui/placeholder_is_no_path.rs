@@ -20,9 +20,4 @@ async fn index(pair: (u64, u64)) -> Result<u64, LockError> {
     Ok(pair.0)
 }
 
-#[distributed_lock(key = "order:<limits::LEAST>")]
-async fn constant(id: u64) -> Result<u64, LockError> {
-    Ok(id)
-}
-
 fn main() {}

@@ -77,7 +77,7 @@ impl Fronted {
         }
     }
 
-    /// A client with the default options.
+    /// Returns a client with the default options, and so with a connection on the current runtime.
     pub async fn client(&self) -> LockClient {
         self.client_of(LockClient::builder()).await
     }

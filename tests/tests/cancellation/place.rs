@@ -304,7 +304,7 @@ impl Drop for Place {
 }
 
 async fn connect(url: &str, reentry: Reentry, runtime: Option<&Runtime>) -> LockClient {
-    let builder = LockClient::builder()
+    let builder = crate::common::builder()
         .default_lease(LEASE)
         .default_wait(LONG)
         .reentry(reentry);

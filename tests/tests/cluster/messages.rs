@@ -10,8 +10,8 @@ use rlock_tests::{MASTERS, RedisCluster, RedisServer, eventually};
 
 use crate::{
     assert_soon_in_line, client,
-    common::{LASTING, LONG, acquiring, connect, its_turn, name, resp2},
-    keys,
+    common::{LASTING, LONG, acquiring, connect, hold, its_turn, name, resp2},
+    keys, shared,
 };
 
 /// Hands the lock from one client to another that waits for it; answers how long that took.
@@ -147,5 +147,25 @@ async fn who_may_not_listen_to_slots_is_told_by_all_nodes() {
                 assert!(took < Duration::from_secs(3), "{key}: {took:?}");
             }
         }
+    }
+}
+
+/// The lock is deleted by hand, so no release follows.
+#[tokio::test]
+async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
+    let cluster = shared().await;
+    for key in keys(cluster, "gone").await {
+        let (holder, waiter) = (client(cluster).await, client(cluster).await);
+        let guard = hold(&holder, &key).await;
+        let waiting = acquiring(waiter.lock(&key).lease(LASTING).wait(LONG));
+        assert_soon_in_line(cluster, &key, 1).await;
+        let deleted: u64 = cluster.command(&key, &["DEL", &name(&key)]).await;
+        assert_eq!(deleted, 1);
+        let started = Instant::now();
+        let next = its_turn(waiting).await;
+        let took = started.elapsed();
+        assert!(took < Duration::from_millis(3500), "{took:?}");
+        drop(guard);
+        next.release().await.expect("held");
     }
 }

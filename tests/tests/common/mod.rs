@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause};
+use rlock_core::{Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause};
 use rlock_tests::{RedisServer, Trio, Worker, eventually, within};
 use tokio::task::JoinHandle;
 
@@ -25,9 +25,14 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
+/// Returns a builder with the default options, and so with a connection on the test's runtime.
+pub(crate) fn builder() -> LockClientBuilder {
+    LockClient::builder()
+}
+
 /// Connects with the default options.
 pub(crate) async fn connect(url: &str) -> LockClient {
-    LockClient::connect(url).await.expect("the server is up")
+    builder().connect(url).await.expect("the server is up")
 }
 
 pub(crate) async fn client(server: &RedisServer) -> LockClient {
@@ -36,7 +41,7 @@ pub(crate) async fn client(server: &RedisServer) -> LockClient {
 
 /// Connects with a response time-out of its own.
 pub(crate) async fn connect_with(response_timeout: Duration, url: &str) -> LockClient {
-    let builder = LockClient::builder().response_timeout(response_timeout);
+    let builder = builder().response_timeout(response_timeout);
     builder.connect(url).await.expect("the server is up")
 }
 

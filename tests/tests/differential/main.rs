@@ -7,6 +7,7 @@ use rlock_model::{
     differential::{
         Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Served, Subject, replay, run,
     },
+    server::TOO_LARGE,
     words::{
         Acquire, Acquired, Claim, Entry, Holder, Key, Millis, News, Next, Onward, Owner, Release,
         Released, Renewal, Token,
@@ -57,7 +58,12 @@ impl Scripted {
         for claim in &ask.claims {
             call.arg(name(claim.owner));
         }
-        let answer: Vec<i64> = call.invoke(&mut self.commands).expect("no error");
+        let answer: Vec<i64> = match call.invoke(&mut self.commands) {
+            Err(error) if error.to_string().contains("is no fencing token") => {
+                return Acquired::Refused;
+            }
+            answer => answer.expect("no error"),
+        };
         let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
         match answer.as_slice() {
             [1, tokens @ ..] => Acquired::Granted {
@@ -66,7 +72,8 @@ impl Scripted {
             [0, claim, ttl, in_line, fences @ ..] => Acquired::Held {
                 claim: usize::try_from(*claim).expect("not negative"),
                 ttl: unsigned(ttl),
-                in_line: *in_line == 1,
+                in_line: *in_line > 0,
+                first: *in_line == 2,
                 fences: fences.iter().map(unsigned).collect(),
             },
             [-1] => Acquired::NotHeld,
@@ -222,7 +229,9 @@ fn entry_of(answer: Value) -> Option<Entry> {
         token: if token.is_empty() {
             0
         } else {
-            token.parse().expect("a number")
+            let token = token.parse().expect("a number");
+            // An invalid token is shown unchanged.
+            if token < TOO_LARGE { token } else { 0 }
         },
     })
 }
@@ -299,6 +308,12 @@ impl Subject for Scripted {
             Operation::LoseToken(key) => {
                 let fence = format!("{}:fence", lock(*key));
                 self.commands.del::<_, ()>(fence).expect("no error");
+            }
+            Operation::SpoilToken(key, instead) => {
+                let fence = format!("{}:fence", lock(*key));
+                self.commands
+                    .set_ex::<_, _, ()>(fence, instead, 1_000_000)
+                    .expect("no error");
             }
             Operation::Together(_) => unreachable!("served one by one or by another script"),
         }
@@ -393,4 +408,41 @@ fn a_lock_that_ended_goes_to_its_waiter_when_another_of_several_is_taken() {
         Operation::Pass(700),
         asks(&[claim(0, OTHER), claim(1, OTHER)], true),
     ]);
+}
+
+#[test]
+fn a_spoilt_token_is_refused_and_the_lock_is_given_back_all_the_same() {
+    let release = |owner, next| {
+        Operation::Release(Release {
+            key: 0,
+            owner,
+            token: 0,
+            count: 0,
+            keep: 0,
+            next,
+        })
+    };
+    let waiter = Owner { sequence: 1, ..ONE };
+    let next = Next {
+        owner: waiter,
+        lease: 2_000,
+        first: true,
+    };
+    for next in [None, Some(next)] {
+        replays(&[
+            asks(&[claim(0, ONE)], false),
+            Operation::SpoilToken(0, TOO_LARGE + 1),
+            asks(&[claim(0, OTHER)], true),
+            asks(&[claim(0, ONE)], false),
+            release(ONE, next),
+            release(ONE, next),
+            asks(&[claim(0, OTHER)], true),
+            Operation::Together(vec![
+                asks(&[claim(0, OTHER)], false),
+                asks(&[claim(1, OTHER)], false),
+            ]),
+            Operation::LoseToken(0),
+            asks(&[claim(0, OTHER)], true),
+        ]);
+    }
 }

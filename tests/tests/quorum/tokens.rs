@@ -4,7 +4,7 @@ use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_tests::{RedisServer, assert_taken};
 
 use crate::{
-    common::{LASTING, assert_soon_free, hold, ms, name},
+    common::{LASTING, LONG, acquiring, assert_soon_free, hold, its_turn, ms, name},
     five::{ALL, Servers},
 };
 
@@ -104,4 +104,85 @@ async fn locks_whose_tokens_no_majority_can_know_are_given_back() {
             assert_soon_free(server, key).await;
         }
     }
+}
+
+/// Tokens beyond the exact range of Lua's numbers would repeat on every server raised to one.
+#[tokio::test]
+async fn a_server_whose_token_is_spoilt_spoils_no_other_and_is_not_needed() {
+    let three = Servers(vec![
+        RedisServer::start(),
+        RedisServer::start(),
+        RedisServer::start(),
+    ]);
+    let (client, other) = (three.client().await, three.client().await);
+    let fence = format!("{}:fence", name("k"));
+    let mut last = 0;
+    for spoilt_server in 0..3 {
+        for spoilt in [
+            "9007199254740991",
+            "9007199254740993",
+            "9223372036854775807",
+            "no number",
+        ] {
+            let server = &three.0[spoilt_server];
+            let sound: Option<String> = server.command(&["GET", &fence]).await;
+            let () = server.command(&["SET", &fence, spoilt]).await;
+            for client in [&client, &other, &client] {
+                let lock = client.lock("k").lease(LASTING).wait(LONG);
+                let guard = lock.acquire().await.expect("the others are sound");
+                assert!(guard.fencing_token() > last, "{spoilt}");
+                last = guard.fencing_token();
+                let waiting = acquiring(lock.clone());
+                guard.release().await.expect("held");
+                let next = its_turn(waiting).await;
+                assert!(next.fencing_token() > last, "{spoilt}");
+                last = next.fencing_token();
+                next.release().await.expect("held");
+            }
+            for (n, server) in three.0.iter().enumerate() {
+                let known: String = server.command(&["GET", &fence]).await;
+                if n == spoilt_server {
+                    assert_eq!(known, spoilt, "it is as it was");
+                } else {
+                    let known: u64 = known.parse().expect("a token");
+                    assert!(known < 9_000_000_000_000_000, "{spoilt}: {known}");
+                }
+            }
+            match sound {
+                Some(sound) => server.command(&["SET", &fence, &sound]).await,
+                None => assert!(server.del(&fence).await),
+            }
+        }
+    }
+    // With two invalid tokens of three, no majority has a token.
+    for server in &three.0[1..] {
+        let () = server.command(&["SET", &fence, "9007199254740993"]).await;
+    }
+    let error = client.lock("k").wait(LONG).acquire().await;
+    let error = error.expect_err("no majority has a token");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(error.to_string().contains(&fence), "{error}");
+    assert_soon_free(&three.0[0], "k").await;
+}
+
+/// A server with an invalid token does not get the hold's token.
+#[tokio::test]
+async fn a_server_that_is_given_a_hold_keeps_the_spoilt_token_that_it_has() {
+    let three = Servers(vec![
+        RedisServer::start(),
+        RedisServer::start(),
+        RedisServer::start(),
+    ]);
+    let client = three.client().await;
+    let guard = client.lock("k").lease(ms(900)).acquire().await;
+    let guard = guard.expect("free");
+    let fence = format!("{}:fence", name("k"));
+    let server = &three.0[2];
+    assert!(server.del(&name("k")).await);
+    let () = server.command(&["SET", &fence, "9007199254740993"]).await;
+    tokio::time::sleep(ms(1500)).await;
+    assert!(guard.is_valid(), "the other two have it");
+    let known: String = server.command(&["GET", &fence]).await;
+    assert_eq!(known, "9007199254740993");
+    guard.release().await.expect("held");
 }

@@ -4,7 +4,7 @@ use rlock_core::LockClient;
 use rlock_tests::{CommandWatch, RedisServer, within};
 
 use crate::{
-    common::{Acquiring, LASTING, LONG, acquiring, hold, its_turn, ms, timed},
+    common::{Acquiring, LASTING, LONG, acquiring, hold, its_turn, ms, name, timed},
     five::{ALL, SOON, Servers},
 };
 
@@ -129,4 +129,24 @@ async fn waiters_that_went_elsewhere_are_served_when_the_first_server_is_back() 
 async fn pass_on(waiting: Acquiring) {
     let guard = its_turn(waiting).await;
     guard.release().await.expect("held");
+}
+
+/// The lock is deleted by hand on a majority, so no release follows.
+#[tokio::test]
+async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
+    let three = Servers::some(3);
+    let (holder, waiter) = (three.client().await, three.client().await);
+    for after in [50, 1500] {
+        let guard = hold(&holder, "k").await;
+        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+        tokio::time::sleep(ms(300 + after)).await;
+        assert!(!waiting.is_finished(), "it is held");
+        for server in &three.0 {
+            assert!(server.del(&name("k")).await);
+        }
+        let (next, took) = timed(its_turn(waiting)).await;
+        assert!(took < ms(3500), "{took:?}");
+        drop(guard);
+        next.release().await.expect("held");
+    }
 }

@@ -54,6 +54,60 @@ mod shadowed {
     }
 }
 
+#[expect(
+    non_upper_case_globals,
+    non_camel_case_types,
+    reason = "a pattern of the same name would mean these"
+)]
+mod constants {
+    use super::{Answer, LockError, distributed_lock};
+
+    const plan: u8 = 1;
+    static body: u8 = 2;
+    const edge: u8 = 3;
+    pub(super) struct outcome;
+    pub(super) enum Site {
+        run,
+        or_else,
+    }
+    use Site::{or_else, run};
+
+    #[distributed_lock(key = "constants:<id>")]
+    pub(super) async fn locked(id: u8) -> Answer<u8, LockError> {
+        let _ = (outcome, run);
+        Ok(id + plan + body + edge)
+    }
+
+    #[distributed_lock(key = "constants:<id>", or_else = |_| 0)]
+    pub(super) async fn skips(id: u8) -> u8 {
+        let _ = or_else;
+        id + plan + body + edge
+    }
+
+    #[distributed_lock(key = "constants:<id>")]
+    pub(super) fn locked_here(id: u8) -> Answer<u8, LockError> {
+        Ok(id + plan + body + edge)
+    }
+
+    #[distributed_lock(key = "constants:<id>", or_else = |_| 0)]
+    pub(super) fn skips_here(id: u8) -> u8 {
+        id + plan + body + edge
+    }
+}
+
+#[tokio::test]
+async fn constants_and_unit_structs_of_plain_names_are_not_in_the_way() {
+    assert_eq!(run(constants::locked(1)).await.expect("free"), 7);
+    assert_eq!(run(constants::skips(1)).await, 7);
+}
+
+#[test]
+fn nor_are_they_in_the_way_of_a_synchronous_function() {
+    client();
+    assert_eq!(constants::locked_here(2).expect("free"), 8);
+    assert_eq!(constants::skips_here(3), 9);
+}
+
 #[distributed_lock(key = "facade:<id:03>", crate = self::rlock_core_facade::inner::locks)]
 async fn by_a_facade(id: u8) -> Answer<u8, LockError> {
     assert_held("facade:007").await;

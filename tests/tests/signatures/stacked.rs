@@ -1,5 +1,7 @@
 //! Beside other attributes, and beside another lock.
 
+use std::rc::Rc;
+
 use rlock_core::{current, distributed_lock};
 use tracing::instrument;
 
@@ -17,6 +19,50 @@ async fn inside_of_a_span(id: u8) -> Outcome<u8> {
 async fn around_a_span(id: u8) -> Outcome<u8> {
     assert_held("around-a-span:1").await;
     Ok(id)
+}
+
+/// The span records `order` and `id`, so they are no unused variables.
+#[distributed_lock(key = "recorded")]
+#[instrument(skip(_permit))]
+async fn recorded(order: u64, id: u8, _permit: Rc<()>) -> Outcome {
+    assert_held("recorded").await;
+    Ok(())
+}
+
+#[distributed_lock(key = "recorded-here")]
+#[instrument]
+fn recorded_here(order: u64, id: u8) -> Outcome {
+    assert_held_here("recorded-here");
+    Ok(())
+}
+
+#[distributed_lock(key = "parents:<id>")]
+#[instrument(parent = parent, follows_from = causes, skip(parent, causes))]
+async fn has_parents(id: u8, parent: Option<tracing::Id>, causes: Vec<tracing::Id>) -> Outcome<u8> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "parents-here:<id>")]
+#[instrument(parent = parent, follows_from = causes, skip_all)]
+fn has_parents_here(id: u8, parent: Option<tracing::Id>, causes: Vec<tracing::Id>) -> Outcome<u8> {
+    Ok(id)
+}
+
+#[tokio::test]
+async fn a_span_below_the_lock_has_the_arguments_that_the_body_does_not_use() {
+    client();
+    recorded(1, 2, Rc::new(())).await.expect("free");
+    assert_eq!(
+        run(has_parents(1, None, Vec::new())).await.expect("free"),
+        1
+    );
+}
+
+#[test]
+fn a_span_below_the_lock_of_a_synchronous_function_has_them_too() {
+    client();
+    recorded_here(1, 2).expect("free");
+    assert_eq!(has_parents_here(1, None, Vec::new()).expect("free"), 1);
 }
 
 #[instrument]

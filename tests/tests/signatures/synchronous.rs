@@ -214,3 +214,44 @@ async fn inside_of_a_task_a_clear_error_is_the_answer() {
         "{text}"
     );
 }
+
+#[distributed_lock(key = "s-coerced:<id>", or_else = |error| Box::new(error))]
+fn or_else_is_coerced(id: u8) -> Box<dyn std::error::Error> {
+    id.to_string().into()
+}
+
+#[distributed_lock(key = "s-coerced", or_else = |_| &[])]
+fn or_else_is_coerced_to_a_slice(numbers: &[u8]) -> &[u8] {
+    numbers
+}
+
+#[test]
+fn what_or_else_answers_is_coerced_to_the_return_type() {
+    client();
+    assert_eq!(or_else_is_coerced(7).to_string(), "7");
+    assert_eq!(or_else_is_coerced_to_a_slice(&[1, 2]), [1, 2]);
+}
+
+const LARGE: usize = 64 * 1024;
+
+fn address_of<T>(value: &T) -> usize {
+    std::ptr::from_ref(value).addr()
+}
+
+#[distributed_lock(key = "s-large")]
+#[expect(clippy::large_types_passed_by_value, reason = "to see what that takes")]
+fn takes_much(large: [u8; LARGE]) -> Outcome<usize> {
+    let here = 0u8;
+    let lowest = address_of(&here).min(address_of(&large));
+    Ok(lowest)
+}
+
+#[test]
+#[expect(clippy::large_stack_arrays, reason = "to see what that takes")]
+fn a_large_argument_takes_less_than_six_times_its_size_of_stack() {
+    client();
+    let outside = [1; LARGE];
+    let inside = takes_much(outside).expect("free");
+    let taken = address_of(&outside) - inside;
+    assert!(taken < 6 * LARGE, "{} times its size", taken / LARGE);
+}

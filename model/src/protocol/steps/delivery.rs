@@ -118,7 +118,8 @@ fn answered(config: &Config, state: &mut State, name: u8, pending: Pending, answ
             asked.is_past(fences[0]);
             asked.in_line(pending.sent, *ttl, now);
         }
-        Acquired::NotHeld => {}
+        // In the explored worlds, only clients write to the server.
+        Acquired::NotHeld | Acquired::Refused => {}
     }
 }
 
@@ -133,7 +134,9 @@ fn entered(config: &Config, state: &mut State, name: u8, pending: Pending, answe
                 hold.entering = false;
             }
         }
-        Acquired::Held { .. } | Acquired::NotHeld => lose(config, state, name, false),
+        Acquired::Held { .. } | Acquired::NotHeld | Acquired::Refused => {
+            lose(config, state, name, false);
+        }
     }
 }
 

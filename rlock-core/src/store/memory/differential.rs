@@ -85,8 +85,9 @@ fn take_down(news: News, told: &mut Vec<words::News>) {
             owner: owner_back(owner),
             after: millis(after),
         },
+        News::Changed(_) => return,
         #[cfg(feature = "redis")]
-        News::Changed(_) | News::AllChanged | News::SomeChanged(_) | News::Disconnected => return,
+        News::AllChanged | News::SomeChanged(_) | News::Disconnected => return,
     });
 }
 
@@ -124,7 +125,8 @@ impl Embedded {
             } => words::Acquired::Held {
                 claim,
                 ttl: millis(ttl.expect("every lease ends")),
-                in_line,
+                in_line: in_line.is_some(),
+                first: in_line.is_some_and(|place| place.first),
                 fences: fences.to_vec(),
             },
             Acquired::NotHeld => words::Acquired::NotHeld,
@@ -225,8 +227,10 @@ impl Subject for Embedded {
                 self.clients[usize::from(*client)] = None;
                 Answer::None
             }
-            Operation::Restart | Operation::LoseToken(_) => {
-                unreachable!("the embedded store loses nothing while it lives")
+            Operation::Restart | Operation::LoseToken(_) | Operation::SpoilToken(..) => {
+                unreachable!(
+                    "the embedded store loses nothing while it lives, and others write nothing"
+                )
             }
             Operation::Together(_) => unreachable!("its requests do not travel"),
         };

@@ -18,8 +18,8 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next, Onward, Release,
-        Released, Renewal, Renewed,
+        Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next, Onward, Place,
+        Release, Released, Renewal, Renewed,
     },
 };
 
@@ -138,7 +138,10 @@ impl State {
         Acquired::Held {
             claim: taken,
             ttl: ttl.or(Some(Duration::ZERO)),
-            in_line: waits,
+            in_line: waits.then(|| Place {
+                first: self.lines.first(key) == Some(*owner),
+                watched: true,
+            }),
             sent_at: now,
             fences: claims.iter().map(|_| self.last_token).collect(),
             spoilt: false,
@@ -194,7 +197,10 @@ impl State {
             None => Onward::Unknown,
             Some(next) if handed_off => {
                 self.lines.stand(key, next.owner, now);
-                Onward::InLine { since: now }
+                Onward::InLine {
+                    since: now,
+                    place: Place::first(true),
+                }
             }
             Some(next) => {
                 let token = self.grant(key, next.owner, next.lease, 1, now);
@@ -221,7 +227,10 @@ impl State {
             });
         }
         if self.lines.has(key, next.owner) {
-            Onward::InLine { since: now }
+            Onward::InLine {
+                since: now,
+                place: Place::first(true),
+            }
         } else {
             Onward::Unknown
         }
@@ -253,6 +262,21 @@ impl State {
             ttl: Some(lock.expires.since(now)),
             token: Some(lock.token),
         })
+    }
+
+    /// Takes a lock from its holder, notifies the holder, and hands the lock to the first waiter.
+    /// Returns whether the lock was held.
+    pub(super) fn revoke(&mut self, key: &Key, now: Time) -> bool {
+        let Some(&mut Lock { owner, .. }) = self.live(key, now) else {
+            return false;
+        };
+        let holder = self.clients.get(&owner.client()).cloned();
+        self.locks.remove(key);
+        if let Some(listener) = holder {
+            self.news.push((listener, News::Changed(key.clone())));
+        }
+        self.hand_off(key, None, now);
+        true
     }
 
     /// The lock on `key`, unless it has expired.

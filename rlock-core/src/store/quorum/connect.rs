@@ -19,15 +19,17 @@ use super::{
     votes::majority,
 };
 use crate::{
+    clock::ClientClock,
     error::LockError,
     limits::{invalid_url, invalid_urls},
+    scheme::{Kind, Scheme, known},
     store::{
-        Listener,
-        redis::{RedisOptions, RedisStore, Roster, SameServer},
+        Listener, StoreError,
+        redis::{RedisOptions, RedisStore, Roster, SameServer, connecting},
     },
 };
 
-/// How long the other servers are waited for when a majority is connected.
+/// How long to wait for the other servers once a majority is connected or impossible.
 const OTHERS: Duration = Duration::from_millis(100);
 
 impl QuorumStore {
@@ -45,7 +47,8 @@ impl QuorumStore {
             ..options
         };
         let nodes = nodes(urls, &options, &listener)?;
-        let connected = connect_all(&nodes, runtime).await;
+        let first = connect_all(nodes.clone(), runtime.clone());
+        let connected = connecting(runtime.spawn(first)).await;
         connected.map_err(|error| {
             if let Some(SameServer { address, other }) = error.source.downcast_ref() {
                 let both = format!("`{other}` and `{address}`");
@@ -56,14 +59,33 @@ impl QuorumStore {
             let action = format!("connect to a quorum of {} servers", nodes.len());
             error.into_lock_error(action, clock.now().since(started))
         })?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new(Self::of(nodes, clock, listener)))
+    }
+
+    /// Makes a store that connects in the background.
+    pub(crate) fn lazy(
+        urls: &[String],
+        options: RedisOptions,
+        listener: Listener,
+    ) -> Result<Self, LockError> {
+        let clock = options.clock.clone();
+        let options = RedisOptions {
+            roster: Some(Arc::<Roster>::default()),
+            ..options
+        };
+        let nodes = nodes(urls, &options, &listener)?;
+        Ok(Self::of(nodes, clock, listener))
+    }
+
+    fn of(nodes: Vec<Arc<Node>>, clock: ClientClock, listener: Listener) -> Self {
+        Self {
             nodes: nodes.into(),
             clock,
             listener,
             stragglers: Stragglers::new(),
             together: Together::default(),
             stood: Notify::new(),
-        }))
+        }
     }
 }
 
@@ -82,10 +104,12 @@ fn nodes(
     }
     let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(urls.len());
     for (number, url) in urls.iter().enumerate() {
-        if !is_server(url) {
-            let expected = "a quorum is made of single servers: `redis://`, `rediss://`, `unix://`, \
-                            `redis-sentinel://`, `rediss-sentinel://`";
-            return Err(invalid_url(url, expected.to_owned()));
+        if !Scheme::of(url).is_some_and(|scheme| is_server(scheme.kind)) {
+            let known = known(is_server);
+            return Err(invalid_url(
+                url,
+                format!("a quorum is made of single servers: {known}"),
+            ));
         }
         let health = Arc::<Health>::default();
         let hears = line::listener(Arc::clone(&health), Arc::clone(listener));
@@ -100,52 +124,45 @@ fn nodes(
     Ok(nodes)
 }
 
-fn is_server(url: &str) -> bool {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    matches!(
-        scheme,
-        "redis"
-            | "rediss"
-            | "unix"
-            | "redis+unix"
-            | "valkey"
-            | "valkeys"
-            | "redis-sentinel"
-            | "rediss-sentinel"
-    )
+fn is_server(kind: Kind) -> bool {
+    matches!(kind, Kind::Server | Kind::Socket | Kind::Sentinels)
 }
 
-async fn connect_all(
-    nodes: &[Arc<Node>],
-    runtime: &Handle,
-) -> Result<(), crate::store::StoreError> {
+async fn connect_all(nodes: Vec<Arc<Node>>, runtime: Handle) -> Result<(), StoreError> {
     let connect = |node: &Arc<Node>| {
-        let node = Arc::clone(node);
+        let (node, runtime) = (Arc::clone(node), &runtime);
         async move { (node.number, node.store.connect_home(runtime).await) }
     };
-    let mut connecting: FuturesUnordered<_> = nodes.iter().map(connect).collect();
+    let mut pending: FuturesUnordered<_> = nodes.iter().map(connect).collect();
     let majority = majority(nodes.len());
     let (mut connected, mut failures) = (0, Vec::new());
+    let mut open: Vec<usize> = (0..nodes.len()).collect();
     let mut until = None;
     loop {
         let next = match until {
-            Some(until) => timeout_at(until, connecting.next()).await.unwrap_or(None),
-            None => connecting.next().await,
+            Some(until) => timeout_at(until, pending.next()).await.unwrap_or(None),
+            None => pending.next().await,
         };
+        if let Some((number, _)) = &next {
+            open.retain(|open| open != number);
+        }
         match next {
             Some((_, Ok(()))) => connected += 1,
             Some((_, Err(error))) if error.source.is::<SameServer>() => return Err(error),
             Some((number, Err(error))) => {
                 let address = nodes[number].address.clone();
-                tracing::warn!(address, %error, "a server of the quorum cannot be reached yet");
                 failures.push((address, error));
-                if failures.len() > nodes.len() - majority {
-                    return Err(no_majority(nodes.len(), connected, failures));
-                }
             }
-            None => return Ok(()),
+            None if connected >= majority => return Ok(()),
+            None => {
+                let silent = open.iter().map(|number| &nodes[*number]);
+                let silent = silent.map(|node| (node.address.clone(), StoreError::silent()));
+                failures.extend(silent);
+                return Err(no_majority(nodes.len(), connected, failures));
+            }
         }
-        if connected >= majority {
+        // The error describes each server.
+        if connected >= majority || failures.len() > nodes.len() - majority {
             until.get_or_insert_with(|| Instant::now() + OTHERS);
         }
     }

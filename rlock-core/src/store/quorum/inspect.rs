@@ -70,6 +70,22 @@ impl QuorumStore {
         }
     }
 
+    /// Checks that a majority of the servers replies.
+    pub(super) async fn majority_answers(&self, patience: Duration) -> Result<(), StoreError> {
+        let until = Instant::now() + patience;
+        let mut ballot = self.ballot();
+        for node in &*self.nodes {
+            ballot.ask(node.number, node.ping(patience));
+        }
+        loop {
+            match ballot.tally(|()| true).verdict() {
+                Verdict::Open if ballot.next(until).await => {}
+                Verdict::Yes => return Ok(()),
+                _ => return Err(ballot.error(&self.nodes)),
+            }
+        }
+    }
+
     /// Whether somebody has a majority.
     pub(super) async fn has_holder(&self, key: &Key, until: Instant) -> bool {
         let mut ballot = self.ballot();

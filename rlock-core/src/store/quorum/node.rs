@@ -172,7 +172,10 @@ impl Node {
             };
             let vote = node.once_up(until_up.then(|| Arc::clone(&over)), asked);
             let vote = vote.await;
-            if let Ok(Acquired::Held { in_line: true, .. }) = vote {
+            if let Ok(Acquired::Held {
+                in_line: Some(_), ..
+            }) = vote
+            {
                 node.health.stand_in_line();
             }
             (node.number, vote)
@@ -299,6 +302,15 @@ impl Node {
                 }
             }
             (node.number, Ok(held))
+        })
+    }
+
+    /// Checks that the server replies.
+    pub(super) fn ping(self: &Arc<Self>, patience: Duration) -> Asked<()> {
+        let node = Arc::clone(self);
+        Box::pin(async move {
+            let answer = node.store.answers_when_up(patience).await;
+            (node.number, node.health.noted(answer))
         })
     }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     few::Few,
     lease::Time,
-    store::{Acquired, News, StoreError},
+    store::{Acquired, News, Place, StoreError},
 };
 
 /// How long servers are waited for that were asked to take a vote back.
@@ -119,10 +119,14 @@ pub(super) fn votes_of(wanted: &Wanted, ballot: &Ballot<Acquired>) -> Vec<(usize
 /// Where the owner stands in line.
 fn in_line(ballot: &Ballot<Acquired>) -> Option<usize> {
     let mut answers = ballot.answers();
-    answers.find_map(|(server, answer)| match answer {
-        Acquired::Held { in_line: true, .. } => Some(server),
-        _ => None,
-    })
+    answers.find_map(|(server, answer)| place(answer).map(|_| server))
+}
+
+fn place(answer: &Acquired) -> Option<Place> {
+    match answer {
+        Acquired::Held { in_line, .. } => *in_line,
+        Acquired::Granted { .. } | Acquired::NotHeld => None,
+    }
 }
 
 /// What whoever asked is told, from what the servers said that refused.
@@ -151,10 +155,15 @@ fn refusal(
             }
         }
     }
+    // At a server where the lock was free, the waiter asks again soon.
+    let place = |server| match ballot.vote(server) {
+        Some(Ok(answer)) => place(answer).unwrap_or(Place::BEHIND),
+        _ => Place::BEHIND,
+    };
     Acquired::Held {
         claim,
         ttl,
-        in_line: line.is_some(),
+        in_line: line.map(place),
         sent_at: at,
         fences,
         spoilt: is_spoilt,

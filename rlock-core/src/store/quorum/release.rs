@@ -103,9 +103,9 @@ impl QuorumStore {
     /// time that it could use, so that it asks all; or it asks because nothing is known.
     fn went_on(&self, ballot: &Ballot<Released>, lead: usize) -> Onward {
         match ballot.vote(lead) {
-            Some(Ok(Released::Done(Onward::InLine { since }))) => {
+            Some(Ok(Released::Done(in_line @ Onward::InLine { .. }))) => {
                 self.stood.notify_one();
-                Onward::InLine { since: *since }
+                *in_line
             }
             Some(Ok(Released::Done(Onward::Granted(grant)))) => Onward::Granted(Grant {
                 ttl: Duration::ZERO,

@@ -62,7 +62,7 @@ impl Tally {
 
 /// The largest value that a majority of the servers has at least.
 pub(super) fn majority_has<T: Ord>(mut values: Vec<T>, servers: usize) -> Option<T> {
-    values.sort_by(|one, other| other.cmp(one));
+    values.sort_unstable_by(|one, other| other.cmp(one));
     values.into_iter().nth(majority(servers) - 1)
 }
 

@@ -64,7 +64,7 @@ impl fmt::Display for Missing {
             (
                 self.messages,
                 "SUBSCRIBE",
-                "whoever waits in another process comes when the lease would end, or within five seconds",
+                "a waiter in another process asks again after a change of the lock, or within five seconds",
             ),
         ];
         let missing = all.iter().filter(|(missing, ..)| *missing);

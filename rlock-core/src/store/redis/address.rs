@@ -2,21 +2,27 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult};
-
-use super::{
-    hosts::are_meant,
-    query,
-    sentinel::{self, Sentinels},
-    tls::Tls,
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError,
+    RedisResult,
 };
 
-use crate::{error::LockError, limits::invalid_url, printable::Printable};
+use super::{query, sentinel::Sentinels, tls::Tls};
+use crate::{
+    error::LockError,
+    limits::invalid_url,
+    printable::Printable,
+    scheme::{Kind, Scheme, known},
+};
 
 /// How long an idle connection goes before the system asks whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long sent bytes may stay unacknowledged before the system gives a connection up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// Explains where the login is in a URL that names hosts.
+pub(super) const LOGIN: &str = "user and password stand before the host in the URL: \
+    `user:password@host`, or `:password@host` for the user `default`";
 
 /// Where the server is that has the locks.
 #[derive(Clone)]
@@ -55,10 +61,9 @@ impl Address {
 
     pub(super) fn parse_with(url: &str, nodelay: bool, tls: Tls) -> Result<Self, LockError> {
         let manner = Manner::of(url, nodelay, tls)?;
-        if are_meant(url, sentinel::KIND) {
+        if Scheme::of(url).is_some_and(|scheme| scheme.kind == Kind::Sentinels) {
             let parsed = Sentinels::parse(url, manner);
-            let sentinels =
-                parsed.map_err(|error| not_understood(url, &error, sentinel::EXPECTED))?;
+            let sentinels = parsed.map_err(|error| not_understood(url, &error))?;
             return Ok(Self {
                 shown: Printable(&sentinels.to_string()).to_string(),
                 place: Place::Master(Arc::new(sentinels)),
@@ -66,8 +71,7 @@ impl Address {
         }
         let parsed = url.into_connection_info();
         let parsed = parsed.and_then(|info| Self::at(&info, &manner));
-        let expected = "`redis://[user:password@]host[:port][/database]`";
-        parsed.map_err(|error| not_understood(url, &error, expected))
+        parsed.map_err(|error| not_understood(url, &error))
     }
 
     /// One server.
@@ -87,17 +91,9 @@ impl Address {
     }
 }
 
-/// Whether a URL says that TLS is spoken.
-pub(crate) fn speaks_tls(url: &str) -> bool {
-    let schemes = ["rediss:", "valkeys:", "rediss-sentinel:", "rediss-cluster:"];
-    schemes.iter().any(|scheme| url.starts_with(scheme))
-}
-
-pub(super) fn not_understood(url: &str, error: &RedisError, expected: &str) -> LockError {
-    invalid_url(
-        url,
-        format!("{}; expected {expected}", what_is_wrong(error)),
-    )
+pub(super) fn not_understood(url: &str, error: &RedisError) -> LockError {
+    let form = Scheme::of(url).map_or_else(|| known(|_| true), Scheme::form);
+    invalid_url(url, format!("{}; expected {form}", what_is_wrong(error)))
 }
 
 /// What an error says, without the name of its kind, which redis-rs writes behind it.
@@ -109,14 +105,15 @@ fn what_is_wrong(error: &RedisError) -> String {
 impl Manner {
     /// What a URL says of it, if it can be meant as it is written.
     pub(super) fn of(url: &str, nodelay: bool, tls: Tls) -> Result<Self, LockError> {
-        if !cfg!(feature = "tls") && speaks_tls(url) {
+        let scheme = Scheme::of(url);
+        if !cfg!(feature = "tls") && scheme.is_some_and(|scheme| scheme.tls) {
             let reason = "TLS needs the feature `tls` of rlock-core";
             return Err(invalid_url(url, reason.to_owned()));
         }
         if let Some(reason) = misread(url) {
             return Err(invalid_url(url, reason.to_owned()));
         }
-        if let Some(reason) = query::unknown(url) {
+        if let Some(reason) = query::wrong(url, scheme.map_or(Kind::Server, |scheme| scheme.kind)) {
             return Err(invalid_url(url, reason));
         }
         Ok(Self {
@@ -149,6 +146,16 @@ impl Server {
         &self.resp2
     }
 
+    /// Explains where the login is in this URL.
+    pub(super) fn login(&self) -> &'static str {
+        match self.resp2.get_connection_info().addr() {
+            ConnectionAddr::Unix(_) => {
+                "user and password stand behind the `?` of the URL: `unix:///path?user=…&pass=…`"
+            }
+            _ => LOGIN,
+        }
+    }
+
     /// What to try where the preferred protocol is refused.
     pub(super) fn fallback(&self) -> Option<&Client> {
         self.resp3.is_some().then_some(&self.resp2)
@@ -177,9 +184,21 @@ fn with_settings(
         .set_keepalive(keepalive);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
+    let info = logged_in(info.clone());
     let redis = info.redis_settings().clone().set_protocol(protocol);
     let redis = redis.set_lib_name("rlock", env!("CARGO_PKG_VERSION"));
-    info.clone().set_tcp_settings(tcp).set_redis_settings(redis)
+    info.set_tcp_settings(tcp).set_redis_settings(redis)
+}
+
+/// Sets an empty password for a user without one. Without a password, redis-rs skips the login and
+/// stays the user `default`. A user with `nopass` may log in with any password.
+pub(super) fn logged_in(info: ConnectionInfo) -> ConnectionInfo {
+    let settings = info.redis_settings();
+    if settings.username().is_none() || settings.password().is_some() {
+        return info;
+    }
+    let settings = settings.clone().set_password("");
+    info.set_redis_settings(settings)
 }
 
 /// Why a URL is not what was meant, although it can be read.
@@ -224,26 +243,23 @@ mod tests {
         assert_eq!(socket.to_string(), "/run/a\\r\\nb.sock");
         for (url, reason) in [
             (
-                "redis://u:s3cret@h:99999999/",
+                "redis://u:s3cret@h:99999/",
                 "Redis URL did not parse; expected `redis://",
             ),
             (
                 "redis://u:s3cret@h/not-a-number",
                 "Invalid database number; expected `redis://",
             ),
-            (
-                "redis://u:s3cret@h/?protocol=9",
-                "Invalid protocol version: 9; expected `redis://",
-            ),
+            ("redis://u:s3cret@h/?protocol=9", "`protocol` is `resp2`"),
             ("redis:s3cret", "Missing hostname; expected `redis://"),
+            ("unix:s3cret", "expected `unix:///path"),
         ] {
             let error = Address::parse(url, true).err().expect(url);
             assert!(error.to_string().contains(reason), "{error}");
             let shown = format!("{error} {error:?}");
-            assert!(
-                !shown.contains("s3cret") && shown.contains("`redis:…`"),
-                "{shown}"
-            );
+            let (scheme, rest) = url.split_once(':').expect("a scheme");
+            let is_shown = rest.contains("//") == shown.contains(&format!("`{scheme}://…@h"));
+            assert!(!shown.contains("s3cret") && is_shown, "{shown}");
         }
     }
 
@@ -286,7 +302,7 @@ mod tests {
             let encode = |text, byte| format!("{text}%{byte:02x}");
             let encoded = password.bytes().fold(String::new(), encode);
             for password in [&password, &encoded] {
-                for url in [
+                let mut urls = vec![
                     format!("redis://:{password}@h/"),
                     format!("redis://u:{password}@h:1/2"),
                     format!("rediss://u:{password}@h/"),
@@ -301,7 +317,12 @@ mod tests {
                     format!("{password}@h:6379"),
                     format!("{password}://@h"),
                     format!("http://u:{password}@h/"),
-                ] {
+                ];
+                // The text before an `@` is a login, and the text after it is a host.
+                if !password.contains('@') {
+                    urls.push(format!("redis://u:{password}"));
+                }
+                for url in urls {
                     let shown = match Address::parse(&url, true) {
                         Ok(address) => address.to_string(),
                         Err(error) => format!("{error} {error:?}"),

@@ -10,7 +10,7 @@ use redis::Cmd;
 use super::{
     framed::Framed,
     names::{Names, OwnerName, OwnerNames},
-    scripts::{FENCE_TTL, Scripts, millis},
+    scripts::{Scripts, millis},
     tracking::unremembered,
 };
 use crate::{
@@ -25,6 +25,8 @@ const NO_TIME: u64 = 1_000_000_000_000;
 pub(super) struct Calls {
     pub(super) names: Names,
     pub(super) scripts: Scripts,
+    /// How long the server keeps a fencing token after the lock's last lease.
+    pub(super) fence_retention: Duration,
     /// Where fencing tokens begin anew that are less: what the server's clock showed (µs) when the latest
     /// connection was opened. A failover, or a start from an old save, may bring back older tokens, which
     /// others were given meanwhile; nobody comes to such a server but by a new connection.
@@ -48,10 +50,11 @@ pub(super) enum Usual {
 }
 
 impl Calls {
-    pub(super) fn new(names: Names) -> Self {
+    pub(super) fn new(names: Names, fence_retention: Duration) -> Self {
         Self {
             names,
             scripts: Scripts::new(),
+            fence_retention,
             least_token: AtomicU64::new(NO_TIME),
         }
     }
@@ -78,7 +81,7 @@ impl Calls {
         }
         call.arg(millis(lease))
             .arg(count)
-            .arg(millis(FENCE_TTL + lease))
+            .arg(millis(self.fence_retention + lease))
             .arg(u8::from(waits))
             .arg(self.names.channels_for(&claims[0].key))
             .arg(self.least_token());
@@ -96,7 +99,7 @@ impl Calls {
             .arg(release.count)
             .arg(millis(release.keep))
             .arg(release.token)
-            .arg(millis(FENCE_TTL + lease))
+            .arg(millis(self.fence_retention + lease))
             .arg(self.names.channels_for(release.key))
             .arg(self.least_token());
         if let Some(next) = release.next {
@@ -121,7 +124,7 @@ impl Calls {
             call.arg(self.names.lock(&renewal.key));
         }
         let lease = batch.first().map_or(Duration::ZERO, |first| first.lease);
-        call.arg(millis(FENCE_TTL)).arg(millis(lease));
+        call.arg(millis(self.fence_retention)).arg(millis(lease));
         let mut owners = OwnerNames::default();
         for renewal in batch {
             call.arg(owners.name(renewal.owner));
@@ -145,7 +148,7 @@ impl Calls {
         call.arg(self.names.lock(&claim.key))
             .arg(OwnerName(claim.owner))
             .arg(token)
-            .arg(millis(FENCE_TTL + lease));
+            .arg(millis(self.fence_retention + lease));
         call
     }
 
@@ -176,7 +179,8 @@ impl Calls {
         for (claim, _) in claims {
             call.arg(self.names.lock(&claim.key));
         }
-        call.arg(millis(FENCE_TTL)).arg(self.least_token());
+        call.arg(millis(self.fence_retention))
+            .arg(self.least_token());
         let mut owners = OwnerNames::default();
         for (claim, lease) in claims {
             call.arg(owners.name(claim.owner)).arg(millis(*lease));
@@ -202,7 +206,7 @@ impl Calls {
         for (key, _) in holds {
             call.arg(self.names.lock(key));
         }
-        call.arg(millis(FENCE_TTL));
+        call.arg(millis(self.fence_retention));
         let mut owners = OwnerNames::default();
         for (_, owner) in holds {
             call.arg(owners.name(*owner));

@@ -36,12 +36,7 @@ use self::{
     seeds::Seeds,
     unsettled::is_unsettled,
 };
-use super::{
-    By, Connecting, RedisOptions, SHORTEST_SILENCE,
-    errors::{not_sent, unexpected},
-    hosts::are_meant,
-    process::Process,
-};
+use super::{By, RedisOptions, SHORTEST_SILENCE, connecting, errors::not_sent, process::Process};
 use crate::{
     caller::caller,
     clock::ClientClock,
@@ -72,34 +67,55 @@ impl ClusterStore {
         options: RedisOptions,
         listener: Listener,
         runtime: &Handle,
-        own_runtime: bool,
+        near: Option<Handle>,
     ) -> Result<Arc<Self>, LockError> {
         let (clock, patience) = (options.clock.clone(), options.connect_timeout);
+        let started = clock.now();
+        let store = Self::new(url, options, listener, runtime, near)?;
+        let first = Arc::clone(&store);
+        let connected = connecting(runtime.spawn(async move { first.begin(patience).await })).await;
+        connected.map_err(|error| {
+            let action = format!("connect to {}", store.place());
+            error.into_lock_error(action, clock.now().since(started))
+        })?;
+        Ok(store)
+    }
+
+    /// Makes a store that connects in the background.
+    pub(crate) fn lazy(
+        url: &str,
+        options: RedisOptions,
+        listener: Listener,
+        runtime: &Handle,
+        near: Option<Handle>,
+    ) -> Result<Arc<Self>, LockError> {
+        let store = Self::new(url, options, listener, runtime, near)?;
+        store.nodes.suspects.notify_one();
+        Ok(store)
+    }
+
+    fn new(
+        url: &str,
+        options: RedisOptions,
+        listener: Listener,
+        runtime: &Handle,
+        near: Option<Handle>,
+    ) -> Result<Arc<Self>, LockError> {
+        let clock = options.clock.clone();
         let replicas = options
             .replicas
             .map_or(Duration::ZERO, |asked| asked.within);
         let replicas_patience = replicas * 2 + options.response_timeout;
-        let started = clock.now();
         let seeds = Seeds::parse(url, options.tcp_nodelay, options.tls.clone())?;
-        let action = format!("connect to the cluster of {seeds}");
-        let near = own_runtime.then(Handle::try_current).and_then(Result::ok);
         let near_id = near.as_ref().map(Handle::id);
-        let store = Arc::new(Self {
+        Ok(Arc::new(Self {
             nodes: Nodes::new(seeds, options, Arc::clone(&listener), runtime.clone(), near),
             listener,
             near: near_id,
             process: Process::present(),
-            clock: clock.clone(),
+            clock,
             replicas_patience,
-        });
-        let first = Arc::clone(&store);
-        let mut connecting = Connecting(runtime.spawn(async move { first.begin(patience).await }));
-        let connected = match (&mut connecting.0).await {
-            Ok(connected) => connected,
-            Err(error) => Err(unexpected(error)),
-        };
-        connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
-        Ok(store)
+        }))
     }
 
     /// Takes locks of one slot.
@@ -111,37 +127,42 @@ impl ClusterStore {
         by: By,
     ) -> Result<Acquired, StoreError> {
         let keys: Vec<&Key> = claims.iter().map(|claim| &claim.key).collect();
-        let ask = |node: Arc<Node>, by| async move {
-            let answer = node.store.acquire(claims, lease, count, waits, by).await;
-            if let Ok(Acquired::Held { in_line: true, .. }) = answer {
-                node.shards.wish(slot);
-            }
-            answer
+        let ask = |node: Arc<Node>, by| -> Answer<'_, Acquired> {
+            Box::pin(async move {
+                let answer = node.store.acquire(claims, lease, count, waits, by).await;
+                if let Ok(Acquired::Held {
+                    in_line: Some(_), ..
+                }) = answer
+                {
+                    node.shards.wish(slot);
+                }
+                answer
+            })
         };
-        self.at_owner(slot, Needs::All(&keys), by, ask).await
+        self.at_owner(slot, Needs::All(&keys), by, &ask).await
     }
 
     async fn release(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
         let slot = Slot::of(release.key);
-        let ask = |node: Arc<Node>, by| async move {
-            let answer = node.store.release(release, by).await;
-            if let Ok(Released::Done(Onward::InLine { .. })) = answer {
-                node.shards.wish(slot);
-            }
-            answer
+        let ask = |node: Arc<Node>, by| -> Answer<'_, Released> {
+            Box::pin(async move {
+                let answer = node.store.release(release, by).await;
+                if let Ok(Released::Done(Onward::InLine { .. })) = answer {
+                    node.shards.wish(slot);
+                }
+                answer
+            })
         };
         let needs = Needs::All(std::slice::from_ref(&release.key));
-        self.at_owner(slot, needs, by, ask).await
+        self.at_owner(slot, needs, by, &ask).await
     }
 
     /// Renews locks of one slot.
     async fn renew_in(&self, slot: Slot, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
-        let ask =
-            |batch| move |node: Arc<Node>, by| async move { Node::renew(&node, batch, by).await };
         if let [_] = batch {
-            return self.at_owner(slot, Needs::Lock, by, ask(batch)).await;
+            return self.renew_at(slot, Needs::Lock, batch, by).await;
         }
-        match self.at_owner(slot, Needs::OnePlace, by, ask(batch)).await {
+        match self.renew_at(slot, Needs::OnePlace, batch, by).await {
             Err(error) if is_unsettled(&error) => {}
             outcome => return outcome,
         }
@@ -152,18 +173,23 @@ impl ClusterStore {
             ..by
         };
         let each = batch.iter().map(std::slice::from_ref);
-        let each = each.map(|batch| self.at_owner(slot, Needs::Lock, by, ask(batch)));
+        let each = each.map(|batch| self.renew_at(slot, Needs::Lock, batch, by));
         gathered(join_all(each).await)
     }
-}
 
-impl Node {
-    async fn renew(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
-        self.store.renew(batch, by).await
-    }
-
-    async fn replicate(&self, claims: &[Claim], lease: Duration) -> Result<(), StoreError> {
-        self.store.replicate(claims, lease).await
+    fn renew_at<'a>(
+        &'a self,
+        slot: Slot,
+        needs: Needs<'a>,
+        batch: &'a [Renewal],
+        by: By,
+    ) -> Answer<'a, Renewed> {
+        Box::pin(async move {
+            let ask = |node: Arc<Node>, by| -> Answer<'_, Renewed> {
+                Box::pin(async move { node.store.renew(batch, by).await })
+            };
+            self.at_owner(slot, needs, by, &ask).await
+        })
     }
 }
 
@@ -242,24 +268,35 @@ impl Store for ClusterStore {
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
         let by: By = (Route::Home, self.replicas_patience).into();
-        let ask = move |claim| {
-            move |node: Arc<Node>, _| async move { Node::replicate(&node, claim, lease).await }
-        };
-        Box::pin(async move {
-            let each = claims.iter().map(|claim| {
-                let (slot, claim) = (Slot::of(&claim.key), std::slice::from_ref(claim));
-                self.at_owner(slot, Needs::Lock, by, ask(claim))
-            });
-            try_join_all(each).await.map(drop)
-        })
+        let each = claims.iter().map(move |claim| -> Answer<'a, ()> {
+            Box::pin(async move {
+                let ask = |node: Arc<Node>, _| -> Answer<'_, ()> {
+                    let claim = std::slice::from_ref(claim);
+                    Box::pin(async move { node.store.replicate(claim, lease).await })
+                };
+                let slot = Slot::of(&claim.key);
+                self.at_owner(slot, Needs::Lock, by, &ask).await
+            })
+        });
+        Box::pin(async move { try_join_all(each).await.map(drop) })
+    }
+
+    fn place(&self) -> String {
+        format!("the cluster of {}", self.nodes.seeds)
+    }
+
+    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
+        Box::pin(self.masters_answer(timeout))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
-        let ask = move |node: Arc<Node>, by| async move { node.store.inspect(key, by).await };
         let by = (Route::Home, timeout).into();
         Box::pin(async move {
+            let ask = |node: Arc<Node>, by| -> Answer<'_, Option<Entry>> {
+                Box::pin(async move { node.store.inspect(key, by).await })
+            };
             let (slot, needs) = (Slot::of(key), Needs::Lock);
-            self.at_owner(slot, needs, by, ask).await
+            self.at_owner(slot, needs, by, &ask).await
         })
     }
 
@@ -269,9 +306,4 @@ impl Store for ClusterStore {
             self.keep_looking().await;
         })
     }
-}
-
-/// Whether a URL names nodes of a cluster.
-pub(crate) fn is_meant(url: &str) -> bool {
-    are_meant(url, seeds::KIND)
 }

@@ -5,9 +5,10 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use futures_util::{StreamExt, future::join_all};
+use futures_util::StreamExt;
 use redis::{
-    AsyncConnectionConfig, Client, ProtocolVersion, PushInfo, PushKind, RedisResult, Value,
+    AsyncConnectionConfig, Client, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisResult,
+    Value,
     aio::{MultiplexedConnection, PubSubSink},
     cmd,
 };
@@ -22,6 +23,7 @@ use super::{
     roster::{Presence, run_id},
     tracking::try_tracking,
 };
+use crate::store::BoxFuture;
 
 /// A connection that was up when it was handed out.
 #[derive(Clone)]
@@ -37,6 +39,8 @@ pub(super) struct Connection {
     pub(super) missing: Missing,
     /// Messages for the client come by it.
     pub(super) listens: bool,
+    /// Whether the server reports changes of the keys read on this connection.
+    pub(super) is_told: bool,
     /// What the server calls its run, until that is in the roster.
     pub(super) run_id: Option<String>,
     /// Its entry there.
@@ -73,9 +77,7 @@ impl Connection {
                 Ok::<(), Infallible>(())
             });
         }
-        let commands = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let commands = multiplexed(client, &config).await?;
         let (mut id, mut missing) = (None, Missing::default());
         let mut opts_out = false;
         let mut listens = listens(link, pushes);
@@ -84,12 +86,12 @@ impl Connection {
             // Sent together, because each round trip is one that holders wait for after an outage.
             let refused;
             (refused, missing.messages, (), id, (), run_id) = tokio::try_join!(
-                try_tracking(commands.clone(), link.news_go_to()),
-                listen(link, commands.clone(), listens),
-                load_scripts(link, &commands),
-                own_id(link, commands.clone()),
-                note_time(link, commands.clone()),
-                name_of_run(link, commands.clone()),
+                boxed(try_tracking(commands.clone(), link.news_go_to())),
+                boxed(listen(link, commands.clone(), listens)),
+                boxed(load_scripts(link, commands.clone())),
+                boxed(own_id(link, commands.clone())),
+                boxed(note_time(link, commands.clone())),
+                boxed(name_of_run(link, commands.clone())),
             )?;
             missing.tracking = refused.tracking;
             missing.scripts = refused.scripts;
@@ -97,13 +99,14 @@ impl Connection {
             None
         } else {
             ((), missing.scripts, (), run_id) = tokio::try_join!(
-                load_scripts(link, &commands),
-                try_scripts(commands.clone()),
-                note_time(link, commands.clone()),
-                name_of_run(link, commands.clone()),
+                boxed(load_scripts(link, commands.clone())),
+                boxed(try_scripts(commands.clone())),
+                boxed(note_time(link, commands.clone())),
+                boxed(name_of_run(link, commands.clone())),
             )?;
             if listens {
-                let opened = Messages::open(link, client, epoch, &link.channel()).await?;
+                let channel = link.channel();
+                let opened = boxed(Messages::open(link, client, epoch, &channel)).await?;
                 missing.messages = opened.refused;
                 Some(opened)
             } else {
@@ -122,6 +125,7 @@ impl Connection {
             id,
             missing,
             listens,
+            is_told: pushes && !missing.tracking,
             run_id,
             presence: None,
             _messages: messages,
@@ -155,6 +159,11 @@ impl Messages {
     }
 }
 
+/// Boxes a future to keep its caller's future small.
+pub(super) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T> {
+    Box::pin(future)
+}
+
 /// Listens to what concerns this client. Answers whether that is refused.
 async fn listen(
     link: &Link,
@@ -175,12 +184,16 @@ fn listens(link: &Link, pushes: bool) -> bool {
 
 /// Loads the scripts ahead, which saves the first calls a round trip; without the permission
 /// they are loaded when they are missed.
-async fn load_scripts(link: &Link, commands: &MultiplexedConnection) -> RedisResult<()> {
-    let loads = link.calls.scripts.all().map(|script| {
-        let mut commands = commands.clone();
-        async move { server_may_refuse(script.load(&mut commands).await) }
-    });
-    join_all(loads).await.into_iter().collect()
+async fn load_scripts(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<()> {
+    let mut loads = Pipeline::new();
+    for script in link.calls.scripts.all() {
+        script.load_with(&mut loads);
+    }
+    let answers = commands.send_packed_commands(&loads, 0, loads.len());
+    for answer in answers.await? {
+        server_may_refuse(answer.extract_error().map(drop))?;
+    }
+    Ok(())
 }
 
 fn speaks_resp3(client: &Client) -> bool {
@@ -227,10 +240,15 @@ pub(super) fn without_time_outs() -> AsyncConnectionConfig {
 
 /// A connection for a few commands, to which nothing is sent without being asked for.
 pub(super) async fn plain(server: &Server) -> RedisResult<MultiplexedConnection> {
-    let client = server.without_pushes();
-    client
-        .get_multiplexed_async_connection_with_config(&without_time_outs())
-        .await
+    multiplexed(server.without_pushes(), &without_time_outs()).await
+}
+
+/// Opens a connection. Boxed, so that it is compiled once for all callers.
+pub(super) fn multiplexed<'a>(
+    client: &'a Client,
+    config: &'a AsyncConnectionConfig,
+) -> BoxFuture<'a, RedisResult<MultiplexedConnection>> {
+    boxed(client.get_multiplexed_async_connection_with_config(config))
 }
 
 /// Lets an answer pass that refuses, but not a connection that failed.

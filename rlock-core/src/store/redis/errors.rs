@@ -114,6 +114,28 @@ pub(super) fn not_sent(why: impl Into<Box<dyn Error + Send + Sync>>) -> StoreErr
     }
 }
 
+/// The server refuses this login.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}; {way_out}")]
+struct NoLogin {
+    error: RedisError,
+    way_out: &'static str,
+}
+
+/// Classifies an error as [`classify`]. If the server refuses the login, the error explains where
+/// the URL contains it.
+pub(super) fn classify_login(error: RedisError, way_out: &'static str) -> StoreError {
+    if !wants_password(&error) && error.kind() != ErrorKind::AuthenticationFailed {
+        return classify(error);
+    }
+    StoreError {
+        transient: false,
+        maybe_executed: false,
+        foreign: false,
+        source: Arc::new(NoLogin { error, way_out }),
+    }
+}
+
 /// Whether the server wants to know first who asks, or does not believe it.
 pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")

@@ -3,6 +3,8 @@
 
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult};
 
+use crate::scheme::Scheme;
+
 /// Such a URL, taken apart.
 pub(super) struct Hosts<'a> {
     /// How the servers are spoken to.
@@ -14,23 +16,11 @@ pub(super) struct Hosts<'a> {
     pub(super) query: &'a str,
 }
 
-/// Whether a URL is for hosts of that kind: `sentinel`, `cluster`.
-pub(super) fn are_meant(url: &str, kind: &str) -> bool {
-    scheme(url, kind).is_some()
-}
-
-fn scheme<'a>(url: &'a str, kind: &str) -> Option<(&'static str, &'a str)> {
-    let (scheme, rest) = url.split_once("://")?;
-    match scheme.strip_suffix(kind)? {
-        "redis-" => Some(("redis", rest)),
-        "rediss-" => Some(("rediss", rest)),
-        _ => None,
-    }
-}
-
 impl<'a> Hosts<'a> {
-    pub(super) fn parse(url: &'a str, kind: &str) -> RedisResult<Self> {
-        let (scheme, rest) = scheme(url, kind).ok_or_else(|| wrong("it names other servers"))?;
+    pub(super) fn parse(url: &'a str) -> RedisResult<Self> {
+        let split = Scheme::split(url);
+        let split = split.and_then(|(scheme, rest)| Some((scheme.tls, rest.strip_prefix("//")?)));
+        let (tls, rest) = split.ok_or_else(|| wrong("it names no host"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
@@ -39,7 +29,7 @@ impl<'a> Hosts<'a> {
             return Err(wrong("it names a host without a name"));
         }
         Ok(Self {
-            scheme,
+            scheme: if tls { "rediss" } else { "redis" },
             login,
             names,
             path,

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -17,10 +17,11 @@ use super::{
     address::Address,
     calls::Calls,
     cluster::Slot,
-    connection::Connection,
-    errors::{classify, not_sent, wants_password},
+    connection::{Connection, boxed},
+    errors::{classify, classify_login, not_sent, wants_password},
     messages,
     roster::{Roster, SameServer},
+    sentinel::LOGIN as SENTINELS_LOGIN,
     server::{warn_of_eviction, warn_of_refusals},
 };
 use crate::{
@@ -34,6 +35,8 @@ const FIRST_EPOCH: u64 = 1;
 /// How long the first attempt to connect again may take.
 const FIRST_PATIENCE: Duration = Duration::from_millis(250);
 
+/// The pause before the next attempt at a server that refused this client.
+const REFUSED: Duration = Duration::from_secs(2);
 /// A connection that was lost has been replaced by then, if it can be.
 const REPLACED: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,8 @@ pub(super) struct Link {
     turned: Mutex<Instant>,
     /// What was said to be missing.
     said: Mutex<Missing>,
+    /// Whether the first connection has checked the server's configuration.
+    is_checked: AtomicBool,
 }
 
 /// What a link is for.
@@ -173,6 +178,7 @@ impl Link {
             epochs: AtomicU64::new(FIRST_EPOCH),
             turned: Mutex::new(Instant::now()),
             said: Mutex::default(),
+            is_checked: AtomicBool::new(false),
         })
     }
 
@@ -193,13 +199,29 @@ impl Link {
     /// Connects for the first time.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
         let connection = self.open(FIRST_EPOCH, self.connect_timeout).await?;
-        if self.is_home() {
-            // Nobody has to wait for a warning.
-            let _ = timeout(self.connect_timeout, self.warn(&connection.commands)).await;
-            self.tell_missing(&connection);
-        }
+        self.check(&connection).await;
         self.comes_up(connection);
         Ok(())
+    }
+
+    /// Logs what a connected server or its user lacks.
+    async fn check(&self, connection: &Connection) {
+        if !self.is_home() {
+            return;
+        }
+        if !self.is_checked.load(Ordering::Relaxed) {
+            // No caller waits for a warning.
+            let _ = timeout(self.connect_timeout, boxed(self.warn(&connection.commands))).await;
+            self.is_checked.store(true, Ordering::Relaxed);
+        }
+        self.tell_missing(connection);
+    }
+
+    /// Returns whether the background waits for the first connection. A cluster finds its nodes
+    /// elsewhere.
+    fn is_awaited(&self) -> bool {
+        let was_there = self.is_checked.load(Ordering::Relaxed);
+        self.is_home() && !was_there && !self.calls.names.are_of_cluster()
     }
 
     /// Says what is amiss with the server, as far as it affects locks.
@@ -212,7 +234,7 @@ impl Link {
             Part::Near { .. } => &[],
         };
         let refusals = warn_of_refusals(&mut other, &self.address, (&lock, &channel), beyond);
-        let ((), refused) = tokio::join!(warn_of_eviction(&mut one), refusals);
+        let ((), refused) = tokio::join!(boxed(warn_of_eviction(&mut one)), boxed(refusals));
         *self.said() = Missing::of_commands(&refused);
     }
 
@@ -354,14 +376,16 @@ impl Link {
     /// Keeps a connection up; runs for as long as the client lives.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let mut state = self.state.subscribe();
+        let mut was_up = self.is_there();
         loop {
-            if state
+            let Ok(silent) = state
                 .wait_for(|state| !matches!(state, State::Up(_)))
                 .await
-                .is_err()
-            {
+                .map(|state| matches!(&*state, State::Doubtful(_)))
+            else {
                 return;
-            }
+            };
+            let outage = was_up.then(|| self.outage_begins(silent));
             let mut backoff = Backoff::default();
             let (mut is_said, mut is_missed) = (false, false);
             // What an outage swallowed is not waited for: a short patience finds its end sooner.
@@ -370,13 +394,16 @@ impl Link {
                 let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
                 match self.open(epoch, patience).await {
                     Ok(connection) => {
-                        if self.is_home() {
-                            self.tell_missing(&connection);
-                        }
-                        self.comes_up(connection);
+                        self.comes_up(connection.clone());
                         // What happened meanwhile was not told.
                         (self.listener)(News::AllChanged);
-                        tracing::debug!(address = %self.address, epoch, "connected again");
+                        self.connected(epoch, outage);
+                        was_up = true;
+                        tokio::select! {
+                            () = self.check(&connection) => {}
+                            // A caller needs another connection sooner.
+                            () = self.until(false) => {}
+                        }
                         break;
                     }
                     Err(error) => {
@@ -385,10 +412,19 @@ impl Link {
                             tracing::error!(%error, "a server of the quorum is not counted");
                         }
                         tracing::debug!(address = %self.address, %error, "connecting failed");
+                        if self.is_awaited() && !is_missed {
+                            tracing::warn!(address = %self.address, %error, "the server cannot be reached yet");
+                        }
                         if !std::mem::replace(&mut is_missed, true) && !self.is_home() {
                             // Whoever is told here asks by the other connection meanwhile.
                             (self.listener)(News::Disconnected);
                         }
+                        // Servers count wrong passwords.
+                        let pause = if error.transient {
+                            backoff.next()
+                        } else {
+                            REFUSED
+                        };
                         self.state.send_if_modified(|state| match state {
                             State::Down(last) => {
                                 *last = Some(error);
@@ -397,11 +433,39 @@ impl Link {
                             // It may still answer.
                             State::Up(_) | State::Doubtful(_) => false,
                         });
-                        tokio::time::sleep(backoff.next()).await;
+                        tokio::time::sleep(pause).await;
                         patience = (patience * 2).min(self.connect_timeout);
                     }
                 }
             }
+        }
+    }
+
+    /// Logs the start of an outage: one line for the server, for any number of locks.
+    fn outage_begins(&self, silent: bool) -> Instant {
+        let address = &self.address;
+        if !self.is_home() {
+            tracing::debug!(%address, silent, "the callers' connection is lost");
+        } else if silent {
+            tracing::info!(%address, "the server is silent, connecting again");
+        } else {
+            tracing::info!(%address, "connection lost, connecting again");
+        }
+        Instant::now()
+    }
+
+    /// Logs the first connection, or the end of an outage.
+    fn connected(&self, epoch: u64, outage: Option<Instant>) {
+        let address = &self.address;
+        let Some(began) = outage else {
+            tracing::debug!(%address, epoch, "connected");
+            return;
+        };
+        let after = began.elapsed();
+        if self.is_home() {
+            tracing::info!(%address, ?after, "connected again");
+        } else {
+            tracing::debug!(%address, ?after, "the callers' connection is back");
         }
     }
 
@@ -411,25 +475,32 @@ impl Link {
         patience: Duration,
     ) -> Result<Connection, StoreError> {
         let opening = async {
-            let server = self.address.server(patience).await?;
-            let opened = Connection::open(self, server.preferred(), epoch).await;
-            match (opened, server.fallback()) {
+            let server = self.address.server(patience).await.map_err(|error| {
+                // This server was looked up by way of the Sentinels.
+                classify_login(error, SENTINELS_LOGIN)
+            })?;
+            let opened = boxed(Connection::open(self, server.preferred(), epoch)).await;
+            let opened = match (opened, server.fallback()) {
                 (Err(error), Some(older)) if refuses_protocol(&error) => {
-                    let mut opened = Connection::open(self, older, epoch).await?;
-                    opened.missing.resp3 = true;
-                    Ok(opened)
+                    let opened = boxed(Connection::open(self, older, epoch)).await;
+                    opened.map(|mut opened| {
+                        opened.missing.resp3 = true;
+                        opened
+                    })
                 }
                 (opened, _) => opened,
-            }
+            };
+            opened.map_err(|error| classify_login(error, server.login()))
         };
-        let opened = timeout(patience, opening).await.unwrap_or_else(|_| {
+        let opened = timeout(patience, boxed(opening)).await.unwrap_or_else(|_| {
             let waited = format!("no connection within {patience:?}");
-            Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
+            let error = RedisError::from((ErrorKind::Io, "time-out", waited));
+            Err(classify(error))
         });
         // A request that waits for a connection has not been sent.
         let mut opened = opened.map_err(|error| StoreError {
             maybe_executed: false,
-            ..classify(error)
+            ..error
         })?;
         if let (Some(roster), Some(run_id)) = (self.roster(), opened.run_id.take()) {
             let presence = roster.enter(self.address.to_string(), run_id);

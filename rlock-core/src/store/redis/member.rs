@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{ServerErrorKind, Value, cmd, from_redis_value};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     RedisStore,
@@ -52,7 +52,7 @@ impl RedisStore {
             call: || self.calls.raise(claim, token, lease),
             usual: None,
         };
-        let (answer, _) = self.call(request, (Route::Home, patience).into()).await?;
+        let (answer, _) = self.call(&request, (Route::Home, patience).into()).await?;
         from_redis_value(answer).map_err(unexpected)
     }
 
@@ -76,7 +76,7 @@ impl RedisStore {
         };
         let sent_at = self.clock.now();
         let answer = self.at_once(&request, patience).await?;
-        scripts::read_acquired(answer, claims.len(), sent_at)
+        scripts::read_acquired(answer, claims.len(), sent_at, self.is_watched())
     }
 
     /// Asks for several locks by one script, each by itself: answers its token, or 0 for one that is to
@@ -124,7 +124,7 @@ impl RedisStore {
     /// later.
     async fn at_once(
         &self,
-        request: &impl Exchange,
+        request: &dyn Exchange,
         patience: Duration,
     ) -> Result<Value, StoreError> {
         self.process.is_present()?;
@@ -133,6 +133,16 @@ impl RedisStore {
         };
         let by = (Route::Home, patience).into();
         self.exchange(&self.home, connection, request, by).await
+    }
+
+    /// Checks that the server replies, once it is connected.
+    pub(crate) async fn answers_when_up(&self, patience: Duration) -> Result<(), StoreError> {
+        self.process.is_present()?;
+        let until = Instant::now() + patience;
+        let up = timeout_at(until, self.until_up()).await;
+        up.map_err(|_| self.why_down())??;
+        self.answers(until.saturating_duration_since(Instant::now()))
+            .await
     }
 
     /// Whether the server answers.

@@ -256,7 +256,7 @@ mod tests {
             all.extend([format!("{lock}:fence"), format!("{lock}:queue"), lock]);
         }
         let count = all.len();
-        all.sort();
+        all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
     }

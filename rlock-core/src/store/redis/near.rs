@@ -24,10 +24,9 @@ pub(super) struct Near {
 }
 
 impl Near {
-    /// Connects on the present runtime, `None` outside any. Waits for that on `home`, and not for
-    /// long: the present runtime may be one that nobody drives, or one without input and output.
-    pub(super) async fn connect(link: Arc<Link>, home: &Handle) -> Option<Self> {
-        let runtime = Handle::try_current().ok()?;
+    /// Connects on this runtime. The wait runs on `home` and is short, because this runtime may not
+    /// be driven.
+    pub(super) async fn connect(link: Arc<Link>, runtime: &Handle, home: &Handle) -> Self {
         let kept = Kept(Arc::clone(&link));
         let near = Self {
             keeper: runtime.spawn(async move { Arc::clone(&kept.0).keep_up().await }),
@@ -37,7 +36,7 @@ impl Near {
         let up = async move { timeout(PATIENCE, link.connection()).await };
         // Without it everything goes by the other connection until it is there.
         let _ = home.spawn(up).await;
-        Some(near)
+        near
     }
 
     /// Connects on this runtime as soon as `home` is connected. Until then everything goes by that.

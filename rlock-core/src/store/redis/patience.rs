@@ -3,7 +3,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::pin,
     sync::atomic::{AtomicBool, Ordering},
     task::Poll,
     time::Duration,
@@ -13,6 +13,8 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep, timeout_at},
 };
+
+use crate::store::BoxFuture;
 
 /// How late a deadline may be noticed.
 const TICK: Duration = Duration::from_millis(25);
@@ -34,23 +36,19 @@ pub(super) struct Patience {
 impl Patience {
     /// The answer, if it comes by the deadline. What is asked for `seldom` has a timer of its own: else
     /// the clock would hardly ever stop.
-    pub(super) async fn by<F: Future>(
+    pub(super) async fn by<T>(
         &self,
         deadline: Instant,
         seldom: bool,
-        answer: Pin<&mut F>,
-    ) -> Option<F::Output> {
+        answer: &mut BoxFuture<'_, T>,
+    ) -> Option<T> {
         if seldom || deadline < Instant::now() + SHORT {
             return timeout_at(deadline, answer).await.ok();
         }
         self.by_ticks(deadline, answer).await
     }
 
-    async fn by_ticks<F: Future>(
-        &self,
-        deadline: Instant,
-        mut answer: Pin<&mut F>,
-    ) -> Option<F::Output> {
+    async fn by_ticks<T>(&self, deadline: Instant, answer: &mut BoxFuture<'_, T>) -> Option<T> {
         let mut tick = pin!(None);
         poll_fn(|cx| {
             if let Poll::Ready(output) = answer.as_mut().poll(cx) {
@@ -121,8 +119,8 @@ mod tests {
         let clock = tokio::spawn(async move { clock.run().await });
         for wait in [Duration::from_millis(10), SHORT + TICK * 4] {
             let started = Instant::now();
-            let answer = pin!(pending::<()>());
-            let answer = patience.by(started + wait, false, answer).await;
+            let mut answer: BoxFuture<'_, ()> = Box::pin(pending());
+            let answer = patience.by(started + wait, false, &mut answer).await;
             assert!(answer.is_none());
             let took = started.elapsed();
             assert!(
@@ -130,8 +128,9 @@ mod tests {
                 "{took:?}"
             );
         }
-        let answer = pin!(async { 7 });
-        let answer = patience.by(Instant::now() + SHORT * 2, false, answer).await;
+        let mut answer: BoxFuture<'_, i32> = Box::pin(async { 7 });
+        let deadline = Instant::now() + SHORT * 2;
+        let answer = patience.by(deadline, false, &mut answer).await;
         assert_eq!(answer, Some(7));
         clock.abort();
     }

@@ -78,8 +78,7 @@ impl Pipe {
     }
 
     /// Sends a request. One that is dropped before it left is not sent.
-    pub(super) async fn send(&self, call: impl Into<Framed>) -> RedisResult<Value> {
-        let call = call.into();
+    pub(super) async fn send(&self, call: Framed) -> RedisResult<Value> {
         let under_way = UnderWay::begin(&self.under_way);
         // One that was cancelled is not under way any more, but may leave all the same: what sets it
         // right must not overtake it.

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     key::Key,
-    lease::Time,
+    lease::{MAX_LEASE, Time},
     owner::OwnerId,
     store::{Acquired, GRACE, News, Next, Onward, Released},
 };
@@ -100,7 +100,7 @@ pub(crate) fn reply(reply: &[u8]) {
     };
     let sent_at = Time::from_nanos(1);
     for claims in 1..4 {
-        match read_acquired(value.clone(), claims, sent_at) {
+        match read_acquired(value.clone(), claims, sent_at, true) {
             Ok(Acquired::Granted { tokens, .. }) => assert_eq!(tokens.len(), claims),
             Ok(Acquired::Held { claim, fences, .. }) => {
                 assert!(claim < claims);
@@ -117,11 +117,13 @@ pub(crate) fn reply(reply: &[u8]) {
         lease: Duration::from_secs(30),
         first: false,
     };
-    let alone = read_released(&value, None, sent_at);
+    let alone = read_released(&value, None, sent_at, true);
     if let Ok(Released::Done(onward)) = alone {
         assert_eq!(onward, Onward::Unknown, "nobody was named");
     }
-    if let Ok(Released::Done(Onward::Granted(grant))) = read_released(&value, Some(next), sent_at) {
+    if let Ok(Released::Done(Onward::Granted(grant))) =
+        read_released(&value, Some(next), sent_at, true)
+    {
         assert_eq!((grant.since, grant.ttl), (sent_at, next.lease));
     }
     let _ = read_entry(value);
@@ -132,7 +134,7 @@ fn push(push: PushInfo) {
     let listener = Arc::clone(&heard);
     let link = Link::new(
         Address::parse("redis://127.0.0.1/", true).expect("valid"),
-        Arc::new(Calls::new(Names::new("lock:".to_owned()))),
+        Arc::new(Calls::new(Names::new("lock:".to_owned()), MAX_LEASE)),
         Part::Home {
             client: CLIENT,
             roster: None,

@@ -23,12 +23,8 @@ use tokio::{
 };
 
 use super::{
-    address::Address,
-    calls::Calls,
-    connection::plain,
-    errors::classify,
-    names::OwnerName,
-    scripts::{FENCE_TTL, millis},
+    address::Address, calls::Calls, connection::plain, errors::classify, names::OwnerName,
+    scripts::millis,
 };
 use crate::{
     options::Replicas,
@@ -213,7 +209,7 @@ impl Witness {
                 request
                     .cmd("PEXPIRE")
                     .arg(format!("{lock}:fence"))
-                    .arg(millis(FENCE_TTL + *lease))
+                    .arg(millis(self.calls.fence_retention + *lease))
                     .cmd("HEXISTS")
                     .arg(lock)
                     .arg(OwnerName(claim.owner));

@@ -1,13 +1,12 @@
 //! A Lua script on the server, called by its digest.
 
-use std::future::Future;
-
 use redis::{
     Cmd, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value,
     aio::MultiplexedConnection,
 };
 
 use super::{calls::Usual, connection::Connection, errors::wants_reconnect, framed::Framed};
+use crate::store::BoxFuture;
 
 pub(super) struct LoadedScript {
     script: Script,
@@ -36,6 +35,11 @@ impl LoadedScript {
     pub(super) async fn load(&self, commands: &mut MultiplexedConnection) -> RedisResult<()> {
         self.script.load_async(commands).await.map(|_| ())
     }
+
+    /// Adds the command that loads the script.
+    pub(super) fn load_with(&self, commands: &mut Pipeline) {
+        commands.load_script(&self.script);
+    }
 }
 
 /// A call of a script, made again for each time that it is sent.
@@ -46,46 +50,50 @@ pub(super) struct Request<'a, F> {
     pub(super) usual: Option<Usual>,
 }
 
-/// What is sent to a server, and answered by it.
+/// A request to a server. Its future is boxed, so that the code around it is compiled once.
 pub(super) trait Exchange: Sync + Send {
     /// Sends it. With `asking`, to a node of a cluster that does not have the slot yet.
-    fn send(
-        &self,
-        connection: &Connection,
+    fn send<'a>(
+        &'a self,
+        connection: &'a Connection,
         asking: bool,
-    ) -> impl Future<Output = RedisResult<Value>> + Send;
+    ) -> BoxFuture<'a, RedisResult<Value>>;
 }
 
 impl<F: Fn() -> Cmd + Sync + Send> Exchange for Request<'_, F> {
     /// Loads the script first where the server has lost it.
-    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
-        match self.try_send(connection, asking).await {
-            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                self.script.load(&mut connection.commands.clone()).await?;
-                self.send_alone(connection, asking).await
+    fn send<'a>(
+        &'a self,
+        connection: &'a Connection,
+        asking: bool,
+    ) -> BoxFuture<'a, RedisResult<Value>> {
+        Box::pin(async move {
+            let answer = match &self.usual {
+                Some(usual) => connection.pipe.send_usual(usual).await,
+                None => Ok(None),
+            };
+            let answer = match answer {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => send_alone(connection, (self.call)(), asking).await,
+                // One that left by itself is answered as if it had been sent so.
+                Err(error) => Err(error),
+            };
+            match answer {
+                Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                    self.script.load(&mut connection.commands.clone()).await?;
+                    send_alone(connection, (self.call)(), asking).await
+                }
+                outcome => outcome,
             }
-            outcome => outcome,
-        }
+        })
     }
 }
 
-impl<F: Fn() -> Cmd> Request<'_, F> {
-    async fn send_alone(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
-        let call = (self.call)();
-        if asking {
-            return send_asking(connection, call).await;
-        }
-        connection.pipe.send(call).await
+async fn send_alone(connection: &Connection, call: Cmd, asking: bool) -> RedisResult<Value> {
+    if asking {
+        return send_asking(connection, call).await;
     }
-
-    async fn try_send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
-        if let Some(usual) = &self.usual
-            && let Some(answer) = connection.pipe.send_usual(usual).await?
-        {
-            return Ok(answer);
-        }
-        self.send_alone(connection, asking).await
-    }
+    connection.pipe.send(call.into()).await
 }
 
 /// A call of a script that is sent once: what it asks for may be asked for otherwise meanwhile.
@@ -100,14 +108,20 @@ where
     C: Into<Framed> + Send,
 {
     /// Loads the script where the server has lost it, for the next call.
-    async fn send(&self, connection: &Connection, _asking: bool) -> RedisResult<Value> {
-        let answer = connection.pipe.send((self.call)(connection)).await;
-        if let Err(error) = &answer
-            && error.kind() == ServerErrorKind::NoScript.into()
-        {
-            self.script.load(&mut connection.commands.clone()).await?;
-        }
-        answer
+    fn send<'a>(
+        &'a self,
+        connection: &'a Connection,
+        _asking: bool,
+    ) -> BoxFuture<'a, RedisResult<Value>> {
+        Box::pin(async move {
+            let answer = connection.pipe.send((self.call)(connection).into()).await;
+            if let Err(error) = &answer
+                && error.kind() == ServerErrorKind::NoScript.into()
+            {
+                self.script.load(&mut connection.commands.clone()).await?;
+            }
+            answer
+        })
     }
 }
 
@@ -118,8 +132,18 @@ pub(super) struct Several<'a> {
 }
 
 impl Exchange for Several<'_> {
+    fn send<'a>(
+        &'a self,
+        connection: &'a Connection,
+        asking: bool,
+    ) -> BoxFuture<'a, RedisResult<Value>> {
+        Box::pin(self.answers(connection, asking))
+    }
+}
+
+impl Several<'_> {
     /// Loads the script where the server has lost it, and sends again what was refused for that.
-    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
+    async fn answers(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
         let mut answers = self.calls.answers(connection, asking).await?;
         if answers.iter().any(is_forgotten) {
             self.script.load(&mut connection.commands.clone()).await?;
@@ -172,8 +196,12 @@ impl Plain {
 }
 
 impl Exchange for Plain {
-    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
-        self.answers(connection, asking).await.map(Value::Array)
+    fn send<'a>(
+        &'a self,
+        connection: &'a Connection,
+        asking: bool,
+    ) -> BoxFuture<'a, RedisResult<Value>> {
+        Box::pin(async move { self.answers(connection, asking).await.map(Value::Array) })
     }
 }
 

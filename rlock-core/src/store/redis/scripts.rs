@@ -7,12 +7,11 @@ use redis::{Value, from_redis_value};
 use super::{errors::unexpected, script::LoadedScript};
 use crate::{
     lease::Time,
-    store::{Acquired, Entry, Grant, Kept, Next, Onward, Released, Renewed, StoreError},
+    store::{Acquired, Entry, Grant, Kept, Next, Onward, Place, Released, Renewed, StoreError},
 };
 
-/// How long the server keeps a fencing token beyond the lease: long enough that a clock which was
-/// set back does not repeat it, short enough that keys without number do not fill the server.
-pub(super) const FENCE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// The limit of fencing tokens. Scripts count in doubles, which are exact below it.
+const TOO_LARGE_TOKEN: u64 = 1 << 53;
 
 pub(super) struct Scripts {
     pub(super) acquire: LoadedScript,
@@ -78,6 +77,7 @@ pub(super) fn read_acquired(
     answer: Value,
     claims: usize,
     sent_at: Time,
+    watched: bool,
 ) -> Result<Acquired, StoreError> {
     let answer: Vec<i64> = from_redis_value(answer).map_err(unexpected)?;
     match answer.as_slice() {
@@ -92,7 +92,10 @@ pub(super) fn read_acquired(
             Ok(claim) if claim < claims && fences.len() == claims => Ok(Acquired::Held {
                 claim,
                 ttl: ttl(*millis),
-                in_line: *in_line == 1,
+                in_line: (*in_line > 0).then_some(Place {
+                    first: *in_line == 2,
+                    watched,
+                }),
                 sent_at,
                 fences: fences
                     .iter()
@@ -111,13 +114,19 @@ pub(super) fn read_released(
     answer: &Value,
     next: Option<Next>,
     sent_at: Time,
+    watched: bool,
 ) -> Result<Released, StoreError> {
     let onward = match (answer, next) {
         (Value::Int(0), _) => return Ok(Released::NotHeld),
         (Value::Int(2), _) => return Ok(Released::MovedOn),
         (Value::Int(1), _) => Onward::Unknown,
         (Value::BulkString(token), Some(_)) if token.is_empty() => {
-            Onward::InLine { since: sent_at }
+            // If other waiters are ahead of this one, the reply to its next request says so.
+            let place = Place::first(watched);
+            Onward::InLine {
+                since: sent_at,
+                place,
+            }
         }
         (Value::Int(token), Some(next)) => Onward::Granted(Grant {
             token: u64::try_from(*token).map_err(unexpected)?,
@@ -160,6 +169,7 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
         owner,
         count,
         ttl: ttl(millis),
-        token: token.parse().ok(),
+        // No guard has an invalid token either.
+        token: token.parse().ok().filter(|token| *token < TOO_LARGE_TOKEN),
     }))
 }

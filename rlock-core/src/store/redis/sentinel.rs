@@ -6,16 +6,16 @@ use redis::{Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, R
 use tokio::time::timeout;
 
 use super::{
-    address::{Manner, Server},
-    connection::without_time_outs,
+    address::{Manner, Server, logged_in},
+    connection::{boxed, multiplexed, without_time_outs},
     hosts::{Hosts, elsewhere, wrong},
     newest::newest,
     query::option,
 };
 
-/// What a URL looks like that means this.
-pub(super) const EXPECTED: &str =
-    "`redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]`";
+/// Explains where the URL contains the login of the Sentinels.
+pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behind the `?`: \
+    `sentinel_user=…&sentinel_password=…`; before the hosts are those of the master";
 
 /// Where sentinels listen.
 const PORT: u16 = 26379;
@@ -39,9 +39,6 @@ struct Word {
     epoch: u64,
 }
 
-/// What a URL for sentinels is called.
-pub(super) const KIND: &str = "sentinel";
-
 impl Sentinels {
     /// Reads `redis-sentinel://[user:password@]host[:port],…/service[/database][?options]`. User, password,
     /// database and options are those of the master; of the sentinels
@@ -53,7 +50,7 @@ impl Sentinels {
             names,
             path,
             query,
-        } = Hosts::parse(url, KIND)?;
+        } = Hosts::parse(url)?;
         let (service, database) = path.split_once('/').unwrap_or((path, ""));
         if service.is_empty() {
             return Err(wrong("it names no service"));
@@ -72,9 +69,8 @@ impl Sentinels {
             } else {
                 format!(":{PORT}")
             };
-            manner
-                .tls
-                .open(format!("{scheme}://{asks_as}{host}{port}/"))
+            let info = format!("{scheme}://{asks_as}{host}{port}/").into_connection_info();
+            manner.tls.open(logged_in(info?))
         });
         let master = format!("{scheme}://{login}master/{database}?{query}");
         Ok(Self {
@@ -90,7 +86,7 @@ impl Sentinels {
         // The other half is for the master.
         let patience = PATIENCE.max(patience / 2);
         let asked = self.clients.iter().map(|sentinel| async move {
-            let answer = timeout(patience, ask(sentinel, &self.service)).await;
+            let answer = timeout(patience, boxed(ask(sentinel, &self.service))).await;
             answer.unwrap_or_else(|_| {
                 let waited = format!("no answer from a sentinel within {patience:?}");
                 Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
@@ -119,9 +115,7 @@ impl fmt::Display for Sentinels {
 }
 
 async fn ask(sentinel: &Client, service: &str) -> RedisResult<Word> {
-    let mut connection = sentinel
-        .get_multiplexed_async_connection_with_config(&without_time_outs())
-        .await?;
+    let mut connection = multiplexed(sentinel, &without_time_outs()).await?;
     let mut master = cmd("SENTINEL");
     master.arg("MASTER").arg(service);
     let answer: HashMap<String, String> = master.query_async(&mut connection).await?;
@@ -168,7 +162,7 @@ mod tests {
             let shown = format!("{error} {error:?}");
             assert!(shown.contains(reason), "{shown}");
             assert!(!shown.contains("s3cret"), "{shown}");
-            assert!(shown.contains("`redis-sentinel:…`"), "{shown}");
+            assert!(shown.contains("`redis-sentinel://…@one"), "{shown}");
         }
     }
 }

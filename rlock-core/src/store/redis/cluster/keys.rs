@@ -24,7 +24,7 @@ impl RedisStore {
                 looks.cmd("EXISTS").arg(name);
             }
         }
-        let (answers, _) = self.call(Plain(looks), by).await?;
+        let (answers, _) = self.call(&Plain(looks), by).await?;
         let Value::Array(answers) = answers else {
             return Err(unexpected("no list of answers"));
         };
@@ -40,7 +40,7 @@ impl RedisStore {
         let mut look = Pipeline::with_capacity(1);
         look.cmd("GET")
             .arg(format!("{}:fence", self.calls.names.lock(key)));
-        let (answer, _) = self.call(Plain(look), by).await?;
+        let (answer, _) = self.call(&Plain(look), by).await?;
         let answer = answer.extract_error().map_err(classify)?;
         let (token,): (Option<u64>,) = from_redis_value(answer).map_err(unexpected)?;
         Ok(token.unwrap_or(0))

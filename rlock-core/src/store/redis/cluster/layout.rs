@@ -138,7 +138,7 @@ mod tests {
         let info = "cluster_state:ok\r\ncluster_current_epoch:6\r\n";
         let layout = Layout::read(info, &slots, &asked()).expect("it makes sense");
         let mut places: Vec<_> = layout.names.keys().map(ToString::to_string).collect();
-        places.sort();
+        places.sort_unstable();
         assert_eq!(layout.names[&layout.ranges[0].2], "id");
         assert_eq!(places, ["10.0.0.1:7", "seed:8", "seed:9"]);
         assert_eq!(layout.epoch, 6);

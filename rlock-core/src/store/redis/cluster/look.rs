@@ -65,7 +65,7 @@ impl ClusterStore {
                 }
                 sleep(pause).await;
                 let owners = self.nodes.owners();
-                if owners.iter().all(|node| node.store.home.is_up()) {
+                if !owners.is_empty() && owners.iter().all(|node| node.store.home.is_up()) {
                     break;
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -88,7 +88,13 @@ impl ClusterStore {
                 (self.listener)(News::SomeChanged(which));
             }
             Ok(None) => {}
-            Err(error) => tracing::debug!(%error, "no node says who has which slots"),
+            Err(error) => {
+                tracing::debug!(%error, "no node says who has which slots");
+                let (seeds, reason) = (&self.nodes.seeds, error.to_string());
+                if self.nodes.fails(error) {
+                    tracing::warn!(address = %seeds, reason, "the cluster cannot be reached yet");
+                }
+            }
         }
         is_told
     }

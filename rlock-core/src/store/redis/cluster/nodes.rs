@@ -61,6 +61,8 @@ struct Table {
     names: HashMap<Place, String>,
     /// The epoch of the view that was adopted last, and when that was.
     seen: (u64, Instant),
+    /// Why no node has reported the slots yet.
+    failure: Option<StoreError>,
 }
 
 /// One of them. Its connections end with it.
@@ -95,6 +97,7 @@ impl Nodes {
                 nodes: HashMap::new(),
                 names: HashMap::new(),
                 seen: (0, Instant::now()),
+                failure: None,
             })),
             changes: watch::Sender::new(0),
             suspects: Arc::default(),
@@ -208,7 +211,7 @@ impl Nodes {
     fn make(&self, place: &Place, name: &str) -> Result<Node, StoreError> {
         let address = self.seeds.address(place).map_err(classify)?;
         let names = Names::at_node(self.options.prefix.clone(), name);
-        let calls = Arc::new(Calls::new(names));
+        let calls = Arc::new(Calls::new(names, self.options.fence_retention));
         let (listener, near) = (self.listener_at(place), self.near.as_ref());
         let store = RedisStore::of_cluster(&address, &self.options, &calls, &listener, near);
         let suspects = Arc::clone(&self.suspects);
@@ -234,6 +237,21 @@ impl Nodes {
             }
             news => listener(news),
         })
+    }
+
+    /// Returns why no node has reported the slots yet.
+    pub(super) fn failure(&self) -> Option<StoreError> {
+        self.table().failure.clone()
+    }
+
+    /// Records that no node reports the slots. Returns `true` at the first failure.
+    pub(super) fn fails(&self, error: StoreError) -> bool {
+        if !self.owners().is_empty() {
+            return false;
+        }
+        let is_first = self.change().failure.replace(error).is_none();
+        self.changes.send_modify(|changes| *changes += 1);
+        is_first
     }
 
     /// A node says that this one has the slot.
@@ -274,6 +292,7 @@ impl Nodes {
             let former = std::mem::replace(&mut table.owners, owners);
             table.names = layout.names;
             table.seen = (layout.epoch, Instant::now());
+            table.failure = None;
             (former, table.take_unused(), changed)
         };
         drop((former, unused));
@@ -414,6 +433,7 @@ mod tests {
 
     fn nodes() -> Nodes {
         let options = RedisOptions {
+            fence_retention: Duration::from_secs(24 * 60 * 60),
             client: uuid::Uuid::nil(),
             clock: crate::clock::ClientClock::default(),
             prefix: "lock".to_owned(),

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 use super::{
     super::{
-        address::{Address, Manner, Server, not_understood},
-        connection::plain,
-        errors::{classify, not_sent},
+        address::{Address, LOGIN, Manner, Server, not_understood},
+        connection::{boxed, plain},
+        errors::{classify, classify_login, not_sent},
         hosts::{Hosts, elsewhere, wrong},
         newest::newest,
         tls::Tls,
@@ -21,12 +21,6 @@ use super::{
     layout::{Layout, Place},
 };
 use crate::{error::LockError, store::StoreError};
-
-/// What a URL looks like that means this.
-const EXPECTED: &str = "`redis-cluster://[user:password@]host[:port],host[:port],…`";
-
-/// What a URL for nodes of a cluster is called.
-pub(super) const KIND: &str = "cluster";
 
 pub(super) struct Seeds {
     places: Vec<Place>,
@@ -40,7 +34,7 @@ impl Seeds {
     /// those of all nodes.
     pub(super) fn parse(url: &str, nodelay: bool, tls: Tls) -> Result<Self, LockError> {
         let manner = Manner::of(url, nodelay, tls)?;
-        Self::read(url, manner).map_err(|error| not_understood(url, &error, EXPECTED))
+        Self::read(url, manner).map_err(|error| not_understood(url, &error))
     }
 
     fn read(url: &str, manner: Manner) -> RedisResult<Self> {
@@ -50,7 +44,7 @@ impl Seeds {
             names,
             path: database,
             query,
-        } = Hosts::parse(url, KIND)?;
+        } = Hosts::parse(url)?;
         if !matches!(database, "" | "0") {
             return Err(wrong("a cluster has one database, and its number is 0"));
         }
@@ -95,7 +89,7 @@ impl Seeds {
         patience: Duration,
     ) -> Result<Layout, StoreError> {
         let asked = places.iter().map(|place| async move {
-            let answer = timeout(patience, self.ask(place)).await;
+            let answer = timeout(patience, boxed(self.ask(place))).await;
             answer.unwrap_or_else(|_| Err(no_answer(place, patience)))
         });
         let layout = newest(asked, |layout: &Layout| layout.epoch, patience).await;
@@ -112,7 +106,7 @@ impl Seeds {
             }
             StoreError {
                 maybe_executed: false,
-                ..classify(error)
+                ..classify_login(error, LOGIN)
             }
         };
         let (info, slots) = self.answers(place).await.map_err(failed)?;
@@ -203,15 +197,19 @@ mod tests {
         for (url, reason) in [
             ("redis-cluster://u:s3cret@one,,two", "host without a name"),
             ("redis-cluster://u:s3cret@", "host without a name"),
-            ("redis-cluster://u:s3cret@one:99999", "expected"),
+            (
+                "redis-cluster://u:s3cret@one:99999",
+                "`redis-cluster://…@one:99999`",
+            ),
             ("redis-cluster://u:s3cret@one,two/1", "one database"),
             ("redis-cluster://u:12/s3cret@one", "%2F"),
+            ("redis-cluster:one", "expected `redis-cluster://[user:"),
         ] {
             let error = Seeds::parse(url, true, Tls::default()).err().expect(url);
             let shown = format!("{error} {error:?}");
             assert!(shown.contains(reason), "{shown}");
             assert!(!shown.contains("s3cret"), "{shown}");
-            assert!(shown.contains("`redis-cluster:…`"), "{shown}");
+            assert!(shown.contains("`redis-cluster:"), "{shown}");
         }
     }
 }

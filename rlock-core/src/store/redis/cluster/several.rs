@@ -10,7 +10,7 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
-    store::{Acquired, Claim, Release, StoreError},
+    store::{Acquired, Answer, Claim, Release, StoreError},
 };
 
 /// The claims of each slot, by their places among all claims.
@@ -23,7 +23,7 @@ pub(super) fn by_slot(claims: &[Claim]) -> Vec<(Slot, Vec<usize>)> {
             None => groups.push((slot, vec![at])),
         }
     }
-    groups.sort_by_key(|(slot, _)| *slot);
+    groups.sort_unstable_by_key(|(slot, _)| *slot);
     groups
 }
 
@@ -97,23 +97,26 @@ impl ClusterStore {
         by: By,
     ) -> Result<Few<u64>, StoreError> {
         let leaving = claims.iter().zip(given).enumerate();
-        let leaving = leaving.map(|(at, (claim, token))| async move {
-            if group.contains(&at) {
-                return Ok(token);
-            }
-            let release = Release {
-                key: &claim.key,
-                owner: claim.owner,
-                token,
-                count: 0,
-                keep: Duration::ZERO,
-                next: None,
-            };
-            self.release(&release, by).await?;
-            match token {
-                0 => self.fence(&claim.key, by).await,
-                token => Ok(token),
-            }
+        let leaving = leaving.map(|(at, (claim, token))| {
+            let leave: Answer<'_, u64> = Box::pin(async move {
+                if group.contains(&at) {
+                    return Ok(token);
+                }
+                let release = Release {
+                    key: &claim.key,
+                    owner: claim.owner,
+                    token,
+                    count: 0,
+                    keep: Duration::ZERO,
+                    next: None,
+                };
+                self.release(&release, by).await?;
+                match token {
+                    0 => self.fence(&claim.key, by).await,
+                    token => Ok(token),
+                }
+            });
+            leave
         });
         let left = try_join_all(leaving).await;
         // Whatever was not given back is the owners' still.
@@ -123,8 +126,10 @@ impl ClusterStore {
 
     /// The last token of a lock; 0 if there was none for long.
     async fn fence(&self, key: &Key, by: By) -> Result<u64, StoreError> {
-        let ask = |node: Arc<Node>, by| async move { node.store.fence(key, by).await };
-        self.at_owner(Slot::of(key), Needs::Lock, by, ask).await
+        let ask = |node: Arc<Node>, by| -> Answer<'_, u64> {
+            Box::pin(async move { node.store.fence(key, by).await })
+        };
+        self.at_owner(Slot::of(key), Needs::Lock, by, &ask).await
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::{
 use super::{
     super::{
         address::{Address, Server},
-        connection::without_time_outs,
+        connection::{multiplexed, without_time_outs},
         errors::wants_reconnect,
         link::Link,
     },
@@ -200,9 +200,7 @@ impl Keeper {
             Ok::<(), Infallible>(())
         });
         let client = server.preferred();
-        let connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let connection = multiplexed(client, &config).await?;
         Ok((number, connection))
     }
 }

@@ -1,6 +1,6 @@
 //! Why no node of the cluster could be asked for a lock, or none had the answer.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::{
     super::errors::{Elsewhere, is_settling, not_sent},
@@ -77,6 +77,15 @@ pub(super) fn on_its_way(slot: Slot, from: &Place, to: Option<Place>) -> StoreEr
 pub(super) fn ownerless(slot: Slot) -> StoreError {
     let slot = slot.number();
     passing(format!("no node of the cluster has slot {slot}"))
+}
+
+pub(super) fn nobody_says() -> StoreError {
+    passing("no node of the cluster has said yet who has which slots")
+}
+
+/// What a node answered, with its name.
+pub(super) fn at(node: &Node, error: &StoreError) -> Arc<dyn std::error::Error + Send + Sync> {
+    passing(format!("the node at {}: {error}", node.place)).source
 }
 
 pub(super) fn down(node: &Node) -> StoreError {

@@ -5,10 +5,14 @@ for n, lock in ipairs(KEYS) do
   ttls[n] = redis.call('PTTL', lock)
   if ttls[n] ~= -2 then
     held[n] = redis.call('HGET', lock, ARGV[n + 6])
-    tokens[n] = held[n] and tonumber(redis.call('GET', lock .. ':fence'))
     if not held[n] then
       taken = n
       break
+    end
+    local refused
+    tokens[n], refused = last_token(lock)
+    if refused then
+      return refused
     end
   elseif count ~= '1' then
     return {-1}
@@ -63,7 +67,7 @@ if taken then
   end
   local refusal = {0, taken - 1, ttls[taken], in_line}
   for n, lock in ipairs(KEYS) do
-    refusal[n + 4] = tonumber(redis.pcall('GET', lock .. ':fence')) or 0
+    refusal[n + 4] = last_token(lock) or 0
   end
   return refusal
 end

@@ -1,10 +1,11 @@
 -- Gives locks to owners that want them once, all or none; or lets a holder count further entries.
 -- KEYS  lock, lock, …
--- ARGV  lease (ms), count wanted, a day and the lease (ms), 1 to stand in line, channel prefix,
+-- ARGV  lease (ms), count wanted, time to keep the fence (ms), 1 to join the wait queue, channel prefix,
 --       least token, owner, owner, …
 -- Answers  {1, token, token, …}  every owner holds its lock with that count
 --          {0, n, ttl, in line, fence, fence, …}  another holds the n-th (from 0), for ttl ms (-1:
---                                without an end); no earlier grant up to these tokens is worth anything
+--                               without an end); in line: 2 for the first, 1 behind others, 0 for no
+--                               place; earlier grants up to these tokens are void
 --          {-1}                  further entries wanted by an owner that holds nothing
 -- The count is absolute, so a repeated request changes nothing. A write that is refused after another
 -- took effect (an ACL may do that) undoes what was given. The last command on each lock reads it, so
@@ -24,10 +25,8 @@ if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
   local lock = KEYS[1]
   local fence = lock .. ':fence'
   token = redis.pcall('INCRBY', fence, '2')
-  if type(token) == 'number' and token >= tonumber(ARGV[6]) then
-    if token % 64 < 2 then
-      redis.call('PEXPIRE', fence, 2 * ARGV[3])
-    end
+  if type(token) == 'number' and token >= tonumber(ARGV[6]) and token < 9007199254740992 then
+    redis.call('PEXPIRE', fence, ARGV[3])
     first = redis.pcall('ZPOPMIN', lock .. ':queue')
     if not first[1] then
       local done = redis.pcall('HSET', lock, ARGV[7], '1')

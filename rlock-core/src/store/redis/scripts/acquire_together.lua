@@ -1,7 +1,8 @@
 -- Gives each of several locks to an owner that wants it once, each by itself, where that is simple: the
 -- lock is free, and nobody waits for it. Leaves all others alone.
 -- KEYS  lock, lock, …
--- ARGV  a day (ms), least token, owner, lease (ms), owner, lease (ms), …, and 1 if the caller reads the locks
+-- ARGV  time to keep fences beyond a lease (ms), least token, owner, lease (ms), owner, lease (ms), …,
+--       and 1 if the caller reads the locks
 -- Answers  for each the token, or 0 for a lock that is to be asked for by itself
 -- Many for the price of fewer: a script costs the server about as much as three commands in it, and one
 -- EXISTS reads all keys. The last command reads the locks, so that tracking sees foreign changes, unless the
@@ -26,22 +27,29 @@ local function begin_anew(fence, ttl)
 end
 
 local given, answers = {}, {}
+-- Tokens are returned as text, because the server formats each number with printf.
+local fence_ttl, of_lease
 for n, lock in ipairs(KEYS) do
   local owner, lease = ARGV[2 * n + 1], ARGV[2 * n + 2]
   local free = all_free and not given[lock]
   answers[n] = 0
+  if lease ~= of_lease then
+    fence_ttl, of_lease = string.format('%.0f', ARGV[1] + lease), lease
+  end
   if free or redis.pcall('EXISTS', lock, queues[n]) == 0 then
     local fence = lock .. ':fence'
     local token = redis.pcall('INCRBY', fence, '2')
-    if type(token) == 'number' and token < floor then
+    if type(token) == 'number' and (token >= 9007199254740992 or token < 2) then
+      -- An invalid token: the request for this lock alone returns the error.
+      redis.pcall('INCRBY', fence, '-2')
+      token = nil
+    elseif type(token) == 'number' and token < floor then
       -- Counted from nothing, or from what an older copy of the data remembers.
-      token = begin_anew(fence, 2 * (ARGV[1] + lease))
+      token = begin_anew(fence, fence_ttl)
     end
     if type(token) == 'number' and redis.pcall('HSET', lock, owner, '1') == 1 then
       if redis.pcall('PEXPIRE', lock, lease) == 1 then
-        if token % 64 < 2 then
-          redis.pcall('PEXPIRE', fence, 2 * (ARGV[1] + lease))
-        end
+        redis.pcall('PEXPIRE', fence, fence_ttl)
         given[lock] = true
         answers[n] = token
       else

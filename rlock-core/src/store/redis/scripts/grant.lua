@@ -7,6 +7,32 @@ local UNHEARD = 50
 -- A queue that nobody renews vanishes; whoever waits asks again sooner than this (ms).
 local QUEUE_TTL = '20000'
 
+-- Lua's numbers are doubles: from 2^53 on, tokens would repeat.
+local TOO_LARGE = 9007199254740992
+
+-- Returns the error for an invalid fencing token, which stays as it is.
+local function no_token(fence)
+  return redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token, which is an integer below 2^53;'
+    .. ' delete it, and tokens go on from the server\'s time')
+end
+
+-- Returns the last fencing token, or nil. The second result is an error if the token is invalid.
+local function last_token(lock)
+  local fence = lock .. ':fence'
+  local text = redis.pcall('GET', fence)
+  if not text then
+    return nil
+  elseif type(text) == 'string' then
+    local token = string.find(text, '^%d+$') and tonumber(text)
+    if token and token < TOO_LARGE then
+      return token
+    end
+  elseif not string.find(text.err, 'WRONGTYPE', 1, true) then
+    return nil, text
+  end
+  return nil, no_token(fence)
+end
+
 local function micros()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
@@ -19,16 +45,20 @@ local function next_token(lock, ttl, floor, token)
   local fence = lock .. ':fence'
   token = token or redis.pcall('INCRBY', fence, '2')
   if type(token) ~= 'number' then
-    if string.find(token.err, 'not an integer', 1, true) or string.find(token.err, 'WRONGTYPE', 1, true) then
-      return nil, redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token')
+    for _, why in ipairs({'not an integer', 'would overflow', 'WRONGTYPE'}) do
+      if string.find(token.err, why, 1, true) then
+        return nil, no_token(fence)
+      end
     end
     return nil, token
+  elseif token >= TOO_LARGE or token < 2 then
+    redis.call('INCRBY', fence, '-2')
+    return nil, no_token(fence)
   elseif token < floor then
     token = math.max(floor, micros())
-    redis.call('SET', fence, string.format('%.0f', token), 'PX', 2 * ttl)
-  elseif token % 64 < 2 then
-    -- Now and then is often enough: where a fence ends, counting goes on from the time.
-    redis.call('PEXPIRE', fence, 2 * ttl)
+    redis.call('SET', fence, string.format('%.0f', token), 'PX', ttl)
+  else
+    redis.pcall('PEXPIRE', fence, ttl)
   end
   return token
 end
@@ -90,14 +120,15 @@ local function waiters(channel)
     return false
   end
 
-  -- Answers 1, or 0 where there is no room or no permission: then the owner goes by its timer.
+  -- Returns 2 for the first waiter, 1 behind others, and 0 without room or permission. With 0 the
+  -- owner asks again by its timer.
   local function stand_in_line(lock, owner)
     local queue = lock .. ':queue'
     if type(redis.pcall('ZADD', queue, 'NX', string.format('%.0f', now), owner)) ~= 'number' then
       return 0
     end
     redis.pcall('PEXPIRE', queue, QUEUE_TTL)
-    return 1
+    return redis.pcall('ZRANGE', queue, '0', '0')[1] == owner and 2 or 1
   end
 
   return hand_off, stand_in_line, tell

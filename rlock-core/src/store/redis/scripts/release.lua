@@ -21,7 +21,7 @@ if keep ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
   redis.call('HSET', lock, 'kept', '1')
   redis.call('HDEL', lock, owner)
   if redis.pcall('INCR', fence) == 1 then
-    redis.pcall('PEXPIRE', fence, 2 * fence_ttl)
+    redis.pcall('PEXPIRE', fence, fence_ttl)
   end
   local waiter = redis.pcall('ZRANGE', queue, '0', '0')[1]
   if waiter then
@@ -39,7 +39,11 @@ if given_back then
   if first[1] then
     local hand_off, stand_in_line = waiters(channel)
     if hand_off(lock, next, first) then
-      return own and stand_in_line(lock, own) == 1 and '' or 1
+      if own and stand_in_line(lock, own) > 0 then
+        redis.pcall('EXISTS', lock)
+        return ''
+      end
+      return 1
     end
   end
   if own and type(redis.pcall('HSET', lock, own, '1')) == 'number' then
@@ -58,9 +62,10 @@ if own and redis.pcall('HEXISTS', lock, own) == 1 then
   if redis.call('PTTL', lock) < tonumber(lease) then
     redis.pcall('PEXPIRE', lock, lease)
   end
-  return tonumber(redis.pcall('GET', fence)) or 1
+  return last_token(lock) or 1
 elseif own and type(redis.pcall('ZSCORE', queue, own)) == 'string' then
   return ''
 end
-local above = (tonumber(redis.pcall('GET', fence)) or 0) - tonumber(ARGV[4])
-return above == 1 and 1 or above > 1 and 2 or 0
+local last, spoilt = last_token(lock)
+local above = (last or 0) - tonumber(ARGV[4])
+return above == 1 and 1 or (above > 1 or spoilt) and 2 or 0

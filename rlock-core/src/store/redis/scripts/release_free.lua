@@ -1,7 +1,7 @@
 -- Lowers an owner's count. At zero the lock goes to the next: to the caller's own next waiter, or to
 -- the first in line.
 -- KEYS  lock
--- ARGV  owner, count wanted, keep (ms), token of the hold, a day and the lease (ms), channel prefix,
+-- ARGV  owner, count wanted, keep (ms), token of the hold, time to keep the fence (ms), channel prefix,
 --       least token, and if the caller has a waiter: its owner, its lease (ms), 1 if it comes before those in line
 -- Answers  1      done, now or by an earlier copy of this request
 --          token  the same, and the caller's waiter has the lock
@@ -19,18 +19,24 @@ local lock, owner, own = KEYS[1], ARGV[1], ARGV[8]
 local fence, queue = lock .. ':fence', lock .. ':queue'
 local given_back, first, token
 if ARGV[2] == '0' and ARGV[3] == '0' then
-  given_back = redis.call('HDEL', lock, owner) == 1
-  if given_back then
+  local left = redis.pcall('HDEL', lock, owner)
+  given_back = left == 1
+  if type(left) == 'table' then
+    -- For example, another key has the lock's name. A waiter leaves the wait queue anyway.
+    redis.pcall('ZREM', queue, owner)
+    return left
+  elseif given_back then
     first = ARGV[10] == '1' and {} or redis.pcall('ZPOPMIN', queue)
     if not own and not first[1] then
       if redis.pcall('INCR', fence) == 1 then
-        redis.pcall('PEXPIRE', fence, 2 * ARGV[5])
+        redis.pcall('PEXPIRE', fence, ARGV[5])
       end
       return 1
     elseif not first[1] then
       token = redis.pcall('INCRBY', fence, '2')
-      if type(token) == 'number' and token >= tonumber(ARGV[7]) and token % 64 >= 2
+      if type(token) == 'number' and token >= tonumber(ARGV[7]) and token < 9007199254740992
         and redis.pcall('HSET', lock, own, '1') == 1 and redis.pcall('PEXPIRE', lock, ARGV[9]) == 1 then
+        redis.pcall('PEXPIRE', fence, ARGV[5])
         redis.pcall('EXISTS', lock)
         return token
       end

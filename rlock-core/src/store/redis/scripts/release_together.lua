@@ -1,7 +1,7 @@
 -- Gives several locks back, each by itself, where that is simple: its owner holds it, and nobody waits
 -- for it. Leaves all others alone.
 -- KEYS  lock, lock, …
--- ARGV  a day (ms), owner, owner, …
+-- ARGV  time to keep fences (ms), owner, owner, …
 -- Answers  for each 1, or 0 for a lock that is to be given back by itself
 local queues = {}
 for n, lock in ipairs(KEYS) do
@@ -15,7 +15,7 @@ for n, lock in ipairs(KEYS) do
   if (nobody_waits or redis.pcall('EXISTS', queues[n]) == 0) and redis.pcall('HDEL', lock, ARGV[n + 1]) == 1 then
     local fence = lock .. ':fence'
     if redis.pcall('INCR', fence) == 1 then
-      redis.pcall('PEXPIRE', fence, 2 * ARGV[1])
+      redis.pcall('PEXPIRE', fence, ARGV[1])
     end
     answers[n] = 1
   end

@@ -1,6 +1,7 @@
 -- Extends the leases of locks that are still held by their owners. Never creates one.
 -- KEYS  lock, lock, …
--- ARGV  a day (ms), lease (ms), owner, owner, …, and where leases differ the lease of each
+-- ARGV  time to keep fences beyond a lease (ms), lease (ms), owner, owner, …, and where leases differ the
+--       lease of each
 -- Answers  1 if all are still held, else 1 or 0 for each lock
 -- The TTL only grows, except that a lock without one gets it back. The last command reads the locks, so
 -- that tracking sees foreign changes.
@@ -10,7 +11,7 @@ local fence_ttl, of_lease
 for n, lock in ipairs(KEYS) do
   local owner, lease = ARGV[n + 2], ARGV[#KEYS + n + 2] or ARGV[2]
   if lease ~= of_lease then
-    fence_ttl, of_lease = string.format('%.0f', 2 * ARGV[1] + lease), lease
+    fence_ttl, of_lease = string.format('%.0f', ARGV[1] + lease), lease
   end
   local held = redis.pcall('HEXISTS', lock, owner)
   if held == 1 then

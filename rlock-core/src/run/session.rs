@@ -1,0 +1,193 @@
+//! The stages of a locked call. Nothing here is generic.
+
+use std::{
+    future::{Future, poll_fn},
+    mem,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use super::{Body, End, OnLost, give_back, scope_of};
+use crate::{
+    error::{LockError, LostCause},
+    exclusive::Exclusive,
+    few::Few,
+    guard::LockGuard,
+    scope::Scope,
+};
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A call that acquires its locks, runs its body and releases the locks.
+pub(crate) struct Session {
+    stage: Exclusive<Stage>,
+    on_lost: OnLost,
+}
+
+enum Stage {
+    Acquires(Boxed<Result<Few<LockGuard>, LockError>>),
+    Runs(Runs),
+    Releases(End, Boxed<Result<(), LockError>>),
+    Ended,
+}
+
+impl Session {
+    /// Makes a session that acquires its locks by `acquire`.
+    pub(crate) fn new(
+        on_lost: OnLost,
+        acquire: impl Future<Output = Result<Few<LockGuard>, LockError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            stage: Exclusive::new(Stage::Acquires(Box::pin(acquire))),
+            on_lost,
+        }
+    }
+
+    /// Drives the call to its end, where the body is dropped. The body's output is present unless
+    /// this returns an error.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut dyn Body,
+    ) -> Poll<Option<LockError>> {
+        let stage = self.stage.get_mut();
+        loop {
+            match stage {
+                Stage::Acquires(acquire) => match acquire.as_mut().poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(guards)) => *stage = Stage::Runs(Runs::new(guards)),
+                    Poll::Ready(Err(error)) => {
+                        *stage = Stage::Ended;
+                        body.drop_body();
+                        return Poll::Ready(Some(error));
+                    }
+                },
+                Stage::Runs(runs) => match runs.poll(cx, self.on_lost, body) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(end) => {
+                        let release = Box::pin(give_back(mem::take(&mut runs.guards)));
+                        *stage = Stage::Releases(end, release);
+                    }
+                },
+                Stage::Releases(_, release) => match release.as_mut().poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(released) => {
+                        let Stage::Releases(end, _) = mem::replace(stage, Stage::Ended) else {
+                            unreachable!("it is matched above");
+                        };
+                        let told = end.told(released, self.on_lost);
+                        if told.is_some() {
+                            body.drop_output();
+                        }
+                        return Poll::Ready(told);
+                    }
+                },
+                Stage::Ended => panic!("a locked call is polled after it ended"),
+            }
+        }
+    }
+
+    /// Drops the body inside its scope, then releases the locks in the background.
+    pub(super) fn cancel(&mut self, body: &mut dyn Body) {
+        if let Stage::Runs(runs) = self.stage.get_mut() {
+            let _entered = runs.scope.enter();
+            body.drop_body();
+        }
+    }
+}
+
+/// A body that runs inside its locks.
+struct Runs {
+    guards: Few<LockGuard>,
+    scope: Scope,
+    /// Resolves when one of the locks is lost. Created when the body first waits, because only then
+    /// a wake-up is needed.
+    loss: Option<Boxed<(String, LostCause)>>,
+}
+
+impl Runs {
+    fn new(guards: Few<LockGuard>) -> Self {
+        Self {
+            scope: scope_of(&guards),
+            guards,
+            loss: None,
+        }
+    }
+
+    /// Polls the body until it ends or a lost lock stops it, then drops the body.
+    fn poll(&mut self, cx: &mut Context<'_>, on_lost: OnLost, body: &mut dyn Body) -> Poll<End> {
+        let watches = on_lost == OnLost::Cancel;
+        let end = if watches && let Some(lost) = self.lost(cx) {
+            lost
+        } else if let Poll::Ready(end) = self.poll_body(cx, body) {
+            end
+        } else if watches
+            && self.loss.is_none()
+            && let Some(lost) = self.watch(cx)
+        {
+            lost
+        } else {
+            return Poll::Pending;
+        };
+        let _entered = self.scope.enter();
+        Poll::Ready(End::of(|| {
+            body.drop_body();
+            end
+        }))
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<End> {
+        let _entered = self.scope.enter();
+        let mut polled = Poll::Pending;
+        let end = End::of(|| {
+            polled = body.poll(cx);
+            End::Returned
+        });
+        match (end, polled) {
+            (End::Returned, Poll::Pending) => Poll::Pending,
+            (end, _) => Poll::Ready(end),
+        }
+    }
+
+    /// Returns a lost lock. Checks the clock first: after a pause of the process, no notification
+    /// has arrived yet.
+    fn lost(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        for guard in &self.guards {
+            if let Some(cause) = guard.view().broken() {
+                return Some(End::Lost(guard.key().to_owned(), cause));
+            }
+        }
+        told(self.loss.as_mut()?, cx)
+    }
+
+    fn watch(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        let loss = self.loss.insert(Box::pin(first_lost(&self.guards)));
+        told(loss, cx)
+    }
+}
+
+fn told(loss: &mut Boxed<(String, LostCause)>, cx: &mut Context<'_>) -> Option<End> {
+    match loss.as_mut().poll(cx) {
+        Poll::Ready((key, cause)) => Some(End::Lost(key, cause)),
+        Poll::Pending => None,
+    }
+}
+
+/// Resolves when one of the locks is lost.
+fn first_lost(guards: &[LockGuard]) -> impl Future<Output = (String, LostCause)> + Send + use<> {
+    let mut losses: Few<_> = guards
+        .iter()
+        .map(|guard| {
+            let view = guard.view().clone();
+            Box::pin(async move { (view.hold.key.as_str().to_owned(), view.lost().await) })
+        })
+        .collect();
+    poll_fn(move |cx| {
+        for loss in &mut losses {
+            if let Poll::Ready(lost) = loss.as_mut().poll(cx) {
+                return Poll::Ready(lost);
+            }
+        }
+        Poll::Pending
+    })
+}

@@ -1,0 +1,243 @@
+//! Items with names that the expansion might use.
+
+use crate::support::Runs;
+
+pub mod constants {
+    #![allow(non_upper_case_globals)]
+    use crate::support::Error;
+
+    pub const plan: u8 = 1;
+    pub const body: u8 = 2;
+    pub static edge: u8 = 3;
+    pub const __edge: u8 = 4;
+    pub const output: u8 = 5;
+    pub const future: u8 = 6;
+    pub const error: u8 = 7;
+    pub const or_else: u8 = 8;
+    pub const lock: u8 = 9;
+    pub const call: u8 = 10;
+
+    //@ key = "k"
+    pub async fn all() -> Result<u8, Error> {
+        Ok(plan + body + edge + __edge + output + future + error + or_else + lock + call)
+    }
+
+    //@ key = "k"
+    pub fn all_here() -> Result<u8, Error> {
+        Ok(plan + body + edge + __edge + output + future + error + or_else + lock + call)
+    }
+
+    //@ key = "k", or_else = |_| 0
+    pub async fn all_or_else() -> u8 {
+        plan + body + edge
+    }
+
+    //@ key = "k", or_else = |_| 0
+    pub fn all_or_else_here() -> u8 {
+        plan + body + edge
+    }
+}
+
+pub mod structs {
+    #![allow(non_camel_case_types)]
+    use crate::support::Error;
+
+    #[derive(Debug)]
+    pub struct plan;
+    #[derive(Debug)]
+    pub struct body;
+    #[derive(Debug)]
+    pub struct id(pub u8);
+
+    //@ key = "k"
+    pub async fn all() -> Result<(plan, body), Error> {
+        Ok((plan, body))
+    }
+
+    //@ key = "k"
+    pub fn all_here() -> Result<(plan, body), Error> {
+        Ok((plan, body))
+    }
+
+    //@ key = "k"
+    pub async fn with(one: id) -> Result<id, Error> {
+        Ok(id(one.0))
+    }
+}
+
+pub mod variants {
+    #![allow(non_camel_case_types, clippy::enum_glob_use)]
+    use crate::support::Error;
+
+    #[derive(Debug)]
+    pub enum Step {
+        plan,
+        body,
+        edge,
+    }
+
+    use Step::*;
+
+    //@ key = "k"
+    pub async fn all(late: bool) -> Result<Step, Error> {
+        Ok(if late { body } else { plan })
+    }
+
+    //@ key = "k"
+    pub fn all_here(late: bool) -> Result<Step, Error> {
+        Ok(if late { edge } else { plan })
+    }
+}
+
+pub mod functions {
+    use crate::support::Error;
+
+    pub fn run(id: u8) -> u8 {
+        id
+    }
+    pub fn key(id: u8) -> u8 {
+        id
+    }
+    pub fn value(id: u8) -> u8 {
+        id
+    }
+    pub fn body() -> u8 {
+        4
+    }
+    pub fn plan() -> u8 {
+        5
+    }
+
+    //@ key = "k:<id>"
+    pub async fn all(id: u8) -> Result<u8, Error> {
+        Ok(run(id) + key(id) + value(id) + body() + plan())
+    }
+
+    //@ key = "k:<id>"
+    pub fn all_here(id: u8) -> Result<u8, Error> {
+        Ok(run(id) + key(id) + value(id) + body() + plan())
+    }
+}
+
+pub mod preludes {
+    #![allow(dead_code)]
+
+    pub mod core {}
+    pub mod std {}
+    pub mod alloc {}
+    pub mod rlock_core {}
+
+    #[derive(Debug)]
+    pub struct Box;
+    #[derive(Debug)]
+    pub enum Option {
+        Some,
+        None,
+    }
+    pub type Result<T> = ::core::result::Result<T, crate::support::Error>;
+    pub struct Future;
+    pub struct Pin;
+    pub struct Plan;
+    #[allow(non_snake_case)]
+    pub fn Some(id: u8) -> u8 {
+        id
+    }
+    #[allow(unused_macros)]
+    macro_rules! format_args {
+        ($($any:tt)*) => {
+            compile_error!("this is not that of the standard library")
+        };
+    }
+
+    //@ key = "k:<id:?>"
+    pub async fn all(id: u8) -> Result<(u8, Box, Option)> {
+        Ok((Some(id), Box, Option::None))
+    }
+
+    //@ key = "k:<id:?>"
+    pub fn all_here(id: u8) -> Result<(u8, Box, Option)> {
+        Ok((Some(id), Box, Option::Some))
+    }
+}
+
+pub mod arguments {
+    use crate::support::Error;
+
+    //@ key = "<plan>:<body>:<r#type>"
+    pub async fn named(plan: u8, body: u8, edge: u8, r#type: u8, or_else: u8) -> Result<u8, Error> {
+        Ok(plan + body + edge + r#type + or_else)
+    }
+
+    //@ key = "<plan>:<body>:<r#type>"
+    pub fn named_here(plan: u8, body: u8, edge: u8, r#type: u8, or_else: u8) -> Result<u8, Error> {
+        Ok(plan + body + edge + r#type + or_else)
+    }
+
+    //@ key = "<plan>", or_else = |_| body
+    pub fn option_names_one(plan: u8, body: u8) -> u8 {
+        plan + body
+    }
+
+    //@ key = "<plan>", or_else = |_| plan
+    pub async fn option_names_another(plan: u8, body: u8) -> u8 {
+        plan + body
+    }
+
+    //@ key = "<Camel>"
+    #[allow(non_snake_case)]
+    pub async fn camel(Camel: u8) -> Result<u8, Error> {
+        Ok(Camel)
+    }
+
+    //@ key = "<naïve>"
+    pub async fn accented(naïve: u8) -> Result<u8, Error> {
+        Ok(naïve)
+    }
+
+    //@ key = "<Camel>"
+    pub async fn badly_named(Camel: u8) -> Result<u8, Error> {
+        Ok(Camel)
+    }
+
+    //@ key = "k"
+    pub async fn BadlyNamed(Camel: u8) -> Result<u8, Error> {
+        let Local = Camel;
+        Ok(Local)
+    }
+}
+
+pub mod generic_names {
+    use crate::support::Error;
+
+    //@ key = "k"
+    pub async fn letters<F: Into<u8>, R: Into<u8>, H: Into<u8>>(f: F, r: R, h: H) -> Result<u8, Error> {
+        Ok(f.into() + r.into() + h.into())
+    }
+
+    //@ key = "k"
+    pub fn letters_here<F: Into<u8>, R: Into<u8>, T: Into<u8>, E: Into<u8>>(f: F, r: R, t: T, e: E) -> Result<u8, Error> {
+        Ok(f.into() + r.into() + t.into() + e.into())
+    }
+}
+
+pub fn runs(runs: &mut Runs) {
+    run!(runs, "constants", constants::all());
+    runs.value("constants_here", constants::all_here());
+    run!(runs, "constants_or_else", constants::all_or_else());
+    runs.value("constants_or_else_here", constants::all_or_else_here());
+    run!(runs, "structs", structs::all());
+    runs.value("structs_here", structs::all_here());
+    run!(runs, "struct_with", structs::with(structs::id(7)));
+    run!(runs, "variants", variants::all(true));
+    runs.value("variants_here", variants::all_here(true));
+    run!(runs, "functions", functions::all(7));
+    runs.value("functions_here", functions::all_here(7));
+    run!(runs, "preludes", preludes::all(7));
+    runs.value("preludes_here", preludes::all_here(7));
+    run!(runs, "named", arguments::named(1, 2, 3, 4, 5));
+    runs.value("named_here", arguments::named_here(1, 2, 3, 4, 5));
+    runs.value("option_names_one", arguments::option_names_one(1, 2));
+    run!(runs, "option_names_another", arguments::option_names_another(1, 2));
+    run!(runs, "letters", generic_names::letters(1, 2, 3));
+    runs.value("letters_here", generic_names::letters_here(1, 2, 3, 4));
+}

@@ -1,0 +1,268 @@
+//! The attribute above and below `#[instrument]`.
+
+use std::fmt::Debug;
+
+use tracing::{instrument, Span};
+
+use crate::support::{pause, Error, Noisy, Runs};
+
+//@ key = "k:<id>"
+#[instrument]
+pub async fn above(id: u64, name: &str) -> Result<u64, Error> {
+    pause().await;
+    Ok(id + name.len() as u64)
+}
+
+#[instrument]
+//@ key = "k:<id>"
+pub async fn below(id: u64, name: &str) -> Result<u64, Error> {
+    pause().await;
+    Ok(id + name.len() as u64)
+}
+
+//@ key = "k:<id>"
+#[instrument]
+pub fn above_here(id: u64, name: &str) -> Result<u64, Error> {
+    Ok(id + name.len() as u64)
+}
+
+#[instrument]
+//@ key = "k:<id>"
+pub fn below_here(id: u64, name: &str) -> Result<u64, Error> {
+    Ok(id + name.len() as u64)
+}
+
+//@ key = "k"
+#[instrument]
+pub async fn unused_above(id: u64, name: &str) -> Result<u64, Error> {
+    Ok(1)
+}
+
+//@ key = "k"
+#[instrument]
+pub fn unused_above_here(id: u64, name: &str) -> Result<u64, Error> {
+    Ok(1)
+}
+
+#[instrument]
+//@ key = "k"
+pub async fn unused_below(id: u64, name: &str) -> Result<u64, Error> {
+    Ok(1)
+}
+
+//@ key = "k"
+#[instrument(skip(name))]
+pub async fn skipping(id: u64, name: String) -> Result<u64, Error> {
+    Ok(id + name.len() as u64)
+}
+
+//@ key = "k"
+#[instrument(skip_all, fields(id = id, length = name.len()))]
+pub async fn with_fields(id: u64, name: String) -> Result<u64, Error> {
+    drop(name);
+    Ok(id)
+}
+
+//@ key = "k"
+#[instrument(skip_all, fields(id = id, length = name.len()))]
+pub async fn fields_alone(id: u64, name: String) -> Result<u64, Error> {
+    Ok(1)
+}
+
+//@ key = "k"
+#[instrument(skip_all, fields(id = id, length = name.len()))]
+pub fn fields_alone_here(id: u64, name: String) -> Result<u64, Error> {
+    Ok(1)
+}
+
+//@ key = "k"
+#[instrument(follows_from = causes)]
+pub async fn following(causes: Vec<Span>) -> Result<u64, Error> {
+    Ok(7)
+}
+
+//@ key = "k"
+#[instrument(follows_from = causes)]
+pub fn following_here(causes: Vec<Span>) -> Result<u64, Error> {
+    Ok(7)
+}
+
+//@ key = "k"
+#[instrument(follows_from = &causes)]
+pub async fn following_borrowed(causes: Vec<Span>, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[instrument(follows_from = causes)]
+//@ key = "k"
+pub async fn following_below(causes: Vec<Span>) -> Result<u64, Error> {
+    Ok(7)
+}
+
+//@ key = "k"
+#[instrument(parent = &parent)]
+pub async fn with_parent(parent: Span, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+//@ key = "k"
+#[instrument(parent = &parent, skip(parent))]
+pub fn with_parent_here(parent: Span, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+//@ key = "k"
+#[instrument(parent = parent, skip_all)]
+pub async fn with_parent_moved(parent: Option<tracing::Id>, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[instrument(parent = &parent)]
+//@ key = "k"
+pub async fn with_parent_below(parent: Span, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+//@ key = "k"
+#[instrument(err)]
+pub async fn with_error(id: u64) -> Result<u64, Error> {
+    if id > 1 {
+        Err("many")?;
+    }
+    Ok(id)
+}
+
+//@ key = "k"
+#[instrument(err, ret)]
+pub fn with_error_here(id: u64) -> Result<u64, Error> {
+    if id > 1 {
+        return Err("many".into());
+    }
+    Ok(id)
+}
+
+#[instrument(ret, err(Debug), level = "debug", name = "other", target = "somewhere")]
+//@ key = "k"
+pub async fn with_all(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+pub struct Shop {
+    name: String,
+}
+
+impl Shop {
+    fn new() -> Self {
+        Self { name: "shop".to_owned() }
+    }
+
+    //@ key = "<self.name>:<id>"
+    #[instrument(skip(self), fields(shop = %self.name))]
+    pub async fn above(&self, id: u64) -> Result<u64, Error> {
+        pause().await;
+        Ok(id)
+    }
+
+    #[instrument(skip(self), fields(shop = %self.name))]
+    //@ key = "<self.name>:<id>"
+    pub async fn below(&self, id: u64) -> Result<u64, Error> {
+        pause().await;
+        Ok(id)
+    }
+
+    //@ key = "<self.name>"
+    #[instrument(skip(self, noisy))]
+    pub async fn owned(self, noisy: Noisy) -> Result<usize, Error> {
+        Ok(self.name.len())
+    }
+
+    //@ key = "<self.name>"
+    #[instrument(skip_all)]
+    pub fn generic_here<T: Debug>(&mut self, value: T) -> Result<String, Error> {
+        self.name.push('!');
+        Ok(format!("{:?}", value))
+    }
+}
+
+#[async_trait::async_trait]
+pub trait Sells {
+    async fn sell(&self, id: u64) -> Result<u64, Error>;
+    async fn resell(&self, id: u64) -> Result<u64, Error>;
+
+    //@ key = "k:<id>"
+    #[instrument(skip(self))]
+    async fn default(&self, id: u64) -> Result<u64, Error> {
+        self.sell(id).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Sells for Shop {
+    //@ key = "k:<id>"
+    #[instrument(skip(self))]
+    async fn sell(&self, id: u64) -> Result<u64, Error> {
+        pause().await;
+        Ok(id)
+    }
+
+    #[instrument(skip(self))]
+    //@ key = "k:<id>"
+    async fn resell(&self, id: u64) -> Result<u64, Error> {
+        pause().await;
+        Ok(id)
+    }
+}
+
+//@ key = "k"
+#[instrument]
+pub async fn patterns((left, right): (u64, u64), [first, ..]: [u64; 3]) -> Result<u64, Error> {
+    Ok(left + right + first)
+}
+
+//@ key = "k"
+#[instrument]
+pub fn boxed(id: u64) -> std::pin::Pin<Box<dyn std::future::Future<Output = Result<u64, Error>> + Send>> {
+    Box::pin(async move { Ok(id) })
+}
+
+//@ key = "k", or_else = |_| 0
+#[instrument]
+pub async fn mutable(mut id: u64) -> u64 {
+    id += 1;
+    id
+}
+
+pub fn runs(runs: &mut Runs) {
+    run!(runs, "above", above(7, "seven"));
+    run!(runs, "below", below(7, "seven"));
+    runs.value("above_here", above_here(7, "seven"));
+    runs.value("below_here", below_here(7, "seven"));
+    run!(runs, "unused_above", unused_above(7, "seven"));
+    runs.value("unused_above_here", unused_above_here(7, "seven"));
+    run!(runs, "unused_below", unused_below(7, "seven"));
+    run!(runs, "skipping", skipping(7, "seven".to_owned()));
+    run!(runs, "with_fields", with_fields(7, "seven".to_owned()));
+    run!(runs, "fields_alone", fields_alone(7, "seven".to_owned()));
+    runs.value("fields_alone_here", fields_alone_here(7, "seven".to_owned()));
+    run!(runs, "following", following(Vec::new()));
+    runs.value("following_here", following_here(Vec::new()));
+    run!(runs, "following_borrowed", following_borrowed(Vec::new(), 7));
+    run!(runs, "following_below", following_below(Vec::new()));
+    run!(runs, "with_parent", with_parent(Span::none(), 7));
+    runs.value("with_parent_here", with_parent_here(Span::none(), 7));
+    run!(runs, "with_parent_moved", with_parent_moved(None, 7));
+    run!(runs, "with_parent_below", with_parent_below(Span::none(), 7));
+    run!(runs, "with_error", with_error(7));
+    runs.value("with_error_here", with_error_here(7));
+    run!(runs, "with_all", with_all(7));
+    run!(runs, "Shop::above", Shop::new().above(7));
+    run!(runs, "Shop::below", Shop::new().below(7));
+    run!(runs, "owned", Shop::new().owned(Noisy("argument")));
+    runs.value("generic_here", Shop::new().generic_here(7));
+    run!(runs, "sell", Shop::new().sell(7));
+    run!(runs, "resell", Shop::new().resell(7));
+    run!(runs, "default", Shop::new().default(7));
+    run!(runs, "patterns", patterns((1, 2), [3, 4, 5]));
+    run!(runs, "boxed", boxed(7));
+    run!(runs, "mutable", mutable(7));
+}

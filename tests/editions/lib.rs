@@ -1,0 +1,1 @@
+//! `temporaries.rs` has the tests of each edition.
