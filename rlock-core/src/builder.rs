@@ -24,7 +24,6 @@ use crate::{
         memory::{MemoryStore, Place},
     },
 };
-#[cfg(feature = "redis")]
 use crate::{
     drivers::drive_connections,
     store::{StoreError, redis::RedisOptions},
@@ -439,20 +438,10 @@ impl LockClientBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            clippy::unused_async,
-            reason = "servers are awaited, the embedded store is not"
-        )
-    )]
     pub async fn connect(self, url: &str) -> Result<LockClient, LockError> {
         match self.kind(url)? {
             Kind::Memory => self.join(embedded(url)?),
-            #[cfg(feature = "redis")]
             kind => self.connect_redis(url, kind).await,
-            #[cfg(not(feature = "redis"))]
-            _ => Err(unknown(url)),
         }
     }
 
@@ -465,7 +454,6 @@ impl LockClientBuilder {
     /// # Cancel safety
     ///
     /// Dropping the future ends the attempt.
-    #[cfg(feature = "redis")]
     pub async fn quorum<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,
@@ -515,7 +503,6 @@ impl LockClientBuilder {
     }
 
     /// Returns the URLs of a quorum, after a check of the other options.
-    #[cfg(feature = "redis")]
     fn urls<I>(&self, urls: I) -> Result<Vec<String>, LockError>
     where
         I: IntoIterator,
@@ -599,7 +586,6 @@ impl LockClientBuilder {
         drive(core, driver)
     }
 
-    #[cfg(feature = "redis")]
     fn redis_options(&self, client: Uuid) -> RedisOptions {
         RedisOptions {
             client,
@@ -618,7 +604,6 @@ impl LockClientBuilder {
         }
     }
 
-    #[cfg(feature = "redis")]
     async fn connect_redis(self, url: &str, kind: Kind) -> Result<LockClient, LockError> {
         use crate::store::redis::{ClusterStore, RedisStore};
 
@@ -648,7 +633,6 @@ impl LockClientBuilder {
     }
 
     /// Returns the runtime for the second connection, if the client opens one.
-    #[cfg(feature = "redis")]
     fn near(&self) -> Option<Handle> {
         let (Background::Own, Ok(runtime)) = (&self.background, Handle::try_current()) else {
             return None;
@@ -661,7 +645,6 @@ impl LockClientBuilder {
         is_wanted.then_some(runtime)
     }
 
-    #[cfg(feature = "redis")]
     fn runtime_stands_still(&self) -> LockError {
         StoreError::stands_still().into_lock_error("connect".to_owned(), self.connect_timeout * 2)
     }
@@ -720,13 +703,7 @@ fn embedded(url: &str) -> Result<Arc<Place>, LockError> {
 }
 
 fn unknown(url: &str) -> LockError {
-    let expected = if cfg!(feature = "redis") {
-        format!("expected one of {}", known(|_| true))
-    } else {
-        let known = known(|kind| kind == Kind::Memory);
-        format!("expected {known} (the feature `redis` of rlock-core adds servers)")
-    };
-    limits::invalid_url(url, expected)
+    limits::invalid_url(url, format!("expected one of {}", known(|_| true)))
 }
 
 impl fmt::Debug for LockClientBuilder {

@@ -11,7 +11,6 @@ thread_local! {
 
 /// The runtime whose task makes the present call; `None` where that is no task of a runtime, or not
 /// known.
-#[cfg(feature = "redis")]
 pub(crate) fn caller() -> Option<Id> {
     CALLER.get()
 }

@@ -156,7 +156,6 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(feature = "redis")]
     pub async fn quorum<I>(urls: I) -> Result<Self, LockError>
     where
         I: IntoIterator,

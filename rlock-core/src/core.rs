@@ -27,7 +27,6 @@ use crate::{
     },
     watchdog::Watchdog,
 };
-#[cfg(feature = "redis")]
 use crate::{owner::near_name, store::Which};
 
 pub(crate) struct Core {
@@ -85,17 +84,13 @@ impl Hearing {
                 self.watchdog.suspect(&key);
                 queues.changed(&key);
             }
-            #[cfg(feature = "redis")]
             News::AllChanged => self.may_have_changed(&Which::all()),
-            #[cfg(feature = "redis")]
             News::SomeChanged(which) => self.may_have_changed(&which),
-            #[cfg(feature = "redis")]
             News::Disconnected => queues.ask_again_about(&Which::all()),
         }
     }
 }
 
-#[cfg(feature = "redis")]
 impl Hearing {
     fn may_have_changed(&self, which: &Which) {
         self.watchdog.suspect_all(which);
@@ -135,7 +130,6 @@ impl Core {
     pub(crate) fn fresh_owner(&self, told_by: Route) -> OwnerId {
         let client = match told_by {
             Route::Home => self.id,
-            #[cfg(feature = "redis")]
             Route::Near => near_name(self.id),
         };
         OwnerId::new(client, self.sequence.fetch_add(1, Ordering::Relaxed))

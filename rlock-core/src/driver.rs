@@ -2,7 +2,6 @@
 //! release queue, so that nothing the service does to its own runtime touches a held lock.
 
 use std::{future::Future, io, sync::Arc, thread, time::Duration};
-#[cfg(feature = "redis")]
 use std::{future::poll_fn, pin::pin};
 
 use tokio::{
@@ -11,7 +10,6 @@ use tokio::{
     time::timeout,
 };
 
-#[cfg(feature = "redis")]
 use crate::sync::enter;
 use crate::{core::Core, error::LostCause, release, watchdog};
 
@@ -73,7 +71,6 @@ impl Driver {
 
     /// Runs a connection attempt on the calling executor. Returns `None` if the user's runtime does
     /// not complete it within `limit`.
-    #[cfg(feature = "redis")]
     pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut future = pin!(async {
             if self.may_stand_still() {

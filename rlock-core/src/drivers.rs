@@ -5,7 +5,6 @@
 use tokio::runtime::Handle;
 
 /// Returns whether a connection can live on this runtime, as far as that can be known.
-#[cfg(feature = "redis")]
 pub(crate) fn drive_connections(runtime: &Handle) -> bool {
     cfg!(panic = "unwind") && missing(runtime, true).is_none()
 }

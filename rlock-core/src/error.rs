@@ -218,12 +218,10 @@ impl LockError {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// # #[cfg(feature = "redis")] {
     /// use rlock_core::LockClient;
     ///
     /// let nobody_listens = LockClient::connect("redis://127.0.0.1:1/").await;
     /// assert!(nobody_listens.expect_err("refused").is_outage());
-    /// # }
     /// # }
     /// ```
     #[must_use]

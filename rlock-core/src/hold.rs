@@ -11,7 +11,6 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tokio::sync::SetOnce;
 
-#[cfg(feature = "redis")]
 use crate::store::Mending;
 use crate::{
     asking::Asking,
@@ -463,7 +462,6 @@ impl Hold {
     }
 
     /// What servers that lost the hold are to have; `None`: it is not held any more.
-    #[cfg(feature = "redis")]
     pub(crate) fn mending(&self, counted: bool) -> Option<Mending> {
         if self.broken().is_some() || !self.is_held() {
             return None;

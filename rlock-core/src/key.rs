@@ -42,7 +42,6 @@ impl Key {
     }
 
     /// Whether the key brings its own Redis Cluster hash tag, as in `{tenant}:order`.
-    #[cfg(feature = "redis")]
     pub(crate) fn has_hash_tag(&self) -> bool {
         self.0.contains('{')
     }

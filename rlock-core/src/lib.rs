@@ -45,7 +45,6 @@
 //! | feature | default | what it adds |
 //! | --- | --- | --- |
 //! | `macros` | yes | the attribute |
-//! | `redis` | yes | servers; without it, the embedded store alone |
 //! | `tls` | no | `rediss://` URLs, verified by the system's root certificates |
 //!
 //! # Runtimes
@@ -112,7 +111,7 @@ pub use crate::{
 pub use rlock_macros::distributed_lock;
 
 /// What the fuzz targets reach.
-#[cfg(all(fuzzing, feature = "redis"))]
+#[cfg(fuzzing)]
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __fuzzing {

@@ -43,7 +43,6 @@ pub(crate) fn invalid_url(url: &str, reason: String) -> LockError {
 }
 
 /// The error for a list of URLs; `value` shows nothing of a password.
-#[cfg(feature = "redis")]
 pub(crate) fn invalid_urls(value: String, reason: &str) -> LockError {
     LockError::InvalidOption {
         option: "urls",

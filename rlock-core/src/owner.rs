@@ -13,7 +13,6 @@ pub(crate) fn client_name() -> Uuid {
 }
 
 /// The same client's name where its owners are told on the runtime of the callers.
-#[cfg(feature = "redis")]
 pub(crate) fn near_name(client: Uuid) -> Uuid {
     Uuid::from_u128(client.as_u128() | NEAR)
 }

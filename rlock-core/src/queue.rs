@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "redis")]
 use crate::store::Which;
 use crate::{
     hold::Hold,
@@ -196,7 +195,6 @@ impl Queues {
     }
 
     /// Whoever waits for the store about these keys may have missed its answer.
-    #[cfg(feature = "redis")]
     pub(crate) fn ask_again_about(&self, which: &Which) {
         let lines: Vec<_> = {
             let lines = self.lines();

@@ -92,7 +92,6 @@ impl LockClient {
     }
 
     /// Waits until the store replies. Fails at once if the store refuses this client.
-    #[cfg(feature = "redis")]
     pub(crate) async fn until_ready(&self, patience: std::time::Duration) -> Result<(), LockError> {
         use crate::wait::Backoff;
         use tokio::time::{Instant, sleep};

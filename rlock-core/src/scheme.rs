@@ -17,7 +17,6 @@ pub(crate) enum Kind {
 pub(crate) struct Scheme {
     name: &'static str,
     pub(crate) kind: Kind,
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "servers want it"))]
     pub(crate) tls: bool,
 }
 
@@ -54,7 +53,6 @@ impl Scheme {
     }
 
     /// Returns the form of a URL with this scheme.
-    #[cfg(feature = "redis")]
     pub(crate) fn form(&self) -> String {
         let rest = match self.kind {
             Kind::Memory => "name",

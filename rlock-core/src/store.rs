@@ -1,9 +1,7 @@
 //! Where locks live. Everything above speaks this trait; only what is below knows a server.
 
 pub(crate) mod memory;
-#[cfg(feature = "redis")]
 pub(crate) mod quorum;
-#[cfg(feature = "redis")]
 pub(crate) mod redis;
 
 use std::{error::Error, future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -23,7 +21,6 @@ pub(crate) enum Route {
     #[default]
     Home,
     /// The runtime of the caller.
-    #[cfg(feature = "redis")]
     Near,
 }
 
@@ -87,7 +84,6 @@ pub(crate) struct Release<'a> {
     pub(crate) key: &'a Key,
     pub(crate) owner: OwnerId,
     /// The token of its hold; 0 if it has none.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "servers want it"))]
     pub(crate) token: u64,
     /// Zero gives the lock back.
     pub(crate) count: u32,
@@ -113,10 +109,6 @@ pub(crate) enum Released {
     NotHeld,
     /// Not held, and others have held it since: if an earlier copy of the request was lost, it may
     /// have been done.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(dead_code, reason = "only replies get lost")
-    )]
     MovedOn,
 }
 
@@ -169,12 +161,10 @@ pub(crate) enum Kept {
     /// It has its whole lease.
     Yes,
     /// It has, but these servers do not know of it; see [`Store::mend`].
-    #[cfg(feature = "redis")]
     NotOn(Servers),
     /// It is lost.
     No,
     /// Too few servers answered to tell.
-    #[cfg(feature = "redis")]
     Unknown,
 }
 
@@ -185,11 +175,9 @@ impl Kept {
 }
 
 /// Some of the servers of a store, one bit for each.
-#[cfg(feature = "redis")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Servers(pub(crate) u32);
 
-#[cfg(feature = "redis")]
 impl Servers {
     pub(crate) const NONE: Self = Self(0);
     pub(crate) const ALL: Self = Self(u32::MAX);
@@ -200,7 +188,6 @@ impl Servers {
 }
 
 /// A hold that some servers are to have as the others do.
-#[cfg(feature = "redis")]
 #[derive(Debug, Clone)]
 pub(crate) struct Mending {
     pub(crate) key: Key,
@@ -244,22 +231,17 @@ pub(crate) enum News {
     /// Another connection changed this lock.
     Changed(Key),
     /// Any lock may have changed: everything was flushed, or news were missed.
-    #[cfg(feature = "redis")]
     AllChanged,
     /// Any of these locks may have changed.
-    #[cfg(feature = "redis")]
     SomeChanged(Which),
     /// From here on news are missed.
-    #[cfg(feature = "redis")]
     Disconnected,
 }
 
 /// Some of all keys.
-#[cfg(feature = "redis")]
 #[derive(Clone)]
 pub(crate) struct Which(Arc<dyn Fn(&Key) -> bool + Send + Sync>);
 
-#[cfg(feature = "redis")]
 impl Which {
     pub(crate) fn new(are_meant: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(are_meant))
@@ -274,21 +256,18 @@ impl Which {
     }
 }
 
-#[cfg(feature = "redis")]
 impl std::fmt::Debug for Which {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Which")
     }
 }
 
-#[cfg(feature = "redis")]
 impl PartialEq for Which {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-#[cfg(feature = "redis")]
 impl Eq for Which {}
 
 /// Takes news; must not block.
@@ -314,13 +293,11 @@ impl StoreError {
     }
 
     /// Too few servers of a quorum replied.
-    #[cfg(feature = "redis")]
     pub(crate) fn no_majority() -> Self {
         Self::ambiguous("too few servers of the quorum answered")
     }
 
     /// No answer yet, while others answered.
-    #[cfg(feature = "redis")]
     pub(crate) fn silent() -> Self {
         Self::ambiguous("no answer in time")
     }
@@ -481,7 +458,6 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Gives a hold to those servers of several which do not know of it: they were restarted, or could
     /// not be reached. Not while its count changes; what fails is left to the next renewal.
-    #[cfg(feature = "redis")]
     fn mend(&self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
         let _ = (hold, on, timeout);
         Box::pin(std::future::ready(()))

@@ -16,7 +16,6 @@ use self::{
     agenda::{Agenda, Came},
     round::Message,
 };
-#[cfg(feature = "redis")]
 use crate::store::Which;
 use crate::{
     clock::ClientClock,
@@ -99,7 +98,6 @@ impl Watchdog {
     }
 
     /// Looks at all holds of these keys at once.
-    #[cfg(feature = "redis")]
     pub(crate) fn suspect_all(&self, which: &Which) {
         self.look(|agenda, now| agenda.suspect_all(which, now));
     }

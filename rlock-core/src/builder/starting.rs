@@ -1,6 +1,5 @@
 //! Clients that do not wait for their servers, and clients for synchronous code.
 
-#[cfg(feature = "redis")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,14 +64,10 @@ impl LockClientBuilder {
     pub fn connect_lazy(self, url: &str) -> Result<LockClient, LockError> {
         match self.kind(url)? {
             Kind::Memory => self.join(embedded(url)?),
-            #[cfg(feature = "redis")]
             kind => self.connect_redis_lazily(url, kind),
-            #[cfg(not(feature = "redis"))]
-            _ => Err(super::unknown(url)),
         }
     }
 
-    #[cfg(feature = "redis")]
     pub(super) fn connect_redis_lazily(
         self,
         url: &str,
@@ -120,7 +115,6 @@ impl LockClientBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(feature = "redis")]
     pub fn quorum_lazy<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,
@@ -130,7 +124,6 @@ impl LockClientBuilder {
         self.make_quorum_lazily(&urls)
     }
 
-    #[cfg(feature = "redis")]
     pub(super) fn make_quorum_lazily(self, urls: &[String]) -> Result<LockClient, LockError> {
         use crate::store::quorum::QuorumStore;
 
@@ -182,7 +175,6 @@ impl LockClientBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(feature = "redis")]
     pub fn quorum_blocking<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,

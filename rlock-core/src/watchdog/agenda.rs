@@ -10,7 +10,6 @@ use std::{
 };
 
 use super::{cohort::Cohort, line::Line, sleep::Sleep};
-#[cfg(feature = "redis")]
 use crate::store::Which;
 use crate::{
     hold::{Appointment, Duty, Hold, SharedLease},
@@ -255,7 +254,6 @@ impl Agenda {
         }
     }
 
-    #[cfg(feature = "redis")]
     pub(super) fn suspect_all(&mut self, which: &Which, at: Time) {
         for hold in self.holds().iter().filter(|hold| which.has(&hold.key)) {
             self.suspect(hold, at);

@@ -2,7 +2,6 @@
 
 use std::{iter, sync::Arc, time::Duration};
 
-#[cfg(feature = "redis")]
 use futures_util::future::join_all;
 use tokio::{
     sync::Semaphore,
@@ -11,7 +10,6 @@ use tokio::{
 };
 
 use super::{Watchdog, attempt::Attempt, cohort::Cohort};
-#[cfg(feature = "redis")]
 use crate::store::Servers;
 use crate::{
     core::Core,
@@ -31,7 +29,6 @@ const TOGETHER: usize = 32;
 const AT_ONCE: usize = 64;
 
 /// How long a hold's next change may have to wait for the mending of it.
-#[cfg(feature = "redis")]
 const MEND: Duration = Duration::from_millis(100);
 
 /// What holds have in common that are renewed by one message: their lease, because a request is bound by
@@ -141,7 +138,6 @@ pub(super) async fn renew(core: &Core, message: Message) {
     if !is_late {
         report_failures(&core.watchdog, &attempt, &under_way, &outcomes);
     }
-    #[cfg(feature = "redis")]
     mend_all(core, &under_way, &outcomes).await;
 }
 
@@ -244,7 +240,6 @@ fn report_failures(
                 failed.extend(batch.holds());
                 reason = reason.or_else(|| Some(error.clone()));
             }
-            #[cfg(feature = "redis")]
             Ok(answer) => {
                 let answers = batch.holds().iter().zip(&answer.kept);
                 let unknown = answers.filter(|(_, kept)| **kept == Kept::Unknown);
@@ -254,8 +249,6 @@ fn report_failures(
                     reason = reason.or_else(|| Some(StoreError::no_majority()));
                 }
             }
-            #[cfg(not(feature = "redis"))]
-            Ok(_) => {}
         }
     }
     if let Some(reason) = reason {
@@ -294,7 +287,6 @@ fn answered(
             match kept {
                 Kept::No => gone.push(hold),
                 // It will be tried again.
-                #[cfg(feature = "redis")]
                 Kept::Unknown => {}
                 _ => agenda.renewed(hold, answer.sent_at, renewal.lease, now),
             }
@@ -309,7 +301,6 @@ fn answered(
 }
 
 /// Has the servers that do not know of a hold which others renewed know of it again.
-#[cfg(feature = "redis")]
 async fn mend_all(core: &Core, sent: &[UnderWay], outcomes: &[Result<Renewed, StoreError>]) {
     let answered = sent.iter().zip(outcomes);
     let answered = answered.filter_map(|(batch, outcome)| Some((batch, outcome.as_ref().ok()?)));
@@ -321,7 +312,6 @@ async fn mend_all(core: &Core, sent: &[UnderWay], outcomes: &[Result<Renewed, St
     join_all(each.filter_map(mend)).await;
 }
 
-#[cfg(feature = "redis")]
 async fn mend(core: &Core, hold: Arc<Hold>, servers: Servers) {
     let patience = MEND.min(hold.lease() / 8);
     // Whoever changes it now tells all servers anyway.

@@ -85,9 +85,7 @@ fn take_down(news: News, told: &mut Vec<words::News>) {
             owner: owner_back(owner),
             after: millis(after),
         },
-        News::Changed(_) => return,
-        #[cfg(feature = "redis")]
-        News::AllChanged | News::SomeChanged(_) | News::Disconnected => return,
+        News::Changed(_) | News::AllChanged | News::SomeChanged(_) | News::Disconnected => return,
     });
 }
 
