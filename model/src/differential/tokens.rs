@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Answer, Observed, Operation, agree::Past};
-use crate::words::{Acquired, Entry, Holder, Key, News, Onward, Owner, Released, Token};
+use crate::words::{Acquire, Acquired, Entry, Holder, Key, News, Onward, Owner, Released, Token};
 
 /// What is known of the tokens of one side.
 #[derive(Debug, Default)]
@@ -43,7 +43,27 @@ impl Side {
     /// Takes down what a step gave. Those who were told or handed a lock got it before the asker.
     pub(super) fn note(&mut self, operation: &Operation, seen: &Observed) -> Result<(), String> {
         self.note_answer(operation, &seen.answer, &seen.news)?;
+        if let (Operation::Acquire(ask), Answer::Acquired(Acquired::Refused)) =
+            (operation, &seen.answer)
+        {
+            self.note_counted_anew(ask, seen)?;
+        }
         self.note_view(seen)
+    }
+
+    /// Takes down the token that a request counted anew for a lock of its own, before it was refused for another.
+    fn note_counted_anew(&mut self, ask: &Acquire, seen: &Observed) -> Result<(), String> {
+        for claim in &ask.claims {
+            let view = seen.keys.get(usize::from(claim.key));
+            if let Some(entry) = view.and_then(|view| view.entry)
+                && entry.holder == Holder::Owner(claim.owner)
+                && entry.token > 0
+                && self.known.get(&(claim.key, claim.owner)) != Some(&entry.token)
+            {
+                self.granted(claim.key, claim.owner, entry.token)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes down what a request gave; what is seen of the keys follows.

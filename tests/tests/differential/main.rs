@@ -411,6 +411,17 @@ fn a_lock_that_ended_goes_to_its_waiter_when_another_of_several_is_taken() {
 }
 
 #[test]
+fn a_token_that_was_lost_is_counted_anew_even_if_another_lock_is_refused() {
+    replays(&[
+        asks(&[claim(0, ONE)], false),
+        Operation::SpoilToken(1, TOO_LARGE + 1),
+        Operation::LoseToken(0),
+        asks(&[claim(0, ONE), claim(1, OTHER)], false),
+        asks(&[claim(0, ONE)], false),
+    ]);
+}
+
+#[test]
 fn a_spoilt_token_is_refused_and_the_lock_is_given_back_all_the_same() {
     let release = |owner, next| {
         Operation::Release(Release {
