@@ -1,7 +1,8 @@
 //! The same random operations on the model's server and on a real store have to give the same answers.
 //!
-//! Tokens are compared as order: what is one grant to the model is one grant to the store, and the
-//! grants of a key have the same order. Times to live are compared within the time that the run took.
+//! Tokens are compared as order: what is one grant to the model is one grant to the store, the grants of
+//! a key have the same order, and the blocks of each side follow one another. How many tokens an
+//! extension gives depends on the time, so it is not compared. Times to live are compared within the time that the run took.
 
 mod agree;
 mod operation;
@@ -45,8 +46,10 @@ pub struct Tally {
     pub granted: usize,
     /// Answers that another has it.
     pub held: usize,
-    /// Messages to waiters.
+    /// Messages to owners and waiters.
     pub news: usize,
+    /// Answers by which a store gave more tokens.
+    pub extended: usize,
     /// Requests that were served together with others.
     pub together: usize,
     /// Sequences that differed, but were too slow on each try to say anything.
@@ -201,6 +204,7 @@ impl<S: Subject> Pair<'_, S> {
         self.tally.granted += usize::from(expected.answer.is_grant());
         self.tally.held += usize::from(expected.answer.is_held());
         self.tally.news += expected.news.len();
+        self.tally.extended += usize::from(found.answer.is_extension());
         Ok(())
     }
 }

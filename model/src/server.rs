@@ -5,13 +5,14 @@
 //! with the real thing step by step.
 
 mod acquire;
+mod extend;
 mod release;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::{
-    Acquire, Acquired, Effects, Entry, Grant, Holder, Key, Millis, News, Owner, Release, Released,
-    Renewal, Token,
+    Acquire, Acquired, BLOCK, Block, Effects, Entry, Extend, Extended, Holder, Key, Millis, News,
+    Owner, Release, Released, Renewal, Renewed, Token,
 };
 
 /// How many tokens the clock is worth in a millisecond: where the last token is gone, counting begins
@@ -21,23 +22,26 @@ const TOKENS_A_MILLISECOND: Token = 1000;
 /// The limit of fencing tokens: the scripts count in doubles, which are exact below it.
 pub const TOO_LARGE: Token = 1 << 53;
 
-/// The times that the scripts know.
+/// The constants of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Timing {
+pub struct Constants {
     /// How long a lock is a waiter's that has not yet said that it is there.
     pub grace: Millis,
     /// Whoever was not heard of for longer may have died unnoticed.
     pub unheard: Millis,
     /// For how long a queue stays that nobody joins.
     pub queue: Millis,
+    /// How many tokens a grant gives.
+    pub block: Token,
 }
 
-impl Timing {
-    /// As in `grant.lua`.
+impl Constants {
+    /// As in the scripts.
     pub const REAL: Self = Self {
         grace: 1_000,
         unheard: 50,
         queue: 20_000,
+        block: BLOCK,
     };
 }
 
@@ -56,14 +60,18 @@ pub enum ServerBug {
     TokensFromOne,
     /// Where the last token is gone, a release begins to count, and the next grant goes on from there.
     TokensFromReleases,
-    /// A lock that is handed on keeps its token.
+    /// A lock that is handed on keeps its tokens.
     TokenKept,
+    /// Of the tokens that an extension gives, the next grant gives the same.
+    ExtensionForgotten,
     /// A hand-off has no end unless its waiter gives it one.
     GraceWithoutEnd,
     /// A lock is handed on without a word.
     HandOffUntold,
     /// A waiter that does not listen is given the lock like any other.
     HandOffToTheDeaf,
+    /// An owner is told only once that a waiter wants its lock.
+    WantedOnce,
 }
 
 /// One server: its clock, its locks and who listens to it.
@@ -72,7 +80,7 @@ pub struct Server {
     now: Millis,
     locks: BTreeMap<Key, Lock>,
     listening: BTreeSet<u8>,
-    timing: Timing,
+    constants: Constants,
     bug: Option<ServerBug>,
 }
 
@@ -96,12 +104,12 @@ struct Held {
 impl Server {
     /// An empty server, at a time by its clock.
     #[must_use]
-    pub fn new(now: Millis, timing: Timing) -> Self {
+    pub fn new(now: Millis, constants: Constants) -> Self {
         Self {
             now,
             locks: BTreeMap::new(),
             listening: BTreeSet::new(),
-            timing,
+            constants,
             bug: None,
         }
     }
@@ -176,14 +184,19 @@ impl Server {
     }
 
     /// Extends leases; see `renew.lua`.
-    pub fn renew(&mut self, batch: &[Renewal]) -> Vec<bool> {
+    pub fn renew(&mut self, batch: &[Renewal]) -> Vec<Renewed> {
         batch
             .iter()
             .map(|renewal| self.renew_one(renewal))
             .collect()
     }
 
-    fn renew_one(&mut self, renewal: &Renewal) -> bool {
+    /// Gives the owner of a lock more tokens; see `extend.lua`.
+    pub fn extend(&mut self, extend: &Extend, effects: &mut Effects) -> Extended {
+        extend::extend(self, extend, effects)
+    }
+
+    fn renew_one(&mut self, renewal: &Renewal) -> Renewed {
         let (now, bug) = (self.now, self.bug);
         let lock = self.lock(renewal.key);
         if bug == Some(ServerBug::RenewalCreates) && lock.held.is_none() {
@@ -193,9 +206,15 @@ impl Server {
         match &mut lock.held {
             Some(held) if any || held.by == Holder::Owner(renewal.owner) => {
                 held.until = held.until.max(now + renewal.lease);
-                true
+                Renewed {
+                    held: true,
+                    wanted: !lock.queue.is_empty(),
+                }
             }
-            _ => false,
+            _ => Renewed {
+                held: false,
+                wanted: false,
+            },
         }
     }
 
@@ -246,26 +265,50 @@ impl Server {
         held.is_some_and(|held| held.by == Holder::Owner(owner))
     }
 
-    /// Returns the next token as `next_token` in `grant.lua`, or `None` if the last one is invalid.
-    fn next_token(&mut self, key: Key) -> Option<Token> {
-        if self.fence(key) + 2 >= TOO_LARGE || self.is_spoilt(key) {
+    /// Reserves the next block and returns its last token, as `next_token` in `grant.lua`; or `None` if
+    /// the last token is invalid.
+    fn next_block(&mut self, key: Key) -> Option<Token> {
+        let block = self.constants.block;
+        // A release leaves one more.
+        let advance = block + 1;
+        if self.fence(key) + advance >= TOO_LARGE || self.is_spoilt(key) {
             return None;
         }
-        let fresh = self.now * TOKENS_A_MILLISECOND;
-        // A release that finds none leaves one.
-        let most_without = match self.bug {
-            Some(ServerBug::TokensFromOne) => 0,
-            Some(ServerBug::TokensFromReleases) => 2,
-            _ => 3,
-        };
+        let begins_anew = self.is_below_floor(key);
+        let fresh = self.micros() + block;
         let lock = self.lock(key);
-        let raised = lock.fence + 2;
-        lock.fence = if raised <= most_without {
+        lock.fence = if begins_anew {
             fresh
         } else {
-            raised
+            lock.fence + advance
         };
         Some(lock.fence)
+    }
+
+    /// Returns whether the last token was counted from nothing: it is unknown, or a release left it where
+    /// none was known.
+    fn is_below_floor(&self, key: Key) -> bool {
+        let fence = self.fence(key);
+        match self.bug {
+            Some(ServerBug::TokensFromOne) => false,
+            Some(ServerBug::TokensFromReleases) => fence == 0,
+            _ => fence <= 1,
+        }
+    }
+
+    /// The time in microseconds.
+    fn micros(&self) -> Token {
+        self.now * TOKENS_A_MILLISECOND
+    }
+
+    /// The block of a grant.
+    fn block(&self, key: Key, owner: Owner, last: Token) -> Block {
+        Block {
+            key,
+            owner,
+            first: last - (self.constants.block - 1),
+            last,
+        }
     }
 
     fn first_in_line(&mut self, key: Key) -> Option<(Owner, Millis)> {
@@ -273,20 +316,21 @@ impl Server {
         (!queue.is_empty()).then(|| queue.remove(0))
     }
 
-    /// As `hand_off` in `grant.lua`.
+    /// As `hand_off` in `grant.lua`. `joins` tells whether another owner joins the wait queue in the same
+    /// step.
     fn hand_off(
         &mut self,
-        key: Key,
-        token: Token,
+        (key, token): (Key, Token),
         mut first: Option<(Owner, Millis)>,
         asks: Option<Owner>,
+        joins: bool,
         effects: &mut Effects,
     ) -> bool {
         while let Some((owner, since)) = first
             && Some(owner) != asks
         {
             if self.listening.contains(&owner.client) || self.has(ServerBug::HandOffToTheDeaf) {
-                let Timing { grace, unheard, .. } = self.timing;
+                let Constants { grace, unheard, .. } = self.constants;
                 let now = self.now;
                 let ttl = if self.has(ServerBug::GraceWithoutEnd) {
                     1000 * grace
@@ -294,7 +338,7 @@ impl Server {
                     grace
                 };
                 self.lock(key).give(owner, 1, now + ttl);
-                effects.grants.push(Grant { key, owner, token });
+                effects.grants.push(self.block(key, owner, token));
                 if !self.has(ServerBug::HandOffUntold) {
                     self.tell(
                         News::Granted {
@@ -302,6 +346,7 @@ impl Server {
                             owner,
                             token,
                             ttl: grace,
+                            others_wait: joins || !self.line(key).is_empty(),
                         },
                         effects,
                     );
@@ -315,6 +360,19 @@ impl Server {
             first = self.first_in_line(key);
         }
         false
+    }
+
+    /// Tells the owner of a lock that a waiter wants it.
+    fn tell_wanted(&self, key: Key, effects: &mut Effects) {
+        let held = self.locks.get(&key).and_then(|lock| lock.held.as_ref());
+        if let Some(Held {
+            by: Holder::Owner(owner),
+            ..
+        }) = held
+        {
+            let owner = *owner;
+            self.tell(News::Wanted { key, owner }, effects);
+        }
     }
 
     /// Tells the first in line when to ask again.
@@ -339,7 +397,7 @@ impl Server {
 
     /// As `stand_in_line` in `grant.lua`.
     fn stand_in_line(&mut self, key: Key, owner: Owner) {
-        let (now, until) = (self.now, self.now.saturating_add(self.timing.queue));
+        let (now, until) = (self.now, self.now.saturating_add(self.constants.queue));
         let lock = self.lock(key);
         if lock.queue.iter().all(|(in_line, _)| *in_line != owner) {
             lock.queue.push((owner, now));

@@ -7,7 +7,10 @@ pub type Token = u64;
 /// What is locked.
 pub type Key = u8;
 
-/// The identity of one outermost hold.
+/// How many tokens a grant gives.
+pub const BLOCK: Token = 16;
+
+/// The identity of one ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     /// Whose it is.
@@ -43,8 +46,10 @@ pub struct Acquire {
 pub enum Acquired {
     /// Every owner holds its lock.
     Granted {
-        /// A token for each claim.
+        /// The last token of a block for each claim.
         tokens: Vec<Token>,
+        /// Whether the wait queue of one of the locks has other owners.
+        others_wait: bool,
     },
     /// Another holds one of the locks.
     Held {
@@ -65,15 +70,13 @@ pub enum Acquired {
     Refused,
 }
 
-/// A waiter of the process that gives a lock back.
+/// A waiter of the client that gives a lock back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Next {
     /// Who.
     pub owner: Owner,
     /// For how long it wants the lock.
     pub lease: Millis,
-    /// Whether it comes before those in line.
-    pub first: bool,
 }
 
 /// A request that lowers a count.
@@ -83,7 +86,7 @@ pub struct Release {
     pub key: Key,
     /// Who is to have less of it.
     pub owner: Owner,
-    /// The token of its hold; zero: none.
+    /// The last token of its block; zero: none.
     pub token: Token,
     /// Zero gives the lock back.
     pub count: u8,
@@ -107,7 +110,7 @@ pub enum Released {
 /// What became of the waiter that a release named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Onward {
-    /// It has the lock.
+    /// It has the lock, with the block that ends with this token. Nobody else waits.
     Granted(Token),
     /// It stands in line.
     InLine,
@@ -126,6 +129,42 @@ pub struct Renewal {
     pub lease: Millis,
 }
 
+/// What a renewal is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Renewed {
+    /// Whether the owner holds the lock.
+    pub held: bool,
+    /// Whether the owner holds the lock and the wait queue is not empty.
+    pub wanted: bool,
+}
+
+/// A request for more tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Extend {
+    /// The lock.
+    pub key: Key,
+    /// Who holds it.
+    pub owner: Owner,
+    /// How many tokens, at the most.
+    pub tokens: Token,
+}
+
+/// What it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Extended {
+    /// The owner has `tokens` more, the last of which is `last`. They may be none.
+    More {
+        /// The last fencing token; zero: none is known.
+        last: Token,
+        /// How many tokens up to the last are the owner's.
+        tokens: Token,
+    },
+    /// The owner holds nothing.
+    NotHeld,
+    /// The fencing token is invalid.
+    Refused,
+}
+
 /// What a client is told without having asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum News {
@@ -135,10 +174,19 @@ pub enum News {
         key: Key,
         /// The owner.
         owner: Owner,
-        /// The token of the grant.
+        /// The last token of the block.
         token: Token,
         /// For how long it was given.
         ttl: Millis,
+        /// Whether the wait queue is not empty after this step.
+        others_wait: bool,
+    },
+    /// Another client waits for a lock: the first of the wait queue asked for it.
+    Wanted {
+        /// The lock.
+        key: Key,
+        /// The owner that holds it.
+        owner: Owner,
     },
     /// An owner in line does well to ask again after a while.
     AskAgain {
@@ -152,11 +200,23 @@ pub enum News {
 }
 
 impl News {
+    /// Which lock it concerns.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Granted { key, .. } | Self::Wanted { key, .. } | Self::AskAgain { key, .. } => {
+                *key
+            }
+        }
+    }
+
     /// Whom it concerns.
     #[must_use]
     pub fn owner(&self) -> Owner {
         match self {
-            Self::Granted { owner, .. } | Self::AskAgain { owner, .. } => *owner,
+            Self::Granted { owner, .. }
+            | Self::Wanted { owner, .. }
+            | Self::AskAgain { owner, .. } => *owner,
         }
     }
 }
@@ -179,19 +239,21 @@ pub struct Entry {
     pub count: u8,
     /// For how long, unless renewed.
     pub ttl: Millis,
-    /// Its token; of a lock that is kept, a later one.
+    /// The last token of its block; of a lock that is kept, a later one.
     pub token: Token,
 }
 
-/// A lock that was given.
+/// Tokens that were given to an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Grant {
-    /// Which.
+pub struct Block {
+    /// Of which lock.
     pub key: Key,
     /// To whom.
     pub owner: Owner,
-    /// With this token.
-    pub token: Token,
+    /// The first token.
+    pub first: Token,
+    /// The last token.
+    pub last: Token,
 }
 
 /// What one step of a server does beside its answer.
@@ -200,5 +262,7 @@ pub struct Effects {
     /// What it tells.
     pub news: Vec<News>,
     /// What it gives, in this order.
-    pub grants: Vec<Grant>,
+    pub grants: Vec<Block>,
+    /// What it adds to the block of an owner.
+    pub extensions: Vec<Block>,
 }

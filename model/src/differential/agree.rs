@@ -1,7 +1,7 @@
 //! What counts as the same answer, and the only place that knows where the stores differ by design.
 
 use super::{Answer, KeyView, Observed, Operation};
-use crate::words::{Acquired, Entry, Millis, News, Onward, Released};
+use crate::words::{Acquired, Entry, Extended, Millis, News, Onward, Released, Token};
 
 /// Where a store differs from a Redis server by design.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,12 @@ pub(super) fn answers(
             let model = design.released(*model, past.holds, ask.count, past.released);
             without_order(model) == without_order(*store)
         }
+        (Answer::Extended(model), Answer::Extended(store)) => {
+            let Operation::Extend(ask) = operation else {
+                return Err("nobody asked".to_owned());
+            };
+            extended(*model, *store, ask.tokens)
+        }
         (model, store) => model == store,
     };
     if answers_agree {
@@ -111,13 +117,8 @@ pub(super) fn answers(
 
 /// Compares what waiters were told, and the locks.
 pub(super) fn views(model: &Observed, store: &Observed, late: Millis) -> Result<(), String> {
-    let told = |seen: &Observed| {
-        let mut told: Vec<_> = seen.news.iter().map(without_token).collect();
-        told.sort_unstable();
-        told
-    };
     if told(model) != told(store) {
-        return Err("waiters are told different things".to_owned());
+        return Err("clients are told different things".to_owned());
     }
     let same = |(model, store): (&KeyView, &KeyView)| {
         model.line == store.line && entries(model.entry, store.entry, late)
@@ -130,9 +131,13 @@ pub(super) fn views(model: &Observed, store: &Observed, late: Millis) -> Result<
 
 fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
     match (model, store) {
-        (Acquired::Granted { .. }, Acquired::Granted { .. })
-        | (Acquired::NotHeld, Acquired::NotHeld)
-        | (Acquired::Refused, Acquired::Refused) => true,
+        (
+            Acquired::Granted { others_wait, .. },
+            Acquired::Granted {
+                others_wait: also, ..
+            },
+        ) => others_wait == also,
+        (Acquired::NotHeld, Acquired::NotHeld) | (Acquired::Refused, Acquired::Refused) => true,
         (
             Acquired::Held {
                 claim,
@@ -153,6 +158,16 @@ fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
             claim == other && same_place && close(*ttl, *left, late)
         }
         _ => false,
+    }
+}
+
+/// How many tokens are given depends on the time, which is not the same.
+fn extended(model: Extended, store: Extended, most: Token) -> bool {
+    match (model, store) {
+        (Extended::More { .. }, Extended::More { last, tokens }) => {
+            tokens <= most && tokens <= last
+        }
+        (model, store) => model == store,
     }
 }
 
@@ -183,16 +198,45 @@ fn without_order(answer: Released) -> Released {
     }
 }
 
+/// What was told, in any order. That a lock is wanted from the beginning may be part of the grant or a
+/// message of its own.
+fn told(seen: &Observed) -> Vec<News> {
+    let mut told: Vec<_> = seen.news.iter().map(without_token).collect();
+    let wanted = |news: &News| News::Wanted {
+        key: news.key(),
+        owner: news.owner(),
+    };
+    for news in &mut told {
+        let is_wanted = seen.news.contains(&wanted(news));
+        if let News::Granted { others_wait, .. } = news {
+            *others_wait |= is_wanted;
+        }
+    }
+    let granted: Vec<_> = told
+        .iter()
+        .filter(|news| matches!(news, News::Granted { .. }))
+        .map(wanted)
+        .collect();
+    told.retain(|news| !granted.contains(news));
+    told.sort_unstable();
+    told
+}
+
 fn without_token(news: &News) -> News {
     match *news {
         News::Granted {
-            key, owner, ttl, ..
+            key,
+            owner,
+            ttl,
+            others_wait,
+            ..
         } => News::Granted {
             key,
             owner,
             token: 0,
             ttl,
+            others_wait,
         },
-        news @ News::AskAgain { .. } => news,
+        news @ (News::Wanted { .. } | News::AskAgain { .. }) => news,
     }
 }

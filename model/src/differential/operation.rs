@@ -10,7 +10,7 @@ use proptest::{
 use super::Design;
 use crate::{
     server::TOO_LARGE,
-    words::{Acquire, Claim, Key, Millis, Next, Owner, Release, Renewal, Token},
+    words::{Acquire, BLOCK, Claim, Extend, Key, Millis, Next, Owner, Release, Renewal, Token},
 };
 
 /// How many keys there are.
@@ -36,10 +36,12 @@ fn of(key: Key, owner: Owner) -> Owner {
 pub enum Operation {
     /// Asks for locks.
     Acquire(Acquire),
-    /// Lowers a count. Its token is that of the owner's last grant, as far as that is known.
+    /// Lowers a count. Its token is the last one that the owner was given, as far as that is known.
     Release(Release),
     /// Extends leases.
     Renew(Vec<Renewal>),
+    /// Asks for more tokens.
+    Extend(Extend),
     /// Time goes by.
     Pass(Millis),
     /// A client is gone.
@@ -62,6 +64,7 @@ impl Operation {
             Self::Acquire(ask) => ask.claims.iter().any(|claim| claim.owner.client == client),
             Self::Release(ask) => ask.owner.client == client,
             Self::Renew(batch) => batch.iter().any(|renewal| renewal.owner.client == client),
+            Self::Extend(ask) => ask.owner.client == client,
             Self::Together(requests) => requests.iter().any(|request| request.is_by(client)),
             Self::Pass(_)
             | Self::Leave(_)
@@ -122,11 +125,7 @@ fn acquire() -> impl Strategy<Value = Operation> {
 }
 
 fn release() -> impl Strategy<Value = Operation> {
-    let next = (owner(), lease(), any::<bool>()).prop_map(|(owner, lease, first)| Next {
-        owner,
-        lease,
-        first,
-    });
+    let next = (owner(), lease()).prop_map(|(owner, lease)| Next { owner, lease });
     let next = prop_oneof![2 => Just(None), 1 => next.prop_map(Some)];
     let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
     let keep = prop_oneof![4 => Just(0), 1 => Just(3_000)];
@@ -158,6 +157,20 @@ fn renew() -> impl Strategy<Value = Operation> {
         lease,
     });
     vec(renewal, 1..4).prop_map(Operation::Renew)
+}
+
+/// As many tokens as clients ask for; and more than there are up to the time.
+const EXTENSIONS: [Token; 3] = [1, BLOCK, 1 << 40];
+
+fn extend() -> impl Strategy<Value = Operation> {
+    let tokens = select(EXTENSIONS.as_slice());
+    (key(), owner(), tokens).prop_map(|(key, owner, tokens)| {
+        Operation::Extend(Extend {
+            key,
+            owner: of(key, owner),
+            tokens,
+        })
+    })
 }
 
 /// As several clients' tasks ask for locks that most likely are free, and give them back.
@@ -200,6 +213,7 @@ pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
         8 => acquire(),
         8 => release(),
         2 => renew(),
+        4 => extend(),
         if design.together > 1 { 6 } else { 0 } => together(design.together.max(2)),
         4 => select(PASSES.as_slice()).prop_map(Operation::Pass),
         1 => (0..CLIENTS).prop_map(Operation::Leave),

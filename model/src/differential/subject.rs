@@ -2,8 +2,8 @@
 
 use super::{Design, KEYS, Operation, operation::CLIENTS};
 use crate::{
-    server::{Server, Timing},
-    words::{Acquired, Effects, Entry, News, Owner, Released, Token},
+    server::{Constants, Server, ServerBug},
+    words::{Acquired, Effects, Entry, Extended, News, Owner, Released, Renewed, Token},
 };
 
 /// A store under comparison.
@@ -11,7 +11,7 @@ pub trait Subject {
     /// Begins anew: no locks, and every client listens.
     fn reset(&mut self);
 
-    /// Does one step. `token` is what the owner of a release knows of its hold.
+    /// Does one step. `token` is the last one that the owner of a release knows to be its own.
     fn apply(&mut self, operation: &Operation, token: Token) -> Observed;
 
     /// Serves those of several requests that it can serve at once; the others are left alone.
@@ -34,7 +34,7 @@ pub struct Served {
 pub struct Observed {
     /// What was answered.
     pub answer: Answer,
-    /// What waiters were told.
+    /// What owners and waiters were told.
     pub news: Vec<News>,
     /// Each key afterwards.
     pub keys: Vec<KeyView>,
@@ -48,7 +48,9 @@ pub enum Answer {
     /// To a release.
     Released(Released),
     /// To a renewal.
-    Renewed(Vec<bool>),
+    Renewed(Vec<Renewed>),
+    /// To a request for more tokens.
+    Extended(Extended),
     /// Nobody was asked.
     None,
 }
@@ -56,6 +58,10 @@ pub enum Answer {
 impl Answer {
     pub(super) fn is_grant(&self) -> bool {
         matches!(self, Self::Acquired(Acquired::Granted { .. }))
+    }
+
+    pub(super) fn is_extension(&self) -> bool {
+        matches!(self, Self::Extended(Extended::More { tokens: 1.., .. }))
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -73,9 +79,10 @@ pub struct KeyView {
 }
 
 /// The model's server under comparison.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ModelSubject {
     design: Design,
+    bug: Option<ServerBug>,
     server: Server,
 }
 
@@ -83,13 +90,27 @@ impl ModelSubject {
     /// A server that keeps to the design of a store.
     #[must_use]
     pub fn new(design: Design) -> Self {
-        let timing = Timing {
+        let constants = Constants {
             queue: design.queue_lasts.unwrap_or(u64::MAX / 2),
-            ..Timing::REAL
+            ..Constants::REAL
         };
-        let mut server = Server::new(1_000_000, timing);
+        let mut server = Server::new(1_000_000, constants);
         (0..CLIENTS).for_each(|client| server.join(client));
-        Self { design, server }
+        Self {
+            design,
+            bug: None,
+            server,
+        }
+    }
+
+    /// The same with a mistake.
+    #[must_use]
+    pub fn with_bug(self, bug: ServerBug) -> Self {
+        Self {
+            bug: Some(bug),
+            server: self.server.with_bug(Some(bug)),
+            ..self
+        }
     }
 
     /// Each key as it is now.
@@ -104,7 +125,11 @@ impl ModelSubject {
 
 impl Subject for ModelSubject {
     fn reset(&mut self) {
-        *self = Self::new(self.design);
+        let new = Self::new(self.design);
+        *self = match self.bug {
+            Some(bug) => new.with_bug(bug),
+            None => new,
+        };
     }
 
     fn apply(&mut self, operation: &Operation, token: Token) -> Observed {
@@ -123,6 +148,9 @@ impl Subject for ModelSubject {
                 answer = Answer::Released(server.release(&ask, &mut effects));
             }
             Operation::Renew(batch) => answer = Answer::Renewed(server.renew(batch)),
+            Operation::Extend(ask) => {
+                answer = Answer::Extended(server.extend(ask, &mut effects));
+            }
             Operation::Pass(time) => server.pass(*time),
             Operation::Leave(client) if self.design.forgets_who_left => {
                 server.leave_all_lines(*client);

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Answer, Observed, Operation, agree::Past};
-use crate::words::{Acquire, Acquired, Entry, Holder, Key, News, Onward, Owner, Released, Token};
+use crate::words::{
+    Acquire, Acquired, BLOCK, Entry, Extended, Holder, Key, News, Onward, Owner, Released, Token,
+};
 
 /// What is known of the tokens of one side.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    /// The last grant of each owner.
+    /// The last token of each owner.
     known: BTreeMap<(Key, Owner), Token>,
-    /// The grants of each key, in the order in which they were made.
+    /// The grants of each key by their last token, in the order in which they were made.
     grants: BTreeMap<Key, Vec<(Owner, Token)>>,
-    /// What later grants have to be above.
+    /// What later tokens have to be above.
     floor: BTreeMap<Key, Token>,
     released: BTreeSet<(Key, Owner)>,
     /// The keys after the last step.
@@ -82,7 +84,7 @@ impl Side {
             }
         }
         match (operation, answer) {
-            (Operation::Acquire(ask), Answer::Acquired(Acquired::Granted { tokens })) => {
+            (Operation::Acquire(ask), Answer::Acquired(Acquired::Granted { tokens, .. })) => {
                 if tokens.len() != ask.claims.len() {
                     return Err(format!("{} tokens", tokens.len()));
                 }
@@ -99,6 +101,12 @@ impl Side {
                     }
                     *floor = (*floor).max(*fence);
                 }
+            }
+            (Operation::Extend(ask), Answer::Extended(Extended::More { last, tokens }))
+                if *tokens > 0 =>
+            {
+                self.above_floor(ask.key, *last, *tokens)?;
+                self.known.insert((ask.key, ask.owner), *last);
             }
             (Operation::Release(ask), Answer::Released(answer)) => {
                 if let (Released::Done(Onward::Granted(token)), Some(next)) = (answer, ask.next) {
@@ -121,16 +129,25 @@ impl Side {
 
     fn granted(&mut self, key: Key, owner: Owner, token: Token) -> Result<(), String> {
         let grants = self.grants.entry(key).or_default();
-        if grants.last() == Some(&(owner, token)) {
+        let is_last = grants.last().is_some_and(|(last, _)| *last == owner);
+        if is_last && self.known.get(&(key, owner)) == Some(&token) {
             return Ok(());
         }
-        let floor = self.floor.entry(key).or_default();
-        if token <= *floor {
-            return Err(format!("token {token} of key {key} after {floor}"));
-        }
-        *floor = token;
         grants.push((owner, token));
+        self.above_floor(key, token, BLOCK)?;
         self.known.insert((key, owner), token);
+        Ok(())
+    }
+
+    /// All tokens of a block are above all earlier ones.
+    fn above_floor(&mut self, key: Key, last: Token, tokens: Token) -> Result<(), String> {
+        let floor = self.floor.entry(key).or_default();
+        if last < *floor + tokens {
+            return Err(format!(
+                "{tokens} tokens of key {key} up to {last} after {floor}"
+            ));
+        }
+        *floor = last;
         Ok(())
     }
 

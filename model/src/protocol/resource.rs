@@ -1,6 +1,6 @@
 //! A resource that keeps the highest token that it saw, and refuses writes with a lower one.
 
-use crate::words::{Grant, Owner, Token};
+use crate::words::{Block, Owner, Token};
 
 /// The resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,8 +17,8 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    pub(super) fn write(&mut self, grants: &[Grant], owner: Owner, token: Token) {
-        let made = |grant: &Grant| grant.owner == owner && grant.token == token;
+    pub(super) fn write(&mut self, grants: &[Block], owner: Owner, token: Token) {
+        let made = |grant: &Block| grant.owner == owner && grant.last == token;
         let Some(grant) = grants.iter().rposition(made) else {
             return;
         };

@@ -7,8 +7,8 @@ use super::{
     resource::Resource,
 };
 use crate::{
-    server::{Server, Timing},
-    words::{Effects, Grant, Owner, Token},
+    server::{Constants, Server},
+    words::{Block, Effects, Owner, Token},
 };
 
 /// The state of the world.
@@ -21,7 +21,7 @@ pub struct State {
     /// What may still go wrong.
     pub(super) left: Faults,
     /// Every grant that the server made, in this order.
-    pub(super) grants: Vec<Grant>,
+    pub(super) grants: Vec<Block>,
     /// What a step did that no step may do.
     pub(super) broken: Option<Rule>,
 }
@@ -40,12 +40,13 @@ pub(crate) enum Rule {
 impl State {
     pub(super) fn new(config: &Config) -> Self {
         // Long before the first token, the clock stood at one.
-        let timing = Timing {
+        let constants = Constants {
             grace: Config::LEASE,
             unheard: 1,
             queue: 1_000,
+            block: 1,
         };
-        let mut server = Server::new(1, timing).with_bug(config.server_bug());
+        let mut server = Server::new(1, constants).with_bug(config.server_bug());
         (0..config.clients).for_each(|client| server.join(client));
         Self {
             server,
@@ -99,7 +100,7 @@ impl State {
             if self
                 .grants
                 .last()
-                .is_some_and(|last| grant.token <= last.token)
+                .is_some_and(|last| grant.first <= last.last)
             {
                 self.broken = Some(Rule::TokensGrow);
             }
@@ -124,7 +125,7 @@ impl State {
 
     /// Whether the server gave the lock to somebody else since.
     pub(super) fn is_overtaken(&self, owner: Owner, token: Token) -> bool {
-        let made = |grant: &Grant| grant.owner == owner && grant.token == token;
+        let made = |grant: &Block| grant.owner == owner && grant.last == token;
         let own = self.grants.iter().position(made);
         own.is_some_and(|own| self.grants[own..].iter().any(|grant| grant.owner != owner))
     }

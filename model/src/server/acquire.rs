@@ -1,7 +1,7 @@
 //! `acquire.lua`, with the usual case of `acquire_free.lua`.
 
 use super::{Server, ServerBug};
-use crate::words::{Acquire, Acquired, Effects, Grant, Holder, Millis, Token};
+use crate::words::{Acquire, Acquired, Effects, Holder, Millis, Token};
 
 /// What is known of one of the locks before anything is given.
 #[derive(Clone, Copy)]
@@ -9,8 +9,9 @@ struct Seen {
     /// `None`: the lock is free.
     ttl: Option<Millis>,
     mine: bool,
+    /// The last token of the block.
     token: Option<Token>,
-    /// Whether the token was made for this request.
+    /// Whether the block was reserved for this request.
     fresh: bool,
 }
 
@@ -41,6 +42,7 @@ pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects)
             break;
         }
     }
+    let was_taken = taken.is_some();
     if taken.is_none() {
         match tokens(server, ask, &mut seen, effects) {
             Ok(handed_off) => taken = handed_off,
@@ -48,12 +50,12 @@ pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects)
         }
     }
     match taken {
-        Some((n, ttl)) => refuse(server, ask, &seen, (n, ttl), effects),
+        Some((n, ttl)) => refuse(server, ask, &seen, (n, ttl), !was_taken, effects),
         None => give(server, ask, &seen, effects),
     }
 }
 
-/// A token for each lock; unless one of them goes to somebody in line, who comes first.
+/// A block for each lock; unless one of them goes to somebody in line, who comes first.
 fn tokens(
     server: &mut Server,
     ask: &Acquire,
@@ -62,13 +64,14 @@ fn tokens(
 ) -> Result<Option<(usize, Option<Millis>)>, NoToken> {
     for (n, (claim, seen)) in ask.claims.iter().zip(seen).enumerate() {
         seen.fresh = seen.token.is_none();
-        let token = seen.token.or_else(|| server.next_token(claim.key));
+        let token = seen.token.or_else(|| server.next_block(claim.key));
         let token = token.ok_or(NoToken)?;
         seen.token = Some(token);
         if !seen.mine {
             let first = server.first_in_line(claim.key);
-            if server.hand_off(claim.key, token, first, Some(claim.owner), effects) {
-                return Ok(Some((n, Some(server.timing.grace))));
+            let (lock, asks) = ((claim.key, token), Some(claim.owner));
+            if server.hand_off(lock, first, asks, ask.waits, effects) {
+                return Ok(Some((n, Some(server.constants.grace))));
             }
         }
     }
@@ -80,36 +83,42 @@ fn refuse(
     ask: &Acquire,
     seen: &[Seen],
     (at, ttl): (usize, Option<Millis>),
+    handed_off: bool,
     effects: &mut Effects,
 ) -> Acquired {
     if ask.claims.len() > 1 && ask.count == 1 {
         for (n, claim) in ask.claims.iter().enumerate() {
             if server.holds(claim.key, claim.owner) {
                 server.lock(claim.key).held = None;
-                if let Some(token) = server.next_token(claim.key) {
+                if let Some(token) = server.next_block(claim.key) {
                     let first = server.first_in_line(claim.key);
-                    server.hand_off(claim.key, token, first, None, effects);
+                    server.hand_off((claim.key, token), first, None, false, effects);
                 }
             } else if n < at && seen[n].ttl.is_none() {
                 // Free, and not taken either.
                 if !server.line(claim.key).is_empty()
-                    && let Some(token) = seen[n].token.or_else(|| server.next_token(claim.key))
+                    && let Some(token) = seen[n].token.or_else(|| server.next_block(claim.key))
                 {
                     let first = server.first_in_line(claim.key);
-                    server.hand_off(claim.key, token, first, None, effects);
+                    server.hand_off((claim.key, token), first, None, false, effects);
                 }
             }
         }
     }
     let claim = &ask.claims[at];
+    let was_in_line = server.line(claim.key).contains(&claim.owner);
     if ask.waits {
         server.stand_in_line(claim.key, claim.owner);
+    }
+    let first = ask.waits && server.line(claim.key).first() == Some(&claim.owner);
+    if first && !handed_off && !(was_in_line && server.has(ServerBug::WantedOnce)) {
+        server.tell_wanted(claim.key, effects);
     }
     Acquired::Held {
         claim: at,
         ttl: ttl.unwrap_or_default(),
         in_line: ask.waits,
-        first: ask.waits && server.line(claim.key).first() == Some(&claim.owner),
+        first,
         fences: ask
             .claims
             .iter()
@@ -130,14 +139,16 @@ fn give(server: &mut Server, ask: &Acquire, seen: &[Seen], effects: &mut Effects
             _ => server.lock(claim.key).give(claim.owner, ask.count, until),
         }
         if seen.fresh {
-            effects.grants.push(Grant {
-                key: claim.key,
-                owner: claim.owner,
-                token: seen.token.unwrap_or_default(),
-            });
+            let token = seen.token.unwrap_or_default();
+            let block = server.block(claim.key, claim.owner, token);
+            effects.grants.push(block);
         }
     }
     Acquired::Granted {
         tokens: seen.iter().filter_map(|seen| seen.token).collect(),
+        others_wait: ask
+            .claims
+            .iter()
+            .any(|claim| !server.line(claim.key).is_empty()),
     }
 }

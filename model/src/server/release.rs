@@ -1,7 +1,7 @@
 //! `release.lua`, with the usual case of `release_free.lua`.
 
 use super::{Held, Server, ServerBug};
-use crate::words::{Effects, Grant, Holder, Onward, Release, Released};
+use crate::words::{Effects, Holder, Onward, Release, Released};
 
 pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects) -> Released {
     let mut holds = server.holds(ask.key, ask.owner);
@@ -38,12 +38,7 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
 
 /// Gives a lock that has just become free to whoever is next.
 fn pass_on(server: &mut Server, ask: &Release, effects: &mut Effects) -> Onward {
-    let own_first = ask.next.is_some_and(|next| next.first);
-    let first = if own_first {
-        None
-    } else {
-        server.first_in_line(ask.key)
-    };
+    let first = server.first_in_line(ask.key);
     if ask.next.is_none() && first.is_none() {
         server.lock(ask.key).fence += 1;
         return Onward::Unknown;
@@ -51,12 +46,13 @@ fn pass_on(server: &mut Server, ask: &Release, effects: &mut Effects) -> Onward 
     let token = if server.has(ServerBug::TokenKept) {
         Some(server.fence(ask.key))
     } else {
-        server.next_token(ask.key)
+        server.next_block(ask.key)
     };
     let Some(token) = token else {
         return Onward::Unknown;
     };
-    let handed_off = server.hand_off(ask.key, token, first, None, effects);
+    let joins = ask.next.is_some();
+    let handed_off = server.hand_off((ask.key, token), first, None, joins, effects);
     match ask.next {
         None => Onward::Unknown,
         Some(next) if handed_off => {
@@ -66,11 +62,8 @@ fn pass_on(server: &mut Server, ask: &Release, effects: &mut Effects) -> Onward 
         Some(next) => {
             let until = server.now + next.lease;
             server.lock(ask.key).give(next.owner, 1, until);
-            effects.grants.push(Grant {
-                key: ask.key,
-                owner: next.owner,
-                token,
-            });
+            let block = server.block(ask.key, next.owner, token);
+            effects.grants.push(block);
             Onward::Granted(token)
         }
     }

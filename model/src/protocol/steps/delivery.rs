@@ -32,7 +32,7 @@ fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
         Request::Release(ask) => Answer::Released(state.server.release(ask, &mut effects)),
         Request::Renew(renewal) => {
             let was_free = state.server.inspect(KEY).is_none();
-            let held = state.server.renew(&[*renewal])[0];
+            let held = state.server.renew(&[*renewal])[0].held;
             if was_free && state.server.inspect(KEY).is_some() {
                 state.broken = Some(Rule::RenewalsCreateNothing);
             }
@@ -97,7 +97,7 @@ fn answered(config: &Config, state: &mut State, name: u8, pending: Pending, answ
         return;
     };
     match answer {
-        Acquired::Granted { tokens } => {
+        Acquired::Granted { tokens, .. } => {
             let from_reply = config.has(ClientBug::LeaseFromReply);
             let since = if from_reply { now } else { pending.sent };
             let (token, ttl) = (tokens[0], Config::LEASE);
@@ -230,6 +230,7 @@ fn hear(config: &Config, state: &mut State, news: News) {
                 let from_message = config.has(ClientBug::LeaseFromMessage);
                 asked.told(token, ttl, from_message.then_some(now));
             }
+            News::Wanted { .. } => {}
             News::AskAgain { after, .. } => asked.look_after(after, now),
         }
     }

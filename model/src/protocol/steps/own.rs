@@ -188,7 +188,6 @@ fn give_back(config: &Config, state: &mut State, name: u8, at: usize) {
     let now = state.now();
     let client = state.client(name);
     let pending = client.request(now);
-    let first = client.in_a_row > 0;
     let mut next = None;
     if client.settling[at].has_turn && client.waiting > 0 {
         let asked = client.ask_for(config.has(ClientBug::OwnerReused));
@@ -196,7 +195,6 @@ fn give_back(config: &Config, state: &mut State, name: u8, at: usize) {
         next = Some(Next {
             owner: asked.owner,
             lease: Config::LEASE,
-            first,
         });
     }
     let settling = &mut client.settling[at];

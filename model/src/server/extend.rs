@@ -1,0 +1,35 @@
+//! `extend.lua`.
+
+use super::{Server, ServerBug};
+use crate::words::{Block, Effects, Extend, Extended};
+
+/// Advances the fence by at most as many tokens as were asked for, and never beyond the time: where the
+/// fence is lost afterwards, counting begins again above all that was given.
+pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -> Extended {
+    if !server.holds(ask.key, ask.owner) {
+        return Extended::NotHeld;
+    }
+    if server.is_spoilt(ask.key) {
+        return Extended::Refused;
+    }
+    let fence = server.fence(ask.key);
+    let room = server.micros().saturating_sub(fence);
+    let tokens = if server.is_below_floor(ask.key) {
+        0
+    } else {
+        ask.tokens.min(room)
+    };
+    let last = fence + tokens;
+    if !server.has(ServerBug::ExtensionForgotten) {
+        server.lock(ask.key).fence = last;
+    }
+    if tokens > 0 {
+        effects.extensions.push(Block {
+            key: ask.key,
+            owner: ask.owner,
+            first: fence + 1,
+            last,
+        });
+    }
+    Extended::More { last, tokens }
+}

@@ -1,0 +1,98 @@
+//! The comparison accepts the model itself, and finds a store that makes a mistake.
+
+use std::panic::catch_unwind;
+
+use rlock_model::{
+    differential::{Design, ModelSubject, Operation, replay, run},
+    server::ServerBug,
+    words::{Acquire, Claim, Extend, Owner, Release, Renewal},
+};
+
+const ONE_BY_ONE: Design = Design {
+    together: 1,
+    ..Design::REDIS
+};
+
+const OWNER: Owner = Owner {
+    client: 0,
+    sequence: 0,
+};
+const OTHER: Owner = Owner {
+    client: 1,
+    sequence: 0,
+};
+
+fn acquire(owner: Owner) -> Operation {
+    Operation::Acquire(Acquire {
+        claims: vec![Claim { key: 0, owner }],
+        lease: 2_000,
+        count: 1,
+        waits: true,
+    })
+}
+
+fn extend() -> Operation {
+    Operation::Extend(Extend {
+        key: 0,
+        owner: OWNER,
+        tokens: 3,
+    })
+}
+
+fn release() -> Operation {
+    Operation::Release(Release {
+        key: 0,
+        owner: OWNER,
+        token: 0,
+        count: 0,
+        keep: 0,
+        next: None,
+    })
+}
+
+fn renew(owner: Owner) -> Operation {
+    Operation::Renew(vec![Renewal {
+        key: 0,
+        owner,
+        lease: 10_000,
+    }])
+}
+
+#[test]
+fn the_model_agrees_with_itself() {
+    let tally = run(ModelSubject::new(ONE_BY_ONE), ONE_BY_ONE);
+    assert_eq!(tally.inconclusive, 0, "{tally:?}");
+    assert!(tally.granted > 100 && tally.held > 100, "{tally:?}");
+    assert!(tally.news > 20 && tally.extended > 0, "{tally:?}");
+}
+
+#[test]
+fn a_store_with_a_mistake_differs() {
+    let pass = || Operation::Pass(100);
+    for (bug, operations) in [
+        (
+            ServerBug::RenewalOfOthers,
+            vec![acquire(OWNER), renew(OTHER)],
+        ),
+        (
+            ServerBug::TokenKept,
+            vec![acquire(OWNER), acquire(OTHER), release()],
+        ),
+        (
+            ServerBug::ExtensionForgotten,
+            vec![acquire(OWNER), pass(), extend(), extend()],
+        ),
+        (
+            ServerBug::WantedOnce,
+            vec![acquire(OWNER), acquire(OTHER), acquire(OTHER)],
+        ),
+    ] {
+        let differs = |mut store: ModelSubject| {
+            let operations = operations.clone();
+            catch_unwind(move || replay(&mut store, ONE_BY_ONE, &operations)).is_err()
+        };
+        let store = ModelSubject::new(ONE_BY_ONE);
+        assert!(!differs(store.clone()), "{operations:?}");
+        assert!(differs(store.with_bug(bug)), "{bug:?} is not found");
+    }
+}

@@ -1,0 +1,193 @@
+//! The fencing tokens of an ownership: each of its holds takes the next one.
+
+use std::sync::Arc;
+
+use crate::{
+    store::TokenBlock,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The least number of tokens of an extension. It doubles with each extension of an ownership.
+const LEAST: u64 = 32;
+/// The largest number of tokens of an extension.
+const MOST: u64 = 4096;
+
+/// The tokens of an ownership, which all its holds share.
+#[derive(Default, Clone)]
+pub(crate) struct SharedTokens(Arc<Mutex<Tokens>>);
+
+impl SharedTokens {
+    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the token of a hold that begins with this grant.
+    pub(crate) fn of_grant(&self, block: TokenBlock) -> u64 {
+        let mut tokens = self.tokens();
+        tokens.granted(block);
+        tokens.take().unwrap_or(block.last)
+    }
+
+    /// Returns the largest token that the store is known to have reserved. A release names it.
+    pub(crate) fn last(&self) -> u64 {
+        self.tokens().last
+    }
+
+    /// Whether a token is left.
+    pub(crate) fn is_left(&self) -> bool {
+        self.tokens().is_left()
+    }
+
+    /// Whether a token is left, or an extension is under way.
+    pub(crate) fn is_coming(&self) -> bool {
+        let tokens = self.tokens();
+        tokens.is_left() || tokens.extending
+    }
+
+    /// Returns the size of an extension, if one is due and none is under way. While callers wait, it is due sooner.
+    pub(crate) fn begin_extension(&self, callers_wait: bool) -> Option<u64> {
+        self.tokens().begin_extension(callers_wait)
+    }
+
+    /// Ends an extension, with these tokens.
+    pub(crate) fn extended(&self, block: TokenBlock) {
+        self.tokens().extended(block);
+    }
+}
+
+/// What is left of the tokens that the store reserved for an owner.
+#[derive(Debug, Default)]
+struct Tokens {
+    /// The next token, while it is not larger than the end.
+    next: u64,
+    end: u64,
+    /// The tokens after these, from an extension.
+    beyond: Option<TokenBlock>,
+    /// The largest token that the store is known to have reserved. A release names it.
+    last: u64,
+    extending: bool,
+    /// The number of tokens of the extension before.
+    extended_by: u64,
+}
+
+impl Tokens {
+    /// Adds the tokens of a grant. The same grant again adds nothing: some of its tokens may be used.
+    fn granted(&mut self, block: TokenBlock) {
+        if block.last > self.last {
+            (self.next, self.end) = self.part_above(block);
+            self.beyond = None;
+            self.last = block.last;
+        }
+    }
+
+    /// Adds the tokens of an extension.
+    fn extended(&mut self, block: TokenBlock) {
+        self.extending = false;
+        if block.size > 0 && block.last > self.last {
+            self.beyond = Some(block);
+            self.last = block.last;
+        }
+    }
+
+    /// Returns the first and the last token of a block that are above all known ones.
+    fn part_above(&self, block: TokenBlock) -> (u64, u64) {
+        let first = block.last - block.size.min(block.last) + 1;
+        (first.max(self.last + 1), block.last)
+    }
+
+    /// Takes the next token.
+    fn take(&mut self) -> Option<u64> {
+        if self.next > self.end || self.next == 0 {
+            let block = self.beyond.take()?;
+            self.next = block.last - block.size + 1;
+            self.end = block.last;
+        }
+        let token = self.next;
+        self.next += 1;
+        Some(token)
+    }
+
+    fn is_left(&self) -> bool {
+        self.beyond.is_some() || self.next > 0 && self.next <= self.end
+    }
+
+    fn begin_extension(&mut self, callers_wait: bool) -> Option<u64> {
+        let least = if callers_wait { LEAST / 2 } else { LEAST / 8 };
+        // Half of what was reserved before, so that the next tokens are there before these end.
+        let low = least.max(self.extended_by / 2);
+        let few = self.beyond.is_none() && (self.end + 1).saturating_sub(self.next) <= low;
+        if !few || self.extending {
+            return None;
+        }
+        self.extending = true;
+        self.extended_by = (self.extended_by * 2).clamp(LEAST, MOST);
+        Some(self.extended_by)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(tokens: &mut Tokens) -> Vec<u64> {
+        std::iter::from_fn(|| tokens.take()).collect()
+    }
+
+    #[test]
+    fn each_token_of_a_grant_is_taken_once() {
+        let mut tokens = Tokens::default();
+        assert!(!tokens.is_left());
+        let block = TokenBlock { last: 116, size: 3 };
+        tokens.granted(block);
+        assert!(tokens.is_left());
+        assert_eq!(tokens.take(), Some(114));
+        tokens.granted(block);
+        assert_eq!(all(&mut tokens), [115, 116], "the same grant again");
+        assert!(!tokens.is_left());
+        assert_eq!(tokens.last, 116);
+    }
+
+    #[test]
+    fn a_later_grant_ends_what_was_left_and_begins_above_it() {
+        let mut tokens = Tokens::default();
+        tokens.granted(TokenBlock { last: 16, size: 16 });
+        tokens.take();
+        tokens.granted(TokenBlock { last: 20, size: 16 });
+        assert_eq!(all(&mut tokens), [17, 18, 19, 20]);
+    }
+
+    #[test]
+    fn an_extension_follows_what_is_left() {
+        let mut tokens = Tokens::default();
+        tokens.granted(TokenBlock { last: 16, size: 16 });
+        for token in 1..=12 {
+            assert_eq!(tokens.begin_extension(false), None);
+            assert_eq!(tokens.take(), Some(token));
+        }
+        assert_eq!(tokens.begin_extension(false), Some(32));
+        assert_eq!(tokens.begin_extension(true), None, "one is under way");
+        tokens.extended(TokenBlock { last: 60, size: 2 });
+        assert_eq!(all(&mut tokens), [13, 14, 15, 16, 59, 60]);
+        assert_eq!(tokens.begin_extension(true), Some(64));
+        tokens.extended(TokenBlock::EMPTY);
+        assert_eq!(tokens.begin_extension(true), Some(128));
+        tokens.extended(TokenBlock::EMPTY);
+        assert_eq!(tokens.take(), None);
+    }
+
+    #[test]
+    fn an_extension_is_due_at_once_where_callers_wait() {
+        let mut tokens = Tokens::default();
+        tokens.granted(TokenBlock { last: 16, size: 16 });
+        assert_eq!(tokens.begin_extension(true), Some(32));
+    }
+
+    #[test]
+    fn what_makes_no_sense_panics_nowhere() {
+        let mut tokens = Tokens::default();
+        tokens.granted(TokenBlock { last: 3, size: 16 });
+        assert_eq!(all(&mut tokens), [1, 2, 3]);
+        tokens.extended(TokenBlock { last: 2, size: 1 });
+        assert_eq!(tokens.take(), None, "it is older than what is known");
+    }
+}
