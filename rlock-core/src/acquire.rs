@@ -34,12 +34,13 @@ pub(crate) struct Request {
     pub(crate) watchdog: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Option<Duration>,
+    pub(crate) retain: Duration,
 }
 
 impl Request {
     /// From now on.
     fn terms(&self, clock: &ClientClock) -> Terms {
-        terms(clock, self.lease, self.watchdog, self.max_hold)
+        terms(clock, self.lease, self.watchdog, self.max_hold, self.retain)
     }
 }
 
@@ -49,11 +50,13 @@ pub(crate) fn terms(
     lease: Duration,
     watchdog: bool,
     max_hold: Option<Duration>,
+    retain: Duration,
 ) -> Terms {
     Terms {
         lease,
         watchdog,
         until: max_hold.map(|most| clock.now() + most),
+        retain,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     clock::ClientClock,
     lease::Time,
-    store::{Grant, Place, Route},
+    store::{Grant, Place, Route, TokenBlock},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
     wait::fallback,
 };
@@ -199,7 +199,7 @@ impl Asking {
         let mut state = self.state();
         state.past = state.past.max(token);
         if let Step::Granted(grant) = state.step
-            && grant.token <= token
+            && grant.block.last <= token
         {
             state.step = Step::Waiting {
                 since: grant.since,
@@ -218,6 +218,14 @@ impl Asking {
         state.reader = Some(state.route);
     }
 
+    /// The owner keeps the lock that another hold of it had.
+    pub(crate) fn handed_over(&self, grant: Grant, before: &Self) {
+        let reader = before.state().reader;
+        let mut state = self.state();
+        state.step = Step::Granted(grant);
+        state.reader = reader;
+    }
+
     /// A request that changes and reads the lock is about to be sent by this way. Answers whether the
     /// way of the one before is told of that, as of a foreign change.
     pub(crate) fn reads_by(&self, route: Route) -> bool {
@@ -226,9 +234,9 @@ impl Asking {
     }
 
     /// The store tells that it gave the lock to the owner in line.
-    pub(crate) fn granted(&self, token: u64, ttl: Duration) {
+    pub(crate) fn granted(&self, block: TokenBlock, ttl: Duration, wanted: bool) {
         let mut state = self.state();
-        if token <= state.past {
+        if block.last <= state.past {
             return;
         }
         let since = match state.step {
@@ -237,7 +245,12 @@ impl Asking {
             Step::Unasked | Step::Granted(_) => state.begun,
         };
         if let Some(since) = since {
-            state.step = Step::Granted(Grant { token, since, ttl });
+            state.step = Step::Granted(Grant {
+                block,
+                since,
+                ttl,
+                wanted,
+            });
             state.reader = None;
         }
         drop(state);

@@ -333,11 +333,16 @@ impl LockClient {
                 core.clock.now().since(started),
             )
         })?;
-        Ok(entry.map(|entry| LockInfo {
-            owner: entry.owner,
-            count: entry.count,
-            ttl: entry.ttl,
-            token: entry.token,
+        let own = core.watchdog.hold(&key);
+        Ok(entry.map(|entry| {
+            let own = own.filter(|hold| hold.owner.to_string() == entry.owner);
+            LockInfo {
+                retained: own.as_ref().is_some_and(|hold| hold.is_retained()),
+                token: own.map(|hold| hold.token()).or(entry.token),
+                owner: entry.owner,
+                count: entry.count,
+                ttl: entry.ttl,
+            }
         }))
     }
 
@@ -422,6 +427,7 @@ impl LockClient {
     pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
         let core = self.core();
         core.drain();
+        core.queues.end_retentions();
         let until = core.clock.now() + within;
         let in_time = core.in_runtime(async {
             tokio::select! {
@@ -496,8 +502,12 @@ pub struct LockInfo {
     pub count: u32,
     /// How long the store keeps the lock without renewal; `None` if without an end.
     pub ttl: Option<Duration>,
-    /// The fencing token of the present hold, if the store still knows it.
+    /// The fencing token of the present hold, if this client holds the lock. Otherwise the largest token that the
+    /// store has reserved for the owner, if the store still knows it.
     pub token: Option<u64>,
+    /// Whether this client [retains](crate::Lock::retain) the lock: nobody holds it, and the next call of this
+    /// client acquires it without a request. A lock that another client retains shows as held by that client.
+    pub retained: bool,
 }
 
 impl LockInfo {

@@ -76,9 +76,11 @@ impl Hearing {
             News::Granted {
                 key,
                 owner,
-                token,
+                block,
                 ttl,
-            } => queues.granted(&key, owner, token, ttl),
+                wanted,
+            } => queues.granted(&key, owner, block, ttl, wanted),
+            News::Wanted { key, .. } => queues.wanted(&key),
             News::AskAgain { key, owner, after } => queues.ask_again(&key, owner, after),
             News::Changed(key) => {
                 self.watchdog.suspect(&key);

@@ -159,10 +159,13 @@ async fn background(core: &Arc<Core>, stop: &SetOnce<Wish>) {
     };
     let end = async {
         // A client whose shutdown was cancelled is closed, and has not waited for anything.
-        if let Wish::WhenDrained = stop.wait().await
-            && timeout(DRAIN, core.releases().idle()).await.is_err()
-        {
-            tracing::warn!("locks that could not be given back in time are left to their lease");
+        if let Wish::WhenDrained = stop.wait().await {
+            core.queues.end_retentions();
+            if timeout(DRAIN, core.releases().idle()).await.is_err() {
+                tracing::warn!(
+                    "locks that could not be given back in time are left to their lease"
+                );
+            }
         }
     };
     tokio::select! {

@@ -3,8 +3,10 @@
 
 mod loss;
 mod shared;
+mod succession;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +29,12 @@ use crate::{
     },
 };
 
-pub(crate) use self::{loss::MaxHold, shared::SharedLease};
+pub(crate) use self::{
+    loss::MaxHold,
+    shared::SharedLease,
+    succession::{Passed, Succession},
+    tokens::SharedTokens,
+};
 
 /// A lock that came for a shorter time than its lease is renewed after this long: whoever gives it
 /// back sooner saves the request, whoever keeps it longer does not depend on the short time.
@@ -48,6 +55,8 @@ pub(crate) struct Hold {
     given_back: AtomicBool,
     /// How far the store was asked for it, before it is held.
     pub(crate) asking: Asking,
+    /// The tokens of the ownership, which its holds take one after another.
+    pub(crate) tokens: SharedTokens,
     state: Mutex<State>,
     /// Changes of the count go to the store one at a time, each with the absolute count wanted
     /// then, so that whatever an earlier one left behind is set right by the next.
@@ -78,6 +87,10 @@ struct State {
     confirmed_at: Time,
     /// Until when the lock stays taken after the last entry left.
     keep_until: Option<Time>,
+    /// How long the ownership is kept for the next caller of this process after the last entry left.
+    retain: Duration,
+    /// Until when it is kept.
+    retained_until: Time,
     turn: Option<Turn>,
     /// When the latest renewal was sent, as long as none was answered since; in the future: when it is
     /// sent at the latest.
@@ -99,6 +112,8 @@ pub(crate) struct Appointment {
 pub(crate) enum Duty {
     /// Its lease ended unconfirmed.
     Lose(LostCause),
+    /// Its retention is over.
+    GiveBack,
     /// It is to be renewed; by this lease.
     Renew(Duration),
     /// Its renewal stands in line at the store: a further one would only make the line longer.
@@ -112,6 +127,8 @@ enum Phase {
     /// Being asked for, see `asking`; nothing to renew.
     Asked,
     Held,
+    /// The last entry left, and the ownership is kept for the next caller of this process.
+    Retained,
     /// Its entries are still there, but it is not renewed any more.
     Lost,
     /// The last entry left, or never came; from here on the wanted count is zero.
@@ -140,6 +157,8 @@ pub(crate) struct Terms {
     pub(crate) watchdog: bool,
     /// When the entry has been held for its `max_hold`.
     pub(crate) until: Option<Time>,
+    /// How long the ownership is kept after the hold.
+    pub(crate) retain: Duration,
 }
 
 /// What is left to do when an entry has left.
@@ -148,6 +167,10 @@ pub(crate) enum Left {
     Lower,
     /// The lock is to be given back.
     GiveBack,
+    /// The next caller of this process has the lock.
+    HandedOver(Passed),
+    /// The ownership is kept for the next caller of this process.
+    Retained,
 }
 
 impl Hold {
@@ -163,6 +186,7 @@ impl Hold {
             left: Notify::new(),
             release_in_doubt: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
+            tokens: SharedTokens::default(),
             state: Mutex::new(State {
                 phase: Phase::Asked,
                 lost: None,
@@ -174,6 +198,8 @@ impl Hold {
                 confirmed_lease: lease,
                 confirmed_at: Time::from_nanos(0),
                 keep_until: None,
+                retain: Duration::ZERO,
+                retained_until: Time::NEVER,
                 turn: None,
                 renewing: None,
                 appointment: None,
@@ -253,7 +279,7 @@ impl Hold {
 
     fn enterable_in(&self, phase: Phase) -> Option<Result<(), LostCause>> {
         match phase {
-            Phase::Ended | Phase::Asked => None,
+            Phase::Ended | Phase::Asked | Phase::Retained => None,
             Phase::Held | Phase::Lost => Some(self.broken().map_or(Ok(()), Err)),
         }
     }
@@ -261,7 +287,7 @@ impl Hold {
     /// The store granted the lock to whoever has the turn.
     pub(crate) fn begin(&self, terms: Terms, grant: Grant, turn: Turn) -> EntryId {
         let mut state = self.state();
-        self.set_token(grant.token);
+        self.set_token(self.tokens.of_grant(grant.block));
         state.phase = Phase::Held;
         // It may have been asked for on behalf of another.
         state.lease = terms.lease;
@@ -348,23 +374,26 @@ impl Hold {
         self.valid_until.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// Removes an entry. If it was the last, renewal stops. No handle on the entry is valid any
-    /// more.
-    pub(crate) fn leave(&self, id: EntryId) -> Left {
+    /// Removes an entry. If it was the last, the next caller of this process has the lock, if that needs no
+    /// request; else renewal stops, or the ownership is retained if it `may_retain`. No handle on the
+    /// entry is valid any more.
+    pub(crate) fn leave(self: &Arc<Self>, id: EntryId, succession: Succession) -> Left {
         let left = {
             let mut state = self.state();
             self.sets_itself_apart();
-            let late = state
-                .entries
-                .iter()
-                .any(|entry| entry.id == id && entry.is_lost());
+            let now = self.clock.now();
+            let left = state.entries.iter().find(|entry| entry.id == id);
+            let late = left.is_some_and(Entry::is_lost);
+            let over = left.is_none_or(|entry| late || now >= entry.until);
             state.entries.retain(|entry| entry.id != id);
-            if state.entries.is_empty() {
+            if !state.entries.is_empty() {
+                Left::Lower
+            } else if over {
                 state.phase = Phase::Ended;
                 state.left_late = late;
                 Left::GiveBack
             } else {
-                Left::Lower
+                self.end_in(&mut state, succession, now)
             }
         };
         self.left.notify_waiters();
@@ -395,6 +424,15 @@ impl Hold {
         self.state().phase == Phase::Held
     }
 
+    /// Whether this client owns the lock, for a hold or for the next one.
+    pub(crate) fn is_owned(&self) -> bool {
+        matches!(self.state().phase, Phase::Held | Phase::Retained)
+    }
+
+    pub(crate) fn is_retained(&self) -> bool {
+        self.state().phase == Phase::Retained
+    }
+
     /// Nothing of the hold is left at the store: the next waiter of this process may ask.
     pub(crate) fn finish(&self) {
         self.end_if(|_| true);
@@ -421,7 +459,7 @@ impl Hold {
     /// Who waits for the lock in this process, and is to have it when this hold is given back.
     pub(crate) fn next(&self, owner: impl FnOnce(Route) -> OwnerId, route: Route) -> Option<Next> {
         let state = self.state();
-        let fresh = |WaiterTerms { lease, told_by }| {
+        let fresh = |WaiterTerms { lease, told_by, .. }| {
             let clock = self.clock.clone();
             Arc::new(Self::new(clock, self.key.clone(), owner(told_by), lease))
         };
@@ -471,7 +509,7 @@ impl Hold {
             owner: self.owner,
             lease: self.lease(),
             count: if counted { self.count() } else { 1 },
-            token: self.token(),
+            token: self.tokens.last(),
         })
     }
 
@@ -503,6 +541,7 @@ impl Hold {
 
     fn due_in(&self, state: &State, now: Time) -> Time {
         let end = self.valid_until().min(state.next_max_hold());
+        let end = end.min(state.end_of_retention());
         if state.wants_renewal(now) {
             let due = renewal_due(state.confirmed_at, state.confirmed_lease).min(end);
             if state.confirmed_lease < state.lease {
@@ -563,7 +602,9 @@ impl Hold {
         let mut state = self.state();
         let end = self.valid_until();
         let suspect = state.appointment.is_some_and(|came| came.suspect);
-        let (duty, next) = if now >= end {
+        let (duty, next) = if now >= state.end_of_retention() {
+            (Duty::GiveBack, end)
+        } else if now >= end {
             (Duty::Lose(state.cause_of_expiry(end)), end)
         } else if state.wants_renewal(now) {
             let pause = renewal_attempt(state.confirmed_lease);
@@ -578,6 +619,7 @@ impl Hold {
         } else {
             (Duty::LetRunOut { suspect }, end)
         };
+        let next = next.min(state.end_of_retention());
         let at = next_look(next.min(state.next_max_hold()), now);
         state.appointment = Some(Appointment { at, suspect: false });
         (duty, at)
@@ -587,6 +629,7 @@ impl Hold {
 impl State {
     fn add(&mut self, terms: Terms) -> EntryId {
         self.lease = self.lease.max(terms.lease);
+        self.retain = self.retain.max(terms.retain);
         let id = EntryId(self.next_entry);
         self.next_entry = self.next_entry.wrapping_add(1);
         self.entries.push(Entry {
@@ -612,10 +655,18 @@ impl State {
     }
 
     fn wants_renewal(&self, now: Time) -> bool {
-        self.phase == Phase::Held
-            && self
-                .entries
-                .iter()
-                .any(|entry| entry.renewed && now < entry.until)
+        let mut entries = self.entries.iter();
+        match self.phase {
+            Phase::Held => entries.any(|entry| entry.renewed && now < entry.until),
+            Phase::Retained => true,
+            Phase::Asked | Phase::Lost | Phase::Ended => false,
+        }
+    }
+
+    fn end_of_retention(&self) -> Time {
+        match self.phase {
+            Phase::Retained => self.retained_until,
+            Phase::Asked | Phase::Held | Phase::Lost | Phase::Ended => Time::NEVER,
+        }
     }
 }

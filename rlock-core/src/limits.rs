@@ -118,6 +118,17 @@ pub(crate) fn at_least(at_least: Option<Duration>) -> Result<(), LockError> {
     }
 }
 
+pub(crate) fn retain(retain: Duration) -> Result<(), LockError> {
+    if retain <= MAX_LEASE {
+        return Ok(());
+    }
+    Err(invalid(
+        "retain",
+        retain,
+        "a lock is retained for 24h at the most",
+    ))
+}
+
 pub(crate) fn timeout(option: &'static str, timeout: Duration) -> Result<(), LockError> {
     const MOST: Duration = Duration::from_secs(60 * 60);
     if timeout >= Duration::from_millis(1) && timeout <= MOST {

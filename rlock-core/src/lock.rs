@@ -47,6 +47,7 @@ pub struct Lock {
     watchdog: bool,
     max_hold: Option<Duration>,
     at_least: Option<Duration>,
+    retain: Duration,
 }
 
 /// A key as it was given, and as it was checked once it was used.
@@ -85,6 +86,7 @@ impl Lock {
             watchdog: options.watchdog,
             max_hold: None,
             at_least: None,
+            retain: options.retain,
             client,
         }
     }
@@ -144,6 +146,38 @@ impl Lock {
         self
     }
 
+    /// How long this client keeps a lock after its last hold, for its own next call. That call costs no
+    /// request then. Zero gives it back at its release.
+    ///
+    /// For keys with affinity: the jobs of one tenant that mostly run on one node, a partition that one
+    /// consumer works on. Another client that wants the lock sends one message and has it as soon as the lock is
+    /// given back: at once when the message arrives, and after this time and a second at the latest. The lock is also
+    /// given back when the client drains, shuts down or is dropped. A process that is killed leaves it to the lease.
+    ///
+    /// A release that is followed by a retention, or by another call of this client, sends no request. It fails
+    /// only if the lease has ended or the store has reported a loss. From zero to 24 hours. Has no effect with
+    /// [`replicas`](crate::LockClientBuilder::replicas), where each hold is confirmed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let tenant = client.lock("tenant:7").retain(Duration::from_millis(200));
+    /// for _ in 0..3 {
+    ///     tenant.run(async { /* only the first of these asks the store */ }).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retain(mut self, retain: Duration) -> Self {
+        self.retain = retain;
+        self
+    }
+
     fn request(&self, wait: Wait) -> Result<Request, LockError> {
         limits::keys(self.keys.len())?;
         let parsed: Result<Few<Key>, _> = self.keys.iter().map(Name::key).collect();
@@ -157,6 +191,7 @@ impl Lock {
             watchdog: self.watchdog,
             max_hold: self.max_hold,
             at_least: self.at_least,
+            retain: self.retain,
         })
     }
 
@@ -164,6 +199,7 @@ impl Lock {
         limits::lease("lease", self.lease)?;
         limits::wait("wait", wait)?;
         limits::max_hold(self.max_hold)?;
+        limits::retain(self.retain)?;
         limits::at_least(self.at_least)
     }
 
@@ -173,7 +209,7 @@ impl Lock {
             return None;
         };
         let clock = &self.client.core().clock;
-        let terms = acquire::terms(clock, self.lease, self.watchdog, self.max_hold);
+        let terms = acquire::terms(clock, self.lease, self.watchdog, self.max_hold, self.retain);
         acquire::enter_at_once(&self.client, &name.given, terms, self.at_least)
     }
 

@@ -88,6 +88,11 @@ impl MultiLock {
         Self(self.0.at_least(at_least))
     }
 
+    /// Keeps the locks for the next call of this client, as [`Lock::retain`].
+    pub fn retain(self, retain: Duration) -> Self {
+        Self(self.0.retain(retain))
+    }
+
     /// Acquires all locks, waiting for those that are taken.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) reentry: Reentry,
     /// How many callers of one process are served in a row while other processes wait.
     pub(crate) local_handovers: usize,
+    /// How long an ownership is kept after its last hold.
+    pub(crate) retain: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
 }

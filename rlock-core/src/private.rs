@@ -39,6 +39,7 @@ struct Asked {
     watchdog: Option<bool>,
     max_hold: Option<Duration>,
     at_least: Option<Duration>,
+    retain: Option<Duration>,
     on_lost: OnLost,
 }
 
@@ -58,6 +59,7 @@ impl Plan {
             watchdog: None,
             max_hold: None,
             at_least: None,
+            retain: None,
             on_lost: OnLost::default(),
         }))
     }
@@ -107,6 +109,11 @@ impl Plan {
 
     pub fn at_least(mut self, at_least: Duration) -> Self {
         self.0.at_least = Some(at_least);
+        self
+    }
+
+    pub fn retain(mut self, retain: Duration) -> Self {
+        self.0.retain = Some(retain);
         self
     }
 
@@ -169,6 +176,9 @@ impl Asked {
         }
         if let Some(at_least) = self.at_least {
             lock = lock.at_least(at_least);
+        }
+        if let Some(retain) = self.retain {
+            lock = lock.retain(retain);
         }
         Ok(lock)
     }

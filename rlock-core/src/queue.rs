@@ -13,7 +13,7 @@ use crate::{
     key::Key,
     owner::OwnerId,
     release::ReleaseQueue,
-    store::{Next, Onward, Route},
+    store::{Next, Onward, Route, TokenBlock},
     sync::{Mutex, MutexGuard, PoisonError, oneshot},
 };
 
@@ -21,7 +21,7 @@ use crate::{
 pub(crate) struct Queues {
     lines: Mutex<HashMap<Key, Arc<Line>>>,
     pub(crate) releases: ReleaseQueue,
-    /// How many callers of this process a lock serves in a row, at the most, while other processes
+    /// How many callers of this process a lock serves after the first, at the most, while other clients
     /// wait for it: those who stood in line when it came, and no more than these.
     in_a_row: usize,
 }
@@ -34,7 +34,11 @@ struct State {
     waiting: VecDeque<Waiting>,
     /// What the store is asked for, on behalf of whoever has the turn.
     asked: Option<Arc<Hold>>,
-    /// How many are served before other processes' waiters are.
+    /// An ended hold whose ownership is kept for the next caller.
+    retained: Option<Arc<Hold>>,
+    /// Whether other clients wait for the lock, as far as is known.
+    wanted: bool,
+    /// How many further callers are served before other clients are.
     in_a_row: usize,
     places: u64,
 }
@@ -49,6 +53,8 @@ struct Waiting {
 #[derive(Clone, Copy)]
 pub(crate) struct WaiterTerms {
     pub(crate) lease: Duration,
+    /// Whether its lease is renewed.
+    pub(crate) watchdog: bool,
     /// Where it is told of the lock.
     pub(crate) told_by: Route,
 }
@@ -72,8 +78,14 @@ impl Line {
 
 impl State {
     /// The lock came to this process.
-    fn arrived(&mut self, most: usize) {
+    fn arrived(&mut self, most: usize, wanted: bool) {
         self.in_a_row = self.waiting.len().min(most);
+        self.wanted |= wanted;
+    }
+
+    /// Returns the retained hold, if no caller waits for it already.
+    fn take_retained(&mut self) -> Option<Arc<Hold>> {
+        self.retained.take_if(|_| self.waiting.is_empty())
     }
 }
 
@@ -110,11 +122,79 @@ impl Queues {
 
     /// The turn, if nobody has it.
     pub(crate) fn try_turn(self: &Arc<Self>, key: &Key) -> Option<Turn> {
-        let mut lines = self.lines();
-        if lines.contains_key(key) {
-            return None;
+        let retained = {
+            let mut lines = self.lines();
+            let Some(line) = lines.get(key) else {
+                return Some(self.open(&mut lines, key));
+            };
+            line.state().take_retained()
+        };
+        self.resume(retained?)
+    }
+
+    /// The turn of a retained hold. Without tokens there is none before they come.
+    fn resume(&self, hold: Arc<Hold>) -> Option<Turn> {
+        while hold.is_retained() {
+            if let Some(turn) = hold.resume() {
+                return Some(turn);
+            }
+            if !hold.tokens.is_coming() {
+                self.end_retention(hold);
+                return None;
+            }
+            if !hold.tokens.is_left() {
+                return None;
+            }
         }
-        Some(self.open(&mut lines, key))
+        None
+    }
+
+    /// Has a retained lock given back.
+    pub(crate) fn end_retention(&self, hold: Arc<Hold>) {
+        if hold.end_retention() {
+            self.releases.push(hold);
+        }
+    }
+
+    /// Has all retained locks given back.
+    pub(crate) fn end_retentions(&self) {
+        let lines: Vec<_> = self.lines().values().cloned().collect();
+        for line in lines {
+            let retained = line.state().retained.take();
+            if let Some(hold) = retained {
+                self.end_retention(hold);
+            }
+        }
+    }
+
+    /// Tokens of a retained lock came, or will not come.
+    pub(crate) fn extended(&self, key: &Key) {
+        let Some(line) = self.line(key) else {
+            return;
+        };
+        let retained = {
+            let mut state = line.state();
+            if state.waiting.is_empty() {
+                return;
+            }
+            state.retained.take()
+        };
+        drop(retained.and_then(|hold| self.resume(hold)));
+    }
+
+    /// Other clients wait for the lock of this key.
+    pub(crate) fn wanted(&self, key: &Key) {
+        let Some(line) = self.line(key) else {
+            return;
+        };
+        let retained = {
+            let mut state = line.state();
+            state.wanted = true;
+            state.retained.take()
+        };
+        if let Some(hold) = retained {
+            self.end_retention(hold);
+        }
     }
 
     fn open(self: &Arc<Self>, lines: &mut HashMap<Key, Arc<Line>>, key: &Key) -> Turn {
@@ -146,15 +226,28 @@ impl Queues {
             terms,
             turn: sender,
         });
-        Err(Waiter {
+        let waiter = Waiter {
             standing: self.standing(key, line),
             place,
             turn,
-        })
+        };
+        let retained = state.retained.take();
+        drop(state);
+        drop(lines);
+        // The turn goes to the first who waits.
+        drop(retained.and_then(|hold| self.resume(hold)));
+        Err(waiter)
     }
 
     /// The store gave an owner that waited its lock.
-    pub(crate) fn granted(&self, key: &Key, owner: OwnerId, token: u64, ttl: Duration) {
+    pub(crate) fn granted(
+        &self,
+        key: &Key,
+        owner: OwnerId,
+        block: TokenBlock,
+        ttl: Duration,
+        wanted: bool,
+    ) {
         let Some(line) = self.line(key) else {
             return;
         };
@@ -162,9 +255,9 @@ impl Queues {
         let Some(hold) = state.asked.clone().filter(|hold| hold.owner == owner) else {
             return;
         };
-        state.arrived(self.in_a_row);
+        state.arrived(self.in_a_row, wanted);
         drop(state);
-        hold.asking.granted(token, ttl);
+        hold.asking.granted(block, ttl, wanted);
     }
 
     /// The store says that an owner does well to ask again after this long.
@@ -229,7 +322,12 @@ impl Turn {
     ) -> Arc<Hold> {
         self.give_back_useless(told_by);
         match self.state() {
-            Some(mut state) => Arc::clone(state.asked.get_or_insert_with(fresh)),
+            Some(mut state) => {
+                if state.asked.is_none() {
+                    state.wanted = false;
+                }
+                Arc::clone(state.asked.get_or_insert_with(fresh))
+            }
             None => fresh(),
         }
     }
@@ -250,13 +348,61 @@ impl Turn {
 
     /// The store gave what it was asked for; whether it came from elsewhere, or from the holder
     /// before in the same line.
-    pub(crate) fn served(&self, arrived: bool) {
+    pub(crate) fn served(&self, arrived: bool, wanted: bool) {
         if let Some(mut state) = self.state() {
             state.asked = None;
             if arrived {
-                state.arrived(self.most_in_a_row());
+                state.arrived(self.most_in_a_row(), wanted);
             }
         }
+    }
+
+    /// Has the next in line take the ownership as it is, if it `fits`: other clients do not come first, and a
+    /// hold can succeed without a request. Returns whether there is one.
+    pub(crate) fn hand_over(
+        &self,
+        fits: impl FnOnce(&WaiterTerms) -> bool,
+        successor: impl FnOnce(Duration) -> Arc<Hold>,
+    ) -> bool {
+        let Some(mut state) = self.state() else {
+            return false;
+        };
+        if state.wanted && state.in_a_row == 0 {
+            return false;
+        }
+        let Some(next) = state.waiting.front().map(|next| next.terms) else {
+            return false;
+        };
+        if !fits(&next) {
+            return false;
+        }
+        state.in_a_row = state.in_a_row.saturating_sub(1);
+        state.asked = Some(successor(next.lease));
+        true
+    }
+
+    /// Keeps the ownership for the next caller.
+    pub(crate) fn retain(&self, hold: &Arc<Hold>) {
+        if let Some(mut state) = self.state() {
+            state.retained = Some(Arc::clone(hold));
+        }
+    }
+
+    /// Has whoever gets the turn take a retained ownership.
+    pub(crate) fn resume(&self, successor: Arc<Hold>) {
+        if let Some(mut state) = self.state() {
+            state.asked = Some(successor);
+        }
+    }
+
+    /// Whether other clients wait for the lock, as far as is known.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.state().is_some_and(|state| state.wanted)
+    }
+
+    /// Whether callers of this process wait for the lock.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.state().is_some_and(|state| !state.waiting.is_empty())
     }
 
     /// Who is next in line, and what a release is to give it.
@@ -269,10 +415,12 @@ impl Turn {
         let terms = state.waiting.front()?.terms;
         let hold = state.asked.get_or_insert_with(|| fresh(terms));
         hold.asking.begin(route);
+        let owner = hold.owner;
+        // What is known of the present ownership says nothing of the next.
+        state.wanted = false;
         Some(Next {
-            owner: hold.owner,
+            owner,
             lease: terms.lease,
-            first: state.in_a_row > 0,
         })
     }
 
@@ -282,9 +430,7 @@ impl Turn {
             return;
         };
         match onward {
-            Onward::Granted(_) if state.in_a_row > 0 => state.in_a_row -= 1,
-            // Nobody waits elsewhere.
-            Onward::Granted(_) => state.arrived(self.most_in_a_row()),
+            Onward::Granted(grant) => state.arrived(self.most_in_a_row(), grant.wanted),
             Onward::InLine { .. } | Onward::Unknown => {}
         }
         let asked = state.asked.clone();
@@ -388,6 +534,7 @@ mod tests {
 
     const TERMS: WaiterTerms = WaiterTerms {
         lease: Duration::from_secs(30),
+        watchdog: true,
         told_by: Route::Home,
     };
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use tokio::{task::JoinSet, time::timeout};
 
-use self::queue::Done;
 pub(crate) use self::queue::ReleaseQueue;
+use self::queue::{Done, Work};
 use crate::{
     core::Core,
     error::{LockError, LostCause},
-    hold::{EntryId, Hold, Left},
+    hold::{EntryId, Hold, Left, Succession},
     lease::Time,
-    store::{GRACE, Onward, Release, Released, StoreError},
+    store::{Claim, GRACE, Onward, Release, Released, StoreError, TokenBlock},
     wait::Backoff,
     watchdog::lose_at_release,
 };
@@ -26,9 +26,14 @@ const AT_ONCE: usize = 256;
 pub(crate) async fn run(core: Arc<Core>) {
     let mut tasks = JoinSet::new();
     loop {
-        for hold in core.releases().take(AT_ONCE - tasks.len()) {
+        for work in core.releases().take(AT_ONCE - tasks.len()) {
             let core = Arc::clone(&core);
-            tasks.spawn(async move { settle_in_background(&core, &hold).await });
+            tasks.spawn(async move {
+                match work {
+                    Work::Settle(hold) => settle_in_background(&core, &hold).await,
+                    Work::Extend(hold, tokens) => extend(&core, &hold, tokens).await,
+                }
+            });
         }
         tokio::select! {
             () = core.releases().wake.notified(), if tasks.len() < AT_ONCE => {}
@@ -40,6 +45,9 @@ pub(crate) async fn run(core: Arc<Core>) {
 /// Settles a hold that was taken from the queue.
 pub(crate) async fn settle_in_background(core: &Core, hold: &Arc<Hold>) {
     let _done = Done(core.releases());
+    // A retained one is looked after until here.
+    core.watchdog.forget(hold);
+    core.ended();
     // It is tried for as long as the lease may keep the lock taken.
     let give_up = core.clock.now() + hold.lease();
     if let Err(error) = settle(core, hold, give_up).await {
@@ -80,29 +88,72 @@ impl Drop for Unsettled<'_> {
     }
 }
 
-/// Takes an entry out of its hold at once; what the store has to be told is left to the caller.
-fn take_out(core: &Core, hold: &Arc<Hold>, entry: EntryId) -> Left {
-    let left = hold.leave(entry);
-    if matches!(left, Left::GiveBack) {
-        // Renewal ends before the release is sent.
-        core.watchdog.forget(hold);
-    }
+/// Takes an entry out of its hold at once. Returns whether the store is to be told, which is left to the caller.
+fn take_out(core: &Core, hold: &Arc<Hold>, entry: EntryId, succession: Succession) -> bool {
+    let concerns_store = match hold.leave(entry, succession) {
+        Left::Lower => core.counts_entries(),
+        Left::GiveBack => {
+            // Renewal ends before the release is sent.
+            core.watchdog.forget(hold);
+            true
+        }
+        Left::HandedOver(passed) => {
+            core.watchdog.forget(hold);
+            extend_if_due(core, hold, true);
+            passed.pass_on();
+            false
+        }
+        Left::Retained => {
+            core.watchdog.track(hold);
+            extend_if_due(core, hold, false);
+            false
+        }
+    };
     core.ended();
-    left
+    concerns_store
 }
 
-/// Whether the store is to be told of an entry that left.
-fn concerns_store(core: &Core, left: &Left) -> bool {
-    match left {
-        Left::GiveBack => true,
-        Left::Lower => core.counts_entries(),
+/// What may follow a hold that ends as it should.
+fn succession(core: &Core) -> Succession {
+    if core.options.replicas.is_some() || core.is_closed() {
+        // Replicas confirm each hold.
+        Succession::None
+    } else if core.is_draining() {
+        Succession::Waiters
+    } else {
+        Succession::Retained
     }
+}
+
+/// Has the background reserve further tokens for the ownership.
+fn extend_if_due(core: &Core, hold: &Arc<Hold>, callers_wait: bool) {
+    if core.store.extends()
+        && let Some(tokens) = hold.tokens.begin_extension(callers_wait)
+    {
+        core.releases().extend(Arc::clone(hold), tokens);
+    }
+}
+
+async fn extend(core: &Core, hold: &Arc<Hold>, tokens: u64) {
+    let _done = Done(core.releases());
+    let claim = Claim {
+        key: hold.key.clone(),
+        owner: hold.owner,
+    };
+    let within = core.options.response_timeout;
+    let answer = core.store.extend(&claim, tokens, within).await;
+    if let Ok(None) = answer {
+        core.watchdog.suspect(&hold.key);
+    }
+    // Without further tokens, the lock is given back when these are used.
+    let block = answer.ok().flatten().unwrap_or(TokenBlock::EMPTY);
+    hold.tokens.extended(block);
+    core.queues.extended(&hold.key);
 }
 
 /// Releases an entry without waiting.
 pub(crate) fn leave_in_background(core: &Core, hold: &Arc<Hold>, entry: EntryId) {
-    let left = take_out(core, hold, entry);
-    if concerns_store(core, &left) {
+    if take_out(core, hold, entry, succession(core)) {
         core.releases().push(Arc::clone(hold));
     }
 }
@@ -119,17 +170,21 @@ pub(crate) fn leave(
     if let Some(cause) = gone {
         core.watchdog.lose(hold, cause);
     }
-    let left = take_out(core, hold, entry);
+    let succession = match broken.or(gone) {
+        None => succession(core),
+        Some(_) => Succession::None,
+    };
+    let concerns_store = take_out(core, hold, entry, succession);
     if let Some(cause) = gone {
         // The store may still have it, or some of its servers.
-        if concerns_store(core, &left) {
+        if concerns_store {
             core.releases().push(Arc::clone(hold));
         } else {
             hold.finish_if_empty();
         }
         return Some(Err(hold.lost_error(broken.unwrap_or(cause))));
     }
-    if concerns_store(core, &left) {
+    if concerns_store {
         return None;
     }
     Some(broken.map_or(Ok(()), |cause| Err(hold.lost_error(cause))))
@@ -193,7 +248,7 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
         let release = Release {
             key: &hold.key,
             owner: hold.owner,
-            token: hold.token(),
+            token: hold.tokens.last(),
             count,
             keep,
             next: gives_back

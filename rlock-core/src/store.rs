@@ -34,8 +34,13 @@ pub(crate) struct Claim {
 /// What an acquire was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// Every owner holds its lock with the count that was asked for. A token for each claim.
-    Granted { tokens: Few<u64>, sent_at: Time },
+    /// Every owner holds its lock with the count that was asked for. For each claim the last token of its block.
+    Granted {
+        tokens: Few<u64>,
+        /// Whether others wait for one of the locks.
+        wanted: bool,
+        sent_at: Time,
+    },
     /// Nothing was acquired, because another owner holds the lock of this claim. `ttl` is the rest of its
     /// lease, or `None` for a lock without an end. `in_line` is the claimant's place, if it joined the wait
     /// queue.
@@ -83,7 +88,7 @@ impl Place {
 pub(crate) struct Release<'a> {
     pub(crate) key: &'a Key,
     pub(crate) owner: OwnerId,
-    /// The token of its hold; 0 if it has none.
+    /// The last token of its block; 0 if it has none.
     pub(crate) token: u64,
     /// Zero gives the lock back.
     pub(crate) count: u32,
@@ -98,8 +103,6 @@ pub(crate) struct Release<'a> {
 pub(crate) struct Next {
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,
-    /// Whether it comes before those in line.
-    pub(crate) first: bool,
 }
 
 /// What a release was answered.
@@ -126,11 +129,36 @@ pub(crate) enum Onward {
 /// A lock that an owner was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
-    pub(crate) token: u64,
+    pub(crate) block: TokenBlock,
     /// It was given at this time or later,
     pub(crate) since: Time,
     /// and then for this long.
     pub(crate) ttl: Duration,
+    /// Whether others wait for it.
+    pub(crate) wanted: bool,
+}
+
+/// The number of fencing tokens that a grant reserves.
+const TOKEN_BLOCK: u64 = 16;
+
+/// Fencing tokens that are reserved for an owner: as many as `size`, up to `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TokenBlock {
+    pub(crate) last: u64,
+    pub(crate) size: u64,
+}
+
+impl TokenBlock {
+    /// No tokens.
+    pub(crate) const EMPTY: Self = Self { last: 0, size: 0 };
+
+    /// The block of a grant.
+    pub(crate) fn granted(last: u64) -> Self {
+        Self {
+            last,
+            size: TOKEN_BLOCK,
+        }
+    }
 }
 
 impl Grant {
@@ -160,6 +188,8 @@ pub(crate) struct Renewed {
 pub(crate) enum Kept {
     /// It has its whole lease.
     Yes,
+    /// The same, and others wait for the lock.
+    Wanted,
     /// It has, but these servers do not know of it; see [`Store::mend`].
     NotOn(Servers),
     /// It is lost.
@@ -169,8 +199,17 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    pub(crate) fn by_one(held: bool) -> Self {
-        if held { Self::Yes } else { Self::No }
+    pub(crate) fn by_one(held: bool, wanted: bool) -> Self {
+        match (held, wanted) {
+            (true, false) => Self::Yes,
+            (true, true) => Self::Wanted,
+            (false, _) => Self::No,
+        }
+    }
+
+    /// Whether it has its whole lease, on all servers.
+    pub(crate) fn is_whole(self) -> bool {
+        matches!(self, Self::Yes | Self::Wanted)
     }
 }
 
@@ -219,9 +258,13 @@ pub(crate) enum News {
     Granted {
         key: Key,
         owner: OwnerId,
-        token: u64,
+        block: TokenBlock,
         ttl: Duration,
+        /// Whether others wait for it.
+        wanted: bool,
     },
+    /// Another client waits for the lock of this owner.
+    Wanted { key: Key, owner: OwnerId },
     /// An owner that stands in line does well to ask again after this long.
     AskAgain {
         key: Key,
@@ -423,8 +466,8 @@ pub(crate) trait Store: Send + Sync + 'static {
         by: (Route, Duration),
     ) -> Answer<'a, Acquired>;
 
-    /// Lowers the owner's entries. At zero the lock goes to the next waiter of the same process, or
-    /// to the first in line; an owner that only stood in line leaves it.
+    /// Lowers the owner's entries. At zero the lock goes to the first in line, and the next waiter of the same
+    /// process joins the line, or has the lock if nobody waits; an owner that only stood in line leaves it.
     fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released>;
 
     /// Extends every lease in the batch whose owner still holds its lock. Never creates one.
@@ -461,6 +504,23 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn mend(&self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
         let _ = (hold, on, timeout);
         Box::pin(std::future::ready(()))
+    }
+
+    /// Whether [`extend`](Self::extend) may reserve tokens.
+    fn extends(&self) -> bool {
+        false
+    }
+
+    /// Reserves about as many further fencing tokens for an owner. Returns an empty block if there are none at present,
+    /// and `None` if the owner does not hold its lock.
+    fn extend<'a>(
+        &'a self,
+        claim: &'a Claim,
+        tokens: u64,
+        timeout: Duration,
+    ) -> Answer<'a, Option<TokenBlock>> {
+        let _ = (claim, tokens, timeout);
+        Box::pin(std::future::ready(Ok(Some(TokenBlock::EMPTY))))
     }
 
     /// Describes the store for a message, without passwords.

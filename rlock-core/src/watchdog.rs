@@ -220,6 +220,7 @@ fn sort_out(core: &Core) -> Sorted {
             Came::BeyondMaxHold(hold) => report(&hold, LostCause::MaxHold),
             Came::Hold(hold, duty) => match duty {
                 Duty::Lose(cause) => watchdog.lose(&hold, cause),
+                Duty::GiveBack => core.queues.end_retention(hold),
                 Duty::Renew(lease) => singly.push((alike(lease, &hold), hold)),
                 Duty::LetRunOut { suspect: true } => verify.push(hold),
                 Duty::Wait | Duty::LetRunOut { suspect: false } => {}

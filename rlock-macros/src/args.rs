@@ -21,7 +21,7 @@ pub(crate) struct Known {
 
 const TIME: &str = "a duration: a string, or an expression of type `Duration`";
 
-pub(crate) const OPTIONS: [Known; 11] = [
+pub(crate) const OPTIONS: [Known; 12] = [
     Known {
         name: "key",
         takes: "a string literal or a list of them",
@@ -51,6 +51,11 @@ pub(crate) const OPTIONS: [Known; 11] = [
         name: "at_least",
         takes: TIME,
         form: "at_least = \"10s\"",
+    },
+    Known {
+        name: "retain",
+        takes: TIME,
+        form: "retain = \"200ms\"",
     },
     Known {
         name: "on_lost",
@@ -88,6 +93,7 @@ pub(crate) struct Args {
     pub(crate) watchdog: Option<Expr>,
     pub(crate) max_hold: Option<Time>,
     pub(crate) at_least: Option<Time>,
+    pub(crate) retain: Option<Time>,
     pub(crate) continue_when_lost: bool,
     pub(crate) client: Option<Expr>,
     pub(crate) if_taken: Option<Expr>,
@@ -134,6 +140,7 @@ impl Args {
             wait,
             self.max_hold.as_ref(),
             self.at_least.as_ref(),
+            self.retain.as_ref(),
         ]
         .into_iter()
         .flatten()
@@ -196,6 +203,7 @@ impl Args {
             }
             "max_hold" => self.max_hold = Some(time(option, value, &duration::MAX_HOLD)?),
             "at_least" => self.at_least = Some(time(option, value, &duration::AT_LEAST)?),
+            "retain" => self.retain = Some(time(option, value, &duration::RETAIN)?),
             "watchdog" => match value {
                 Expr::Lit(ExprLit {
                     lit: Lit::Bool(_), ..

@@ -35,6 +35,11 @@ pub(crate) const AT_LEAST: Bounds = Bounds {
     most: DAY,
     text: "a lock is kept for some time, 24h at most",
 };
+pub(crate) const RETAIN: Bounds = Bounds {
+    least: Duration::ZERO,
+    most: DAY,
+    text: "a lock is retained for 24h at most",
+};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The value of an option that is a duration.

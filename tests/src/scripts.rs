@@ -24,6 +24,8 @@ pub struct Scripts {
     pub release_together: Script,
     /// Extends leases.
     pub renew: Script,
+    /// Reserves further tokens.
+    pub extend: Script,
     /// Reads a lock.
     pub inspect: Script,
 }
@@ -52,6 +54,7 @@ impl Scripts {
             acquire_together: Script::new(lua!("acquire_together")),
             release_together: Script::new(lua!("release_together")),
             renew: Script::new(lua!("renew")),
+            extend: Script::new(lua!("extend")),
             inspect: Script::new(lua!("inspect")),
         }
     }

@@ -255,14 +255,21 @@ async fn a_quorum_that_is_not_reached_says_of_each_server_how_it_is() {
         "redis://127.0.0.1:2/".to_owned(),
         server.url(),
     ];
-    let error = LockClient::quorum(urls)
-        .await
-        .expect_err("one is no majority");
-    assert!(error.is_outage(), "{error:?}");
-    let shown = error.to_string();
-    assert!(
-        shown.contains("1 of 3 servers answered, 2 are needed"),
-        "{shown}"
-    );
-    assert!(!shown.contains(&server.address()), "{shown}");
+    // On a busy machine the third may answer too late to be counted.
+    let counts = "1 of 3 servers answered, 2 are needed";
+    rlock_tests::eventually(LONG, counts, async || {
+        let error = LockClient::quorum(urls.clone())
+            .await
+            .expect_err("one is no majority");
+        assert!(error.is_outage(), "{error:?}");
+        let shown = error.to_string();
+        let counted = shown.contains(counts);
+        assert!(
+            counted || shown.contains("0 of 3 servers answered, 2 are needed"),
+            "{shown}"
+        );
+        assert_ne!(counted, shown.contains(&server.address()), "{shown}");
+        counted
+    })
+    .await;
 }

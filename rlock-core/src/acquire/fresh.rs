@@ -12,7 +12,7 @@ use crate::{
     key::Key,
     lease::valid_until,
     queue::{Turn, WaiterTerms},
-    store::{Acquired, Claim, Grant, Route, StoreError},
+    store::{Acquired, Claim, Grant, Route, StoreError, TokenBlock},
     wait::Backoff,
 };
 
@@ -137,6 +137,7 @@ impl Attempt<'_> {
         }
         let terms = WaiterTerms {
             lease: self.request.lease,
+            watchdog: self.request.watchdog,
             told_by: self.core.store.told_by(),
         };
         let turn = self.core.queues.turn(key, terms);
@@ -196,12 +197,17 @@ impl Attempt<'_> {
             }
         }
         match answer? {
-            Acquired::Granted { tokens, sent_at } => {
+            Acquired::Granted {
+                tokens,
+                wanted,
+                sent_at,
+            } => {
                 let lease = self.request.lease;
                 let grant = |token| Grant {
-                    token,
+                    block: TokenBlock::granted(token),
                     since: sent_at,
                     ttl: lease,
+                    wanted,
                 };
                 let grants: Few<Grant> = tokens.into_iter().map(grant).collect();
                 for (hold, grant) in holds.iter().zip(&grants) {
@@ -266,7 +272,7 @@ impl Attempt<'_> {
     ) -> Few<LockGuard> {
         let terms = self.terms();
         let begin = |((turn, hold), grant): ((Turn, &Arc<Hold>), &Grant)| {
-            turn.served(arrived);
+            turn.served(arrived, grant.wanted);
             let entry = hold.begin(terms, *grant, turn);
             guard(self.client, hold, entry, terms)
         };

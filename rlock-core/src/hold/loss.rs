@@ -73,12 +73,12 @@ impl Hold {
     }
 
     /// Marks the hold as lost and lets the next local waiter ask the store. Returns whether to
-    /// report the loss. A hold that has ended cannot be lost, and entries beyond their `max_hold`
-    /// are already lost.
+    /// report the loss. A hold that has ended cannot be lost, entries beyond their `max_hold`
+    /// are already lost, and nobody relies on a retained ownership.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
         let (turn, news) = {
             let mut state = self.state();
-            if state.phase != Phase::Held {
+            if !matches!(state.phase, Phase::Held | Phase::Retained) {
                 return false;
             }
             self.sets_itself_apart();

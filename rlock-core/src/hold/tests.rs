@@ -2,10 +2,15 @@ use std::{sync::Arc, thread, time::Duration};
 
 use uuid::Uuid;
 
-use super::{Appointment, EntryId, Hold, Left, SharedLease, Terms};
+use super::{Appointment, EntryId, Hold, Left, SharedLease, Succession, Terms};
 use crate::{
-    clock::ClientClock, error::LostCause, key::Key, lease::Time, owner::OwnerId, queue::Queues,
-    store::Grant,
+    clock::ClientClock,
+    error::LostCause,
+    key::Key,
+    lease::Time,
+    owner::OwnerId,
+    queue::Queues,
+    store::{Grant, TokenBlock},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
@@ -13,13 +18,14 @@ const TERMS: Terms = Terms {
     lease: LEASE,
     watchdog: true,
     until: None,
+    retain: Duration::ZERO,
 };
 
-fn held() -> Hold {
+fn held() -> Arc<Hold> {
     held_on(TERMS)
 }
 
-fn held_on(terms: Terms) -> Hold {
+fn held_on(terms: Terms) -> Arc<Hold> {
     let key = Key::parse("k").expect("valid");
     let turn = Arc::new(Queues::new(16)).try_turn(&key).expect("free");
     let hold = Hold::new(
@@ -29,12 +35,13 @@ fn held_on(terms: Terms) -> Hold {
         terms.lease,
     );
     let grant = Grant {
-        token: 1,
+        block: TokenBlock { last: 1, size: 1 },
         since: ClientClock::default().now(),
         ttl: terms.lease,
+        wanted: false,
     };
     hold.begin(terms, grant, turn);
-    hold
+    hold.into()
 }
 
 #[test]
@@ -71,7 +78,7 @@ const LASTING: Terms = Terms {
 };
 
 /// A hold whose lease was confirmed, due at that time, and that lease to be shared.
-fn confirmed(terms: Terms) -> (Hold, Arc<SharedLease>) {
+fn confirmed(terms: Terms) -> (Arc<Hold>, Arc<SharedLease>) {
     let hold = held_on(terms);
     let sent = Time::from_nanos(hold.valid_until().nanos() - 1);
     let next = Appointment {
@@ -127,7 +134,7 @@ fn a_hold_shares_a_lease_only_if_it_was_confirmed_alike_and_goes_on_so() {
 
 #[test]
 fn whatever_changes_a_hold_spoils_the_lease_that_it_shares() {
-    type Change = fn(&Hold, Time, EntryId);
+    type Change = fn(&Arc<Hold>, Time, EntryId);
     let changes: [Change; 6] = [
         |hold, sent, _| assert!(hold.enter(LASTING, sent).is_ok()),
         |hold, _, _| {
@@ -136,7 +143,12 @@ fn whatever_changes_a_hold_spoils_the_lease_that_it_shares() {
                     .is_some_and(|entered| entered.is_ok())
             );
         },
-        |hold, _, entry| assert!(matches!(hold.leave(entry), Left::GiveBack)),
+        |hold, _, entry| {
+            assert!(matches!(
+                hold.leave(entry, Succession::None),
+                Left::GiveBack
+            ))
+        },
         |hold, _, _| hold.abandon(),
         |hold, _, _| assert!(hold.lose(LostCause::Removed)),
         |hold, _, _| hold.finish(),

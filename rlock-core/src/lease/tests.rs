@@ -10,7 +10,7 @@ use crate::{
     key::Key,
     owner::OwnerId,
     queue::Queues,
-    store::Grant,
+    store::{Grant, TokenBlock},
 };
 
 /// Any lease that is accepted, the short ones as often as the long ones.
@@ -196,6 +196,7 @@ fn terms(lease: Duration) -> Terms {
         lease,
         watchdog: true,
         until: None,
+        retain: Duration::ZERO,
     }
 }
 
@@ -205,8 +206,13 @@ fn held(since: Time, lease: Duration) -> Hold {
     let turn = Arc::new(Queues::new(16)).try_turn(&key).expect("free");
     let owner = OwnerId::new(Uuid::nil(), 1);
     let hold = Hold::new(ClientClock::default(), key, owner, lease);
-    let (token, ttl) = (1, lease);
-    hold.begin(terms(lease), Grant { token, since, ttl }, turn);
+    let grant = Grant {
+        block: TokenBlock { last: 1, size: 1 },
+        since,
+        ttl: lease,
+        wanted: false,
+    };
+    hold.begin(terms(lease), grant, turn);
     hold
 }
 

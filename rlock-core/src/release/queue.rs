@@ -7,8 +7,8 @@ use crate::{
     sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering},
 };
 
-/// The holds whose count at the store may differ from the one that is wanted. As long as the
-/// number of holds at most: each stands here once.
+/// The holds whose count at the store may differ from the one that is wanted, and those that need further
+/// tokens. Each stands here once for either.
 #[derive(Default)]
 pub(crate) struct ReleaseQueue {
     state: Mutex<State>,
@@ -16,9 +16,17 @@ pub(crate) struct ReleaseQueue {
     idle: Notify,
 }
 
+/// What the background has to do.
+pub(crate) enum Work {
+    /// Set the store's count right.
+    Settle(Arc<Hold>),
+    /// Reserve so many further tokens.
+    Extend(Arc<Hold>, u64),
+}
+
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Arc<Hold>>,
+    waiting: VecDeque<Work>,
     under_way: usize,
     /// Nobody works the queue any more.
     closed: bool,
@@ -45,7 +53,19 @@ impl ReleaseQueue {
             if state.closed {
                 return;
             }
-            state.waiting.push_back(hold);
+            state.waiting.push_back(Work::Settle(hold));
+        }
+        self.wake.notify_one();
+    }
+
+    /// Has further tokens reserved for an ownership in the background. Never blocks.
+    pub(crate) fn extend(&self, hold: Arc<Hold>, tokens: u64) {
+        {
+            let mut state = self.state();
+            if state.closed {
+                return;
+            }
+            state.waiting.push_back(Work::Extend(hold, tokens));
         }
         self.wake.notify_one();
     }
@@ -61,14 +81,16 @@ impl ReleaseQueue {
         self.idle.notify_waiters();
     }
 
-    pub(crate) fn take(&self, room: usize) -> Vec<Arc<Hold>> {
+    pub(crate) fn take(&self, room: usize) -> Vec<Work> {
         let mut state = self.state();
         let n = room.min(state.waiting.len());
         state.under_way += n;
         let taken: Vec<_> = state.waiting.drain(..n).collect();
-        for hold in &taken {
-            // From here on a new push means another look, after this one.
-            hold.queued.store(false, Ordering::Release);
+        for work in &taken {
+            if let Work::Settle(hold) = work {
+                // From here on a new push means another look, after this one.
+                hold.queued.store(false, Ordering::Release);
+            }
         }
         taken
     }

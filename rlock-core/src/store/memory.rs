@@ -16,7 +16,7 @@ use uuid::Uuid;
 use self::state::State;
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Release, Released, Renewal, Renewed,
-    Route, Store, StoreError,
+    Route, Store, StoreError, TokenBlock,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -124,6 +124,20 @@ impl Store for MemoryStore {
         _silence: Duration,
     ) -> Answer<'a, Renewed> {
         Box::pin(ready(Ok(self.place.state().renew(batch, self.clock.now()))))
+    }
+
+    fn extends(&self) -> bool {
+        true
+    }
+
+    fn extend<'a>(
+        &'a self,
+        claim: &'a Claim,
+        tokens: u64,
+        _timeout: Duration,
+    ) -> Answer<'a, Option<TokenBlock>> {
+        let now = self.clock.now();
+        Box::pin(ready(Ok(self.place.state().extend(claim, tokens, now))))
     }
 
     fn place(&self) -> String {

@@ -64,7 +64,7 @@ pub(crate) use self::{
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
-    Route, Store, StoreError,
+    Route, Store, StoreError, TokenBlock,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 
@@ -435,6 +435,21 @@ impl RedisStore {
         By { silence, ..by }
     }
 
+    async fn extend(
+        &self,
+        claim: &Claim,
+        tokens: u64,
+        by: By,
+    ) -> Result<Option<TokenBlock>, StoreError> {
+        let request = Request {
+            script: &self.calls.scripts.extend,
+            call: || self.calls.extend(claim, tokens),
+            usual: None,
+        };
+        let (answer, _) = self.call(&request, by).await?;
+        scripts::read_extended(answer)
+    }
+
     async fn inspect(&self, key: &Key, by: By) -> Result<Option<Entry>, StoreError> {
         let request = Request {
             script: &self.calls.scripts.inspect,
@@ -552,6 +567,19 @@ impl Store for RedisStore {
                 None => Err(StoreError::no_replicas()),
             }
         })
+    }
+
+    fn extends(&self) -> bool {
+        true
+    }
+
+    fn extend<'a>(
+        &'a self,
+        claim: &'a Claim,
+        tokens: u64,
+        timeout: Duration,
+    ) -> Answer<'a, Option<TokenBlock>> {
+        Box::pin(self.extend(claim, tokens, (Route::Home, timeout).into()))
     }
 
     fn place(&self) -> String {

@@ -88,7 +88,7 @@ impl Agenda {
     /// Answers the other hold that stood under the same key, if there was one, and whether the
     /// timer sleeps too long for this one.
     pub(super) fn insert(&mut self, hold: &Arc<Hold>, now: Time) -> (Option<Arc<Hold>>, bool) {
-        if !hold.is_held() {
+        if !hold.is_owned() {
             return (None, false);
         }
         self.part_from(hold);
@@ -222,10 +222,12 @@ impl Agenda {
     }
 
     pub(super) fn remove_unless_held(&mut self, hold: &Arc<Hold>) {
-        if hold.appointment().is_some() && !hold.is_held() {
-            self.tracked.remove(&hold.key);
-            self.cancel(hold);
-        }
+        // A hold that went on as this one may be there still.
+        let Some(tracked) = self.hold(&hold.key).filter(|tracked| !tracked.is_owned()) else {
+            return;
+        };
+        self.tracked.remove(&hold.key);
+        self.cancel(&tracked);
     }
 
     /// The store confirmed a lease: puts the hold down for when it is due next, unless it was

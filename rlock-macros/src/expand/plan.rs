@@ -50,13 +50,15 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
         .map(|on| quote_spanned!(site=> .watchdog(#on)));
     let max_hold = time("max_hold", args.max_hold.as_ref());
     let at_least = time("at_least", args.at_least.as_ref());
+    let retain = time("retain", args.retain.as_ref());
     let on_lost = args
         .continue_when_lost
         .then(|| quote_spanned!(site=> .continue_when_lost()));
     let plan = name(site);
     quote_spanned! {site=>
         let #plan = #core::Plan::#new
-            #(#and)* #(#and_list)* #client #lease #wait #watchdog #max_hold #at_least #on_lost;
+            #(#and)* #(#and_list)* #client #lease #wait #watchdog #max_hold #at_least #retain
+            #on_lost;
     }
 }
 

@@ -210,7 +210,12 @@ pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_th
     }
     for lease in [Duration::from_millis(10), day] {
         let guard = lock().lease(lease).acquire().await;
-        guard.expect("within bounds").release().await.expect("held");
+        let released = guard.expect("within bounds").release().await;
+        // On a busy machine, 10 milliseconds may be over by then.
+        assert!(
+            matches!(released, Ok(()) | Err(LockError::Lost { .. })),
+            "{released:?}"
+        );
     }
 }
 

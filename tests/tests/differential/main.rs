@@ -9,8 +9,8 @@ use rlock_model::{
     },
     server::TOO_LARGE,
     words::{
-        Acquire, Acquired, Claim, Entry, Holder, Key, Millis, News, Next, Onward, Owner, Release,
-        Released, Renewal, Token,
+        Acquire, Acquired, BLOCK, Claim, Entry, Extend, Extended, Holder, Key, Millis, News, Next,
+        Onward, Owner, Release, Released, Renewal, Renewed, Token,
     },
 };
 use rlock_tests::{RedisServer, Scripts};
@@ -66,8 +66,9 @@ impl Scripted {
         };
         let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
         match answer.as_slice() {
-            [1, tokens @ ..] => Acquired::Granted {
+            [is_wanted @ (1 | 2), tokens @ ..] => Acquired::Granted {
                 tokens: tokens.iter().map(unsigned).collect(),
+                others_wait: *is_wanted == 2,
             },
             [0, claim, ttl, in_line, fences @ ..] => Acquired::Held {
                 claim: usize::try_from(*claim).expect("not negative"),
@@ -91,9 +92,7 @@ impl Scripted {
             .arg(token);
         call.arg(FENCE_TTL + lease).arg(CHANNELS).arg(LEAST_TOKEN);
         if let Some(next) = ask.next {
-            call.arg(name(next.owner))
-                .arg(next.lease)
-                .arg(u8::from(next.first));
+            call.arg(name(next.owner)).arg(next.lease);
         }
         match call.invoke(&mut self.commands).expect("no error") {
             Value::Int(0) => Released::NotHeld,
@@ -108,7 +107,7 @@ impl Scripted {
         }
     }
 
-    fn renew(&mut self, batch: &[Renewal]) -> Vec<bool> {
+    fn renew(&mut self, batch: &[Renewal]) -> Vec<Renewed> {
         let mut call = self.scripts.renew.prepare_invoke();
         for renewal in batch {
             call.key(lock(renewal.key));
@@ -124,8 +123,31 @@ impl Scripted {
             }
         }
         match call.invoke(&mut self.commands).expect("no error") {
-            Value::Int(1) => vec![true; batch.len()],
-            held => redis::from_redis_value(held).expect("one for each"),
+            Value::Int(1) => vec![renewed(&1); batch.len()],
+            held => {
+                let held: Vec<u8> = redis::from_redis_value(held).expect("one for each");
+                held.iter().map(renewed).collect()
+            }
+        }
+    }
+
+    fn extend(&mut self, ask: &Extend) -> Extended {
+        let mut call = self.scripts.extend.prepare_invoke();
+        call.key(lock(ask.key))
+            .arg(name(ask.owner))
+            .arg(ask.tokens)
+            .arg(FENCE_TTL)
+            .arg(LEAST_TOKEN);
+        let answer: Vec<Token> = match call.invoke(&mut self.commands) {
+            Err(error) if error.to_string().contains("is no fencing token") => {
+                return Extended::Refused;
+            }
+            answer => answer.expect("no error"),
+        };
+        match *answer.as_slice() {
+            [] => Extended::NotHeld,
+            [last, tokens] => Extended::More { last, tokens },
+            _ => panic!("{answer:?} to {ask:?}"),
         }
     }
 
@@ -191,6 +213,13 @@ impl Scripted {
     }
 }
 
+fn renewed(held: &u8) -> Renewed {
+    Renewed {
+        held: *held > 0,
+        wanted: *held == 2,
+    }
+}
+
 fn lock(key: Key) -> String {
     format!("lock:{{{key}}}")
 }
@@ -246,6 +275,9 @@ fn news(text: &str) -> News {
         .and_then(|key| key.strip_suffix('}'));
     let key = key.expect("a lock").parse().expect("one of ours");
     let (owner, ms) = (owner(name), ms.parse().expect("a number"));
+    if token == "wanted" {
+        return News::Wanted { key, owner };
+    }
     if token.is_empty() {
         News::AskAgain {
             key,
@@ -253,11 +285,20 @@ fn news(text: &str) -> News {
             after: ms,
         }
     } else {
+        let numbers: Vec<Token> = token
+            .split('/')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        let [token, size, others_wait] = numbers[..] else {
+            panic!("`{text}` to a waiter")
+        };
+        assert_eq!(size, BLOCK);
         News::Granted {
             key,
             owner,
-            token: token.parse().expect("a number"),
+            token,
             ttl: ms,
+            others_wait: others_wait == 1,
         }
     }
 }
@@ -291,6 +332,7 @@ impl Subject for Scripted {
             Operation::Acquire(ask) => answer = Answer::Acquired(self.acquire(ask)),
             Operation::Release(ask) => answer = Answer::Released(self.release(ask, token)),
             Operation::Renew(batch) => answer = Answer::Renewed(self.renew(batch)),
+            Operation::Extend(ask) => answer = Answer::Extended(self.extend(ask)),
             Operation::Pass(time) => {
                 let mut call = self.time.prepare_invoke();
                 for key in 0..KEYS {
@@ -373,7 +415,6 @@ fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
     let waiter = Next {
         owner: Owner { sequence: 1, ..ONE },
         lease: 2_000,
-        first: false,
     };
     for (keep, next) in [(0, None), (3_000, None), (0, Some(waiter))] {
         let release = Release {
@@ -437,7 +478,6 @@ fn a_spoilt_token_is_refused_and_the_lock_is_given_back_all_the_same() {
     let next = Next {
         owner: waiter,
         lease: 2_000,
-        first: true,
     };
     for next in [None, Some(next)] {
         replays(&[

@@ -62,6 +62,7 @@ impl Scripted {
             (0, _) => None,
             (token, true) => Some(Answer::Acquired(Acquired::Granted {
                 tokens: vec![token],
+                others_wait: false,
             })),
             (1, false) => Some(Answer::Released(Released::Done(Onward::Unknown))),
             (answer, false) => panic!("{answer} to a release"),

@@ -72,13 +72,19 @@ fn take_down(news: News, told: &mut Vec<words::News>) {
         News::Granted {
             key,
             owner,
-            token,
+            block,
             ttl,
+            wanted,
         } => words::News::Granted {
             key: key_back(&key),
             owner: owner_back(owner),
-            token,
+            token: block.last,
             ttl: millis(ttl),
+            others_wait: wanted,
+        },
+        News::Wanted { key, owner } => words::News::Wanted {
+            key: key_back(&key),
+            owner: owner_back(owner),
         },
         News::AskAgain { key, owner, after } => words::News::AskAgain {
             key: key_back(&key),
@@ -111,8 +117,9 @@ impl Embedded {
         let asks = self.client(ask.claims[0].owner.client);
         let answer = asks.acquire(&claims, lease, ask.count.into(), ask.waits, BY);
         match at_once(answer).expect("never fails") {
-            Acquired::Granted { tokens, .. } => words::Acquired::Granted {
+            Acquired::Granted { tokens, wanted, .. } => words::Acquired::Granted {
                 tokens: tokens.to_vec(),
+                others_wait: wanted,
             },
             Acquired::Held {
                 claim,
@@ -136,7 +143,6 @@ impl Embedded {
         let next = ask.next.map(|next| Next {
             owner: owner(next.owner),
             lease: Duration::from_millis(next.lease),
-            first: next.first,
         });
         let release = Release {
             key: &key,
@@ -149,7 +155,7 @@ impl Embedded {
         let answer = self.client(ask.owner.client).release(release, BY);
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
-                Onward::Granted(grant) => words::Onward::Granted(grant.token),
+                Onward::Granted(grant) => words::Onward::Granted(grant.block.last),
                 Onward::InLine { .. } => words::Onward::InLine,
                 Onward::Unknown => words::Onward::Unknown,
             }),
@@ -158,7 +164,7 @@ impl Embedded {
         }
     }
 
-    fn renew(&self, batch: &[words::Renewal]) -> Vec<bool> {
+    fn renew(&self, batch: &[words::Renewal]) -> Vec<words::Renewed> {
         let renewal = |renewal: &words::Renewal| Renewal {
             key: key(renewal.key),
             owner: owner(renewal.owner),
@@ -168,7 +174,27 @@ impl Embedded {
         let asks = self.client(batch[0].owner.client);
         let answer = asks.renew(&renewals, Duration::ZERO, Duration::ZERO);
         let kept = at_once(answer).expect("never fails").kept;
-        kept.iter().map(|kept| *kept == Kept::Yes).collect()
+        let renewed = |kept: &Kept| words::Renewed {
+            held: kept.is_whole(),
+            wanted: *kept == Kept::Wanted,
+        };
+        kept.iter().map(renewed).collect()
+    }
+
+    fn extend(&self, ask: &words::Extend) -> words::Extended {
+        let claim = Claim {
+            key: key(ask.key),
+            owner: owner(ask.owner),
+        };
+        let asks = self.client(ask.owner.client);
+        let answer = at_once(asks.extend(&claim, ask.tokens, Duration::ZERO));
+        match answer.expect("never fails") {
+            Some(block) => words::Extended::More {
+                last: block.last,
+                tokens: block.size,
+            },
+            None => words::Extended::NotHeld,
+        }
     }
 
     fn view(&self, name: words::Key) -> KeyView {
@@ -217,6 +243,7 @@ impl Subject for Embedded {
             Operation::Acquire(ask) => Answer::Acquired(self.acquire(ask)),
             Operation::Release(ask) => Answer::Released(self.release(ask, token)),
             Operation::Renew(batch) => Answer::Renewed(self.renew(batch)),
+            Operation::Extend(ask) => Answer::Extended(self.extend(ask)),
             Operation::Pass(time) => {
                 self.place.state().pass(Duration::from_millis(*time));
                 Answer::None

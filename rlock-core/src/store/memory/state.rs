@@ -19,7 +19,7 @@ use crate::{
     owner::OwnerId,
     store::{
         Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next, Onward, Place,
-        Release, Released, Renewal, Renewed,
+        Release, Released, Renewal, Renewed, TokenBlock,
     },
 };
 
@@ -92,10 +92,11 @@ impl State {
                 }
             }
         }
-        if taken.is_none() {
+        let was_taken = taken.is_some();
+        if !was_taken {
             // Where a lock ended by its lease, those in line come first.
             taken = claims.iter().position(|Claim { key, owner }| {
-                self.live(key, now).is_none() && self.hand_off(key, Some(*owner), now)
+                self.live(key, now).is_none() && self.hand_off(key, Some(*owner), waits, now)
             });
         }
         if let Some(taken) = taken {
@@ -104,7 +105,11 @@ impl State {
             {
                 self.give_up(claims, taken, now);
             }
-            return self.refuse(claims, taken, waits, now);
+            let refusal = self.refuse(claims, taken, waits, now);
+            if was_taken && waits {
+                self.tell_wanted(&claims[taken], now);
+            }
+            return refusal;
         }
         let tokens = claims
             .iter()
@@ -112,6 +117,9 @@ impl State {
             .collect();
         Acquired::Granted {
             tokens,
+            wanted: claims
+                .iter()
+                .any(|claim| self.lines.first(&claim.key).is_some()),
             sent_at: now,
         }
     }
@@ -122,9 +130,9 @@ impl State {
         for (at, Claim { key, owner }) in claims.iter().enumerate() {
             if self.held_by(key, *owner, now).is_some() {
                 self.locks.remove(key);
-                self.hand_off(key, None, now);
+                self.hand_off(key, None, false, now);
             } else if at < taken && self.live(key, now).is_none() {
-                self.hand_off(key, None, now);
+                self.hand_off(key, None, false, now);
             }
         }
     }
@@ -192,7 +200,7 @@ impl State {
 
     /// Gives a lock that has just become free to whoever is next.
     fn pass_on(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
-        let handed_off = !next.is_some_and(|next| next.first) && self.hand_off(key, None, now);
+        let handed_off = self.hand_off(key, None, next.is_some(), now);
         match next {
             None => Onward::Unknown,
             Some(next) if handed_off => {
@@ -205,9 +213,10 @@ impl State {
             Some(next) => {
                 let token = self.grant(key, next.owner, next.lease, 1, now);
                 Onward::Granted(Grant {
-                    token,
+                    block: TokenBlock::granted(token),
                     since: now,
                     ttl: next.lease,
+                    wanted: false,
                 })
             }
         }
@@ -221,9 +230,10 @@ impl State {
         if let Some(lock) = self.held_by(key, next.owner, now) {
             lock.expires = lock.expires.max(now + next.lease);
             return Onward::Granted(Grant {
-                token: lock.token,
+                block: TokenBlock::granted(lock.token),
                 since: now,
                 ttl: next.lease,
+                wanted: false,
             });
         }
         if self.lines.has(key, next.owner) {
@@ -237,16 +247,14 @@ impl State {
     }
 
     pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {
-        let mut extend = |renewal: &Renewal| {
+        let extend = |renewal: &Renewal| {
             let lock = self.held_by(&renewal.key, renewal.owner, now);
-            lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease))
-                .is_some()
+            let held = lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease));
+            let wanted = self.lines.first(&renewal.key).is_some();
+            Kept::by_one(held.is_some(), wanted)
         };
         Renewed {
-            kept: batch
-                .iter()
-                .map(|renewal| Kept::by_one(extend(renewal)))
-                .collect(),
+            kept: batch.iter().map(extend).collect(),
             sent_at: now,
         }
     }
@@ -275,7 +283,7 @@ impl State {
         if let Some(listener) = holder {
             self.news.push((listener, News::Changed(key.clone())));
         }
-        self.hand_off(key, None, now);
+        self.hand_off(key, None, false, now);
         true
     }
 
@@ -299,8 +307,8 @@ impl State {
             return lock.token;
         }
         self.sweep(now);
-        let token = wall_clock_micros().max(self.last_token + 1);
-        self.last_token = token;
+        self.last_token = wall_clock_micros().max(self.last_token + 1);
+        let token = self.reserve(TokenBlock::granted(0).size - 1);
         let lock = Lock {
             owner,
             count,
@@ -313,8 +321,9 @@ impl State {
     }
 
     /// Gives a free lock to the first in line whose client is still there; `asks` is told by the
-    /// answer to its call. Says whether there was one.
-    fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, now: Time) -> bool {
+    /// answer to its call, and `joins` says whether another owner joins the line after this. Says whether there was
+    /// one.
+    fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, joins: bool, now: Time) -> bool {
         while let Some((owner, since)) = self.lines.take_first(key) {
             let Some(listener) = self.clients.get(&owner.client()).cloned() else {
                 continue;
@@ -326,8 +335,9 @@ impl State {
             let news = News::Granted {
                 key: key.clone(),
                 owner,
-                token,
+                block: TokenBlock::granted(token),
                 ttl: GRACE,
+                wanted: joins || self.lines.first(key).is_some(),
             };
             self.news.push((listener, news));
             // Its executor may stand still since: the one behind it looks after that, and the last in
@@ -339,6 +349,38 @@ impl State {
             return true;
         }
         false
+    }
+
+    /// Reserves so many tokens and returns the last.
+    fn reserve(&mut self, tokens: u64) -> u64 {
+        self.last_token += tokens;
+        self.last_token
+    }
+
+    /// Reserves further tokens for an owner that holds the lock.
+    pub(super) fn extend(&mut self, claim: &Claim, tokens: u64, now: Time) -> Option<TokenBlock> {
+        self.held_by(&claim.key, claim.owner, now)?;
+        let last = self.reserve(tokens);
+        if let Some(lock) = self.held_by(&claim.key, claim.owner, now) {
+            lock.token = last;
+        }
+        Some(TokenBlock { last, size: tokens })
+    }
+
+    /// Tells the present owner that its lock is wanted, if this claimant is the first in line.
+    fn tell_wanted(&mut self, Claim { key, owner }: &Claim, now: Time) {
+        if self.lines.first(key) != Some(*owner) {
+            return;
+        }
+        let holder = self.live(key, now).filter(|lock| !lock.kept);
+        let Some(owner) = holder.map(|lock| lock.owner) else {
+            return;
+        };
+        if let Some(listener) = self.clients.get(&owner.client()) {
+            let key = key.clone();
+            self.news
+                .push((listener.clone(), News::Wanted { key, owner }));
+        }
     }
 
     /// Tells the first in line when to ask again.

@@ -77,6 +77,7 @@ impl QuorumStore {
             Verdict::Yes => Ok(Acquired::Granted {
                 // That of the hold stands.
                 tokens: wanted.claims.iter().map(|_| 0).collect(),
+                wanted: false,
                 sent_at,
             }),
             Verdict::No => Ok(Acquired::NotHeld),
@@ -104,7 +105,11 @@ impl QuorumStore {
             match self.take_with_others(claim, wanted.lease, until).await {
                 Sent::Answered(Granted { token, sent_at }) => {
                     let tokens = [token].into_iter().collect();
-                    return Ok(Acquired::Granted { tokens, sent_at });
+                    return Ok(Acquired::Granted {
+                        tokens,
+                        wanted: false,
+                        sent_at,
+                    });
                 }
                 Sent::Unanswered => in_doubt = true,
                 Sent::No => {}
@@ -234,11 +239,16 @@ impl QuorumStore {
         until: Instant,
     ) -> Result<Acquired, StoreError> {
         let tokens = Tokens::of(&ballot, wanted.claims.len());
+        let is_wanted = |(_, answer): (usize, &Acquired)| {
+            matches!(answer, Acquired::Granted { wanted: true, .. })
+        };
+        let others_wait = ballot.answers().any(is_wanted);
         let agreed = self.agree(&wanted, &tokens, until).await;
         self.raise_late(wanted, &tokens, ballot.into_rest());
         agreed?;
         Ok(Acquired::Granted {
             tokens: tokens.highest,
+            wanted: others_wait,
             sent_at,
         })
     }

@@ -38,7 +38,11 @@ pub(super) fn listener(health: Arc<Health>, told: Listener) -> Listener {
                 told(News::Disconnected);
             }
         }
-        News::AskAgain { .. } | News::Changed(_) | News::AllChanged | News::SomeChanged(_) => {
+        News::AskAgain { .. }
+        | News::Wanted { .. }
+        | News::Changed(_)
+        | News::AllChanged
+        | News::SomeChanged(_) => {
             told(news);
         }
     })

@@ -78,7 +78,7 @@ fn any_open(ballot: &Ballot<Renewed>, holds: usize) -> bool {
 }
 
 fn tally(ballot: &Ballot<Renewed>, hold: usize) -> Tally {
-    ballot.tally(|renewed| renewed.kept.get(hold) == Some(&Kept::Yes))
+    ballot.tally(|renewed| renewed.kept.get(hold).is_some_and(|kept| kept.is_whole()))
 }
 
 fn kept(ballot: &Ballot<Renewed>, hold: usize) -> Kept {
@@ -88,8 +88,10 @@ fn kept(ballot: &Ballot<Renewed>, hold: usize) -> Kept {
                 .answers()
                 .filter(|(_, renewed)| renewed.kept.get(hold) == Some(&Kept::No));
             let lost = lost.fold(0, |lost, (server, _)| lost | 1 << server);
+            let wanted =
+                |(_, renewed): (usize, &Renewed)| renewed.kept.get(hold) == Some(&Kept::Wanted);
             match lost {
-                0 => Kept::Yes,
+                0 => Kept::by_one(true, ballot.answers().any(wanted)),
                 lost => Kept::NotOn(Servers(lost)),
             }
         }

@@ -103,9 +103,7 @@ impl Calls {
             .arg(self.names.channels_for(release.key))
             .arg(self.least_token());
         if let Some(next) = release.next {
-            call.arg(OwnerName(next.owner))
-                .arg(millis(next.lease))
-                .arg(u8::from(next.first));
+            call.arg(OwnerName(next.owner)).arg(millis(next.lease));
         }
         call
     }
@@ -134,6 +132,16 @@ impl Calls {
                 call.arg(millis(renewal.lease));
             }
         }
+        call
+    }
+
+    pub(super) fn extend(&self, claim: &Claim, tokens: u64) -> Cmd {
+        let mut call = self.scripts.extend.call(1);
+        call.arg(self.names.lock(&claim.key))
+            .arg(OwnerName(claim.owner))
+            .arg(tokens)
+            .arg(millis(self.fence_retention))
+            .arg(self.least_token());
         call
     }
 

@@ -45,7 +45,7 @@ use crate::{
     lease::Time,
     store::{
         Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Onward, Release, Released,
-        Renewal, Renewed, Route, Store, StoreError,
+        Renewal, Renewed, Route, Store, StoreError, TokenBlock,
     },
 };
 
@@ -155,6 +155,19 @@ impl ClusterStore {
         };
         let needs = Needs::All(std::slice::from_ref(&release.key));
         self.at_owner(slot, needs, by, &ask).await
+    }
+
+    async fn extend(
+        &self,
+        claim: &Claim,
+        tokens: u64,
+        by: By,
+    ) -> Result<Option<TokenBlock>, StoreError> {
+        let ask = |node: Arc<Node>, by| -> Answer<'_, Option<TokenBlock>> {
+            Box::pin(async move { node.store.extend(claim, tokens, by).await })
+        };
+        self.at_owner(Slot::of(&claim.key), Needs::Lock, by, &ask)
+            .await
     }
 
     /// Renews locks of one slot.
@@ -279,6 +292,19 @@ impl Store for ClusterStore {
             })
         });
         Box::pin(async move { try_join_all(each).await.map(drop) })
+    }
+
+    fn extends(&self) -> bool {
+        true
+    }
+
+    fn extend<'a>(
+        &'a self,
+        claim: &'a Claim,
+        tokens: u64,
+        timeout: Duration,
+    ) -> Answer<'a, Option<TokenBlock>> {
+        Box::pin(self.extend(claim, tokens, (Route::Home, timeout).into()))
     }
 
     fn place(&self) -> String {

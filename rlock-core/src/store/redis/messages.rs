@@ -8,32 +8,41 @@ use uuid::Uuid;
 use super::names::Names;
 use crate::{
     owner::OwnerId,
-    store::{GRACE, News},
+    store::{GRACE, News, TokenBlock},
 };
 
-/// Reads a message as `grant.lua` writes it: `<owner> <token> <ms> <lock>`, without a token where the
-/// owner is merely to ask again.
+/// Reads a message as `grant.lua` writes it: `<owner> <what> <ms> <lock>`. What there is to say:
+/// `<last token>/<size of its block>/<1 if others wait>` of a grant, `wanted`, or nothing if the owner is to ask
+/// again.
 pub(super) fn read(names: &Names, client: Uuid, message: &[u8]) -> Option<News> {
     let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
     let owner = OwnerId::parse(words.next()?)?;
     if owner.client() != client {
         return None;
     }
-    let token = words.next()?;
+    let what = words.next()?;
     let ttl = Duration::from_millis(words.next()?.parse().ok()?);
     let key = names.key(words.next()?.as_bytes())?;
-    if token.is_empty() {
+    if what == "wanted" {
+        return Some(News::Wanted { key, owner });
+    }
+    if what.is_empty() {
         return Some(News::AskAgain {
             key,
             owner,
             after: ttl,
         });
     }
-    let token = token.parse().ok()?;
+    let mut grant = what.split('/').map(|number| number.parse().ok());
+    let (last, size, wanted): (u64, u64, u64) = (grant.next()??, grant.next()??, grant.next()??);
+    if size > last || grant.next().is_some() {
+        return None;
+    }
     Some(News::Granted {
         key,
         owner,
-        token,
+        block: TokenBlock { last, size },
+        wanted: wanted == 1,
         // Nothing longer is given by a message; so one that is forged is found out as soon.
         ttl: ttl.min(GRACE),
     })
@@ -51,14 +60,23 @@ mod tests {
         let owner = OwnerId::new(client, 3);
         let key = Key::parse("order 42").expect("valid");
         let lock = names.lock(&key);
-        let granted = format!("{owner} 1795262039290667 1000 {lock}");
+        let granted = format!("{owner} 1795262039290667/16/1 1000 {lock}");
         assert_eq!(
             read(&names, client, granted.as_bytes()),
             Some(News::Granted {
                 key: key.clone(),
                 owner,
-                token: 1_795_262_039_290_667,
+                block: TokenBlock::granted(1_795_262_039_290_667),
+                wanted: true,
                 ttl: Duration::from_secs(1),
+            })
+        );
+        let wanted = format!("{owner} wanted 0 {lock}");
+        assert_eq!(
+            read(&names, client, wanted.as_bytes()),
+            Some(News::Wanted {
+                key: key.clone(),
+                owner
             })
         );
         let ask = format!("{owner}  250 {lock}");
@@ -84,8 +102,12 @@ mod tests {
             format!("{owner} 1 1000"),
             format!("{owner} 1 soon lock:{{a}}"),
             format!("{owner} x 1000 lock:{{a}}"),
-            format!("{owner} 1 1000 elsewhere:{{a}}"),
-            format!("{other} 1 1000 lock:{{a}}"),
+            format!("{owner} 1 1000 lock:{{a}}"),
+            format!("{owner} 1/16/0 1000 lock:{{a}}"),
+            format!("{owner} 16/16/0/0 1000 lock:{{a}}"),
+            format!("{owner} 16/16/0 1000 elsewhere:{{a}}"),
+            format!("{other} 16/16/0 1000 lock:{{a}}"),
+            format!("{other} wanted 0 lock:{{a}}"),
         ] {
             assert_eq!(read(&names, client, message.as_bytes()), None, "{message}");
         }

@@ -20,13 +20,13 @@ use super::{
     link::{Link, Part},
     messages,
     names::Names,
-    scripts::{read_acquired, read_entry, read_released, read_renewed},
+    scripts::{read_acquired, read_entry, read_extended, read_released, read_renewed},
 };
 use crate::{
     key::Key,
     lease::{MAX_LEASE, Time},
     owner::OwnerId,
-    store::{Acquired, GRACE, News, Next, Onward, Released},
+    store::{Acquired, GRACE, News, Next, Onward, Released, TokenBlock},
 };
 
 const CLIENT: Uuid = Uuid::from_u128(7);
@@ -41,9 +41,16 @@ fn written(names: &Names, news: &News) -> String {
         News::Granted {
             key,
             owner,
-            token,
+            block: TokenBlock { last, size },
             ttl,
-        } => format!("{owner} {token} {} {}", ttl.as_millis(), names.lock(key)),
+            wanted,
+        } => format!(
+            "{owner} {last}/{size}/{} {} {}",
+            u8::from(*wanted),
+            ttl.as_millis(),
+            names.lock(key)
+        ),
+        News::Wanted { key, owner } => format!("{owner} wanted 0 {}", names.lock(key)),
         News::AskAgain { key, owner, after } => {
             format!("{owner}  {} {}", after.as_millis(), names.lock(key))
         }
@@ -53,7 +60,7 @@ fn written(names: &Names, news: &News) -> String {
 
 fn check_news(names: &Names, news: &News) {
     match news {
-        News::Granted { owner, .. } | News::AskAgain { owner, .. } => {
+        News::Granted { owner, .. } | News::Wanted { owner, .. } | News::AskAgain { owner, .. } => {
             if let News::Granted { ttl, .. } = news {
                 assert!(*ttl <= GRACE);
             }
@@ -74,7 +81,7 @@ fn check_news(names: &Names, news: &News) {
 pub(crate) fn message(message: &[u8]) {
     let names = names_of_locks();
     let owner = format!("{CLIENT}:3 ");
-    for beginning in ["", &owner, &format!("{owner}4711 1000 ")] {
+    for beginning in ["", &owner, &format!("{owner}4711/16/1 1000 ")] {
         let message = [beginning.as_bytes(), message].concat();
         if let Some(news) = messages::read(&names, CLIENT, &message) {
             check_news(&names, &news);
@@ -115,7 +122,6 @@ pub(crate) fn reply(reply: &[u8]) {
     let next = Next {
         owner: OwnerId::new(CLIENT, 3),
         lease: Duration::from_secs(30),
-        first: false,
     };
     let alone = read_released(&value, None, sent_at, true);
     if let Ok(Released::Done(onward)) = alone {
@@ -126,6 +132,7 @@ pub(crate) fn reply(reply: &[u8]) {
     {
         assert_eq!((grant.since, grant.ttl), (sent_at, next.lease));
     }
+    let _ = read_extended(value.clone());
     let _ = read_entry(value);
 }
 

@@ -7,7 +7,10 @@ use redis::{Value, from_redis_value};
 use super::{errors::unexpected, script::LoadedScript};
 use crate::{
     lease::Time,
-    store::{Acquired, Entry, Grant, Kept, Next, Onward, Place, Released, Renewed, StoreError},
+    store::{
+        Acquired, Entry, Grant, Kept, Next, Onward, Place, Released, Renewed, StoreError,
+        TokenBlock,
+    },
 };
 
 /// The limit of fencing tokens. Scripts count in doubles, which are exact below it.
@@ -20,6 +23,7 @@ pub(super) struct Scripts {
     pub(super) acquire_together: LoadedScript,
     pub(super) release_together: LoadedScript,
     pub(super) renew: LoadedScript,
+    pub(super) extend: LoadedScript,
     pub(super) inspect: LoadedScript,
     pub(super) raise: LoadedScript,
 }
@@ -40,12 +44,13 @@ impl Scripts {
             acquire_together: LoadedScript::new(include_str!("scripts/acquire_together.lua")),
             release_together: LoadedScript::new(include_str!("scripts/release_together.lua")),
             renew: LoadedScript::new(include_str!("scripts/renew.lua")),
+            extend: LoadedScript::new(include_str!("scripts/extend.lua")),
             inspect: LoadedScript::new(include_str!("scripts/inspect.lua")),
             raise: LoadedScript::new(include_str!("scripts/raise.lua")),
         }
     }
 
-    pub(super) fn all(&self) -> [&LoadedScript; 6] {
+    pub(super) fn all(&self) -> [&LoadedScript; 7] {
         let [acquire_together, release_together] = self.together();
         [
             &self.acquire,
@@ -53,6 +58,7 @@ impl Scripts {
             acquire_together,
             release_together,
             &self.renew,
+            &self.extend,
             &self.inspect,
         ]
     }
@@ -81,10 +87,11 @@ pub(super) fn read_acquired(
 ) -> Result<Acquired, StoreError> {
     let answer: Vec<i64> = from_redis_value(answer).map_err(unexpected)?;
     match answer.as_slice() {
-        [1, tokens @ ..] if tokens.len() == claims => {
+        [is_wanted @ (1 | 2), tokens @ ..] if tokens.len() == claims => {
             let tokens: Result<_, _> = tokens.iter().map(|token| u64::try_from(*token)).collect();
             Ok(Acquired::Granted {
                 tokens: tokens.map_err(unexpected)?,
+                wanted: *is_wanted == 2,
                 sent_at,
             })
         }
@@ -129,9 +136,10 @@ pub(super) fn read_released(
             }
         }
         (Value::Int(token), Some(next)) => Onward::Granted(Grant {
-            token: u64::try_from(*token).map_err(unexpected)?,
+            block: TokenBlock::granted(u64::try_from(*token).map_err(unexpected)?),
             since: sent_at,
             ttl: next.lease,
+            wanted: false,
         }),
         _ => return Err(unexpected(format!("{answer:?} to a release"))),
     };
@@ -146,8 +154,9 @@ pub(super) fn read_renewed(
     let kept = if answer == Value::Int(1) {
         vec![Kept::Yes; asked]
     } else {
-        let held: Vec<bool> = from_redis_value(answer).map_err(unexpected)?;
-        held.into_iter().map(Kept::by_one).collect()
+        let answers: Vec<u8> = from_redis_value(answer).map_err(unexpected)?;
+        let kept = answers.into_iter();
+        kept.map(|held| Kept::by_one(held > 0, held == 2)).collect()
     };
     if kept.len() == asked {
         Ok(Renewed { kept, sent_at })
@@ -156,6 +165,15 @@ pub(super) fn read_renewed(
             "{} answers to {asked} renewals",
             kept.len()
         )))
+    }
+}
+
+pub(super) fn read_extended(answer: Value) -> Result<Option<TokenBlock>, StoreError> {
+    let answer: Vec<u64> = from_redis_value(answer).map_err(unexpected)?;
+    match *answer.as_slice() {
+        [] => Ok(None),
+        [last, size] if size <= last => Ok(Some(TokenBlock { last, size })),
+        _ => Err(unexpected(format!("{answer:?} to an extension"))),
     }
 }
 

@@ -43,15 +43,17 @@ impl ClusterStore {
             ..by
         };
         let mut tokens: Few<u64> = claims.iter().map(|_| 0).collect();
-        let mut first_sent: Option<Time> = None;
+        let (mut first_sent, mut is_wanted): (Option<Time>, bool) = (None, false);
         for (n, (slot, group)) in groups.iter().enumerate() {
             let some: Vec<Claim> = group.iter().map(|at| claims[*at].clone()).collect();
             let answer = self.acquire_in(*slot, &some, terms, left()).await;
             match answer.map_err(|error| in_doubt(error, n > 0))? {
                 Acquired::Granted {
                     tokens: some,
+                    wanted,
                     sent_at,
                 } => {
+                    is_wanted |= wanted;
                     first_sent = first_sent.or(Some(sent_at));
                     for (at, token) in group.iter().zip(some) {
                         tokens[*at] = token;
@@ -83,6 +85,7 @@ impl ClusterStore {
         }
         Ok(Acquired::Granted {
             tokens,
+            wanted: is_wanted,
             sent_at: first_sent.unwrap_or_else(|| self.clock.now()),
         })
     }

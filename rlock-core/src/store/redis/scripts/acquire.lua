@@ -1,5 +1,5 @@
 local lease, count, fence_ttl, channel, floor = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[6])
-local held, ttls, tokens, taken = {}, {}, {}, nil
+local held, ttls, tokens, taken, handed_off = {}, {}, {}, nil, nil
 
 for n, lock in ipairs(KEYS) do
   ttls[n] = redis.call('PTTL', lock)
@@ -30,8 +30,8 @@ for n, lock in ipairs(taken and {} or KEYS) do
   if not held[n] then
     -- Where a lock ended by its lease, those in line come first.
     first = first or redis.pcall('ZPOPMIN', lock .. ':queue')
-    if first[1] and waiters(channel)(lock, tokens[n], first, ARGV[n + 6]) then
-      taken, ttls[n] = n, tonumber(GRACE)
+    if first[1] and waiters(channel)(lock, tokens[n], first, ARGV[n + 6], ARGV[4] == '1') then
+      taken, ttls[n], handed_off = n, tonumber(GRACE), true
       break
     end
     first = nil
@@ -62,8 +62,15 @@ if taken then
   end
   local in_line = 0
   if ARGV[4] == '1' then
-    local _, stand_in_line = waiters(channel)
+    local _, stand_in_line, tell = waiters(channel)
     in_line = stand_in_line(KEYS[taken], ARGV[taken + 6])
+    -- Who was given the lock just now is told so by that.
+    if in_line == 2 and not handed_off then
+      local holder = redis.pcall('HKEYS', KEYS[taken])[1]
+      if holder and holder ~= 'kept' then
+        tell(holder, KEYS[taken], 'wanted', '0')
+      end
+    end
   end
   local refusal = {0, taken - 1, ttls[taken], in_line}
   for n, lock in ipairs(KEYS) do
@@ -91,4 +98,10 @@ for n, lock in ipairs(KEYS) do
   end
   redis.pcall('EXISTS', lock)
 end
-return {1, unpack(tokens)}
+local answer = 1
+for _, lock in ipairs(KEYS) do
+  if redis.pcall('EXISTS', lock .. ':queue') == 1 then
+    answer = 2
+  end
+end
+return {answer, unpack(tokens)}

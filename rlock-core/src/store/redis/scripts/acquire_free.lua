@@ -2,7 +2,8 @@
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), count wanted, time to keep the fence (ms), 1 to join the wait queue, channel prefix,
 --       least token, owner, owner, …
--- Answers  {1, token, token, …}  every owner holds its lock with that count
+-- Answers  {1, token, token, …}  every owner holds its lock with that count; each token is the last of its block
+--          {2, token, token, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, in line, fence, fence, …}  another holds the n-th (from 0), for ttl ms (-1:
 --                               without an end); in line: 2 for the first, 1 behind others, 0 for no
 --                               place; earlier grants up to these tokens are void
@@ -16,6 +17,8 @@
 -- lock shares its hash tag: `<lock>:fence` counts the fencing tokens, and `<lock>:queue` holds the
 -- owners that wait, one for each process, by the server time at which they came.
 --
+-- A grant reserves a block of 16 tokens, so the fence grows by 17: a release leaves one more.
+--
 -- Constants among arguments are strings: the server writes out each number by printf.
 --
 -- This part is the usual case by itself, before anything else is set up: one lock, free, and nobody in
@@ -24,7 +27,7 @@ local token, first
 if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', KEYS[1]) == -2 then
   local lock = KEYS[1]
   local fence = lock .. ':fence'
-  token = redis.pcall('INCRBY', fence, '2')
+  token = redis.pcall('INCRBY', fence, '17')
   if type(token) == 'number' and token >= tonumber(ARGV[6]) and token < 9007199254740992 then
     redis.call('PEXPIRE', fence, ARGV[3])
     first = redis.pcall('ZPOPMIN', lock .. ':queue')

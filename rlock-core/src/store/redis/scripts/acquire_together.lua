@@ -18,7 +18,7 @@ local now
 local floor = tonumber(ARGV[2])
 local function begin_anew(fence, ttl)
   now = now or redis.pcall('TIME')
-  local token = now[1] and math.max(floor, now[1] * 1000000 + now[2])
+  local token = now[1] and math.max(floor, now[1] * 1000000 + now[2]) + 15
   if token and redis.pcall('SET', fence, string.format('%.0f', token), 'PX', ttl).ok then
     return token
   end
@@ -38,10 +38,10 @@ for n, lock in ipairs(KEYS) do
   end
   if free or redis.pcall('EXISTS', lock, queues[n]) == 0 then
     local fence = lock .. ':fence'
-    local token = redis.pcall('INCRBY', fence, '2')
-    if type(token) == 'number' and (token >= 9007199254740992 or token < 2) then
+    local token = redis.pcall('INCRBY', fence, '17')
+    if type(token) == 'number' and (token >= 9007199254740992 or token < 17) then
       -- An invalid token: the request for this lock alone returns the error.
-      redis.pcall('INCRBY', fence, '-2')
+      redis.pcall('INCRBY', fence, '-17')
       token = nil
     elseif type(token) == 'number' and token < floor then
       -- Counted from nothing, or from what an older copy of the data remembers.

@@ -7,6 +7,10 @@ local UNHEARD = 50
 -- A queue that nobody renews vanishes; whoever waits asks again sooner than this (ms).
 local QUEUE_TTL = '20000'
 
+-- How many fencing tokens a grant reserves, and by how much the fence grows: a release leaves one more.
+local BLOCK = 16
+local STEP, BACK = '17', '-17'
+
 -- Lua's numbers are doubles: from 2^53 on, tokens would repeat.
 local TOO_LARGE = 9007199254740992
 
@@ -38,12 +42,12 @@ local function micros()
   return time[1] * 1000000 + time[2]
 end
 
--- The next fencing token: two more than the last, because a release leaves one more. What is less than
--- the floor was counted from nothing, or from what an older copy of the data remembers: then the time
--- (µs), which is more than any from before. `token` is what INCRBY answered, if it was asked already.
+-- Reserves the next block of fencing tokens and returns its last. What is less than the floor was counted
+-- from nothing, or from what an older copy of the data remembers: then the block begins at the time (µs),
+-- which is more than any from before. `token` is what INCRBY answered, if it was asked already.
 local function next_token(lock, ttl, floor, token)
   local fence = lock .. ':fence'
-  token = token or redis.pcall('INCRBY', fence, '2')
+  token = token or redis.pcall('INCRBY', fence, STEP)
   if type(token) ~= 'number' then
     for _, why in ipairs({'not an integer', 'would overflow', 'WRONGTYPE'}) do
       if string.find(token.err, why, 1, true) then
@@ -51,11 +55,11 @@ local function next_token(lock, ttl, floor, token)
       end
     end
     return nil, token
-  elseif token >= TOO_LARGE or token < 2 then
-    redis.call('INCRBY', fence, '-2')
+  elseif token >= TOO_LARGE or token <= BLOCK then
+    redis.call('INCRBY', fence, BACK)
     return nil, no_token(fence)
   elseif token < floor then
-    token = math.max(floor, micros())
+    token = math.max(floor, micros()) + BLOCK - 1
     redis.call('SET', fence, string.format('%.0f', token), 'PX', ttl)
   else
     redis.pcall('PEXPIRE', fence, ttl)
@@ -67,11 +71,12 @@ end
 local function waiters(channel)
   local now = micros()
 
-  -- Tells a waiter something of its lock: a token and for how long the lock is its own; without a
-  -- token, when to ask again. Answers whether its client listens.
-  local function tell(owner, lock, token, ms)
+  -- Tells the client of an owner something of its lock: that it was granted, as `<last token>/<size of the
+  -- block>/<1 if others wait>`, and for how long; that others want it (`wanted`); or, with nothing, when to ask
+  -- again. Returns whether the client listens.
+  local function tell(owner, lock, what, ms)
     local client = string.sub(owner, 1, 36)
-    local message = owner .. ' ' .. token .. ' ' .. ms .. ' ' .. lock
+    local message = owner .. ' ' .. what .. ' ' .. ms .. ' ' .. lock
     local is_heard = function(command, channels)
       -- Not for replicas: a client that still listens there is passed over here, so it is not to hear
       -- that it was given a lock.
@@ -88,10 +93,14 @@ local function waiters(channel)
     return is_heard('SPUBLISH', channel) or is_heard('PUBLISH', channels)
   end
 
+  local function others_wait(lock)
+    return redis.pcall('EXISTS', lock .. ':queue') == 1
+  end
+
   -- Gives a free lock to the first in its queue whose client listens, `first` before the queue.
-  -- Answers whether there was one; `asks` needs not be told. What is refused, by an ACL say, leaves
+  -- Answers whether there was one; `asks` needs not be told. `joins`: another owner joins the queue after this. What is refused, by an ACL say, leaves
   -- the lock free.
-  local function hand_off(lock, token, first, asks)
+  local function hand_off(lock, token, first, asks, joins)
     local queue = lock .. ':queue'
     while first[1] and first[1] ~= asks do
       local owner = first[1]
@@ -99,7 +108,7 @@ local function waiters(channel)
         return false
       end
       if redis.pcall('PEXPIRE', lock, GRACE) == 1
-        and tell(owner, lock, string.format('%.0f', token), GRACE) then
+        and tell(owner, lock, string.format('%.0f/%d/%d', token, BLOCK, (joins or others_wait(lock)) and 1 or 0), GRACE) then
         -- In case that it has died, the one behind it looks after that; and the last in line, which was
         -- heard of last, in case that this one has died, too.
         if now - first[2] > UNHEARD * 1000 then

@@ -38,7 +38,7 @@ if given_back then
   end
   if first[1] then
     local hand_off, stand_in_line = waiters(channel)
-    if hand_off(lock, next, first) then
+    if hand_off(lock, next, first, nil, own) then
       if own and stand_in_line(lock, own) > 0 then
         redis.pcall('EXISTS', lock)
         return ''

@@ -1,15 +1,15 @@
 -- Lowers an owner's count. At zero the lock goes to the next: to the caller's own next waiter, or to
 -- the first in line.
 -- KEYS  lock
--- ARGV  owner, count wanted, keep (ms), token of the hold, time to keep the fence (ms), channel prefix,
---       least token, and if the caller has a waiter: its owner, its lease (ms), 1 if it comes before those in line
+-- ARGV  owner, count wanted, keep (ms), last token of its block, time to keep the fence (ms), channel prefix,
+--       least token, and if the caller has a waiter: its owner, its lease (ms)
 -- Answers  1      done, now or by an earlier copy of this request
---          token  the same, and the caller's waiter has the lock
+--          token  the same, and the caller's waiter has the lock: the last token of its block. Nobody else waits
 --          ''     the same, and the caller's waiter stands in line
 --          2      the owner does not hold the lock, and others have held it since
 --          0      the owner does not hold the lock
 -- The count is absolute, so a repeated request changes nothing. A release leaves the fence one above
--- its token, by which a late copy of the request knows that an earlier one was done. A full server
+-- its block, by which a late copy of the request knows that an earlier one was done. A full server
 -- refuses commands that may take memory only as long as a script has written nothing: a write that
 -- takes none goes first. What an ACL may refuse after that is tried with pcall.
 --
@@ -26,14 +26,14 @@ if ARGV[2] == '0' and ARGV[3] == '0' then
     redis.pcall('ZREM', queue, owner)
     return left
   elseif given_back then
-    first = ARGV[10] == '1' and {} or redis.pcall('ZPOPMIN', queue)
+    first = redis.pcall('ZPOPMIN', queue)
     if not own and not first[1] then
       if redis.pcall('INCR', fence) == 1 then
         redis.pcall('PEXPIRE', fence, ARGV[5])
       end
       return 1
     elseif not first[1] then
-      token = redis.pcall('INCRBY', fence, '2')
+      token = redis.pcall('INCRBY', fence, '17')
       if type(token) == 'number' and token >= tonumber(ARGV[7]) and token < 9007199254740992
         and redis.pcall('HSET', lock, own, '1') == 1 and redis.pcall('PEXPIRE', lock, ARGV[9]) == 1 then
         redis.pcall('PEXPIRE', fence, ARGV[5])

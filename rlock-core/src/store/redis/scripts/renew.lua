@@ -2,10 +2,11 @@
 -- KEYS  lock, lock, …
 -- ARGV  time to keep fences beyond a lease (ms), lease (ms), owner, owner, …, and where leases differ the
 --       lease of each
--- Answers  1 if all are still held, else 1 or 0 for each lock
+-- Answers  1 if all are still held and nobody waits for them, else for each lock 1, 2 if it is held and others
+--          wait for it, 0 if it is not held
 -- The TTL only grows, except that a lock without one gets it back. The last command reads the locks, so
 -- that tracking sees foreign changes.
-local answers, all, refused = {}, 1
+local answers, queues, all, refused = {}, {}, 1
 -- As text, because the server writes out each number by printf. Locks of one lease are renewed together.
 local fence_ttl, of_lease
 for n, lock in ipairs(KEYS) do
@@ -13,6 +14,7 @@ for n, lock in ipairs(KEYS) do
   if lease ~= of_lease then
     fence_ttl, of_lease = string.format('%.0f', ARGV[1] + lease), lease
   end
+  queues[n] = lock .. ':queue'
   local held = redis.pcall('HEXISTS', lock, owner)
   if held == 1 then
     -- Also where it changes nothing: a replica that was the master a moment ago is to refuse.
@@ -25,6 +27,13 @@ for n, lock in ipairs(KEYS) do
   else
     refused = held
     break
+  end
+end
+if not refused and redis.pcall('EXISTS', unpack(queues)) ~= 0 then
+  for n, queue in ipairs(queues) do
+    if answers[n] == 1 and redis.pcall('EXISTS', queue) == 1 then
+      answers[n], all = 2, nil
+    end
   end
 end
 redis.pcall('EXISTS', unpack(KEYS))
