@@ -127,6 +127,7 @@ impl Ownership {
     /// The next hold begins.
     pub(super) fn begin_hold(&mut self, how: How, now: Time) -> Token {
         let token = self.tokens.take();
+        self.retained_since = 0;
         self.hold = Some(Hold {
             token,
             how,

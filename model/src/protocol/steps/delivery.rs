@@ -174,7 +174,8 @@ fn renewed(config: &Config, state: &mut State, name: u8, id: Id, answer: Renewed
     let renewal = ownership.renewals.remove(at);
     if answer.held {
         confirm(config, ownership, renewal.sent, now);
-        if answer.wanted && !config.has(ClientBug::WantedUnnoticed) {
+        let unread = [ClientBug::WantedUnread, ClientBug::WantedUnnoticed];
+        if answer.wanted && !unread.into_iter().any(|bug| config.has(bug)) {
             wanted(config, state, name);
         }
     } else if !config.has(ClientBug::LossIgnored) {

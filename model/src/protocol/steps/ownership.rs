@@ -40,7 +40,10 @@ pub(super) fn leave(config: &Config, state: &mut State, name: u8) {
     {
         hold.entries -= 1;
         ownership.dirty = true;
-    } else if client.waiting > 0 && ownership.may_hand_over(config, now) {
+        return;
+    }
+    ownership.dirty &= !config.has(ClientBug::HandOverInDoubt);
+    if client.waiting > 0 && ownership.may_hand_over(config, now) {
         client.waiting -= 1;
         state.begin_hold(config, name, How::HandedOver);
     } else if client.waiting == 0 && ownership.may_be_retained(config, now) {
