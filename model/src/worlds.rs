@@ -428,7 +428,7 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
         client(
             ClientBug::BudgetIgnored,
             "while others wait, a client serves no more than its budget",
-            any("own callers first").of(2, 3).blocks(3).until(1),
+            any("own callers first").of(2, 2).until(1),
         ),
         client(
             ClientBug::RetainedWhileReleased,

@@ -145,6 +145,7 @@ impl Client {
             return;
         };
         self.turn = Turn::Holder;
+        let budget = self.waiting.min(Config::LOCAL_HANDOVERS);
         let block = Tokens::block(given.token, config.block);
         self.ownership = Some(Ownership {
             owner: asked.owner,
@@ -155,7 +156,8 @@ impl Client {
             hold: None,
             retained_since: 0,
             wanted: asked.wanted,
-            budget: self.waiting.min(Config::LOCAL_HANDOVERS),
+            budget,
+            budget_left: budget,
             handed_over: 0,
             lost: false,
             overtaken: None,

@@ -19,8 +19,10 @@ pub(crate) struct Ownership {
     pub(super) retained_since: Time,
     /// Whether another client is known to wait.
     pub(super) wanted: bool,
-    /// How many local hand-overs are left once it is wanted.
+    /// How many local hand-overs are allowed while it is wanted: as many as callers waited when it arrived.
     pub(super) budget: u8,
+    /// How many of them are left.
+    pub(super) budget_left: u8,
     /// How many local hand-overs there were since it was wanted.
     pub(super) handed_over: u8,
     /// Whether it is known to be lost; nobody but a mistake uses it then.
@@ -115,7 +117,8 @@ impl Ownership {
 
     /// Whether the next local waiter may have it.
     pub(super) fn may_hand_over(&self, config: &Config, now: Time) -> bool {
-        let has_budget = !self.wanted || self.budget > 0 || config.has(ClientBug::BudgetIgnored);
+        let has_budget =
+            !self.wanted || self.budget_left > 0 || config.has(ClientBug::BudgetIgnored);
         has_budget && self.may_go_on(config, now)
     }
 

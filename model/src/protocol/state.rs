@@ -159,9 +159,9 @@ impl State {
             return;
         };
         if how == How::HandedOver {
-            ownership.budget = ownership.budget.saturating_sub(1);
+            ownership.budget_left = ownership.budget_left.saturating_sub(1);
             ownership.handed_over += u8::from(ownership.wanted);
-            if ownership.handed_over > Config::LOCAL_HANDOVERS {
+            if ownership.handed_over > ownership.budget {
                 self.broken = Some(Rule::BudgetKept);
             }
         }
