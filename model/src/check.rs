@@ -39,7 +39,7 @@ impl Report {
     #[must_use]
     pub fn line(&self) -> String {
         format!(
-            "{:<44} {:>9} states, {:>9} steps, depth {:>2}, {:>6.1} s",
+            "{:<60} {:>9} states, {:>9} steps, depth {:>2}, {:>6.1} s",
             self.name,
             self.unique,
             self.total,

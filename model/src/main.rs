@@ -42,8 +42,11 @@ fn find_mistakes() -> ExitCode {
     for mistake in mistakes().into_iter().chain(hard_mistakes()) {
         let report = check::find(mistake.world);
         let found = report.breaks(mistake.breaks);
-        let verdict = if found { "found" } else { "MISSED" };
-        println!("{}\n  {verdict}: not \"{}\"", report.line(), mistake.breaks);
+        if found {
+            println!("{}\n  found: not \"{}\"", report.line(), mistake.breaks);
+        } else {
+            println!("{report}\n  MISSED: not \"{}\"", mistake.breaks);
+        }
         missed += u8::from(!found);
     }
     if missed == 0 {

@@ -1,10 +1,12 @@
 //! The whole protocol as a model: clients, a server, a network that loses, repeats and reorders, and a
 //! resource that checks tokens.
 
+mod asked;
 mod bug;
 mod client;
 mod config;
 mod network;
+mod ownership;
 mod properties;
 mod resource;
 mod state;

@@ -70,7 +70,7 @@ pub enum ServerBug {
     HandOffUntold,
     /// A waiter that does not listen is given the lock like any other.
     HandOffToTheDeaf,
-    /// An owner is told only once that a waiter wants its lock.
+    /// An owner is told only once that a waiter wants its lock. No mistake by itself: renewals tell it, too.
     WantedOnce,
 }
 

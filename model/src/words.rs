@@ -256,6 +256,14 @@ pub struct Block {
     pub last: Token,
 }
 
+impl Block {
+    /// Whether this token was given to this owner.
+    #[must_use]
+    pub fn has(&self, owner: Owner, token: Token) -> bool {
+        self.owner == owner && (self.first..=self.last).contains(&token)
+    }
+}
+
 /// What one step of a server does beside its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {

@@ -21,6 +21,14 @@ const LATE: Faults = Faults {
     ..NONE
 };
 const CRASHES: Faults = Faults { crashes: 1, ..NONE };
+const SHUT_DOWNS: Faults = Faults {
+    shut_downs: 1,
+    ..NONE
+};
+const LOST_NEWS: Faults = Faults {
+    lost_news: 1,
+    ..NONE
+};
 const RESTARTS: Faults = Faults {
     restarts: 1,
     ..NONE
@@ -36,7 +44,8 @@ const LOST: Faults = Faults {
     ..NONE
 };
 
-/// Explored with every run of the tests.
+/// Explored with every run of the tests. Two of them lack one of the ways by which an owner learns that its
+/// lock is wanted, because the other is enough.
 #[must_use]
 pub fn small() -> Vec<Config> {
     let any = Config::new;
@@ -45,7 +54,25 @@ pub fn small() -> Vec<Config> {
         any("any delay, writes").writing(),
         any("any delay, renewals").renewing().until(4),
         any("any delay, two callers each").of(2, 2).until(3),
+        any("any delay, three callers each, until 1")
+            .of(2, 3)
+            .blocks(3)
+            .until(1),
         any("any delay, re-entry").entries(2).until(3),
+        any("any delay, a token for each grant")
+            .of(2, 2)
+            .blocks(1)
+            .until(2),
+        any("any delay, extensions")
+            .of(2, 2)
+            .blocks(1)
+            .extending()
+            .until(2),
+        any("any delay, retention").of(2, 2).retaining(1).until(2),
+        any("any delay, retention, renewals")
+            .renewing()
+            .retaining(1)
+            .until(3),
         any("repeated and late messages").with(REPEATS).until(3),
         any("late requests").with(LATE).until(2),
         any("a client dies").with(CRASHES),
@@ -61,7 +88,42 @@ pub fn small() -> Vec<Config> {
             .writing()
             .with(LOST_TOKENS)
             .until(4),
+        any("the server forgets, two callers each")
+            .of(2, 2)
+            .with(RESTARTS)
+            .until(2),
+        any("the server loses a token, extensions")
+            .of(2, 2)
+            .blocks(1)
+            .extending()
+            .with(LOST_TOKENS)
+            .until(2),
         prompt("in time, two callers each").of(2, 2),
+        prompt("in time, extensions").of(2, 2).blocks(1).extending(),
+        prompt("in time, retention").of(2, 2).retaining(2),
+        prompt("in time, retention until it is wanted, lost messages")
+            .retaining(99)
+            .with(LOST),
+        prompt("in time, retention until it is wanted, renewals")
+            .retaining(99)
+            .renewing()
+            .with(LOST_NEWS)
+            .until(9),
+        prompt("in time, retention, wanted by message only")
+            .retaining(99)
+            .renewing()
+            .with(LOST_NEWS)
+            .until(9)
+            .but(Bug::Client(ClientBug::WantedUnread)),
+        prompt("in time, retention, wanted by renewals only")
+            .retaining(99)
+            .renewing()
+            .with(LOST_NEWS)
+            .until(9)
+            .but(Bug::Server(ServerBug::WantedOnce)),
+        prompt("in time, a client shuts down")
+            .retaining(99)
+            .with(SHUT_DOWNS),
         prompt("in time, re-entry").entries(2),
         prompt("in time, three clients").of(3, 1),
         prompt("in time, lost messages").with(LOST),
@@ -80,6 +142,37 @@ pub fn large() -> Vec<Config> {
     let any = Config::new;
     let prompt = Config::prompt;
     vec![
+        any("any delay, extensions, until 3")
+            .of(2, 2)
+            .blocks(1)
+            .extending()
+            .until(3),
+        any("any delay, three callers each")
+            .of(2, 3)
+            .blocks(3)
+            .until(2),
+        any("any delay, extensions, three callers each")
+            .of(2, 3)
+            .extending()
+            .until(2),
+        any("any delay, retention, two callers each, until 3")
+            .of(2, 2)
+            .retaining(1)
+            .until(3),
+        any("any delay, retention, renewals, two callers each")
+            .of(2, 2)
+            .renewing()
+            .retaining(1)
+            .until(2),
+        any("repeated and late messages, two callers each, retention")
+            .of(2, 2)
+            .retaining(1)
+            .with(REPEATS)
+            .until(1),
+        any("the server forgets, two callers each, until 3")
+            .of(2, 2)
+            .with(RESTARTS)
+            .until(3),
         any("any delay, writes, until 6").writing().until(6),
         any("any delay, renewals, until 5").renewing(),
         any("any delay, two callers each, until 4")
@@ -115,6 +208,21 @@ pub fn large() -> Vec<Config> {
         prompt("in time, two callers each, callers give up")
             .of(2, 2)
             .with(LATE),
+        prompt("in time, three callers each").of(2, 3).blocks(3),
+        prompt("in time, extensions, lost messages")
+            .of(2, 2)
+            .blocks(1)
+            .extending()
+            .with(LOST),
+        prompt("in time, retention, two callers each, lost messages")
+            .of(2, 2)
+            .retaining(2)
+            .renewing()
+            .with(LOST),
+        prompt("in time, retention, one of three dies")
+            .of(3, 1)
+            .retaining(2)
+            .with(CRASHES),
         prompt("in time, three clients, two callers each")
             .of(3, 2)
             .until(24),
@@ -131,7 +239,9 @@ pub struct Mistake {
 }
 
 const RELIES: &str = "nobody else is given a lock that its holder relies on";
-const TOKENS: &str = "tokens grow with every grant";
+const TOKENS: &str = "tokens grow with every hold";
+const SERVED: &str = "whoever waits is served before the end";
+const LEFT_BEHIND: &str = "nothing is left behind when all have gone";
 const FREE: &str = "when all are dead, the lock is free after a lease";
 
 /// Mistakes that are found within seconds.
@@ -139,6 +249,7 @@ const FREE: &str = "when all are dead, the lock is free after a lease";
 pub fn mistakes() -> Vec<Mistake> {
     let mut all = mistakes_of_servers();
     all.extend(mistakes_of_clients());
+    all.extend(mistakes_of_hand_overs());
     all
 }
 
@@ -244,18 +355,95 @@ fn mistakes_of_clients() -> Vec<Mistake> {
         ),
         client(
             ClientBug::OwnerReused,
-            RELIES,
+            TOKENS,
             any("an owner used again").of(2, 2).with(TIME_OUTS).until(2),
         ),
         client(
             ClientBug::NoTimer,
-            "whoever waits is served before the end",
+            SERVED,
             prompt("a waiter without a timer").with(lost_news),
         ),
         client(
             ClientBug::NoCompensation,
-            "nothing is left behind when all have gone",
+            LEFT_BEHIND,
             prompt("nothing said after giving up").with(GIVES_UP),
+        ),
+    ]
+}
+
+/// Mistakes with an ownership that serves several holds.
+fn mistakes_of_hand_overs() -> Vec<Mistake> {
+    let client = |bug, breaks, world: Config| Mistake {
+        world: world.but(Bug::Client(bug)),
+        breaks,
+    };
+    let any = Config::new;
+    let prompt = Config::prompt;
+    vec![
+        Mistake {
+            world: any("an extension that is forgotten")
+                .of(2, 2)
+                .extending()
+                .until(2)
+                .but(Bug::Server(ServerBug::ExtensionForgotten)),
+            breaks: TOKENS,
+        },
+        client(
+            ClientBug::HandOverAfterLease,
+            TOKENS,
+            any("a hand-over after the lease").of(2, 2).until(4),
+        ),
+        client(
+            ClientBug::HandOverInDoubt,
+            "the server counts the entries",
+            prompt("a hand-over in doubt").of(2, 2).entries(2),
+        ),
+        client(
+            ClientBug::LostHandedOver,
+            "no hold of an ownership begins after its loss",
+            any("a hand-over of a lost ownership")
+                .of(2, 2)
+                .renewing()
+                .with(RESTARTS)
+                .until(2),
+        ),
+        client(
+            ClientBug::BlockOfLost,
+            TOKENS,
+            any("tokens of a lost ownership").of(2, 2).until(4),
+        ),
+        client(
+            ClientBug::BlockOfReleased,
+            TOKENS,
+            any("tokens of a released ownership").of(2, 2).until(1),
+        ),
+        client(
+            ClientBug::WantedUnnoticed,
+            SERVED,
+            prompt("an owner that misses that it is wanted")
+                .retaining(99)
+                .renewing()
+                .with(LOST_NEWS),
+        ),
+        client(
+            ClientBug::BudgetIgnored,
+            "while others wait, a client serves no more than its budget",
+            any("own callers first").of(2, 2).until(1),
+        ),
+        client(
+            ClientBug::RetainedWhileReleased,
+            RELIES,
+            any("retention beside a release")
+                .of(2, 2)
+                .retaining(1)
+                .until(1),
+        ),
+        client(
+            ClientBug::RetainedAfterShutDown,
+            LEFT_BEHIND,
+            prompt("retention after the end of its client")
+                .retaining(99)
+                .with(SHUT_DOWNS),
         ),
     ]
 }

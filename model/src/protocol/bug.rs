@@ -32,4 +32,25 @@ pub enum ClientBug {
     NoTimer,
     /// Whoever gives up tells nobody.
     NoCompensation,
+    /// A hold is handed over after the lease ended.
+    HandOverAfterLease,
+    /// A hold is handed over while the server's count may be another, and the doubt is forgotten.
+    HandOverInDoubt,
+    /// An ownership that is known to be lost is handed over.
+    LostHandedOver,
+    /// Tokens of an ownership that was lost are used by the next one.
+    BlockOfLost,
+    /// Tokens of an ownership that was released are used by the next one.
+    BlockOfReleased,
+    /// Answers to renewals do not tell a client that its lock is wanted. No mistake by itself: waiters ask
+    /// again.
+    WantedUnread,
+    /// A client never learns that a lock is wanted but by the first message.
+    WantedUnnoticed,
+    /// A client serves its own callers although others wait.
+    BudgetIgnored,
+    /// What is retained can be used while it is released.
+    RetainedWhileReleased,
+    /// A client that shuts down keeps what it retains.
+    RetainedAfterShutDown,
 }

@@ -1,7 +1,7 @@
 //! How large a world is explored, and what may go wrong in it.
 
 use super::{Bug, ClientBug};
-use crate::server::ServerBug;
+use crate::{server::ServerBug, words::Token};
 
 /// Time in steps of the clock. A third of a lease is one step.
 pub type Time = u64;
@@ -22,6 +22,12 @@ pub struct Config {
     pub writes: bool,
     /// Whether holders renew their lease.
     pub renews: bool,
+    /// How many tokens a grant gives.
+    pub block: Token,
+    /// Whether owners ask for more tokens.
+    pub extends: bool,
+    /// For how long an ownership is retained after its last hold.
+    pub retain: Time,
     /// When the world ends. It begins at 1.
     pub end: Time,
     /// Whether everybody does at once what is to be done, and no message takes longer than a step of the
@@ -52,6 +58,8 @@ pub struct Faults {
     pub gives_up: u8,
     /// A client dies.
     pub crashes: u8,
+    /// A client shuts down while it retains the lock.
+    pub shut_downs: u8,
     /// The server dies and starts again, empty.
     pub restarts: u8,
     /// The server loses the last token.
@@ -68,6 +76,7 @@ impl Faults {
         time_outs: 0,
         gives_up: 0,
         crashes: 0,
+        shut_downs: 0,
         restarts: 0,
         lost_tokens: 0,
     };
@@ -76,6 +85,8 @@ impl Faults {
 impl Config {
     /// The lease that everybody asks for.
     pub const LEASE: Time = 3;
+    /// How many local hand-overs there are while other clients wait, at the most.
+    pub const LOCAL_HANDOVERS: u8 = 1;
 
     /// The smallest world: two clients, one caller each, anything may take any time.
     #[must_use]
@@ -87,6 +98,9 @@ impl Config {
             entries: 1,
             writes: false,
             renews: false,
+            block: 2,
+            extends: false,
+            retain: 0,
             end: 5,
             prompt: false,
             in_order: false,
@@ -137,6 +151,27 @@ impl Config {
         }
     }
 
+    /// The same with so many tokens for a grant.
+    #[must_use]
+    pub fn blocks(self, block: Token) -> Self {
+        Self { block, ..self }
+    }
+
+    /// The same with owners that ask for more tokens.
+    #[must_use]
+    pub fn extending(self) -> Self {
+        Self {
+            extends: true,
+            ..self
+        }
+    }
+
+    /// The same with ownerships that are retained for so long.
+    #[must_use]
+    pub fn retaining(self, retain: Time) -> Self {
+        Self { retain, ..self }
+    }
+
     /// The same with writes.
     #[must_use]
     pub fn writing(self) -> Self {
@@ -168,6 +203,7 @@ impl Config {
     pub(super) fn server_bug(&self) -> Option<ServerBug> {
         match self.bug {
             Some(Bug::Server(bug)) => Some(bug),
+            Some(Bug::Client(ClientBug::WantedUnnoticed)) => Some(ServerBug::WantedOnce),
             _ => None,
         }
     }

@@ -1,6 +1,8 @@
 //! What is under way.
 
-use crate::words::{Acquire, Acquired, News, Owner, Release, Released, Renewal, Token};
+use crate::words::{
+    Acquire, Acquired, Extend, Extended, News, Owner, Release, Released, Renewal, Renewed, Token,
+};
 
 /// Tells the requests of a client apart.
 pub(crate) type Id = u8;
@@ -14,6 +16,8 @@ pub enum Request {
     Release(Release),
     /// To keep the lock for longer.
     Renew(Renewal),
+    /// For more tokens.
+    Extend(Extend),
 }
 
 /// An answer.
@@ -24,7 +28,9 @@ pub enum Answer {
     /// To a release.
     Released(Released),
     /// To a renewal.
-    Renewed(bool),
+    Renewed(Renewed),
+    /// To a request for more tokens.
+    Extended(Extended),
 }
 
 /// Something that is under way.
@@ -93,6 +99,13 @@ impl Network {
     pub(super) fn forget_reply(&mut self, client: u8, request: Id) {
         self.0.retain(|message| {
             !matches!(message, Message::Reply { to, id, .. } if *to == client && *id == request)
+        });
+    }
+
+    /// An owner that has ended is wanted no more.
+    pub(super) fn forget_wanted(&mut self, ended: Owner) {
+        self.0.retain(|message| {
+            !matches!(message, Message::News(News::Wanted { owner, .. }) if *owner == ended)
         });
     }
 

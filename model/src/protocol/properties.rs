@@ -4,8 +4,9 @@ use stateright::Property;
 
 use super::{
     Config, KEY, Protocol, State,
-    client::{Client, How},
+    client::{Client, Turn, Why},
     network::{Message, Request},
+    ownership::{How, Ownership},
     state::Rule,
 };
 use crate::words::Holder;
@@ -16,7 +17,7 @@ type P = Property<Protocol>;
 pub(super) fn of(config: &Config) -> Vec<P> {
     let faults = &config.faults;
     let mut all = vec![
-        P::always("tokens grow with every grant", |_, state| {
+        P::always("tokens grow with every hold", |_, state| {
             state.broken != Some(Rule::TokensGrow)
         }),
         P::always("a renewal creates nothing", |_, state| {
@@ -25,6 +26,14 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         P::always("no hold is renewed after its release", |_, state| {
             state.broken != Some(Rule::NoRenewalAfterRelease)
         }),
+        P::always(
+            "no hold of an ownership begins after its loss",
+            |_, state| state.broken != Some(Rule::NoHoldAfterLoss),
+        ),
+        P::always(
+            "while others wait, a client serves no more than its budget",
+            |_, state| state.broken != Some(Rule::BudgetKept),
+        ),
         P::always(
             "a resource that checks tokens accepts no stale write",
             |_, state| !state.resource.accepted_stale,
@@ -48,20 +57,18 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         all.push(P::always(
             "nobody else is given a lock that its holder relies on",
             |_, state| {
-                state.believers().all(|client| {
-                    let hold = client.hold.as_ref();
-                    hold.is_none_or(|hold| !state.is_overtaken(hold.owner, hold.token))
-                })
+                state
+                    .relied_on()
+                    .all(|ownership| !state.is_overtaken(ownership.owner, ownership.granted))
             },
         ));
     } else {
         all.push(P::always(
             "after a server forgot, two believe for a lease at most",
             |_, state| {
-                let mut holds = state.believers().filter_map(|client| client.hold.as_ref());
-                holds.all(|hold| {
-                    let since = hold.overtaken.unwrap_or(hold.valid_until);
-                    hold.valid_until <= since + Config::LEASE
+                state.relied_on().all(|ownership| {
+                    let since = ownership.overtaken.unwrap_or(ownership.valid_until);
+                    ownership.valid_until <= since + Config::LEASE
                 })
             },
         ));
@@ -72,6 +79,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
     }
     served(config, &mut all);
     ways(config, &mut all);
+    retentions(config, &mut all);
     got_over(config, &mut all);
     all
 }
@@ -82,7 +90,8 @@ fn served(config: &Config, all: &mut Vec<P>) {
         all.push(P::always(
             "whoever waits is served before the end",
             |model, state| {
-                state.now() < model.config.end || state.clients.iter().all(Client::is_idle)
+                let is_served = |client: &Client| client.turn == Turn::Nobody;
+                state.now() < model.config.end || state.clients.iter().all(is_served)
             },
         ));
     }
@@ -104,42 +113,63 @@ fn served(config: &Config, all: &mut Vec<P>) {
 }
 
 fn counts_entries(state: &State, client: &Client) -> bool {
-    let Some(hold) = client
-        .hold
+    let Some(ownership) = client
+        .ownership
         .as_ref()
-        .filter(|hold| hold.change.is_none() && !hold.dirty)
+        .filter(|ownership| ownership.change.is_none() && !ownership.dirty)
     else {
         return true;
     };
+    let entries = ownership.hold.as_ref().map_or(1, |hold| hold.entries);
     let is_changing = |message: &Message| match message {
         Message::Request { from, request, .. } => {
-            *from == client.name && !matches!(request, Request::Renew(_))
+            *from == client.name && matches!(request, Request::Acquire(_) | Request::Release(_))
         }
         _ => false,
     };
     let entry = state.server.inspect(KEY);
-    let own = entry.filter(|entry| entry.holder == Holder::Owner(hold.owner));
-    own.is_none_or(|entry| entry.count == hold.entries) || state.network.messages().any(is_changing)
+    let own = entry.filter(|entry| entry.holder == Holder::Owner(ownership.owner));
+    own.is_none_or(|entry| entry.count == entries) || state.network.messages().any(is_changing)
+}
+
+fn came(state: &State, how: How) -> bool {
+    state
+        .believers()
+        .any(|client| client.hold().is_some_and(|hold| hold.how == how))
+}
+
+fn given_up(state: &State, why: Why) -> bool {
+    let mut settling = state.clients.iter().flat_map(|client| &client.settling);
+    settling.any(|settling| settling.why == why)
 }
 
 /// Each way to a lock is taken.
 fn ways(config: &Config, all: &mut Vec<P>) {
-    fn came(state: &State, how: How) -> bool {
-        state
-            .believers()
-            .any(|client| client.hold.as_ref().is_some_and(|hold| hold.how == how))
-    }
     if config.clients > 1 {
         all.push(P::sometimes(
             "a lock is handed to another client",
             |_, state| came(state, How::Told),
         ));
     }
-    if config.callers > 1 {
+    if config.callers > 1 && config.block > 1 {
+        all.push(P::sometimes("a hold is handed over locally", |_, state| {
+            came(state, How::HandedOver)
+        }));
+    }
+    if config.callers > 1 && config.block == 1 {
         all.push(P::sometimes(
-            "a lock is handed on within a client",
+            "a release gives the lock to a waiter of the client",
             |_, state| came(state, How::HandedOn),
         ));
+    }
+    if config.extends {
+        all.push(P::sometimes("a block is extended", |_, state| {
+            let extends = |client: &Client| {
+                let granted = client.ownership.as_ref().map(|own| own.granted);
+                client.hold().map(|hold| hold.token) > granted
+            };
+            state.believers().any(extends)
+        }));
     }
     if config.entries > 1 {
         all.push(P::sometimes("a holder enters once more", |_, state| {
@@ -149,12 +179,12 @@ fn ways(config: &Config, all: &mut Vec<P>) {
                 .is_some_and(|entry| entry.count > 1)
         }));
     }
-    if config.renews && config.end > 1 + Config::LEASE {
+    if config.renews && !config.prompt && config.end > 1 + Config::LEASE {
         all.push(P::sometimes(
             "a lock is held for longer than a lease",
             |_, state| {
                 state.believers().any(|client| {
-                    let hold = client.hold.as_ref();
+                    let hold = client.hold();
                     hold.is_some_and(|hold| state.now() > hold.began + Config::LEASE)
                 })
             },
@@ -166,9 +196,9 @@ fn ways(config: &Config, all: &mut Vec<P>) {
             |_, state| {
                 let asleep = |client: &Client| {
                     client
-                        .hold
+                        .ownership
                         .as_ref()
-                        .is_some_and(|hold| state.now() > hold.valid_until)
+                        .is_some_and(|own| own.hold.is_some() && state.now() > own.valid_until)
                 };
                 state.clients.iter().any(asleep) && state.believers().next().is_some()
             },
@@ -178,6 +208,48 @@ fn ways(config: &Config, all: &mut Vec<P>) {
                 state.resource.saw_stale
             }));
         }
+    }
+}
+
+/// Each end of a retention is seen.
+fn retentions(config: &Config, all: &mut Vec<P>) {
+    if config.retain == 0 {
+        return;
+    }
+    if config.callers > 1 && config.block > 1 {
+        all.push(P::sometimes(
+            "a retained ownership is taken again",
+            |_, state| came(state, How::Retained),
+        ));
+    }
+    if config.clients > 1 && config.block > 1 {
+        all.push(P::sometimes(
+            "a retained ownership is given up when it is wanted",
+            |_, state| given_up(state, Why::Wanted),
+        ));
+    }
+    if config.renews && config.retain > Config::LEASE {
+        all.push(P::sometimes(
+            "an ownership is retained for longer than a lease",
+            |_, state| {
+                let is_long = |own: &Ownership| state.now() > own.retained_since + Config::LEASE;
+                state
+                    .relied_on()
+                    .any(|own| own.hold.is_none() && is_long(own))
+            },
+        ));
+    }
+    if config.end > 1 + config.retain && config.block > 1 {
+        all.push(P::sometimes(
+            "a retained ownership ends with its time",
+            |_, state| given_up(state, Why::RetainedEnough),
+        ));
+    }
+    if config.faults.shut_downs > 0 {
+        all.push(P::sometimes(
+            "a client that shuts down gives up what it retains",
+            |_, state| given_up(state, Why::ShutDown),
+        ));
     }
 }
 

@@ -2,11 +2,14 @@
 
 mod delivery;
 mod own;
+mod ownership;
 
 use super::{
     Config, KEY, State, Time,
-    client::{Client, Step, Turn},
+    asked::Step,
+    client::{Client, Turn},
     network::{Id, Message},
+    ownership::Ownership,
 };
 
 /// A step.
@@ -26,8 +29,14 @@ pub enum Action {
     Leave(u8),
     /// A client tells the server of a count that is lower.
     Count(u8),
-    /// A client renews its hold.
+    /// A client renews its ownership.
     Renew(u8),
+    /// A client asks for more tokens.
+    Extend(u8),
+    /// A client gives up what it retained for long enough.
+    EndRetention(u8),
+    /// A client shuts down while it retains the lock.
+    ShutDown(u8),
     /// A client sees that its lease is over.
     Notice(u8),
     /// A client gives back, its n-th.
@@ -101,22 +110,30 @@ fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action
             Some(_) => {}
         }
     }
-    if let Some(hold) = &client.hold {
-        if now >= hold.valid_until {
+    if let Some(ownership) = &client.ownership {
+        let is_valid = ownership.is_valid(now);
+        if !is_valid {
             actions.push(Action::Notice(name));
         }
-        if hold.change.is_none() && hold.dirty {
+        if ownership.change.is_none() && ownership.dirty {
             actions.push(Action::Count(name));
         }
         if config.renews
-            && now < hold.valid_until
-            && now > hold.confirmed
-            && hold.renewals.iter().all(|renewal| renewal.sent < now)
+            && is_valid
+            && now > ownership.confirmed
+            && ownership.renewals.iter().all(|renewal| renewal.sent < now)
         {
             actions.push(Action::Renew(name));
         }
-        if config.prompt && now > hold.began && hold.change.is_none() {
-            actions.push(Action::Leave(name));
+        if config.extends && is_valid && wants_tokens(config, client, ownership, now) {
+            actions.push(Action::Extend(name));
+        }
+        if let Some(hold) = &ownership.hold {
+            if config.prompt && now > hold.began && ownership.change.is_none() {
+                actions.push(Action::Leave(name));
+            }
+        } else if now >= ownership.retained_since + config.retain {
+            actions.push(Action::EndRetention(name));
         }
     }
     for (at, settling) in client.settling.iter().enumerate() {
@@ -134,6 +151,15 @@ fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action
     }
 }
 
+/// Whether a block runs low that further holds could use.
+fn wants_tokens(config: &Config, client: &Client, ownership: &Ownership, now: Time) -> bool {
+    ownership.hold.is_some()
+        && (client.waiting > 0 || config.retain > 0)
+        && ownership.tokens.left() <= config.block / 2
+        && ownership.extension.is_none()
+        && ownership.extended < now
+}
+
 /// What a client may do or leave.
 fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
     let (name, now) = (client.name, state.now());
@@ -143,12 +169,14 @@ fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<A
     if client.turn == Turn::Head && state.left.gives_up > 0 {
         actions.push(Action::GiveUp(name));
     }
-    if let Some(hold) = &client.hold {
-        let believes = now < hold.valid_until;
-        if hold.change.is_none() {
+    if let Some(ownership) = &client.ownership
+        && let Some(hold) = &ownership.hold
+    {
+        let believes = ownership.is_valid(now);
+        if ownership.change.is_none() {
             // Once; again where no answer came.
-            let may_enter = !hold.dirty && hold.entered + 1 < config.entries;
-            if believes && (may_enter || hold.dirty && hold.entering) {
+            let may_enter = !ownership.dirty && hold.entered + 1 < config.entries;
+            if believes && (may_enter || ownership.dirty && ownership.entering) {
                 actions.push(Action::Enter(name));
             }
             if !config.prompt || now == hold.began || hold.entries > 1 {
@@ -195,6 +223,10 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
             .iter()
             .filter(|client| !client.dead && !client.is_idle());
         actions.extend(alive.map(|client| Action::Crash(client.name)));
+    }
+    if left.shut_downs > 0 {
+        let retain = state.clients.iter().filter(|client| client.retains());
+        actions.extend(retain.map(|client| Action::ShutDown(client.name)));
     }
     if left.restarts > 0 && state.now() < config.end {
         actions.push(Action::Restart);

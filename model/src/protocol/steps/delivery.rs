@@ -1,14 +1,16 @@
 //! What arrives, and what it does.
 
-use super::own::lose;
+use super::ownership::{lose, wanted};
 use crate::{
     protocol::{
         ClientBug, Config, KEY, State, Time,
-        client::{Given, Hold, How, Pending},
+        asked::Given,
+        client::{Client, Pending},
         network::{Answer, Id, Message, Request},
+        ownership::{How, Ownership, Tokens},
         state::Rule,
     },
-    words::{Acquired, Effects, News, Onward, Released},
+    words::{Acquired, Effects, Extended, News, Onward, Released, Renewed},
 };
 
 pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
@@ -18,9 +20,9 @@ pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
         Message::News(news) => hear(config, state, news),
         Message::Write { owner, token } => {
             let State {
-                resource, grants, ..
+                resource, blocks, ..
             } = state;
-            resource.write(grants, owner, token);
+            resource.write(blocks, owner, token);
         }
     }
 }
@@ -32,12 +34,13 @@ fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
         Request::Release(ask) => Answer::Released(state.server.release(ask, &mut effects)),
         Request::Renew(renewal) => {
             let was_free = state.server.inspect(KEY).is_none();
-            let held = state.server.renew(&[*renewal])[0].held;
+            let held = state.server.renew(&[*renewal])[0];
             if was_free && state.server.inspect(KEY).is_some() {
                 state.broken = Some(Rule::RenewalsCreateNothing);
             }
             Answer::Renewed(held)
         }
+        Request::Extend(ask) => Answer::Extended(state.server.extend(ask, &mut effects)),
     };
     state.note(effects);
     // An answer that nobody waits for changes nothing.
@@ -64,21 +67,22 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, answer: &Answer) {
                 return;
             }
             let change = client
-                .hold
+                .ownership
                 .as_mut()
-                .and_then(|hold| hold.change.take_if(is_it));
+                .and_then(|ownership| ownership.change.take_if(is_it));
             if let Some(pending) = change {
                 entered(config, state, name, pending, answer);
             }
         }
         Answer::Released(answer) => {
             let change = client
-                .hold
+                .ownership
                 .as_mut()
-                .and_then(|hold| hold.change.take_if(is_it));
+                .and_then(|ownership| ownership.change.take_if(is_it));
             if change.is_some() {
                 if matches!(answer, Released::Done(_)) {
-                    client.hold.iter_mut().for_each(|hold| hold.dirty = false);
+                    let ownership = client.ownership.iter_mut();
+                    ownership.for_each(|ownership| ownership.dirty = false);
                 } else {
                     lose(config, state, name, false);
                 }
@@ -86,7 +90,8 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, answer: &Answer) {
             }
             released(config, state, name, id, *answer);
         }
-        Answer::Renewed(held) => renewed(config, state, name, id, *held),
+        Answer::Renewed(answer) => renewed(config, state, name, id, *answer),
+        Answer::Extended(answer) => extended(config, state, name, id, *answer),
     }
 }
 
@@ -97,7 +102,10 @@ fn answered(config: &Config, state: &mut State, name: u8, pending: Pending, answ
         return;
     };
     match answer {
-        Acquired::Granted { tokens, .. } => {
+        Acquired::Granted {
+            tokens,
+            others_wait,
+        } => {
             let from_reply = config.has(ClientBug::LeaseFromReply);
             let since = if from_reply { now } else { pending.sent };
             let (token, ttl) = (tokens[0], Config::LEASE);
@@ -108,9 +116,10 @@ fn answered(config: &Config, state: &mut State, name: u8, pending: Pending, answ
                 how: How::Answered,
             };
             asked.given(given);
+            asked.wanted |= others_wait;
             if since + ttl > now {
-                let owner = asked.owner;
-                client.begin(owner, given, Config::LEASE, now);
+                client.begin(config, given);
+                state.begin_hold(config, name, How::Answered);
             }
         }
         Acquired::Held { ttl, fences, .. } => {
@@ -127,11 +136,14 @@ fn entered(config: &Config, state: &mut State, name: u8, pending: Pending, answe
     let now = state.now();
     match answer {
         Acquired::Granted { .. } => {
-            if let Some(hold) = &mut state.client(name).hold {
-                hold.dirty = !confirm(config, hold, pending.sent, now);
-                hold.entries += u8::from(!hold.dirty);
-                hold.entered += u8::from(!hold.dirty);
-                hold.entering = false;
+            if let Some(ownership) = &mut state.client(name).ownership {
+                ownership.dirty = !confirm(config, ownership, pending.sent, now);
+                ownership.entering = false;
+                let entered = u8::from(!ownership.dirty);
+                if let Some(hold) = &mut ownership.hold {
+                    hold.entries += entered;
+                    hold.entered += entered;
+                }
             }
         }
         Acquired::Held { .. } | Acquired::NotHeld | Acquired::Refused => {
@@ -140,29 +152,51 @@ fn entered(config: &Config, state: &mut State, name: u8, pending: Pending, answe
     }
 }
 
-/// The server confirmed the lease. A hold whose lease has ended is over, whatever comes late.
-fn confirm(config: &Config, hold: &mut Hold, sent: Time, now: Time) -> bool {
-    if now >= hold.valid_until && !config.has(ClientBug::RevivedByAnswer) {
+/// The server confirmed the lease. An ownership whose lease has ended is over, whatever comes late.
+fn confirm(config: &Config, ownership: &mut Ownership, sent: Time, now: Time) -> bool {
+    if !ownership.is_valid(now) && !config.has(ClientBug::RevivedByAnswer) {
         return false;
     }
-    hold.valid_until = hold.valid_until.max(sent + Config::LEASE);
-    hold.confirmed = hold.confirmed.max(sent);
+    ownership.valid_until = ownership.valid_until.max(sent + Config::LEASE);
+    ownership.confirmed = ownership.confirmed.max(sent);
     true
 }
 
-fn renewed(config: &Config, state: &mut State, name: u8, id: Id, is_held: bool) {
+fn renewed(config: &Config, state: &mut State, name: u8, id: Id, answer: Renewed) {
     let now = state.now();
-    let Some(hold) = &mut state.client(name).hold else {
+    let Some(ownership) = &mut state.client(name).ownership else {
         return;
     };
-    let Some(at) = hold.renewals.iter().position(|renewal| renewal.id == id) else {
+    let mut renewals = ownership.renewals.iter();
+    let Some(at) = renewals.position(|renewal| renewal.id == id) else {
         return;
     };
-    let renewal = hold.renewals.remove(at);
-    if is_held {
-        confirm(config, hold, renewal.sent, now);
+    let renewal = ownership.renewals.remove(at);
+    if answer.held {
+        confirm(config, ownership, renewal.sent, now);
+        let unread = [ClientBug::WantedUnread, ClientBug::WantedUnnoticed];
+        if answer.wanted && !unread.into_iter().any(|bug| config.has(bug)) {
+            wanted(config, state, name);
+        }
     } else if !config.has(ClientBug::LossIgnored) {
         lose(config, state, name, false);
+    }
+}
+
+fn extended(config: &Config, state: &mut State, name: u8, id: Id, answer: Extended) {
+    let Some(ownership) = &mut state.client(name).ownership else {
+        return;
+    };
+    let is_it = |pending: &mut Pending| pending.id == id;
+    if ownership.extension.take_if(is_it).is_none() {
+        return;
+    }
+    match answer {
+        Extended::More { last, tokens } if tokens > 0 => {
+            ownership.tokens.extend(Tokens::block(last, tokens));
+        }
+        Extended::More { .. } | Extended::Refused => {}
+        Extended::NotHeld => lose(config, state, name, false),
     }
 }
 
@@ -184,12 +218,7 @@ fn released(config: &Config, state: &mut State, name: u8, id: Id, answer: Releas
     client.pass_on(config.has(ClientBug::NoCompensation));
 }
 
-fn went_on(client: &mut crate::protocol::client::Client, onward: Onward, sent: Time, now: Time) {
-    match onward {
-        Onward::Granted(_) if client.in_a_row > 0 => client.in_a_row -= 1,
-        Onward::Granted(_) => client.arrived(),
-        Onward::InLine | Onward::Unknown => {}
-    }
+fn went_on(client: &mut Client, onward: Onward, sent: Time, now: Time) {
     let Some(asked) = &mut client.asked else {
         return;
     };
@@ -210,28 +239,34 @@ fn went_on(client: &mut crate::protocol::client::Client, onward: Onward, sent: T
 
 fn hear(config: &Config, state: &mut State, news: News) {
     let now = state.now();
-    let client = state.client(news.owner().client);
-    let is_its = client
-        .asked
+    let (name, owner) = (news.owner().client, news.owner());
+    let client = state.client(name);
+    let owns = client
+        .ownership
         .as_ref()
-        .is_some_and(|asked| asked.owner == news.owner());
-    if !is_its {
+        .is_some_and(|ownership| ownership.owner == owner);
+    if owns && matches!(news, News::Wanted { .. }) {
+        wanted(config, state, name);
         return;
     }
-    if matches!(news, News::Granted { .. }) {
-        client.arrived();
-    }
-    if let Some(asked) = &mut client.asked {
-        match news {
-            News::Granted { token, ttl, .. } => {
-                if token <= asked.past && !config.has(ClientBug::LateMessageBelieved) {
-                    return;
-                }
-                let from_message = config.has(ClientBug::LeaseFromMessage);
-                asked.told(token, ttl, from_message.then_some(now));
+    let Some(asked) = client.asked.as_mut().filter(|asked| asked.owner == owner) else {
+        return;
+    };
+    match news {
+        News::Granted {
+            token,
+            ttl,
+            others_wait,
+            ..
+        } => {
+            if token <= asked.past && !config.has(ClientBug::LateMessageBelieved) {
+                return;
             }
-            News::Wanted { .. } => {}
-            News::AskAgain { after, .. } => asked.look_after(after, now),
+            let from_message = config.has(ClientBug::LeaseFromMessage);
+            asked.told(token, ttl, from_message.then_some(now));
+            asked.wanted |= others_wait;
         }
+        News::Wanted { .. } => asked.wanted = true,
+        News::AskAgain { after, .. } => asked.look_after(after, now),
     }
 }

@@ -1,10 +1,14 @@
 //! What clients do by themselves.
 
-use super::Action;
+use super::{
+    Action,
+    ownership::{call, extend, give_up, leave, lose, renew},
+};
 use crate::{
     protocol::{
         ClientBug, Config, KEY, State,
-        client::{Client, Step, Turn},
+        asked::Step,
+        client::{Client, Turn, Why},
         network::{Id, Message, Request},
     },
     words::{Acquire, Claim, Next, Owner, Release, Renewal},
@@ -13,16 +17,16 @@ use crate::{
 /// The requests whose answers a client waits for.
 pub(super) fn awaited(client: &Client) -> Vec<Id> {
     let asked = client.asked.iter().filter_map(|asked| asked.pending);
-    let change = client.hold.iter().filter_map(|hold| hold.change);
     let settling = client
         .settling
         .iter()
         .filter_map(|settling| settling.pending);
-    let renewals = client
-        .hold
-        .iter()
-        .flat_map(|hold| hold.renewals.iter().copied());
-    let all = asked.chain(change).chain(settling).chain(renewals);
+    let of_ownership = client.ownership.iter().flat_map(|ownership| {
+        let renewals = ownership.renewals.iter().copied();
+        let others = ownership.change.into_iter().chain(ownership.extension);
+        others.chain(renewals)
+    });
+    let all = asked.chain(settling).chain(of_ownership);
     all.map(|pending| pending.id).collect()
 }
 
@@ -47,13 +51,12 @@ fn release(owner: Owner, token: u64, count: u8, next: Option<Next>) -> Request {
 }
 
 pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
-    let now = state.now();
     match *action {
         Action::Call(name) => {
             let client = state.client(name);
             client.to_come -= 1;
             if client.turn == Turn::Nobody {
-                client.turn = Turn::Head;
+                call(config, state, name);
             } else {
                 client.waiting += 1;
             }
@@ -61,10 +64,11 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
         Action::Ask(name) => ask(config, state, name),
         Action::Take(name) => {
             let client = state.client(name);
-            if let Some(asked) = client.asked.take()
+            if let Some(asked) = &client.asked
                 && let Step::Granted(given) = asked.step
             {
-                client.begin(asked.owner, given, Config::LEASE, now);
+                client.begin(config, given);
+                state.begin_hold(config, name, given.how);
             }
         }
         Action::GiveUp(name) => {
@@ -80,17 +84,13 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
         }
         Action::Enter(name) => change(state, name, true),
         Action::Count(name) => change(state, name, false),
-        Action::Leave(name) => {
-            let client = state.client(name);
-            if let Some(hold) = &mut client.hold {
-                if hold.entries > 1 {
-                    hold.entries -= 1;
-                    hold.dirty = true;
-                } else {
-                    forget_renewals(state, name);
-                    state.client(name).end_hold(true);
-                }
-            }
+        Action::Leave(name) => leave(config, state, name),
+        Action::Extend(name) => extend(config, state, name),
+        Action::EndRetention(name) => give_up(config, state, name, Why::RetainedEnough),
+        Action::ShutDown(name) => {
+            state.left.shut_downs -= 1;
+            state.client(name).to_come = 0;
+            give_up(config, state, name, Why::ShutDown);
         }
         Action::Renew(name) => renew(state, name),
         Action::Notice(name) => {
@@ -106,9 +106,11 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
         }
         Action::TimeOut(name, id) => time_out(config, state, name, id),
         Action::Write(name) => {
-            if let Some(hold) = &mut state.client(name).hold {
+            if let Some(ownership) = &mut state.client(name).ownership
+                && let Some(hold) = &mut ownership.hold
+            {
                 hold.wrote = true;
-                let (owner, token) = (hold.owner, hold.token);
+                let (owner, token) = (ownership.owner, hold.token);
                 state.network.send(Message::Write { owner, token });
             }
         }
@@ -132,56 +134,19 @@ fn change(state: &mut State, name: u8, entering: bool) {
     let now = state.now();
     let client = state.client(name);
     let pending = client.request(now);
-    let Some(hold) = &mut client.hold else {
+    let Some(ownership) = &mut client.ownership else {
         return;
     };
-    hold.change = Some(pending);
-    hold.entering = entering;
+    ownership.change = Some(pending);
+    ownership.entering = entering;
+    let (owner, token) = (ownership.owner, ownership.tokens.last);
+    let entries = ownership.hold.as_ref().map_or(1, |hold| hold.entries);
     let request = if entering {
-        acquire(hold.owner, hold.entries + 1, false)
+        acquire(owner, entries + 1, false)
     } else {
-        release(hold.owner, hold.token, hold.entries, None)
+        release(owner, token, entries, None)
     };
     state.ask(name, pending.id, request);
-}
-
-fn renew(state: &mut State, name: u8) {
-    let now = state.now();
-    let client = state.client(name);
-    let pending = client.request(now);
-    let Some(hold) = &mut client.hold else {
-        return;
-    };
-    hold.renewals.push(pending);
-    let owner = hold.owner;
-    let renewal = Renewal {
-        key: KEY,
-        owner,
-        lease: Config::LEASE,
-    };
-    state.ask(name, pending.id, Request::Renew(renewal));
-}
-
-/// Nobody waits for the answers to renewals of a hold that is over.
-fn forget_renewals(state: &mut State, name: u8) {
-    let Some(hold) = &state.clients[usize::from(name)].hold else {
-        return;
-    };
-    let awaited: Vec<_> = hold.renewals.iter().copied().chain(hold.change).collect();
-    for pending in awaited {
-        state.network.forget_reply(name, pending.id);
-    }
-}
-
-/// A hold is lost. The turn goes on first; `gives_back`: the server may still have it.
-pub(super) fn lose(config: &Config, state: &mut State, name: u8, gives_back: bool) {
-    forget_renewals(state, name);
-    let client = state.client(name);
-    client.end_hold(false);
-    if !gives_back {
-        client.settling.pop();
-    }
-    client.pass_on(config.has(ClientBug::NoCompensation));
 }
 
 fn give_back(config: &Config, state: &mut State, name: u8, at: usize) {
@@ -223,11 +188,12 @@ fn time_out(config: &Config, state: &mut State, name: u8, id: Id) {
     if let Some(asked) = &mut client.asked {
         asked.pending.take_if(is_it);
     }
-    if let Some(hold) = &mut client.hold {
-        if hold.change.take_if(is_it).is_some() {
-            hold.dirty = true;
+    if let Some(ownership) = &mut client.ownership {
+        if ownership.change.take_if(is_it).is_some() {
+            ownership.dirty = true;
         }
-        hold.renewals.retain(|pending| pending.id != id);
+        ownership.extension.take_if(is_it);
+        ownership.renewals.retain(|pending| pending.id != id);
     }
     let mut settling = client.settling.iter_mut();
     if let Some(settling) = settling.find(|settling| settling.pending.is_some_and(|p| p.id == id)) {
