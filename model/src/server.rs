@@ -265,7 +265,7 @@ impl Server {
         held.is_some_and(|held| held.by == Holder::Owner(owner))
     }
 
-    /// Reserves the next block and returns its last token, as `next_token` in `grant.lua`; or `None` if
+    /// Reserves the next block and returns its first token, which the fence shows, as `next_token` in `grant.lua`; or `None` if
     /// the last token is invalid.
     fn next_block(&mut self, key: Key) -> Option<Token> {
         let block = self.constants.block;
@@ -275,7 +275,7 @@ impl Server {
             return None;
         }
         let begins_anew = self.is_below_floor(key);
-        let fresh = self.micros() + block;
+        let fresh = self.micros() + 1;
         let lock = self.lock(key);
         lock.fence = if begins_anew {
             fresh
@@ -302,12 +302,12 @@ impl Server {
     }
 
     /// The block of a grant.
-    fn block(&self, key: Key, owner: Owner, last: Token) -> Block {
+    fn block(&self, key: Key, owner: Owner, first: Token) -> Block {
         Block {
             key,
             owner,
-            first: last - (self.constants.block - 1),
-            last,
+            first,
+            last: first + (self.constants.block - 1),
         }
     }
 

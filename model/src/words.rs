@@ -46,7 +46,7 @@ pub struct Acquire {
 pub enum Acquired {
     /// Every owner holds its lock.
     Granted {
-        /// The last token of a block for each claim.
+        /// The first token of a block for each claim.
         tokens: Vec<Token>,
         /// Whether the wait queue of one of the locks has other owners.
         others_wait: bool,
@@ -86,7 +86,7 @@ pub struct Release {
     pub key: Key,
     /// Who is to have less of it.
     pub owner: Owner,
-    /// The last token of its block; zero: none.
+    /// The fence as its owner knows it: the first token of its block, and what extensions added; zero: none.
     pub token: Token,
     /// Zero gives the lock back.
     pub count: u8,
@@ -110,7 +110,7 @@ pub enum Released {
 /// What became of the waiter that a release named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Onward {
-    /// It has the lock, with the block that ends with this token. Nobody else waits.
+    /// It has the lock, with the block that begins with this token. Nobody else waits.
     Granted(Token),
     /// It stands in line.
     InLine,
@@ -154,9 +154,9 @@ pub struct Extend {
 pub enum Extended {
     /// The owner has `tokens` more, the last of which is `last`. They may be none.
     More {
-        /// The last fencing token; zero: none is known.
-        last: Token,
-        /// How many tokens up to the last are the owner's.
+        /// The fence afterwards. The owner's tokens reach a block from there.
+        fence: Token,
+        /// How many of these tokens, up to the last, are new.
         tokens: Token,
     },
     /// The owner holds nothing.
@@ -174,7 +174,7 @@ pub enum News {
         key: Key,
         /// The owner.
         owner: Owner,
-        /// The last token of the block.
+        /// The first token of the block.
         token: Token,
         /// For how long it was given.
         ttl: Millis,

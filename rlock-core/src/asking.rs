@@ -199,7 +199,7 @@ impl Asking {
         let mut state = self.state();
         state.past = state.past.max(token);
         if let Step::Granted(grant) = state.step
-            && grant.block.last <= token
+            && grant.block.fence() <= token
         {
             state.step = Step::Waiting {
                 since: grant.since,
@@ -236,7 +236,7 @@ impl Asking {
     /// The store tells that it gave the lock to the owner in line.
     pub(crate) fn granted(&self, block: TokenBlock, ttl: Duration, wanted: bool) {
         let mut state = self.state();
-        if block.last <= state.past {
+        if block.fence() <= state.past {
             return;
         }
         let since = match state.step {

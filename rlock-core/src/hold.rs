@@ -509,7 +509,7 @@ impl Hold {
             owner: self.owner,
             lease: self.lease(),
             count: if counted { self.count() } else { 1 },
-            token: self.tokens.last(),
+            token: self.tokens.fence(),
         })
     }
 

@@ -248,7 +248,7 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
         let release = Release {
             key: &hold.key,
             owner: hold.owner,
-            token: hold.tokens.last(),
+            token: hold.tokens.fence(),
             count,
             keep,
             next: gives_back

@@ -34,7 +34,7 @@ pub(crate) struct Claim {
 /// What an acquire was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// Every owner holds its lock with the count that was asked for. For each claim the last token of its block.
+    /// Every owner holds its lock with the count that was asked for. For each claim the first token of its block.
     Granted {
         tokens: Few<u64>,
         /// Whether others wait for one of the locks.
@@ -88,7 +88,7 @@ impl Place {
 pub(crate) struct Release<'a> {
     pub(crate) key: &'a Key,
     pub(crate) owner: OwnerId,
-    /// The last token of its block; 0 if it has none.
+    /// The fence as the owner knows it; 0 if it has none.
     pub(crate) token: u64,
     /// Zero gives the lock back.
     pub(crate) count: u32,
@@ -141,23 +141,45 @@ pub(crate) struct Grant {
 /// The number of fencing tokens that a grant reserves.
 const TOKEN_BLOCK: u64 = 16;
 
-/// Fencing tokens that are reserved for an owner: as many as `size`, up to `last`.
+/// Fencing tokens that are reserved for an owner: as many as `size`, from the `first`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TokenBlock {
-    pub(crate) last: u64,
+    pub(crate) first: u64,
     pub(crate) size: u64,
 }
 
 impl TokenBlock {
     /// No tokens.
-    pub(crate) const EMPTY: Self = Self { last: 0, size: 0 };
+    pub(crate) const EMPTY: Self = Self { first: 0, size: 0 };
 
-    /// The block of a grant.
-    pub(crate) fn granted(last: u64) -> Self {
+    /// The block of a grant. The store's fence shows the first token.
+    pub(crate) fn granted(first: u64) -> Self {
         Self {
-            last,
+            first,
             size: TOKEN_BLOCK,
         }
+    }
+
+    /// The tokens of an extension that advanced the fence to this by so many: tokens are reserved a block beyond the
+    /// fence.
+    pub(crate) fn extension(fence: u64, size: u64) -> Self {
+        if size == 0 {
+            return Self::EMPTY;
+        }
+        Self {
+            first: fence.saturating_add(TOKEN_BLOCK).saturating_sub(size),
+            size,
+        }
+    }
+
+    /// Returns the last token; 0 if there is none.
+    pub(crate) fn last(self) -> u64 {
+        self.first.saturating_add(self.size).saturating_sub(1)
+    }
+
+    /// Returns what the store's fence shows while this block is the latest.
+    pub(crate) fn fence(self) -> u64 {
+        (self.last() + 1).saturating_sub(TOKEN_BLOCK)
     }
 }
 

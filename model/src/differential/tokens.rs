@@ -10,9 +10,9 @@ use crate::words::{
 /// What is known of the tokens of one side.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    /// The last token of each owner.
+    /// The fence as each owner knows it.
     known: BTreeMap<(Key, Owner), Token>,
-    /// The grants of each key by their last token, in the order in which they were made.
+    /// The grants of each key by their first token, in the order in which they were made.
     grants: BTreeMap<Key, Vec<(Owner, Token)>>,
     /// What later tokens have to be above.
     floor: BTreeMap<Key, Token>,
@@ -96,17 +96,20 @@ impl Side {
                 for (claim, fence) in ask.claims.iter().zip(fences) {
                     let floor = self.floor.entry(claim.key).or_default();
                     // After a loss of data none is known.
-                    if *fence > 3 && *fence < *floor {
+                    let reserved = *fence + (BLOCK - 1);
+                    if *fence > 3 && reserved < *floor {
                         return Err(format!("fence {fence} after {floor}"));
                     }
-                    *floor = (*floor).max(*fence);
+                    if *fence > 3 {
+                        *floor = (*floor).max(reserved);
+                    }
                 }
             }
-            (Operation::Extend(ask), Answer::Extended(Extended::More { last, tokens }))
+            (Operation::Extend(ask), Answer::Extended(Extended::More { fence, tokens }))
                 if *tokens > 0 =>
             {
-                self.above_floor(ask.key, *last, *tokens)?;
-                self.known.insert((ask.key, ask.owner), *last);
+                self.above_floor(ask.key, *fence, *tokens)?;
+                self.known.insert((ask.key, ask.owner), *fence);
             }
             (Operation::Release(ask), Answer::Released(answer)) => {
                 if let (Released::Done(Onward::Granted(token)), Some(next)) = (answer, ask.next) {
@@ -140,7 +143,8 @@ impl Side {
     }
 
     /// All tokens of a block are above all earlier ones.
-    fn above_floor(&mut self, key: Key, last: Token, tokens: Token) -> Result<(), String> {
+    fn above_floor(&mut self, key: Key, fence: Token, tokens: Token) -> Result<(), String> {
+        let last = fence + (BLOCK - 1);
         let floor = self.floor.entry(key).or_default();
         if last < *floor + tokens {
             return Err(format!(

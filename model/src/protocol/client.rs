@@ -146,7 +146,7 @@ impl Client {
         };
         self.turn = Turn::Holder;
         let budget = self.waiting.min(Config::LOCAL_HANDOVERS);
-        let block = Tokens::block(given.token, config.block);
+        let block = Tokens::granted(given.token, config.block);
         self.ownership = Some(Ownership {
             owner: asked.owner,
             tokens: self.spare.take().unwrap_or(block),
@@ -175,7 +175,7 @@ impl Client {
         if let Some(ownership) = self.ownership.take() {
             self.settling.push(Settling {
                 owner: ownership.owner,
-                token: ownership.tokens.last,
+                token: ownership.tokens.fence,
                 why,
                 has_turn,
                 tried: false,

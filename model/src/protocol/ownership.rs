@@ -47,6 +47,8 @@ pub(crate) struct Ownership {
 pub(crate) struct Tokens {
     pub(super) next: Token,
     pub(super) last: Token,
+    /// The server's fence, as far as is known.
+    pub(super) fence: Token,
 }
 
 /// One caller's use of an ownership.
@@ -75,11 +77,22 @@ pub(crate) enum How {
 }
 
 impl Tokens {
-    /// The block that ends with this token.
-    pub(super) fn block(last: Token, tokens: Token) -> Self {
+    /// The block of a grant, which begins with this token.
+    pub(super) fn granted(first: Token, block: Token) -> Self {
+        Self {
+            next: first,
+            last: first + (block - 1),
+            fence: first,
+        }
+    }
+
+    /// The tokens of an extension that advanced the fence to this.
+    pub(super) fn extension(fence: Token, tokens: Token, block: Token) -> Self {
+        let last = fence + (block - 1);
         Self {
             next: last - (tokens - 1),
             last,
+            fence,
         }
     }
 
@@ -98,7 +111,7 @@ impl Tokens {
         if more.next != self.last + 1 {
             self.next = more.next;
         }
-        self.last = more.last;
+        (self.last, self.fence) = (more.last, more.fence);
     }
 }
 

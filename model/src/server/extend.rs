@@ -19,17 +19,21 @@ pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -
     } else {
         ask.tokens.min(room)
     };
-    let last = fence + tokens;
+    let advanced = fence + tokens;
     if !server.has(ServerBug::ExtensionForgotten) {
-        server.lock(ask.key).fence = last;
+        server.lock(ask.key).fence = advanced;
     }
     if tokens > 0 {
         effects.extensions.push(Block {
             key: ask.key,
             owner: ask.owner,
-            first: fence + 1,
-            last,
+            // A block reaches beyond the fence.
+            first: fence + server.constants.block,
+            last: advanced + (server.constants.block - 1),
         });
     }
-    Extended::More { last, tokens }
+    Extended::More {
+        fence: advanced,
+        tokens,
+    }
 }

@@ -35,7 +35,7 @@ fn held_on(terms: Terms) -> Arc<Hold> {
         terms.lease,
     );
     let grant = Grant {
-        block: TokenBlock { last: 1, size: 1 },
+        block: TokenBlock::granted(1),
         since: ClientClock::default().now(),
         ttl: terms.lease,
         wanted: false,

@@ -25,12 +25,12 @@ impl SharedTokens {
     pub(crate) fn of_grant(&self, block: TokenBlock) -> u64 {
         let mut tokens = self.tokens();
         tokens.granted(block);
-        tokens.take().unwrap_or(block.last)
+        tokens.take().unwrap_or(block.first)
     }
 
-    /// Returns the largest token that the store is known to have reserved. A release names it.
-    pub(crate) fn last(&self) -> u64 {
-        self.tokens().last
+    /// Returns what the store's fence shows, as far as is known. A release names it.
+    pub(crate) fn fence(&self) -> u64 {
+        self.tokens().fence
     }
 
     /// Whether a token is left.
@@ -63,8 +63,9 @@ struct Tokens {
     end: u64,
     /// The tokens after these, from an extension.
     beyond: Option<TokenBlock>,
-    /// The largest token that the store is known to have reserved. A release names it.
+    /// The largest token that the store is known to have reserved, and its fence then.
     last: u64,
+    fence: u64,
     extending: bool,
     /// The number of tokens of the extension before.
     extended_by: u64,
@@ -73,34 +74,31 @@ struct Tokens {
 impl Tokens {
     /// Adds the tokens of a grant. The same grant again adds nothing: some of its tokens may be used.
     fn granted(&mut self, block: TokenBlock) {
-        if block.last > self.last {
-            (self.next, self.end) = self.part_above(block);
+        if block.last() > self.last {
+            (self.next, self.end) = (block.first.max(self.last + 1), block.last());
             self.beyond = None;
-            self.last = block.last;
+            self.reserved(block);
         }
     }
 
     /// Adds the tokens of an extension.
     fn extended(&mut self, block: TokenBlock) {
         self.extending = false;
-        if block.size > 0 && block.last > self.last {
+        if block.size > 0 && block.first > self.last {
             self.beyond = Some(block);
-            self.last = block.last;
+            self.reserved(block);
         }
     }
 
-    /// Returns the first and the last token of a block that are above all known ones.
-    fn part_above(&self, block: TokenBlock) -> (u64, u64) {
-        let first = block.last - block.size.min(block.last) + 1;
-        (first.max(self.last + 1), block.last)
+    fn reserved(&mut self, block: TokenBlock) {
+        (self.last, self.fence) = (block.last(), block.fence());
     }
 
     /// Takes the next token.
     fn take(&mut self) -> Option<u64> {
         if self.next > self.end || self.next == 0 {
             let block = self.beyond.take()?;
-            self.next = block.last - block.size + 1;
-            self.end = block.last;
+            (self.next, self.end) = (block.first, block.last());
         }
         let token = self.next;
         self.next += 1;
@@ -137,7 +135,10 @@ mod tests {
     fn each_token_of_a_grant_is_taken_once() {
         let mut tokens = Tokens::default();
         assert!(!tokens.is_left());
-        let block = TokenBlock { last: 116, size: 3 };
+        let block = TokenBlock {
+            first: 114,
+            size: 3,
+        };
         tokens.granted(block);
         assert!(tokens.is_left());
         assert_eq!(tokens.take(), Some(114));
@@ -145,28 +146,30 @@ mod tests {
         assert_eq!(all(&mut tokens), [115, 116], "the same grant again");
         assert!(!tokens.is_left());
         assert_eq!(tokens.last, 116);
+        assert_eq!(tokens.fence, 101);
     }
 
     #[test]
     fn a_later_grant_ends_what_was_left_and_begins_above_it() {
         let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock { last: 16, size: 16 });
+        tokens.granted(TokenBlock::granted(1));
         tokens.take();
-        tokens.granted(TokenBlock { last: 20, size: 16 });
+        tokens.granted(TokenBlock::granted(5));
         assert_eq!(all(&mut tokens), [17, 18, 19, 20]);
     }
 
     #[test]
     fn an_extension_follows_what_is_left() {
         let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock { last: 16, size: 16 });
+        tokens.granted(TokenBlock::granted(1));
         for token in 1..=12 {
             assert_eq!(tokens.begin_extension(false), None);
             assert_eq!(tokens.take(), Some(token));
         }
         assert_eq!(tokens.begin_extension(false), Some(32));
         assert_eq!(tokens.begin_extension(true), None, "one is under way");
-        tokens.extended(TokenBlock { last: 60, size: 2 });
+        tokens.extended(TokenBlock::extension(45, 2));
+        assert_eq!(tokens.fence, 45);
         assert_eq!(all(&mut tokens), [13, 14, 15, 16, 59, 60]);
         assert_eq!(tokens.begin_extension(true), Some(64));
         tokens.extended(TokenBlock::EMPTY);
@@ -178,16 +181,19 @@ mod tests {
     #[test]
     fn an_extension_is_due_at_once_where_callers_wait() {
         let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock { last: 16, size: 16 });
+        tokens.granted(TokenBlock::granted(1));
         assert_eq!(tokens.begin_extension(true), Some(32));
     }
 
     #[test]
     fn what_makes_no_sense_panics_nowhere() {
         let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock { last: 3, size: 16 });
-        assert_eq!(all(&mut tokens), [1, 2, 3]);
-        tokens.extended(TokenBlock { last: 2, size: 1 });
+        tokens.granted(TokenBlock {
+            first: u64::MAX - 1,
+            size: 16,
+        });
+        assert_eq!(all(&mut tokens).len(), 1);
+        tokens.extended(TokenBlock { first: 2, size: 1 });
         assert_eq!(tokens.take(), None, "it is older than what is known");
     }
 }

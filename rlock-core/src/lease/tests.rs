@@ -207,7 +207,7 @@ fn held(since: Time, lease: Duration) -> Hold {
     let owner = OwnerId::new(Uuid::nil(), 1);
     let hold = Hold::new(ClientClock::default(), key, owner, lease);
     let grant = Grant {
-        block: TokenBlock { last: 1, size: 1 },
+        block: TokenBlock::granted(1),
         since,
         ttl: lease,
         wanted: false,

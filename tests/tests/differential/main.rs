@@ -146,7 +146,7 @@ impl Scripted {
         };
         match *answer.as_slice() {
             [] => Extended::NotHeld,
-            [last, tokens] => Extended::More { last, tokens },
+            [fence, tokens] => Extended::More { fence, tokens },
             _ => panic!("{answer:?} to {ask:?}"),
         }
     }

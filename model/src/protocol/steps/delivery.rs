@@ -192,8 +192,9 @@ fn extended(config: &Config, state: &mut State, name: u8, id: Id, answer: Extend
         return;
     }
     match answer {
-        Extended::More { last, tokens } if tokens > 0 => {
-            ownership.tokens.extend(Tokens::block(last, tokens));
+        Extended::More { fence, tokens } if tokens > 0 => {
+            let more = Tokens::extension(fence, tokens, config.block);
+            ownership.tokens.extend(more);
         }
         Extended::More { .. } | Extended::Refused => {}
         Extended::NotHeld => lose(config, state, name, false),

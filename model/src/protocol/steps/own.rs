@@ -139,7 +139,7 @@ fn change(state: &mut State, name: u8, entering: bool) {
     };
     ownership.change = Some(pending);
     ownership.entering = entering;
-    let (owner, token) = (ownership.owner, ownership.tokens.last);
+    let (owner, token) = (ownership.owner, ownership.tokens.fence);
     let entries = ownership.hold.as_ref().map_or(1, |hold| hold.entries);
     let request = if entering {
         acquire(owner, entries + 1, false)

@@ -78,7 +78,7 @@ fn take_down(news: News, told: &mut Vec<words::News>) {
         } => words::News::Granted {
             key: key_back(&key),
             owner: owner_back(owner),
-            token: block.last,
+            token: block.first,
             ttl: millis(ttl),
             others_wait: wanted,
         },
@@ -155,7 +155,7 @@ impl Embedded {
         let answer = self.client(ask.owner.client).release(release, BY);
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
-                Onward::Granted(grant) => words::Onward::Granted(grant.block.last),
+                Onward::Granted(grant) => words::Onward::Granted(grant.block.first),
                 Onward::InLine { .. } => words::Onward::InLine,
                 Onward::Unknown => words::Onward::Unknown,
             }),
@@ -190,7 +190,7 @@ impl Embedded {
         let answer = at_once(asks.extend(&claim, ask.tokens, Duration::ZERO));
         match answer.expect("never fails") {
             Some(block) => words::Extended::More {
-                last: block.last,
+                fence: block.fence(),
                 tokens: block.size,
             },
             None => words::Extended::NotHeld,

@@ -307,8 +307,8 @@ impl State {
             return lock.token;
         }
         self.sweep(now);
-        self.last_token = wall_clock_micros().max(self.last_token + 1);
-        let token = self.reserve(TokenBlock::granted(0).size - 1);
+        self.last_token = self.last_token.max(wall_clock_micros());
+        let token = self.reserve(TokenBlock::granted(0).size);
         let lock = Lock {
             owner,
             count,
@@ -351,20 +351,24 @@ impl State {
         false
     }
 
-    /// Reserves so many tokens and returns the last.
+    /// Reserves so many tokens and returns the first.
     fn reserve(&mut self, tokens: u64) -> u64 {
+        let first = self.last_token + 1;
         self.last_token += tokens;
-        self.last_token
+        first
     }
 
     /// Reserves further tokens for an owner that holds the lock.
     pub(super) fn extend(&mut self, claim: &Claim, tokens: u64, now: Time) -> Option<TokenBlock> {
         self.held_by(&claim.key, claim.owner, now)?;
-        let last = self.reserve(tokens);
+        let block = TokenBlock {
+            first: self.reserve(tokens),
+            size: tokens,
+        };
         if let Some(lock) = self.held_by(&claim.key, claim.owner, now) {
-            lock.token = last;
+            lock.token = block.fence();
         }
-        Some(TokenBlock { last, size: tokens })
+        Some(block)
     }
 
     /// Tells the present owner that its lock is wanted, if this claimant is the first in line.

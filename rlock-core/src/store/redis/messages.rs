@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Reads a message as `grant.lua` writes it: `<owner> <what> <ms> <lock>`. What there is to say:
-/// `<last token>/<size of its block>/<1 if others wait>` of a grant, `wanted`, or nothing if the owner is to ask
+/// `<first token>/<size of its block>/<1 if others wait>` of a grant, `wanted`, or nothing if the owner is to ask
 /// again.
 pub(super) fn read(names: &Names, client: Uuid, message: &[u8]) -> Option<News> {
     let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
@@ -34,14 +34,14 @@ pub(super) fn read(names: &Names, client: Uuid, message: &[u8]) -> Option<News> 
         });
     }
     let mut grant = what.split('/').map(|number| number.parse().ok());
-    let (last, size, wanted): (u64, u64, u64) = (grant.next()??, grant.next()??, grant.next()??);
-    if size > last || grant.next().is_some() {
+    let (first, size, wanted): (u64, u64, u64) = (grant.next()??, grant.next()??, grant.next()??);
+    if size == 0 || first.checked_add(size).is_none() || grant.next().is_some() {
         return None;
     }
     Some(News::Granted {
         key,
         owner,
-        block: TokenBlock { last, size },
+        block: TokenBlock { first, size },
         wanted: wanted == 1,
         // Nothing longer is given by a message; so one that is forged is found out as soon.
         ttl: ttl.min(GRACE),
@@ -103,7 +103,8 @@ mod tests {
             format!("{owner} 1 soon lock:{{a}}"),
             format!("{owner} x 1000 lock:{{a}}"),
             format!("{owner} 1 1000 lock:{{a}}"),
-            format!("{owner} 1/16/0 1000 lock:{{a}}"),
+            format!("{owner} 1/0/0 1000 lock:{{a}}"),
+            format!("{owner} 18446744073709551615/16/0 1000 lock:{{a}}"),
             format!("{owner} 16/16/0/0 1000 lock:{{a}}"),
             format!("{owner} 16/16/0 1000 elsewhere:{{a}}"),
             format!("{other} 16/16/0 1000 lock:{{a}}"),

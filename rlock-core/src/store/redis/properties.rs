@@ -41,11 +41,11 @@ fn written(names: &Names, news: &News) -> String {
         News::Granted {
             key,
             owner,
-            block: TokenBlock { last, size },
+            block: TokenBlock { first, size },
             ttl,
             wanted,
         } => format!(
-            "{owner} {last}/{size}/{} {} {}",
+            "{owner} {first}/{size}/{} {} {}",
             u8::from(*wanted),
             ttl.as_millis(),
             names.lock(key)

@@ -172,7 +172,7 @@ pub(super) fn read_extended(answer: Value) -> Result<Option<TokenBlock>, StoreEr
     let answer: Vec<u64> = from_redis_value(answer).map_err(unexpected)?;
     match *answer.as_slice() {
         [] => Ok(None),
-        [last, size] if size <= last => Ok(Some(TokenBlock { last, size })),
+        [fence, size] if size <= fence => Ok(Some(TokenBlock::extension(fence, size))),
         _ => Err(unexpected(format!("{answer:?} to an extension"))),
     }
 }

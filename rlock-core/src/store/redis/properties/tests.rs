@@ -88,7 +88,7 @@ proptest! {
         let (names, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence));
         let ttl = Duration::from_millis(ms);
         let news = match token {
-            Some(token) => News::Granted { key, owner, block: TokenBlock { last: token, size: token.min(16) }, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
+            Some(token) => News::Granted { key, owner, block: TokenBlock { first: token / 2, size: 1 + token % 16 }, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
             None => News::AskAgain { key, owner, after: ttl },
         };
         let message = written(&names, &news);

@@ -2,7 +2,7 @@
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), count wanted, time to keep the fence (ms), 1 to join the wait queue, channel prefix,
 --       least token, owner, owner, …
--- Answers  {1, token, token, …}  every owner holds its lock with that count; each token is the last of its block
+-- Answers  {1, token, token, …}  every owner holds its lock with that count; each token is the first of its block
 --          {2, token, token, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, in line, fence, fence, …}  another holds the n-th (from 0), for ttl ms (-1:
 --                               without an end); in line: 2 for the first, 1 behind others, 0 for no
@@ -17,7 +17,8 @@
 -- lock shares its hash tag: `<lock>:fence` counts the fencing tokens, and `<lock>:queue` holds the
 -- owners that wait, one for each process, by the server time at which they came.
 --
--- A grant reserves a block of 16 tokens, so the fence grows by 17: a release leaves one more.
+-- A grant reserves a block of 16 tokens, from the one that the fence shows. So the fence grows by 17 with the next
+-- grant: a release leaves one more.
 --
 -- Constants among arguments are strings: the server writes out each number by printf.
 --

@@ -18,7 +18,7 @@ local now
 local floor = tonumber(ARGV[2])
 local function begin_anew(fence, ttl)
   now = now or redis.pcall('TIME')
-  local token = now[1] and math.max(floor, now[1] * 1000000 + now[2]) + 15
+  local token = now[1] and math.max(floor, now[1] * 1000000 + now[2])
   if token and redis.pcall('SET', fence, string.format('%.0f', token), 'PX', ttl).ok then
     return token
   end

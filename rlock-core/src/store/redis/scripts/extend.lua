@@ -1,9 +1,9 @@
 -- Reserves further fencing tokens for the owner of a lock.
 -- KEYS  lock
 -- ARGV  owner, tokens wanted, time to keep the fence (ms), least token
--- Answers  {last, n}  the n tokens up to the last are the owner's
---          {last, 0}  there are none at present
---          {}         the owner does not hold the lock
+-- Answers  {fence, n}  the fence grew by n to this: as many tokens more are the owner's, a block beyond the fence
+--          {fence, 0}  there are none at present
+--          {}          the owner does not hold the lock
 -- The fence never passes the server's time (µs), so that tokens that begin anew at the time are larger than all
 -- before. A repeated request reserves more than is used.
 -- Lua's numbers are doubles: from 2^53 on, tokens would repeat.

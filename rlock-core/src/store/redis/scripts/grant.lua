@@ -7,7 +7,8 @@ local UNHEARD = 50
 -- A queue that nobody renews vanishes; whoever waits asks again sooner than this (ms).
 local QUEUE_TTL = '20000'
 
--- How many fencing tokens a grant reserves, and by how much the fence grows: a release leaves one more.
+-- How many fencing tokens a grant reserves from the one that the fence shows, and by how much the fence grows with
+-- the next grant: a release leaves one more.
 local BLOCK = 16
 local STEP, BACK = '17', '-17'
 
@@ -42,7 +43,7 @@ local function micros()
   return time[1] * 1000000 + time[2]
 end
 
--- Reserves the next block of fencing tokens and returns its last. What is less than the floor was counted
+-- Reserves the next block of fencing tokens and returns its first, which the fence shows. What is less than the floor was counted
 -- from nothing, or from what an older copy of the data remembers: then the block begins at the time (µs),
 -- which is more than any from before. `token` is what INCRBY answered, if it was asked already.
 local function next_token(lock, ttl, floor, token)
@@ -59,7 +60,7 @@ local function next_token(lock, ttl, floor, token)
     redis.call('INCRBY', fence, BACK)
     return nil, no_token(fence)
   elseif token < floor then
-    token = math.max(floor, micros()) + BLOCK - 1
+    token = math.max(floor, micros())
     redis.call('SET', fence, string.format('%.0f', token), 'PX', ttl)
   else
     redis.pcall('PEXPIRE', fence, ttl)
@@ -71,7 +72,7 @@ end
 local function waiters(channel)
   local now = micros()
 
-  -- Tells the client of an owner something of its lock: that it was granted, as `<last token>/<size of the
+  -- Tells the client of an owner something of its lock: that it was granted, as `<first token>/<size of the
   -- block>/<1 if others wait>`, and for how long; that others want it (`wanted`); or, with nothing, when to ask
   -- again. Returns whether the client listens.
   local function tell(owner, lock, what, ms)

@@ -1,15 +1,15 @@
 -- Lowers an owner's count. At zero the lock goes to the next: to the caller's own next waiter, or to
 -- the first in line.
 -- KEYS  lock
--- ARGV  owner, count wanted, keep (ms), last token of its block, time to keep the fence (ms), channel prefix,
+-- ARGV  owner, count wanted, keep (ms), the fence as the owner knows it, time to keep the fence (ms), channel prefix,
 --       least token, and if the caller has a waiter: its owner, its lease (ms)
 -- Answers  1      done, now or by an earlier copy of this request
---          token  the same, and the caller's waiter has the lock: the last token of its block. Nobody else waits
+--          token  the same, and the caller's waiter has the lock: the first token of its block. Nobody else waits
 --          ''     the same, and the caller's waiter stands in line
 --          2      the owner does not hold the lock, and others have held it since
 --          0      the owner does not hold the lock
 -- The count is absolute, so a repeated request changes nothing. A release leaves the fence one above
--- its block, by which a late copy of the request knows that an earlier one was done. A full server
+-- what it was, by which a late copy of the request knows that an earlier one was done. A full server
 -- refuses commands that may take memory only as long as a script has written nothing: a write that
 -- takes none goes first. What an ACL may refuse after that is tried with pcall.
 --
