@@ -109,11 +109,11 @@ impl Watchdog {
         self.check_now(|schedule, now| schedule.suspect_all(which, now));
     }
 
-    fn check_now(&self, put_down: impl FnOnce(&mut Schedule, Time)) {
+    fn check_now(&self, change: impl FnOnce(&mut Schedule, Time)) {
         let now = self.clock.now();
         let wake = {
             let mut schedule = self.schedule();
-            put_down(&mut schedule, now);
+            change(&mut schedule, now);
             schedule.first_due().is_some_and(|due| due <= now)
         };
         if wake {
