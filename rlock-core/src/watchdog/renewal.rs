@@ -78,10 +78,10 @@ pub(super) async fn run(renewer: Arc<Renewer>, batches: Vec<Batch>) {
 /// Sends one batch, and applies the reply to its holds.
 pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     let now = renewer.watchdog.clock.now();
-    let Some(request) = Request::begin(batch, now) else {
+    let Some(request) = BatchRequest::begin(batch, now) else {
         return;
     };
-    let Request { left, lease, .. } = request;
+    let BatchRequest { left, lease, .. } = request;
     // A late reply counts as long as the lease lasts. The next attempt does not wait for it.
     let mut reply = renewer.store.renew(&request.renewals, left, lease / 3);
     let pause = renewal_attempt(lease).min(renewer.response_timeout);
@@ -95,13 +95,13 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     };
     request.holds.iter().for_each(|hold| hold.end_renewal());
     match outcome {
-        Ok(renewed) => {
-            request.apply(renewer, &renewed);
+        Ok(answer) => {
+            request.apply(renewer, &answer);
             if !is_late {
-                let unknown = |n: usize| renewed.kept.get(n) == Some(&Kept::Unknown);
+                let unknown = |n: usize| answer.kept.get(n) == Some(&Kept::Unknown);
                 request.fail(renewer, StoreError::no_majority(), unknown);
             }
-            mend_all(renewer, &request.holds, &renewed).await;
+            mend_all(renewer, &request.holds, &answer).await;
         }
         Err(error) if !is_late => request.fail(renewer, error, |_| true),
         Err(_) => {}
@@ -132,7 +132,7 @@ where
 }
 
 /// A batch that is being renewed.
-struct Request {
+struct BatchRequest {
     holds: Vec<Arc<Hold>>,
     renewals: Vec<Renewal>,
     sent: Time,
@@ -141,7 +141,7 @@ struct Request {
     lease: Duration,
 }
 
-impl Request {
+impl BatchRequest {
     /// Begins the renewal of all holds of a batch that still want one. `None`: there are none.
     fn begin(Batch { mut holds, .. }: Batch, now: Time) -> Option<Self> {
         let mut renewals = Vec::with_capacity(holds.len());
@@ -165,7 +165,7 @@ impl Request {
     }
 
     /// Confirms the leases that the store renewed, and reports the holds that it does not know as lost.
-    fn apply(&self, renewer: &Renewer, renewed: &Renewed) {
+    fn apply(&self, renewer: &Renewer, answer: &Renewed) {
         let watchdog = &renewer.watchdog;
         let now = watchdog.clock.now();
         let mut gone = Vec::new();
@@ -173,12 +173,12 @@ impl Request {
             let mut schedule = watchdog.schedule();
             schedule.backlog.replied(self.sent, now);
             let holds = self.holds.iter().zip(&self.renewals);
-            for ((hold, renewal), kept) in holds.zip(&renewed.kept) {
+            for ((hold, renewal), kept) in holds.zip(&answer.kept) {
                 match kept {
                     Kept::No => gone.push(hold),
                     // The next attempt repeats it.
                     Kept::Unknown => {}
-                    _ => schedule.renewed(hold, renewed.sent_at, renewal.lease, now),
+                    _ => schedule.renewed(hold, answer.sent_at, renewal.lease, now),
                 }
             }
         }
@@ -205,8 +205,8 @@ impl Request {
 }
 
 /// Mends holds that a majority of the servers renewed and others do not know.
-async fn mend_all(renewer: &Renewer, holds: &[Arc<Hold>], renewed: &Renewed) {
-    let holds = holds.iter().zip(&renewed.kept);
+async fn mend_all(renewer: &Renewer, holds: &[Arc<Hold>], answer: &Renewed) {
+    let holds = holds.iter().zip(&answer.kept);
     let mend = |(hold, kept): (&Arc<Hold>, &Kept)| match *kept {
         Kept::NotOn(servers) => Some(mend(renewer, Arc::clone(hold), servers)),
         _ => None,
