@@ -25,7 +25,7 @@ use crate::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
         enter,
     },
-    watchdog::Watchdog,
+    watchdog::{Renewer, Watchdog},
 };
 use crate::{owner::near_name, store::Which};
 
@@ -139,6 +139,16 @@ impl Core {
 
     pub(crate) fn releases(&self) -> &ReleaseQueue {
         &self.queues.releases
+    }
+
+    /// Returns what renews the holds of this client.
+    pub(crate) fn renewer(&self) -> Arc<Renewer> {
+        Arc::new(Renewer::new(
+            Arc::clone(&self.watchdog),
+            Arc::clone(&self.store),
+            self.options.response_timeout,
+            self.counts_entries(),
+        ))
     }
 
     /// Whether the store is told of nested entries.

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::sync::enter;
-use crate::{core::Core, error::LostCause, release, watchdog};
+use crate::{core::Core, error::LostCause, release};
 
 /// How long a client whose last handle is gone goes on giving back what was dropped.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -152,7 +152,7 @@ impl Drop for Stop {
 async fn background(core: &Arc<Core>, stop: &SetOnce<Wish>) {
     let tasks = async {
         tokio::join!(
-            supervised("watchdog", || watchdog::run(Arc::clone(core))),
+            supervised("watchdog", || core.renewer().run()),
             supervised("release queue", || release::run(Arc::clone(core))),
             supervised("store", || Arc::clone(&core.store).background()),
         );

@@ -2,7 +2,6 @@
 //! queue share.
 
 mod loss;
-mod shared;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -31,7 +30,6 @@ use crate::{
 
 pub(crate) use self::{
     loss::MaxHold,
-    shared::SharedLease,
     succession::{Passed, Succession},
     tokens::SharedTokens,
 };
@@ -64,8 +62,6 @@ pub(crate) struct Hold {
     /// Whether the hold waits in the release queue.
     pub(crate) queued: AtomicBool,
     echo: AtomicBool,
-    /// The lease that it has in common with others, while it has.
-    shared: Mutex<Option<Arc<SharedLease>>>,
 }
 
 struct State {
@@ -95,31 +91,33 @@ struct State {
     /// When the latest renewal was sent, as long as none was answered since; in the future: when it is
     /// sent at the latest.
     renewing: Option<Time>,
-    /// Changed by the watchdog's agenda alone; kept here, where it need not be looked for.
-    appointment: Option<Appointment>,
+    /// Changed by the watchdog's schedule only. Stored here to save the schedule a lookup by key.
+    deadline: Option<Deadline>,
 }
 
-/// When the watchdog looks at a hold next.
+/// When the watchdog checks a hold next.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Appointment {
+pub(crate) struct Deadline {
     pub(crate) at: Time,
-    /// Somebody else changed the lock, so it is to be looked at even if it is not renewed.
+    /// Another client changed the lock, so the hold is checked even if it is not renewed.
     pub(crate) suspect: bool,
 }
 
-/// What the watchdog is to do about a hold that came due.
+/// What the watchdog does about a hold that is due.
 #[derive(Clone, Copy)]
-pub(crate) enum Duty {
-    /// Its lease ended unconfirmed.
+pub(crate) enum Action {
+    /// Reports the hold as lost: its lease ended without a confirmed renewal.
     Lose(LostCause),
-    /// Its retention is over.
+    /// Ends the retention.
     GiveBack,
-    /// It is to be renewed; by this lease.
+    /// Renews the hold by this lease.
     Renew(Duration),
-    /// Its renewal stands in line at the store: a further one would only make the line longer.
+    /// Waits for the reply to the last renewal, because the server is busy with earlier ones.
     Wait,
-    /// Its lease runs out unless something changes.
-    LetRunOut { suspect: bool },
+    /// Asks the store whether the hold still exists. The hold is not renewed.
+    Verify,
+    /// Nothing: the hold is not renewed and its lease has not ended.
+    LetRunOut,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -202,12 +200,11 @@ impl Hold {
                 retained_until: Time::NEVER,
                 turn: None,
                 renewing: None,
-                appointment: None,
+                deadline: None,
             }),
             changing: tokio::sync::Mutex::new(()),
             queued: AtomicBool::new(false),
             echo: AtomicBool::new(false),
-            shared: Mutex::new(None),
         }
     }
 
@@ -228,25 +225,7 @@ impl Hold {
     }
 
     pub(crate) fn valid_until(&self) -> Time {
-        let own = Time::from_nanos(self.valid_until.load(Ordering::Acquire));
-        let shared = self.shared();
-        shared.as_ref().map_or(own, |it| it.valid_until().max(own))
-    }
-
-    /// Taken last of all.
-    fn shared(&self) -> MutexGuard<'_, Option<Arc<SharedLease>>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn shared_lease(&self) -> Option<Arc<SharedLease>> {
-        self.shared().clone()
-    }
-
-    /// Something changed by which the watchdog may have to treat it otherwise than others.
-    fn sets_itself_apart(&self) {
-        if let Some(shared) = &*self.shared() {
-            shared.spoil();
-        }
+        Time::from_nanos(self.valid_until.load(Ordering::Acquire))
     }
 
     pub(crate) fn lost(&self) -> Option<LostCause> {
@@ -310,14 +289,12 @@ impl Hold {
         }
         state.phase = Phase::Held;
         self.confirm(&mut state, sent_at, terms.lease);
-        self.sets_itself_apart();
         Ok(state.add(terms))
     }
 
     /// Enters without asking the store, if that is possible as in [`Hold::enterable`].
     pub(crate) fn enter_locally(&self, terms: Terms) -> Option<Result<EntryId, LostCause>> {
         let mut state = self.state();
-        self.sets_itself_apart();
         self.enterable_in(state.phase)
             .map(|enterable| enterable.map(|()| state.add(terms)))
     }
@@ -343,26 +320,18 @@ impl Hold {
         self.state().entries.iter().any(|entry| entry.in_body)
     }
 
-    /// The store confirmed a lease to a request sent at `sent_at`. Puts off the appointment, if there is
-    /// one that can wait; answers when it was, and when it is.
+    /// Confirms the lease that the store granted to a renewal sent at `sent_at`. Returns when the hold
+    /// is due next.
     ///
-    /// A lease that has ended is not brought back: others may have had the lock since, where a copy of the
-    /// request that took it was executed once more.
-    pub(crate) fn renewed(
-        &self,
-        sent_at: Time,
-        lease: Duration,
-        now: Time,
-    ) -> Option<(Time, Time)> {
+    /// Returns `None` if the lease has ended: a late reply does not revive it, because others may have
+    /// held the lock since.
+    pub(crate) fn renewed(&self, sent_at: Time, lease: Duration, now: Time) -> Option<Time> {
         let mut state = self.state();
         if now >= self.valid_until() {
             return None;
         }
         self.confirm(&mut state, sent_at, lease);
-        let next = self.due_in(&state, now);
-        // What was heard since the request was sent is still to be looked at.
-        let appointment = state.appointment.as_mut().filter(|next| !next.suspect)?;
-        Some((std::mem::replace(&mut appointment.at, next), next))
+        Some(self.due_in(&state, now))
     }
 
     fn confirm(&self, state: &mut State, sent_at: Time, lease: Duration) {
@@ -380,7 +349,6 @@ impl Hold {
     pub(crate) fn leave(self: &Arc<Self>, id: EntryId, succession: Succession) -> Left {
         let left = {
             let mut state = self.state();
-            self.sets_itself_apart();
             let now = self.clock.now();
             let left = state.entries.iter().find(|entry| entry.id == id);
             let late = left.is_some_and(Entry::is_lost);
@@ -404,7 +372,6 @@ impl Hold {
     pub(crate) fn abandon(&self) {
         {
             let mut state = self.state();
-            self.sets_itself_apart();
             state.entries.clear();
             state.phase = Phase::Ended;
         }
@@ -449,7 +416,6 @@ impl Hold {
             if !ends(&state) {
                 return;
             }
-            self.sets_itself_apart();
             state.phase = Phase::Ended;
             state.turn.take()
         };
@@ -554,75 +520,53 @@ impl Hold {
         }
     }
 
-    /// Shares that lease from now on, if it is one that goes on as it is until something changes.
-    pub(crate) fn share(&self, lease: &Arc<SharedLease>) -> bool {
-        let state = self.state();
-        let mut shared = self.shared();
-        let due = state.appointment.filter(|next| !next.suspect);
-        let alike = shared.is_none()
-            && due.is_some_and(|next| next.at == lease.due())
-            && state.confirmed_at == lease.confirmed_at()
-            && state.goes_on(lease.lease);
-        if alike {
-            *shared = Some(Arc::clone(lease));
-        }
-        alike
+    /// Returns when the watchdog checks this hold next, or `None` if it is not tracked.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        self.state().deadline
     }
 
-    /// Does not share its lease any more; what was confirmed so far counts, and it is due at that time.
-    pub(crate) fn stand_alone(&self, at: Time) {
-        let mut state = self.state();
-        let Some(shared) = self.shared_lease() else {
-            return;
-        };
-        self.confirm(&mut state, shared.confirmed_at(), shared.lease);
-        *self.shared() = None;
-        if let Some(next) = &mut state.appointment {
-            next.at = at;
-        }
+    /// Sets when the watchdog checks this hold next, and returns the previous deadline.
+    pub(crate) fn set_deadline(&self, next: Option<Deadline>) -> Option<Deadline> {
+        std::mem::replace(&mut self.state().deadline, next)
     }
 
-    pub(crate) fn appointment(&self) -> Option<Appointment> {
-        self.state().appointment
-    }
-
-    /// Answers the appointment before.
-    pub(crate) fn appoint(&self, next: Option<Appointment>) -> Option<Appointment> {
-        std::mem::replace(&mut self.state().appointment, next)
-    }
-
-    /// It came due: what is to be done, and when to look again, should that fail. `in_line` says of
-    /// the time at which a renewal was sent whether its answer is still to be waited for, where that is
-    /// not longer than so long after another answer.
+    /// Decides what to do about a hold that is due, and sets the deadline for the case that this fails.
+    ///
+    /// `is_queued` returns whether the reply to a renewal sent at that time is still to be expected,
+    /// if the latest reply to any renewal is not older than the given duration.
     pub(crate) fn come_due(
         &self,
         now: Time,
-        in_line: impl FnOnce(Time, Duration) -> bool,
-    ) -> (Duty, Time) {
+        is_queued: impl FnOnce(Time, Duration) -> bool,
+    ) -> (Action, Time) {
         let mut state = self.state();
         let end = self.valid_until();
-        let suspect = state.appointment.is_some_and(|came| came.suspect);
-        let (duty, next) = if now >= state.end_of_retention() {
-            (Duty::GiveBack, end)
+        let suspect = state.deadline.is_some_and(|deadline| deadline.suspect);
+        let (action, next) = if now >= state.end_of_retention() {
+            (Action::GiveBack, end)
         } else if now >= end {
-            (Duty::Lose(state.cause_of_expiry(end)), end)
+            (Action::Lose(state.cause_of_expiry(end)), end)
         } else if state.wants_renewal(now) {
             let pause = renewal_attempt(state.confirmed_lease);
-            let waits = state.renewing.is_some_and(|sent| in_line(sent, pause / 2));
-            let duty = if waits && !suspect {
-                Duty::Wait
+            let waits = state
+                .renewing
+                .is_some_and(|sent| is_queued(sent, pause / 2));
+            let action = if waits && !suspect {
+                Action::Wait
             } else {
                 state.renewing = Some(now + pause * 2);
-                Duty::Renew(state.lease)
+                Action::Renew(state.lease)
             };
-            (duty, (now + pause).min(end))
+            (action, (now + pause).min(end))
+        } else if suspect {
+            (Action::Verify, end)
         } else {
-            (Duty::LetRunOut { suspect }, end)
+            (Action::LetRunOut, end)
         };
         let next = next.min(state.end_of_retention());
         let at = next_look(next.min(state.next_max_hold()), now);
-        state.appointment = Some(Appointment { at, suspect: false });
-        (duty, at)
+        state.deadline = Some(Deadline { at, suspect: false });
+        (action, at)
     }
 }
 
@@ -640,18 +584,6 @@ impl State {
             in_body: false,
         });
         id
-    }
-
-    /// Whether it is renewed by that lease until something changes.
-    fn goes_on(&self, lease: Duration) -> bool {
-        self.phase == Phase::Held
-            && self.lease == lease
-            && self.confirmed_lease == lease
-            && !self.entries.is_empty()
-            && self
-                .entries
-                .iter()
-                .all(|entry| entry.renewed && entry.until == Time::NEVER)
     }
 
     fn wants_renewal(&self, now: Time) -> bool {

@@ -139,7 +139,7 @@ impl Queues {
                 return Some(turn);
             }
             if !hold.tokens.is_coming() {
-                self.end_retention(hold);
+                hold.end_retention();
                 return None;
             }
             if !hold.tokens.is_left() {
@@ -149,20 +149,13 @@ impl Queues {
         None
     }
 
-    /// Has a retained lock given back.
-    pub(crate) fn end_retention(&self, hold: Arc<Hold>) {
-        if hold.end_retention() {
-            self.releases.push(hold);
-        }
-    }
-
     /// Has all retained locks given back.
     pub(crate) fn end_retentions(&self) {
         let lines: Vec<_> = self.lines().values().cloned().collect();
         for line in lines {
             let retained = line.state().retained.take();
             if let Some(hold) = retained {
-                self.end_retention(hold);
+                hold.end_retention();
             }
         }
     }
@@ -193,7 +186,7 @@ impl Queues {
             state.retained.take()
         };
         if let Some(hold) = retained {
-            self.end_retention(hold);
+            hold.end_retention();
         }
     }
 
@@ -306,6 +299,10 @@ impl Queues {
 impl Turn {
     fn state(&self) -> Option<MutexGuard<'_, State>> {
         self.0.as_ref().map(|standing| standing.line.state())
+    }
+
+    pub(crate) fn queues(&self) -> Option<Arc<Queues>> {
+        self.0.as_ref().map(|standing| Arc::clone(&standing.queues))
     }
 
     fn most_in_a_row(&self) -> usize {

@@ -6,8 +6,6 @@ pub(crate) mod redis;
 
 use std::{error::Error, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
-
 use crate::{error::LockError, few::Few, key::Key, lease::Time, owner::OwnerId};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -500,19 +498,6 @@ pub(crate) trait Store: Send + Sync + 'static {
         timeout: Duration,
         silence: Duration,
     ) -> Answer<'a, Renewed>;
-
-    /// The same for several batches of one group, each with an answer of its own, in their order. All are
-    /// answered at once.
-    fn renew_several<'a>(
-        &'a self,
-        batches: &'a [&'a [Renewal]],
-        timeout: Duration,
-        silence: Duration,
-    ) -> BoxFuture<'a, Vec<Result<Renewed, StoreError>>> {
-        let each = batches.iter();
-        let each = each.map(move |batch| self.renew(batch, timeout, silence));
-        Box::pin(join_all(each))
-    }
 
     /// Succeeds when as many replicas as the client asks for have the locks that these owners were granted
     /// for this lease.

@@ -1,11 +1,10 @@
 //! The watchdog: one timer for all holds. It renews leases in batches, tries again before a lease
-//! ends, and tells the hold when it is lost.
+//! ends, and reports lost holds.
 
-mod agenda;
-mod attempt;
-mod cohort;
-mod line;
-mod round;
+mod backlog;
+mod failure;
+mod renewal;
+mod schedule;
 mod sleep;
 
 use std::{sync::Arc, time::Duration};
@@ -13,56 +12,64 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 use self::{
-    agenda::{Agenda, Came},
-    round::Message,
+    failure::Failure,
+    renewal::Batch,
+    schedule::{Due, Schedule},
 };
-use crate::store::Which;
+use crate::store::{Store, Which};
 use crate::{
     clock::ClientClock,
-    core::Core,
     error::LostCause,
-    hold::{Duty, Hold},
+    hold::{Action, Hold},
     key::Key,
     lease::Time,
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
 
-/// The timer looks at the clock at least this often while there are holds: timers stand still while
-/// the machine sleeps, leases do not.
-const LOOK: Duration = Duration::from_secs(1);
+/// The longest sleep of the timer while there are holds. Timers stand still while the machine sleeps,
+/// leases do not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// Looks after every hold that may be lost.
+/// Tracks every hold that may be lost.
 pub(crate) struct Watchdog {
     clock: ClientClock,
-    agenda: Mutex<Agenda>,
-    /// Losses that a destructor noticed.
-    unreported: Mutex<Vec<(Arc<Hold>, LostCause)>>,
+    schedule: Mutex<Schedule>,
+    unreported: Mutex<Unreported>,
     wake: Notify,
+}
+
+/// What the watchdog's task logs when it wakes up.
+#[derive(Default)]
+struct Unreported {
+    /// Losses that a destructor noticed.
+    losses: Vec<(Arc<Hold>, LostCause)>,
+    /// Failed renewals. Those of one round share a line.
+    failures: Vec<Failure>,
 }
 
 impl Watchdog {
     pub(crate) fn new(clock: ClientClock) -> Self {
         Self {
             clock,
-            agenda: Mutex::default(),
+            schedule: Mutex::default(),
             unreported: Mutex::default(),
             wake: Notify::new(),
         }
     }
 
-    fn agenda(&self) -> MutexGuard<'_, Agenda> {
-        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unreported(&self) -> MutexGuard<'_, Vec<(Arc<Hold>, LostCause)>> {
+    fn unreported(&self) -> MutexGuard<'_, Unreported> {
         self.unreported
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a hold in charge, or looks anew at when it is due.
+    /// Tracks a hold, or updates when it is due.
     pub(crate) fn track(&self, hold: &Arc<Hold>) {
-        let (former, wake) = self.agenda().insert(hold, self.clock.now());
+        let (former, wake) = self.schedule().insert(hold, self.clock.now());
         if let Some(former) = former {
             // The store granted the key to another owner, so the former hold is gone.
             if former.lose(LostCause::Removed) {
@@ -74,9 +81,9 @@ impl Watchdog {
         }
     }
 
-    /// Stops looking at a hold, unless it is held: a nested acquire may have entered it just now.
+    /// Stops tracking a hold, unless it is held: a nested acquire may have entered it just now.
     pub(crate) fn forget(&self, hold: &Arc<Hold>) {
-        self.agenda().remove_unless_held(hold);
+        self.schedule().remove_unless_held(hold);
     }
 
     /// Returns whether this client holds the lock of this key.
@@ -85,36 +92,36 @@ impl Watchdog {
     }
 
     pub(crate) fn hold(&self, key: &Key) -> Option<Arc<Hold>> {
-        self.agenda().hold(key)
+        self.schedule().hold(key)
     }
 
-    /// Looks at the hold of this key at once, if there is one.
+    /// Checks the hold of this key at once, because another client changed the lock.
     pub(crate) fn suspect(&self, key: &Key) {
-        self.look(|agenda, now| {
-            if let Some(hold) = agenda.hold(key).filter(|hold| !hold.is_echo()) {
-                agenda.suspect(&hold, now);
+        self.check_now(|schedule, now| {
+            if let Some(hold) = schedule.hold(key).filter(|hold| !hold.is_echo()) {
+                schedule.suspect(&hold, now);
             }
         });
     }
 
-    /// Looks at all holds of these keys at once.
+    /// Checks all holds of these keys at once.
     pub(crate) fn suspect_all(&self, which: &Which) {
-        self.look(|agenda, now| agenda.suspect_all(which, now));
+        self.check_now(|schedule, now| schedule.suspect_all(which, now));
     }
 
-    fn look(&self, put_down: impl FnOnce(&mut Agenda, Time)) {
+    fn check_now(&self, change: impl FnOnce(&mut Schedule, Time)) {
         let now = self.clock.now();
         let wake = {
-            let mut agenda = self.agenda();
-            put_down(&mut agenda, now);
-            agenda.first_due().is_some_and(|due| due <= now)
+            let mut schedule = self.schedule();
+            change(&mut schedule, now);
+            schedule.first_due().is_some_and(|due| due <= now)
         };
         if wake {
             self.wake.notify_one();
         }
     }
 
-    /// Tells a hold that it is lost.
+    /// Marks a hold as lost and logs the loss.
     pub(crate) fn lose(&self, hold: &Arc<Hold>, cause: LostCause) {
         if self.lose_unreported(hold, cause) {
             report(hold, cause);
@@ -123,34 +130,41 @@ impl Watchdog {
 
     /// Marks a hold as lost without logging it. Returns whether the caller has to log the loss.
     pub(crate) fn lose_unreported(&self, hold: &Arc<Hold>, cause: LostCause) -> bool {
-        let news = hold.lose(cause);
+        let is_news = hold.lose(cause);
         self.forget(hold);
-        news
+        is_news
     }
 
     /// Has the background log a loss. A thread's destructor must not: the thread-locals of a subscriber may be
     /// gone, and a panic would abort the process.
     pub(crate) fn report_later(&self, hold: &Arc<Hold>, cause: LostCause) {
-        self.unreported().push((Arc::clone(hold), cause));
+        self.unreported().losses.push((Arc::clone(hold), cause));
+        self.wake.notify_one();
+    }
+
+    /// Has the background log a failed renewal, together with others that fail at the same time.
+    fn report_failure(&self, failure: Failure) {
+        self.unreported().failures.push(failure);
         self.wake.notify_one();
     }
 
     fn report_unreported(&self) {
-        let unreported = std::mem::take(&mut *self.unreported());
-        for (hold, cause) in unreported {
+        let Unreported { losses, failures } = std::mem::take(&mut *self.unreported());
+        for (hold, cause) in losses {
             report(&hold, cause);
         }
+        failure::report(self, &failures);
     }
 
     /// Returns the number of held locks.
     pub(crate) fn count(&self) -> usize {
-        self.agenda().count()
+        self.schedule().count()
     }
 
-    /// Tells every hold that it is lost, but does not forget it: it is still to be given back.
+    /// Marks every hold as lost. They stay tracked until they are given back.
     pub(crate) fn lose_all(&self, cause: LostCause) -> Vec<Arc<Hold>> {
         self.report_unreported();
-        let holds = self.agenda().holds();
+        let holds = self.schedule().holds();
         for hold in &holds {
             if hold.lose(cause) {
                 report(hold, cause);
@@ -172,90 +186,115 @@ pub(crate) fn report(hold: &Hold, cause: LostCause) {
     tracing::warn!(key = %hold.key, owner = %hold.owner, %cause, "lock lost");
 }
 
-/// Runs for as long as the client lives.
-pub(crate) async fn run(core: Arc<Core>) {
-    let watchdog = &core.watchdog;
-    let mut rounds = JoinSet::new();
-    loop {
-        while rounds.try_join_next().is_some() {}
-        watchdog.report_unreported();
-        let Sorted { renew, verify } = sort_out(&core);
-        if !renew.is_empty() {
-            rounds.spawn(round::run(Arc::clone(&core), renew));
-        }
-        if !verify.is_empty() {
-            rounds.spawn(self::verify(Arc::clone(&core), verify));
-        }
-        let pause = watchdog.agenda().go_to_sleep(watchdog.clock.now(), LOOK);
-        tokio::select! {
-            () = watchdog.wake.notified() => {}
-            () = sleep(pause) => {}
+/// Renews the holds that a watchdog tracks.
+pub(crate) struct Renewer {
+    watchdog: Arc<Watchdog>,
+    store: Arc<dyn Store>,
+    response_timeout: Duration,
+    /// Whether the store is told of nested entries.
+    counts_entries: bool,
+}
+
+impl Renewer {
+    pub(crate) fn new(
+        watchdog: Arc<Watchdog>,
+        store: Arc<dyn Store>,
+        response_timeout: Duration,
+        counts_entries: bool,
+    ) -> Self {
+        Self {
+            watchdog,
+            store,
+            response_timeout,
+            counts_entries,
         }
     }
+
+    /// Runs for as long as the client lives.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let watchdog = &self.watchdog;
+        let mut tasks = JoinSet::new();
+        loop {
+            while tasks.try_join_next().is_some() {}
+            watchdog.report_unreported();
+            let Checked { renew, verify } = self.check_due();
+            if !renew.is_empty() {
+                tasks.spawn(renewal::run(Arc::clone(&self), renew));
+            }
+            if !verify.is_empty() {
+                tasks.spawn(Arc::clone(&self).verify(verify));
+            }
+            let now = watchdog.clock.now();
+            let pause = watchdog.schedule().go_to_sleep(now, LONGEST_SLEEP);
+            tokio::select! {
+                () = watchdog.wake.notified() => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Reports what is lost among the holds that are due, and returns what is to be asked of the store.
+    fn check_due(&self) -> Checked {
+        let watchdog = &self.watchdog;
+        let due = watchdog.schedule().take_due(watchdog.clock.now());
+        let (mut renew, mut verify) = (Vec::new(), Vec::new());
+        for Due {
+            hold,
+            action,
+            beyond_max_hold,
+        } in due
+        {
+            for _ in 0..beyond_max_hold {
+                report(&hold, LostCause::MaxHold);
+            }
+            match action {
+                Action::Lose(cause) => watchdog.lose(&hold, cause),
+                Action::Renew(lease) => renew.push(((lease, self.store.group(&hold.key)), hold)),
+                Action::GiveBack => hold.end_retention(),
+                Action::Verify => verify.push(hold),
+                Action::Wait | Action::LetRunOut => {}
+            }
+        }
+        Checked {
+            renew: renewal::batches(renew),
+            verify,
+        }
+    }
+
+    /// Asks the store whether holds that are not renewed still exist.
+    async fn verify(self: Arc<Self>, holds: Vec<Arc<Hold>>) {
+        let watchdog = &self.watchdog;
+        for (done, hold) in holds.iter().enumerate() {
+            match self.store.inspect(&hold.key, self.response_timeout).await {
+                Ok(Some(entry)) if entry.count > 0 && entry.owner == hold.owner.to_string() => {}
+                Ok(_) => watchdog.lose(hold, LostCause::Removed),
+                Err(error) if error.foreign => watchdog.lose(hold, LostCause::Removed),
+                Err(_) => {
+                    let later = watchdog.clock.now() + LONGEST_SLEEP;
+                    return watchdog.schedule().verify(&holds[done..], later);
+                }
+            }
+        }
+    }
+
+    /// Checks the holds that are due, and renews them one batch after another.
+    #[cfg(all(test, shuttle))]
+    pub(crate) async fn check(&self) {
+        for batch in self.check_due().renew {
+            renewal::renew(self, batch).await;
+        }
+    }
+}
+
+/// What is to be asked of the store.
+struct Checked {
+    renew: Vec<Batch>,
+    verify: Vec<Arc<Hold>>,
 }
 
 async fn sleep(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
         None => std::future::pending().await,
-    }
-}
-
-/// What is to be done about the holds that came due.
-struct Sorted {
-    renew: Vec<Message>,
-    verify: Vec<Arc<Hold>>,
-}
-
-fn sort_out(core: &Core) -> Sorted {
-    let watchdog = &core.watchdog;
-    let came = watchdog.agenda().take_due(watchdog.clock.now());
-    let alike = |lease, hold: &Hold| (lease, core.store.group(&hold.key));
-    let (mut cohorts, mut singly, mut verify) = (Vec::new(), Vec::new(), Vec::new());
-    for came in came {
-        match came {
-            Came::Cohort(cohort) => {
-                cohorts.push((alike(cohort.shared.lease, &cohort.holds[0]), cohort));
-            }
-            Came::BeyondMaxHold(hold) => report(&hold, LostCause::MaxHold),
-            Came::Hold(hold, duty) => match duty {
-                Duty::Lose(cause) => watchdog.lose(&hold, cause),
-                Duty::GiveBack => core.queues.end_retention(hold),
-                Duty::Renew(lease) => singly.push((alike(lease, &hold), hold)),
-                Duty::LetRunOut { suspect: true } => verify.push(hold),
-                Duty::Wait | Duty::LetRunOut { suspect: false } => {}
-            },
-        }
-    }
-    Sorted {
-        renew: round::messages(cohorts, singly),
-        verify,
-    }
-}
-
-/// Looks whether holds that are not renewed are still there.
-async fn verify(core: Arc<Core>, holds: Vec<Arc<Hold>>) {
-    for (done, hold) in holds.iter().enumerate() {
-        match core
-            .store
-            .inspect(&hold.key, core.options.response_timeout)
-            .await
-        {
-            Ok(Some(entry)) if entry.count > 0 && entry.owner == hold.owner.to_string() => {}
-            Ok(_) => core.watchdog.lose(hold, LostCause::Removed),
-            Err(error) if error.foreign => core.watchdog.lose(hold, LostCause::Removed),
-            Err(_) => {
-                let later = core.clock.now() + LOOK;
-                return core.watchdog.agenda().verify(&holds[done..], later);
-            }
-        }
-    }
-}
-
-/// One look at what is due, and all that follows from it.
-#[cfg(all(test, shuttle))]
-pub(crate) async fn look(core: &Arc<Core>) {
-    for message in sort_out(core).renew {
-        round::renew(core, message).await;
     }
 }

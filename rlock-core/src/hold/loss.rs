@@ -81,7 +81,6 @@ impl Hold {
             if !matches!(state.phase, Phase::Held | Phase::Retained) {
                 return false;
             }
-            self.sets_itself_apart();
             state.phase = Phase::Lost;
             state.lost = Some(cause);
             state.lost_with = state.entries.iter().map(|entry| entry.id).collect();

@@ -66,21 +66,17 @@ impl Hold {
             self.asking.route_in_doubt().is_some() || self.release_in_doubt.load(Ordering::Acquire);
         state.lost.is_none()
             && matches!(state.phase, Phase::Held | Phase::Retained)
-            && self.grant_of(state).is_fresh(state.lease, now)
+            && Self::grant_of(state).is_fresh(state.lease, now)
             && !is_kept
             && !is_changing
             && !is_in_doubt
     }
 
     /// The ownership as it was confirmed last.
-    fn grant_of(&self, state: &State) -> Grant {
-        let shared = self.shared_lease();
-        let since = shared.map_or(state.confirmed_at, |shared| {
-            shared.confirmed_at().max(state.confirmed_at)
-        });
+    fn grant_of(state: &State) -> Grant {
         Grant {
             block: TokenBlock::EMPTY,
-            since,
+            since: state.confirmed_at,
             ttl: state.confirmed_lease,
             wanted: false,
         }
@@ -91,7 +87,7 @@ impl Hold {
         if !self.tokens.is_left() {
             return None;
         }
-        let grant = self.grant_of(state);
+        let grant = Self::grant_of(state);
         let fits = |terms: &WaiterTerms| terms.watchdog && grant.is_fresh(terms.lease, now);
         let turn = state.turn.as_ref()?;
         if !turn.hand_over(fits, |lease| self.succeeded_by(grant, lease)) {
@@ -143,19 +139,31 @@ impl Hold {
             turn.retain(self);
             return None;
         }
-        let grant = self.grant_of(&state);
+        let grant = Self::grant_of(&state);
         turn.resume(self.succeeded_by(grant, state.lease));
         self.gone_on(&mut state)
     }
 
-    /// Ends the retention. Returns whether the lock is to be given back.
-    pub(crate) fn end_retention(&self) -> bool {
-        let mut state = self.state();
-        if state.phase != Phase::Retained {
-            return false;
+    /// Ends the retention: the lock is given back in the background.
+    pub(crate) fn end_retention(self: &Arc<Self>) {
+        let queues = {
+            let mut state = self.state();
+            if state.phase != Phase::Retained {
+                return;
+            }
+            state.phase = Phase::Ended;
+            state.turn.as_ref().and_then(Turn::queues)
+        };
+        if let Some(queues) = queues {
+            queues.releases.push(Arc::clone(self));
         }
-        self.sets_itself_apart();
-        state.phase = Phase::Ended;
-        true
+    }
+
+    /// Other clients wait for the lock.
+    pub(crate) fn wanted(&self) {
+        let queues = self.state().turn.as_ref().and_then(Turn::queues);
+        if let Some(queues) = queues {
+            queues.wanted(&self.key);
+        }
     }
 }

@@ -15,7 +15,6 @@ use crate::{
     options::Reentry,
     scope::Scope,
     sync::atomic::{AtomicUsize, Ordering},
-    watchdog,
 };
 
 fn hold(client: &LockClient) -> LockGuard {
@@ -92,7 +91,7 @@ fn whoever_enters_while_the_outer_entry_leaves_is_looked_after() {
         let guard = entering.join().expect("no panic");
         world.settled();
         let hold = &guard.view().hold;
-        assert!(hold.is_held() && hold.appointment().is_some());
+        assert!(hold.is_held() && hold.deadline().is_some());
         assert_eq!(store_counts(client), 1);
         block_on(leave(guard));
     });
@@ -121,7 +120,7 @@ fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
         world.clock.jump(Duration::from_secs(12));
         let renewing = {
             let client = client.clone();
-            thread::spawn(move || block_on(watchdog::look(client.core())))
+            thread::spawn(move || block_on(client.core().renewer().check()))
         };
         let entering = nested(client, &outer);
         block_on(leave(outer));
@@ -133,8 +132,8 @@ fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
         renewing.join().expect("no panic");
         assert!(before.begin_renewal(now).is_none());
         world.clock.jump(Duration::from_secs(12));
-        block_on(watchdog::look(client.core()));
-        assert!(!before.is_held() && before.appointment().is_none());
+        block_on(client.core().renewer().check());
+        assert!(!before.is_held() && before.deadline().is_none());
     });
 }
 
@@ -176,48 +175,10 @@ fn whoever_waits_behind_a_lost_hold_has_the_lock_before_that_is_given_back() {
         let guard = hold(client);
         let next = takes_its_turn(client);
         world.clock.jump(Duration::from_secs(31));
-        block_on(watchdog::look(client.core()));
+        block_on(client.core().renewer().check());
         next.join().expect("no panic");
         assert_eq!(guard.view().hold.lost(), Some(LostCause::Expired));
         let released = block_on(guard.release());
         assert!(matches!(released, Err(LockError::Lost { .. })));
-    });
-}
-
-#[test]
-fn one_that_leaves_those_that_are_renewed_together_takes_nothing_along() {
-    in_many_orders(|| {
-        with_clients(1, Reentry::Counted, &["k", "l"], |world| {
-            let client = &world.clients[0];
-            let leaving = hold(client);
-            let staying = block_on(client.lock("l").acquire()).expect("free");
-            // It is due, and stays valid.
-            let come_due = || world.clock.jump(Duration::from_secs(12));
-            come_due();
-            block_on(watchdog::look(client.core()));
-            let [left, stayed] = [&leaving, &staying].map(|guard| Arc::clone(&guard.view().hold));
-            assert!(left.shared_lease().is_some(), "renewed together");
-
-            come_due();
-            let renewing = {
-                let client = client.clone();
-                thread::spawn(move || block_on(watchdog::look(client.core())))
-            };
-            let losing = {
-                let (client, left) = (client.clone(), Arc::clone(&left));
-                thread::spawn(move || client.core().watchdog.forget(&left))
-            };
-            block_on(leave(leaving));
-            losing.join().expect("no panic");
-            renewing.join().expect("no panic");
-            assert!(left.appointment().is_none() && left.shared_lease().is_none());
-            for _ in 0..3 {
-                block_on(watchdog::look(client.core()));
-                assert!(stayed.is_held() && stayed.broken().is_none());
-                come_due();
-            }
-            assert!(stayed.broken().is_none() && stayed.appointment().is_some());
-            block_on(leave(staying));
-        });
     });
 }

@@ -36,7 +36,7 @@ mod tracking;
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{Pipeline, Value};
+use redis::Value;
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
@@ -54,7 +54,7 @@ use self::{
     patience::Patience,
     process::Process,
     replicas::Witness,
-    script::{Exchange, Plain, Request, Several},
+    script::{Exchange, Request},
 };
 pub(crate) use self::{
     cluster::ClusterStore,
@@ -130,6 +130,7 @@ impl By {
     fn renewal(timeout: Duration, silence: Duration) -> Self {
         Self {
             silence: Some(silence),
+            seldom: true,
             ..(Route::Home, timeout).into()
         }
     }
@@ -397,37 +398,6 @@ impl RedisStore {
         scripts::read_renewed(answer, batch.len(), sent_at)
     }
 
-    /// Several batches by one message.
-    async fn renew_several(
-        &self,
-        batches: &[&[Renewal]],
-        by: By,
-    ) -> Vec<Result<Renewed, StoreError>> {
-        let mut calls = Pipeline::with_capacity(batches.len());
-        for batch in batches {
-            calls.add_command(self.calls.renew(batch));
-        }
-        let request = Several {
-            script: &self.calls.scripts.renew,
-            calls: Plain(calls),
-        };
-        let (answers, sent_at) = match self.call(&request, self.soon_doubted(by)).await {
-            Ok((Value::Array(answers), sent_at)) if answers.len() == batches.len() => {
-                (answers, sent_at)
-            }
-            Ok((other, _)) => {
-                let error = unexpected(format!("{other:?} to {} renewals", batches.len()));
-                return batches.iter().map(|_| Err(error.clone())).collect();
-            }
-            Err(error) => return batches.iter().map(|_| Err(error.clone())).collect(),
-        };
-        let read = |(batch, answer): (&&[Renewal], Value)| {
-            let answer = answer.extract_error().map_err(classify)?;
-            scripts::read_renewed(answer, batch.len(), sent_at)
-        };
-        batches.iter().zip(answers).map(read).collect()
-    }
-
     /// A lease cannot wait for the ordinary patience to run out.
     fn soon_doubted(&self, by: By) -> By {
         let silence = by.silence.unwrap_or_default().max(SHORTEST_SILENCE);
@@ -544,19 +514,6 @@ impl Store for RedisStore {
         silence: Duration,
     ) -> Answer<'a, Renewed> {
         Box::pin(self.renew(batch, By::renewal(timeout, silence)))
-    }
-
-    fn renew_several<'a>(
-        &'a self,
-        batches: &'a [&'a [Renewal]],
-        timeout: Duration,
-        silence: Duration,
-    ) -> BoxFuture<'a, Vec<Result<Renewed, StoreError>>> {
-        let by = By {
-            seldom: true,
-            ..By::renewal(timeout, silence)
-        };
-        Box::pin(self.renew_several(batches, by))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {

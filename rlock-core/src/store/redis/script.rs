@@ -1,11 +1,10 @@
 //! A Lua script on the server, called by its digest.
 
 use redis::{
-    Cmd, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value,
-    aio::MultiplexedConnection,
+    Cmd, Pipeline, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection,
 };
 
-use super::{calls::Usual, connection::Connection, errors::wants_reconnect, framed::Framed};
+use super::{calls::Usual, connection::Connection, framed::Framed};
 use crate::store::BoxFuture;
 
 pub(super) struct LoadedScript {
@@ -123,56 +122,6 @@ where
             answer
         })
     }
-}
-
-/// Calls of one script that leave with one write: answers a list, in which an error is one of the answers.
-pub(super) struct Several<'a> {
-    pub(super) script: &'a LoadedScript,
-    pub(super) calls: Plain,
-}
-
-impl Exchange for Several<'_> {
-    fn send<'a>(
-        &'a self,
-        connection: &'a Connection,
-        asking: bool,
-    ) -> BoxFuture<'a, RedisResult<Value>> {
-        Box::pin(self.answers(connection, asking))
-    }
-}
-
-impl Several<'_> {
-    /// Loads the script where the server has lost it, and sends again what was refused for that.
-    async fn answers(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
-        let mut answers = self.calls.answers(connection, asking).await?;
-        if answers.iter().any(is_forgotten) {
-            self.script.load(&mut connection.commands.clone()).await?;
-            let calls = self.calls.0.cmd_iter().zip(&answers);
-            let mut again = Pipeline::new();
-            for (call, _) in calls.filter(|(_, answer)| is_forgotten(answer)) {
-                again.add_command(call.clone());
-            }
-            let again = Plain(again).answers(connection, asking).await?;
-            let refused = answers.iter_mut().filter(|answer| is_forgotten(answer));
-            for (answer, second) in refused.zip(again) {
-                *answer = second;
-            }
-        }
-        // What concerns the connection concerns all.
-        let mut errors = answers.iter().filter_map(|answer| match answer {
-            Value::ServerError(error) => Some(RedisError::from(error.clone())),
-            _ => None,
-        });
-        match errors.find(wants_reconnect) {
-            Some(error) => Err(error),
-            None => Ok(Value::Array(answers)),
-        }
-    }
-}
-
-/// Whether the server does not know the script any more.
-fn is_forgotten(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
 /// Commands that are no script: answers a list, in which an error is one of the answers.

@@ -1,4 +1,4 @@
-//! Holds that are renewed by one request, time and again the same, until something sets one apart.
+//! Holds that one script renews: what happens to one of them leaves the others alone.
 
 mod common;
 
@@ -68,7 +68,7 @@ async fn a_loss_concerns_its_own_lock_alone() {
     assert_held_for(&server, &guards, LEASE * 2).await;
 }
 
-/// All that come due together leave together, 16 to a script.
+/// A script renews 16 locks.
 #[tokio::test]
 async fn a_script_that_is_refused_is_no_concern_of_those_that_went_with_it() {
     let server = RedisServer::start();
