@@ -6,7 +6,6 @@ mod calls;
 mod cluster;
 mod connection;
 mod errors;
-mod framed;
 mod hosts;
 mod link;
 mod load;

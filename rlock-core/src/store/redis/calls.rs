@@ -8,10 +8,8 @@ use std::{
 use redis::Cmd;
 
 use super::{
-    framed::Framed,
     names::{Names, OwnerName, OwnerNames},
     scripts::{Scripts, millis},
-    tracking::unremembered,
 };
 use crate::{
     key::Key,
@@ -171,10 +169,7 @@ impl Calls {
         }
     }
 
-    /// Where the connection `opts_out`, the server does not remember what the script reads, only to forget it
-    /// when the script writes, but what is read afterwards. Nothing comes between the two as a rule; what does
-    /// (servers read 16 KB at a time) and changes a lock is found by the next renewal, or at the lease's end.
-    pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)], opts_out: bool) -> Framed {
+    pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)]) -> Cmd {
         let mut call = self.scripts.acquire_together.call(claims.len());
         for (claim, _) in claims {
             call.arg(self.names.lock(&claim.key));
@@ -185,20 +180,7 @@ impl Calls {
         for (claim, lease) in claims {
             call.arg(owners.name(claim.owner)).arg(millis(*lease));
         }
-        if !opts_out {
-            return call.into();
-        }
-        call.arg(1);
-        let mut read = Cmd::with_capacity(1 + claims.len(), 30 + 40 * claims.len());
-        read.arg("EXISTS");
-        for (claim, _) in claims {
-            read.arg(self.names.lock(&claim.key));
-        }
-        Framed {
-            before: Some(unremembered()),
-            call,
-            after: Some(read),
-        }
+        call
     }
 
     pub(super) fn release_together(&self, holds: &[(Key, OwnerId)]) -> Cmd {

@@ -7,7 +7,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     RedisStore,
-    connection::Connection,
     errors::{classify, unexpected},
     script::{Exchange, Once, Request},
     scripts,
@@ -72,7 +71,7 @@ impl RedisStore {
     ) -> Result<Acquired, StoreError> {
         let request = Once {
             script: &self.calls.scripts.acquire,
-            call: |_: &Connection| self.calls.acquire(claims, lease, count, waits),
+            call: || self.calls.acquire(claims, lease, count, waits),
         };
         let sent_at = self.clock.now();
         let answer = self.at_once(&request, patience).await?;
@@ -87,7 +86,7 @@ impl RedisStore {
         patience: Duration,
     ) -> Result<Vec<u64>, StoreError> {
         let script = &self.calls.scripts.acquire_together;
-        let call = |by: &Connection| self.calls.acquire_together(claims, by.pipe.opts_out());
+        let call = || self.calls.acquire_together(claims);
         self.together(Once { script, call }, claims.len(), patience)
             .await
     }
@@ -100,7 +99,7 @@ impl RedisStore {
         patience: Duration,
     ) -> Result<Vec<u64>, StoreError> {
         let script = &self.calls.scripts.release_together;
-        let call = |_: &Connection| self.calls.release_together(holds);
+        let call = || self.calls.release_together(holds);
         self.together(Once { script, call }, holds.len(), patience)
             .await
     }

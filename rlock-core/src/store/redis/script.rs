@@ -5,7 +5,7 @@ use redis::{
     aio::MultiplexedConnection,
 };
 
-use super::{calls::Usual, connection::Connection, errors::wants_reconnect, framed::Framed};
+use super::{calls::Usual, connection::Connection, errors::wants_reconnect};
 use crate::store::BoxFuture;
 
 pub(super) struct LoadedScript {
@@ -93,7 +93,7 @@ async fn send_alone(connection: &Connection, call: Cmd, asking: bool) -> RedisRe
     if asking {
         return send_asking(connection, call).await;
     }
-    connection.pipe.send(call.into()).await
+    connection.pipe.send(call).await
 }
 
 /// A call of a script that is sent once: what it asks for may be asked for otherwise meanwhile.
@@ -102,11 +102,7 @@ pub(super) struct Once<'a, F> {
     pub(super) call: F,
 }
 
-impl<F, C> Exchange for Once<'_, F>
-where
-    F: Fn(&Connection) -> C + Sync + Send,
-    C: Into<Framed> + Send,
-{
+impl<F: Fn() -> Cmd + Sync + Send> Exchange for Once<'_, F> {
     /// Loads the script where the server has lost it, for the next call.
     fn send<'a>(
         &'a self,
@@ -114,7 +110,7 @@ where
         _asking: bool,
     ) -> BoxFuture<'a, RedisResult<Value>> {
         Box::pin(async move {
-            let answer = connection.pipe.send((self.call)(connection).into()).await;
+            let answer = connection.pipe.send((self.call)()).await;
             if let Err(error) = &answer
                 && error.kind() == ServerErrorKind::NoScript.into()
             {

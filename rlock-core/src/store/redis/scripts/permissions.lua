@@ -17,7 +17,7 @@ local quicker = {
 local needed_of_server = {{'time'}}
 local quicker_of_server = {
   {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'},
-  {'client', 'caching', 'no'}, {'info', 'memory'},
+  {'info', 'memory'},
 }
 
 local beyond = {
