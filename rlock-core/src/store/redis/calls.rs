@@ -81,7 +81,7 @@ impl Calls {
             .arg(count)
             .arg(millis(self.fence_retention + lease))
             .arg(u8::from(waits))
-            .arg(self.names.channels_for(&claims[0].key))
+            .arg(self.names.channels())
             .arg(self.least_token());
         for claim in claims {
             call.arg(OwnerName(claim.owner));
@@ -98,7 +98,7 @@ impl Calls {
             .arg(millis(release.keep))
             .arg(release.token)
             .arg(millis(self.fence_retention + lease))
-            .arg(self.names.channels_for(release.key))
+            .arg(self.names.channels())
             .arg(self.least_token());
         if let Some(next) = release.next {
             call.arg(OwnerName(next.owner))

@@ -170,8 +170,8 @@ async fn listen(
     refused(commands.subscribe(link.channel()).await)
 }
 
-/// Whether messages are to come by this connection. On the runtime of the callers it is not worth one
-/// more connection, and a node of a cluster passes on those for a slot.
+/// Whether messages are to come by this connection. On the runtime of the callers they are not worth one
+/// more connection, and owners in a cluster are named after the background connection.
 fn listens(link: &Link, pushes: bool) -> bool {
     link.is_home() || pushes && !link.calls.names.are_of_cluster()
 }

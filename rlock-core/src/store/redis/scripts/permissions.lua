@@ -23,9 +23,7 @@ local quicker_of_server = {
 local beyond = {
   cluster = {
     needed = {{'asking'}, {'cluster', 'myid'}, {'cluster', 'slots'}},
-    quicker = {
-      {'cluster', 'info'}, {'spublish', channel, ''}, {'ssubscribe', channel}, {'sunsubscribe', channel},
-    },
+    quicker = {{'cluster', 'info'}},
   },
   replicas = {needed = {{'wait', 1, 1}}, quicker = {}},
 }
