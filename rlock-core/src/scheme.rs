@@ -52,6 +52,11 @@ impl Scheme {
         Self::split(url).map(|(scheme, _)| scheme)
     }
 
+    /// Returns the scheme by which redis-rs connects to one server over TCP.
+    pub(crate) fn of_one_server(&self) -> &'static str {
+        if self.tls { "rediss" } else { "redis" }
+    }
+
     /// Returns the form of a URL with this scheme.
     pub(crate) fn form(&self) -> String {
         let rest = match self.kind {

@@ -238,9 +238,6 @@ impl Kept {
 pub(crate) struct Servers(pub(crate) u32);
 
 impl Servers {
-    pub(crate) const NONE: Self = Self(0);
-    pub(crate) const ALL: Self = Self(u32::MAX);
-
     pub(crate) fn has(self, server: usize) -> bool {
         self.0 & (1 << server) != 0
     }

@@ -40,6 +40,12 @@ async fn shared() -> &'static RedisCluster {
     SHARED.get_or_init(RedisCluster::start).await
 }
 
+/// Whether a server can tell what a user may do: from Redis 7 on.
+async fn is_since_redis_7(node: &RedisServer) -> bool {
+    let ask = "return redis.acl_check_cmd and 1 or 0";
+    node.command::<u64>(&["EVAL", ask, "0"]).await == 1
+}
+
 async fn client(cluster: &RedisCluster) -> LockClient {
     connect(&cluster.url()).await
 }

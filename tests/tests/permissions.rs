@@ -41,10 +41,8 @@ const NEEDED: [&str; 13] = [
 
 /// Without these everything works, but slower: losses are found by renewals, waiters come by timers,
 /// nobody warns of a server that evicts locks.
-const BETTER: [&str; 15] = [
+const BETTER: [&str; 14] = [
     "&lock:*",
-    // Many locks at once are remembered once.
-    "+client|caching",
     "+client|id",
     "+client|tracking",
     // Ends each script, so that tracking sees the lock.
@@ -297,7 +295,6 @@ async fn whoever_lacks_another_permission_has_locks_that_work_but_slower_where_i
     let slower = [
         // Permission, whether waiters are still told, whether losses still are.
         ("&lock:*", false, true),
-        ("+client|caching", true, true),
         ("+client|id", true, true),
         ("+client|tracking", true, false),
         ("+exists", true, false),

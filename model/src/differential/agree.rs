@@ -164,8 +164,8 @@ fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
 /// How many tokens are given depends on the time, which is not the same.
 fn extended(model: Extended, store: Extended, most: Token) -> bool {
     match (model, store) {
-        (Extended::More { .. }, Extended::More { last, tokens }) => {
-            tokens <= most && tokens <= last
+        (Extended::More { .. }, Extended::More { fence, tokens }) => {
+            tokens <= most && tokens <= fence
         }
         (model, store) => model == store,
     }

@@ -160,7 +160,7 @@ impl Hold {
     }
 
     /// Other clients wait for the lock.
-    pub(crate) fn wanted(&self) {
+    pub(crate) fn note_wanted(&self) {
         let queues = self.state().turn.as_ref().and_then(Turn::queues);
         if let Some(queues) = queues {
             queues.wanted(&self.key);

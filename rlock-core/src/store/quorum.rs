@@ -16,7 +16,6 @@ mod refuse;
 mod release;
 mod renew;
 mod stragglers;
-mod together;
 mod tokens;
 mod votes;
 
@@ -29,7 +28,6 @@ use self::{
     ballot::{Asked, Ballot},
     node::{Given, Node, Wanted},
     stragglers::Stragglers,
-    together::Together,
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Mending, Release, Released, Renewal,
@@ -45,7 +43,6 @@ pub(crate) struct QuorumStore {
     clock: ClientClock,
     listener: Listener,
     stragglers: Stragglers,
-    together: Together,
     /// Somebody stands in line.
     stood: Notify,
 }
@@ -59,14 +56,6 @@ impl QuorumStore {
     fn is_up(&self) -> bool {
         let up = self.nodes.iter().filter(|node| node.store.is_up()).count();
         up >= votes::majority(self.nodes.len())
-    }
-
-    /// Whether this is the process that made the client. One made all connections.
-    fn is_present(&self) -> bool {
-        self.nodes
-            .iter()
-            .take(1)
-            .all(|node| node.store.is_present())
     }
 
     /// Follows what is still under way.
@@ -160,7 +149,6 @@ impl Store for QuorumStore {
             tokio::join!(
                 join_all(nodes),
                 self.stragglers.run(),
-                self.send_together(),
                 line::watch(&self.nodes, &self.stood, &self.listener),
             );
         })

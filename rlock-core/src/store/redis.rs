@@ -6,7 +6,6 @@ mod calls;
 mod cluster;
 mod connection;
 mod errors;
-mod framed;
 mod hosts;
 mod link;
 mod load;
@@ -15,7 +14,6 @@ mod messages;
 mod names;
 mod near;
 mod newest;
-mod patience;
 mod pipe;
 mod process;
 #[cfg(any(test, fuzzing))]
@@ -39,7 +37,7 @@ use std::{sync::Arc, time::Duration};
 use redis::Value;
 use tokio::{
     runtime::Handle,
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use uuid::Uuid;
 
@@ -51,7 +49,6 @@ use self::{
     link::{Link, Part},
     names::Names,
     near::Near,
-    patience::Patience,
     process::Process,
     replicas::Witness,
     script::{Exchange, Request},
@@ -93,7 +90,6 @@ pub(crate) struct RedisStore {
     home: Arc<Link>,
     near: Option<Near>,
     witness: Option<Witness>,
-    patience: Patience,
     response_timeout: Duration,
     process: Process,
     /// Several requests of the usual kind are served by one script. Not in a cluster, where their locks
@@ -108,8 +104,6 @@ struct By {
     patience: Duration,
     /// How long an answer may be missing before another connection is looked for.
     silence: Option<Duration>,
-    /// There are few such requests: each has a timer of its own.
-    seldom: bool,
     /// The node does not have the slot yet, and is to answer all the same.
     asking: bool,
 }
@@ -120,7 +114,6 @@ impl From<(Route, Duration)> for By {
             route,
             patience,
             silence: None,
-            seldom: false,
             asking: false,
         }
     }
@@ -130,7 +123,6 @@ impl By {
     fn renewal(timeout: Duration, silence: Duration) -> Self {
         Self {
             silence: Some(silence),
-            seldom: true,
             ..(Route::Home, timeout).into()
         }
     }
@@ -219,7 +211,6 @@ impl RedisStore {
             home,
             near,
             witness,
-            patience: Patience::default(),
             response_timeout: options.response_timeout,
             process: Process::present(),
             gathers,
@@ -276,33 +267,27 @@ impl RedisStore {
         by: By,
     ) -> Result<Value, StoreError> {
         let By {
-            patience,
-            seldom,
-            asking,
-            ..
+            patience, asking, ..
         } = by;
         let silence = by.silence.unwrap_or_else(|| self.silence());
         let epoch = connection.epoch;
         let started = Instant::now();
         let (deadline, suspicious) = (started + patience, started + silence);
         let mut answer = request.send(&connection, asking);
-        let mut outcome = self
-            .patience
-            .by(deadline.min(suspicious), seldom, &mut answer)
-            .await;
-        if outcome.is_none() && suspicious <= deadline {
+        let mut outcome = timeout_at(deadline.min(suspicious), &mut answer).await;
+        if outcome.is_err() && suspicious <= deadline {
             link.doubt(epoch);
-            outcome = self.patience.by(deadline, seldom, &mut answer).await;
+            outcome = timeout_at(deadline, &mut answer).await;
         }
         match outcome {
-            Some(Ok(answer)) => Ok(answer),
-            Some(Err(error)) => {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
                 if wants_reconnect(&error) {
                     link.give_up(epoch);
                 }
                 Err(classify(error))
             }
-            None => Err(StoreError::no_answer(patience)),
+            Err(_) => Err(StoreError::no_answer(patience)),
         }
     }
 
@@ -338,12 +323,7 @@ impl RedisStore {
                 witness.run().await;
             }
         };
-        tokio::join!(
-            Arc::clone(&self.home).keep_up(),
-            self.patience.run(),
-            keep_told,
-            ask_replicas
-        );
+        tokio::join!(Arc::clone(&self.home).keep_up(), keep_told, ask_replicas);
     }
 
     async fn acquire(

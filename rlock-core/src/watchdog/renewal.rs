@@ -188,7 +188,7 @@ impl BatchRequest {
             }
         }
         for hold in wanted {
-            hold.wanted();
+            hold.note_wanted();
         }
         for hold in gone {
             watchdog.lose(hold, LostCause::Removed);

@@ -68,19 +68,12 @@ impl Pending {
 }
 
 fn is_subscription(word: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
-        b"SUBSCRIBE",
-        b"UNSUBSCRIBE",
-        b"PSUBSCRIBE",
-        b"PUNSUBSCRIBE",
-        b"SSUBSCRIBE",
-        b"SUNSUBSCRIBE",
-    ];
+    const NAMES: [&[u8]; 4] = [b"SUBSCRIBE", b"UNSUBSCRIBE", b"PSUBSCRIBE", b"PUNSUBSCRIBE"];
     NAMES.iter().any(|name| name.eq_ignore_ascii_case(word))
 }
 
 fn is_message(word: &[u8]) -> bool {
-    [b"message".as_slice(), b"pmessage", b"smessage"].contains(&word)
+    [b"message".as_slice(), b"pmessage"].contains(&word)
 }
 
 #[cfg(test)]

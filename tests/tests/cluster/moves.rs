@@ -10,8 +10,7 @@ use crate::{
     common::{
         LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, ms, name, resp2,
     },
-    contend,
-    messages::has_shards,
+    contend, is_since_redis_7,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -135,7 +134,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
     let () = cluster.node(1).command(&stable).await;
     let never_taken = client.lock(&new).acquire().await.map(drop);
     // Before Redis 7 a node sends whoever asks it for several keys to the next one, too.
-    let sends_on = !has_shards(cluster.node(0)).await;
+    let sends_on = !is_since_redis_7(cluster.node(0)).await;
     for (outcome, names_both) in [(free, true), (several, sends_on), (never_taken, true)] {
         let error = outcome.expect_err("it cannot come into being");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");

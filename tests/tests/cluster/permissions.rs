@@ -9,23 +9,15 @@ use rlock_tests::{MASTERS, RedisCluster, RedisServer, within};
 use crate::{
     acl, assert_soon_in_line,
     common::{LASTING, LONG, acquiring, connect, ms, name},
-    keys,
+    is_since_redis_7, keys,
     log::{keep_log, logged_of},
-    messages::has_shards,
 };
-
-/// Not all servers have messages by slot.
-const OF_MESSAGES: [&str; 3] = ["+spublish", "+ssubscribe", "+sunsubscribe"];
 
 /// What a user may do, but for this.
 fn rules_without(left_out: &[&str]) -> String {
     let rules = format!("{} {}", acl::of_a_server(), acl::beyond("Redis Cluster"));
     let given = rules.split(' ').filter(|rule| !left_out.contains(rule));
     acl::only(&given.collect::<Vec<_>>())
-}
-
-async fn cluster() -> RedisCluster {
-    cluster_without(&OF_MESSAGES).await
 }
 
 async fn cluster_without(left_out: &[&str]) -> RedisCluster {
@@ -82,24 +74,9 @@ async fn use_locks(cluster: &RedisCluster) {
 
 #[tokio::test]
 async fn the_permissions_of_a_server_and_some_more_are_enough_at_a_cluster() {
-    let cluster = cluster().await;
-    if has_shards(cluster.node(0)).await {
-        for n in 0..2 * MASTERS {
-            let rules = OF_MESSAGES.join(" ");
-            cluster.node(n).set_user("locker", &rules).await;
-        }
-    }
+    let cluster = cluster_without(&[]).await;
     use_locks(&cluster).await;
     assert_eq!(refused(&cluster).await, BTreeSet::new());
-}
-
-#[tokio::test]
-async fn who_may_not_use_messages_by_slot_is_told_by_others() {
-    let cluster = cluster().await;
-    use_locks(&cluster).await;
-    let refused = refused(&cluster).await;
-    let by_slot = ["spublish", "ssubscribe"].map(str::to_owned);
-    assert!(refused.is_subset(&by_slot.into()), "{refused:?}");
 }
 
 /// Each node says it of itself, when it is connected to.
@@ -107,9 +84,9 @@ async fn who_may_not_use_messages_by_slot_is_told_by_others() {
 async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
     keep_log();
     let needed = ["+asking", "+cluster|myid"];
-    let better = ["+cluster|info", "+spublish", "+ssubscribe", "+sunsubscribe"];
+    let better = ["+cluster|info"];
     let cluster = cluster_without(&[&needed[..], &better[..]].concat()).await;
-    if !has_shards(cluster.node(0)).await {
+    if !is_since_redis_7(cluster.node(0)).await {
         return;
     }
     let client = locker(&cluster).await;
@@ -148,8 +125,7 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
 
 #[tokio::test]
 async fn who_may_not_ask_for_the_slots_of_a_cluster_is_told_so() {
-    let [publish, subscribe, unsubscribe] = OF_MESSAGES;
-    let cluster = cluster_without(&[publish, subscribe, unsubscribe, "+cluster|slots"]).await;
+    let cluster = cluster_without(&["+cluster|slots"]).await;
     let url = locker_url(&cluster);
     let error = LockClient::connect(&url).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");

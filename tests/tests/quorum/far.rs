@@ -1,4 +1,4 @@
-//! Requests that leave together, while one server answers later than the others each time.
+//! Many requests at the same time, while one server answers later than the others each time.
 
 use std::{
     sync::{

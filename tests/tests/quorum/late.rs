@@ -87,8 +87,7 @@ async fn a_vote_that_comes_too_late_for_one_without_a_place_in_line_is_taken_bac
     }
 }
 
-/// Of several that are tried together, the server leaves those alone that somebody waits for. They are asked
-/// for by themselves then, but not if that was given up meanwhile.
+/// A server that stood still is not asked again for what was given up meanwhile.
 #[tokio::test]
 async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_up() {
     let three = Servers::some(3);

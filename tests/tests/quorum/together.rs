@@ -1,10 +1,10 @@
-//! Requests for different locks that are under way together are served by one script at each server.
+//! Requests for different locks that are under way at the same time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_tests::{Proxy, RedisServer, Request, assert_taken, eventually, within};
+use rlock_tests::{Proxy, Request, assert_taken, eventually, within};
 
 use crate::{
     common::{
@@ -40,25 +40,6 @@ pub(crate) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
     try_join_all(released).await.expect("all were held");
 }
 
-/// Takes all of them by few scripts at each server. A server that is slow once is asked for each by itself.
-async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGuard> {
-    let mut watches = join_all(servers.0.iter().map(RedisServer::watch_commands)).await;
-    let started = Instant::now();
-    loop {
-        let guards = take_all(client, &keys()).await;
-        let scripts = watches.iter_mut().map(|watch| watch.count_of("EVALSHA"));
-        let scripts = join_all(scripts).await;
-        if scripts.iter().all(|scripts| *scripts < 16) {
-            return guards;
-        }
-        assert!(started.elapsed() < LONG, "one by one: {scripts:?} scripts");
-        release_all(guards).await;
-        for watch in &mut watches {
-            watch.clear().await;
-        }
-    }
-}
-
 /// So that tokens do not begin anew, which leaves the usual way.
 async fn take_each_once(client: &LockClient, keys: &[String]) {
     release_all(take_all(client, keys).await).await;
@@ -79,39 +60,8 @@ pub(crate) async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
     (three, proxies, client)
 }
 
-/// Whether a request is one of several for these keys.
-pub(crate) fn of_several(request: &Request) -> bool {
-    let keys = keys();
-    let named = keys.iter().filter(|key| request.mentions(&name(key)));
-    request.is("EVALSHA") && named.count() > 1
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_locks_cost_each_server_far_less_than_a_script_each() {
-    const TIMES: usize = 10;
-    let three = Servers::some(3);
-    let client = three.client().await;
-    take_each_once(&client, &keys()).await;
-    let mut watches = join_all(three.0.iter().map(RedisServer::watch_commands)).await;
-    let tasks = keys().into_iter().map(|key| {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let mut last = 0;
-            for _ in 0..TIMES {
-                let guard = client.lock(&key).acquire().await.expect("free");
-                assert!(guard.fencing_token() > last, "tokens grow");
-                last = guard.fencing_token();
-                guard.release().await.expect("held");
-            }
-        })
-    });
-    try_join_all(tasks).await.expect("no panic");
-    let alone = u64::try_from(keys().len() * TIMES * 2).expect("small");
-    for watch in &mut watches {
-        let scripts = watch.count_of("EVALSHA").await;
-        assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
-    }
-    assert_all_left(&three).await;
+fn is_script(request: &Request) -> bool {
+    request.is("EVALSHA")
 }
 
 #[tokio::test]
@@ -194,7 +144,7 @@ async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     let servers = Servers::some(3);
     let client = servers.client().await;
     take_each_once(&client, &keys()).await;
-    let guards = take_all_together(&servers, &client).await;
+    let guards = take_all(&client, &keys()).await;
     // What is another's cannot be mended.
     for key in keys() {
         give_to_another(&servers.0[..2], &key).await;
@@ -287,7 +237,7 @@ async fn locks_are_given_back_by_a_server_whose_connection_ended_meanwhile() {
     take_each_once(&client, &keys).await;
     eventually(LONG, "it struck three times", async || {
         let guards = take_all(&client, &keys).await;
-        proxy.drop_requests_if(1, of_several);
+        proxy.drop_requests_if(1, is_script);
         release_all(guards).await;
         assert_all_left(&three).await;
         proxy.requests_lost() >= 3
@@ -302,7 +252,7 @@ async fn an_answer_to_several_that_is_lost_counts_nothing_twice_and_loses_nothin
     take_each_once(&client, &keys).await;
     for struck in [0..1, 0..2, 1..3, 0..3] {
         for proxy in &proxies[struck.clone()] {
-            proxy.drop_replies_if(1, of_several);
+            proxy.drop_replies_if(1, is_script);
         }
         let guards = take_all(&client, &keys).await;
         for guard in &guards {
@@ -312,7 +262,7 @@ async fn an_answer_to_several_that_is_lost_counts_nothing_twice_and_loses_nothin
             assert!(granted >= 2, "{counts:?}");
         }
         for proxy in &proxies[struck] {
-            proxy.drop_replies_if(1, of_several);
+            proxy.drop_replies_if(1, is_script);
         }
         release_all(guards).await;
         assert_all_left(&three).await;
@@ -334,7 +284,7 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
         // They are free as soon as that was executed, and taken once more before anybody hears of it.
         let taken = take_all(&other, &keys).await;
         for proxy in &proxies {
-            proxy.drop_replies_if(1, of_several);
+            proxy.drop_replies_if(1, is_script);
             proxy.pass();
             proxy.reset();
         }
@@ -413,7 +363,7 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
 }
 
 #[tokio::test]
-async fn scripts_forgotten_at_any_time_lose_nothing_of_several() {
+async fn scripts_forgotten_at_any_time_lose_nothing_is_script() {
     let three = Servers::some(3);
     let client = three.client().await;
     let keys = keys();
@@ -441,20 +391,4 @@ async fn scripts_forgotten_at_any_time_lose_nothing_of_several() {
         () = rounds => {}
     }
     assert_all_left(&three).await;
-}
-
-#[tokio::test]
-async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
-    let rules = "on >secret ~lock:* &lock:* +@all -exists";
-    let servers: Vec<_> = (0..3)
-        .map(|_| RedisServer::builder().acl_user("locker", rules).start())
-        .collect();
-    let urls = servers
-        .iter()
-        .map(|server| server.url_as("locker", "secret"));
-    let client = LockClient::quorum(urls).await.expect("all are there");
-    for _ in 0..3 {
-        take_each_once(&client, &keys()).await;
-    }
-    assert_all_left(&Servers(servers)).await;
 }

@@ -5,15 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    QuorumStore,
-    ballot::Ballot,
-    line::lead,
-    linger::Linger,
-    node::Wanted,
-    refuse::votes_of,
-    together::{Sent, acquire::Granted},
-    tokens::Tokens,
-    votes::Verdict,
+    QuorumStore, ballot::Ballot, line::lead, linger::Linger, node::Wanted, refuse::votes_of,
+    tokens::Tokens, votes::Verdict,
 };
 use crate::{
     key::Key,
@@ -43,13 +36,8 @@ pub(super) fn is_granted(answer: &Acquired) -> bool {
 }
 
 impl QuorumStore {
-    fn asked(
-        &self,
-        wanted: &Wanted,
-        in_doubt: bool,
-        waits: impl Fn(usize) -> bool,
-    ) -> Ballot<Acquired> {
-        let mut ballot = Ballot::after(in_doubt, self.nodes.len());
+    fn asked(&self, wanted: &Wanted, waits: impl Fn(usize) -> bool) -> Ballot<Acquired> {
+        let mut ballot = self.ballot();
         let until_up = !self.is_up();
         for node in &*self.nodes {
             let request = node.acquire(wanted, waits(node.number), ballot.over(), until_up);
@@ -66,7 +54,7 @@ impl QuorumStore {
     ) -> Result<Acquired, StoreError> {
         let sent_at = self.clock.now();
         let until = until(patience, wanted.lease);
-        let mut ballot = self.asked(&wanted, false, |_| false);
+        let mut ballot = self.asked(&wanted, |_| false);
         let verdict = loop {
             match ballot.tally(is_granted).verdict() {
                 Verdict::Open if ballot.next(until).await => {}
@@ -94,45 +82,11 @@ impl QuorumStore {
         waits: bool,
         patience: Duration,
     ) -> Result<Acquired, StoreError> {
-        let begun = Instant::now();
-        let line_by = waits.then(|| begun + patience);
-        let under_way = self.together.begin();
-        let mut in_doubt = false;
-        if let [claim] = &*wanted.claims
-            && under_way.in_company
-        {
-            let until = until(patience, wanted.lease);
-            match self.take_with_others(claim, wanted.lease, until).await {
-                Sent::Answered(Granted { token, sent_at }) => {
-                    let tokens = [token].into_iter().collect();
-                    return Ok(Acquired::Granted {
-                        tokens,
-                        wanted: false,
-                        sent_at,
-                    });
-                }
-                Sent::Unanswered => in_doubt = true,
-                Sent::No => {}
-            }
-        }
-        let patience = patience.saturating_sub(begun.elapsed());
-        // Boxed, so that the usual case is not as large as this.
-        Box::pin(self.take_alone(wanted, line_by, in_doubt, patience)).await
-    }
-
-    /// The same without others; `line_by`: by when a place in line is wanted, if one is.
-    async fn take_alone(
-        &self,
-        wanted: Wanted,
-        line_by: Option<Instant>,
-        in_doubt: bool,
-        patience: Duration,
-    ) -> Result<Acquired, StoreError> {
-        let waits = line_by.is_some();
+        let line_by = waits.then(|| Instant::now() + patience);
         let sent_at = self.clock.now();
         let until = until(patience, wanted.lease);
         let lead = lead(&self.nodes);
-        let mut ballot = self.asked(&wanted, in_doubt, |server| waits && server == lead);
+        let mut ballot = self.asked(&wanted, |server| waits && server == lead);
         let mut tries = if waits { TRIES } else { TRIES_AT_ONCE };
         let mut may_give_way = true;
         let mut pause = PAUSE;
@@ -149,7 +103,7 @@ impl QuorumStore {
                             return self.refused(&wanted, line_by, ballot, sent_at).await;
                         }
                         self.follow(ballot.into_rest());
-                        ballot = self.asked(&wanted, in_doubt, |server| waits && server == lead);
+                        ballot = self.asked(&wanted, |server| waits && server == lead);
                         continue;
                     }
                     Lead::SaysNo(_) | Lead::Agrees => {

@@ -25,8 +25,6 @@ pub(super) struct Ballot<T> {
     rest: FuturesUnordered<Asked<T>>,
     /// What has not left by now is not wanted any more.
     over: Arc<AtomicBool>,
-    /// The same was asked before: where nothing is answered, that may have been done.
-    in_doubt: bool,
 }
 
 impl<T> Ballot<T> {
@@ -35,15 +33,6 @@ impl<T> Ballot<T> {
             votes: (0..servers).map(|_| None).collect(),
             rest: FuturesUnordered::new(),
             over: Arc::default(),
-            in_doubt: false,
-        }
-    }
-
-    /// The same, if `in_doubt` after a request that was not answered.
-    pub(super) fn after(in_doubt: bool, servers: usize) -> Self {
-        Self {
-            in_doubt,
-            ..Self::new(servers)
         }
     }
 
@@ -103,17 +92,11 @@ impl<T> Ballot<T> {
         tally
     }
 
-    /// Why servers failed that did so.
-    pub(super) fn failures(&self) -> impl Iterator<Item = &StoreError> {
-        let votes = self.votes.iter().flatten();
-        votes.filter_map(|vote| vote.as_ref().err())
-    }
-
     /// Whether some server may still do, or have done, what was asked of it.
     pub(super) fn may_grant_yet(&self) -> bool {
         self.votes.iter().any(|vote| match vote {
             None => true,
-            Some(Err(error)) => self.in_doubt || error.maybe_executed,
+            Some(Err(error)) => error.maybe_executed,
             Some(Ok(_)) => false,
         })
     }
@@ -133,11 +116,7 @@ impl<T> Ballot<T> {
             Some((node.address.clone(), error))
         });
         let answered = self.tally(|_| true).yes;
-        let error = no_majority(nodes.len(), answered, failures.collect());
-        StoreError {
-            maybe_executed: self.in_doubt || error.maybe_executed,
-            ..error
-        }
+        no_majority(nodes.len(), answered, failures.collect())
     }
 
     /// The requests that were not answered yet.

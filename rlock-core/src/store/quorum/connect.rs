@@ -15,7 +15,6 @@ use super::{
     line,
     node::{Health, Node},
     stragglers::Stragglers,
-    together::Together,
     votes::majority,
 };
 use crate::{
@@ -83,7 +82,6 @@ impl QuorumStore {
             clock,
             listener,
             stragglers: Stragglers::new(),
-            together: Together::default(),
             stood: Notify::new(),
         }
     }

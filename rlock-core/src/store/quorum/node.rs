@@ -238,32 +238,6 @@ impl Node {
         })
     }
 
-    /// Asks for several locks, each by itself: answers its token, or 0 for one that is to be asked for
-    /// alone.
-    pub(super) fn acquire_together(
-        self: &Arc<Self>,
-        claims: Arc<[(Claim, Duration)]>,
-    ) -> Asked<Vec<u64>> {
-        let node = Arc::clone(self);
-        Box::pin(async move {
-            let vote = node.store.acquire_together(&claims, node.patience).await;
-            (node.number, node.health.noted(vote))
-        })
-    }
-
-    /// Gives several locks back, each by itself: answers 1, or 0 for one that is to be given back alone.
-    pub(super) fn release_together(self: &Arc<Self>, given: Arc<[Given]>) -> Asked<Vec<u64>> {
-        let node = Arc::clone(self);
-        Box::pin(async move {
-            let holds: Vec<(Key, OwnerId)> = given
-                .iter()
-                .map(|given| (given.key.clone(), given.owner))
-                .collect();
-            let vote = node.store.release_together(&holds, node.patience).await;
-            (node.number, node.health.noted(vote))
-        })
-    }
-
     pub(super) fn renew(
         self: &Arc<Self>,
         batch: Arc<[Renewal]>,

@@ -11,11 +11,10 @@ use super::{
     line::lead,
     linger::Linger,
     node::{Given, Node, is_done},
-    together::release::GivenBack,
-    votes::{Verdict, majority},
+    votes::Verdict,
 };
 use crate::{
-    store::{Grant, Onward, Released, Servers, StoreError},
+    store::{Grant, Onward, Released, StoreError},
     wait::Backoff,
 };
 
@@ -28,42 +27,14 @@ pub(super) type Debt = (Arc<Node>, Given);
 impl QuorumStore {
     pub(super) async fn give_back(
         &self,
-        given: Given,
+        mut given: Given,
         patience: Duration,
     ) -> Result<Released, StoreError> {
         let until = Instant::now() + patience;
-        let under_way = self.together.begin();
-        let mut before = GivenBack::default();
-        if under_way.in_company {
-            before = self.give_back_with_others(&given, until).await;
-            if before.is_done {
-                return Ok(Released::Done(Onward::Unknown));
-            }
-        }
-        // Boxed, so that the usual case is not as large as this.
-        Box::pin(self.give_back_alone(given, before, until)).await
-    }
-
-    /// The same without others; `before`: what became of it together with them.
-    async fn give_back_alone(
-        &self,
-        mut given: Given,
-        before: GivenBack,
-        until: Instant,
-    ) -> Result<Released, StoreError> {
-        // A request of the same owner that nobody waits for may be about to be sent. Whoever sent it may have
-        // been lost by a fork.
-        if self.is_present() {
-            self.together.settle();
-        }
-        let mut ballot = Ballot::after(before.in_doubt != Servers::NONE, self.nodes.len());
+        let mut ballot = self.ballot();
         let lead = lead(&self.nodes);
         let next = given.next.take();
         for node in &*self.nodes {
-            if before.by.has(node.number) {
-                ballot.set(node.number, Ok(Released::Done(Onward::Unknown)));
-                continue;
-            }
             // The others have no line.
             let next = next.filter(|_| node.number == lead);
             let given = Given {
@@ -76,27 +47,12 @@ impl QuorumStore {
         let verdict = self.decided_release(&mut ballot, waits_for, until).await;
         let answer = match verdict {
             Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&ballot, lead))),
-            Verdict::No => match not_held(&ballot) {
-                // It may have been this release that gave it back, before others took it.
-                Released::MovedOn if !self.is_gone(&ballot, before.in_doubt) => {
-                    Err(StoreError::silent())
-                }
-                not_held => Ok(not_held),
-            },
+            Verdict::No => Ok(not_held(&ballot)),
             Verdict::TooFew | Verdict::Open => Err(ballot.error(&self.nodes)),
         };
         // After an error, whoever asked does so again.
         self.settle(given, ballot, answer.is_ok());
         answer
-    }
-
-    /// Whether so many servers have nothing of the lock that there was no majority, but for those that may
-    /// have given it back just now.
-    fn is_gone(&self, ballot: &Ballot<Released>, in_doubt: Servers) -> bool {
-        let answers = ballot.answers();
-        let gone =
-            answers.filter(|(server, released)| !is_done(released) && !in_doubt.has(*server));
-        gone.count() + majority(self.nodes.len()) > self.nodes.len()
     }
 
     /// What became of the next in the line of this process: in line at the lead; or first there, for no

@@ -203,9 +203,10 @@ pub(super) fn logged_in(info: ConnectionInfo) -> ConnectionInfo {
 
 /// Why a URL is not what was meant, although it can be read.
 fn misread(url: &str) -> Option<&'static str> {
-    let (scheme, rest) = url.split_once("://")?;
+    let (scheme, rest) = Scheme::split(url)?;
+    let rest = rest.strip_prefix("//")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    if !scheme.ends_with("unix") && rest[end..].contains('@') {
+    if scheme.kind != Kind::Socket && rest[end..].contains('@') {
         // What stands before would pass for a host and a port, and be shown.
         return Some(
             "an `@` stands behind the host: in a user's name or password, `/`, `?`, `#` and `@` are \

@@ -8,10 +8,8 @@ use std::{
 use redis::Cmd;
 
 use super::{
-    framed::Framed,
     names::{Names, OwnerName, OwnerNames},
     scripts::{Scripts, millis},
-    tracking::unremembered,
 };
 use crate::{
     key::Key,
@@ -83,7 +81,7 @@ impl Calls {
             .arg(count)
             .arg(millis(self.fence_retention + lease))
             .arg(u8::from(waits))
-            .arg(self.names.channels_for(&claims[0].key))
+            .arg(self.names.channels())
             .arg(self.least_token());
         for claim in claims {
             call.arg(OwnerName(claim.owner));
@@ -100,7 +98,7 @@ impl Calls {
             .arg(millis(release.keep))
             .arg(release.token)
             .arg(millis(self.fence_retention + lease))
-            .arg(self.names.channels_for(release.key))
+            .arg(self.names.channels())
             .arg(self.least_token());
         if let Some(next) = release.next {
             call.arg(OwnerName(next.owner)).arg(millis(next.lease));
@@ -179,10 +177,7 @@ impl Calls {
         }
     }
 
-    /// Where the connection `opts_out`, the server does not remember what the script reads, only to forget it
-    /// when the script writes, but what is read afterwards. Nothing comes between the two as a rule; what does
-    /// (servers read 16 KB at a time) and changes a lock is found by the next renewal, or at the lease's end.
-    pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)], opts_out: bool) -> Framed {
+    pub(super) fn acquire_together(&self, claims: &[(Claim, Duration)]) -> Cmd {
         let mut call = self.scripts.acquire_together.call(claims.len());
         for (claim, _) in claims {
             call.arg(self.names.lock(&claim.key));
@@ -193,20 +188,7 @@ impl Calls {
         for (claim, lease) in claims {
             call.arg(owners.name(claim.owner)).arg(millis(*lease));
         }
-        if !opts_out {
-            return call.into();
-        }
-        call.arg(1);
-        let mut read = Cmd::with_capacity(1 + claims.len(), 30 + 40 * claims.len());
-        read.arg("EXISTS");
-        for (claim, _) in claims {
-            read.arg(self.names.lock(&claim.key));
-        }
-        Framed {
-            before: Some(unremembered()),
-            call,
-            after: Some(read),
-        }
+        call
     }
 
     pub(super) fn release_together(&self, holds: &[(Key, OwnerId)]) -> Cmd {

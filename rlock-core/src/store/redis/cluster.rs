@@ -19,11 +19,8 @@ mod nodes;
 mod owner;
 mod seeds;
 mod several;
-mod shards;
 mod slot;
 mod unsettled;
-
-pub(super) use self::slot::Slot;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,6 +31,7 @@ use self::{
     nodes::{Node, Nodes},
     owner::Needs,
     seeds::Seeds,
+    slot::Slot,
     unsettled::is_unsettled,
 };
 use super::{By, RedisOptions, SHORTEST_SILENCE, connecting, errors::not_sent, process::Process};
@@ -44,8 +42,8 @@ use crate::{
     key::Key,
     lease::Time,
     store::{
-        Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Onward, Release, Released,
-        Renewal, Renewed, Route, Store, StoreError, TokenBlock,
+        Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Release, Released, Renewal,
+        Renewed, Route, Store, StoreError, TokenBlock,
     },
 };
 
@@ -128,16 +126,7 @@ impl ClusterStore {
     ) -> Result<Acquired, StoreError> {
         let keys: Vec<&Key> = claims.iter().map(|claim| &claim.key).collect();
         let ask = |node: Arc<Node>, by| -> Answer<'_, Acquired> {
-            Box::pin(async move {
-                let answer = node.store.acquire(claims, lease, count, waits, by).await;
-                if let Ok(Acquired::Held {
-                    in_line: Some(_), ..
-                }) = answer
-                {
-                    node.shards.wish(slot);
-                }
-                answer
-            })
+            Box::pin(async move { node.store.acquire(claims, lease, count, waits, by).await })
         };
         self.at_owner(slot, Needs::All(&keys), by, &ask).await
     }
@@ -145,13 +134,7 @@ impl ClusterStore {
     async fn release(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
         let slot = Slot::of(release.key);
         let ask = |node: Arc<Node>, by| -> Answer<'_, Released> {
-            Box::pin(async move {
-                let answer = node.store.release(release, by).await;
-                if let Ok(Released::Done(Onward::InLine { .. })) = answer {
-                    node.shards.wish(slot);
-                }
-                answer
-            })
+            Box::pin(async move { node.store.release(release, by).await })
         };
         let needs = Needs::All(std::slice::from_ref(&release.key));
         self.at_owner(slot, needs, by, &ask).await

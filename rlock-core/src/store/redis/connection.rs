@@ -79,7 +79,6 @@ impl Connection {
         }
         let commands = multiplexed(client, &config).await?;
         let (mut id, mut missing) = (None, Missing::default());
-        let mut opts_out = false;
         let mut listens = listens(link, pushes);
         let run_id;
         let messages = if pushes {
@@ -95,7 +94,6 @@ impl Connection {
             )?;
             missing.tracking = refused.tracking;
             missing.scripts = refused.scripts;
-            opts_out = !refused.opting_out;
             None
         } else {
             ((), missing.scripts, (), run_id) = tokio::try_join!(
@@ -116,11 +114,7 @@ impl Connection {
         listens &= !missing.messages;
         Ok(Self {
             epoch,
-            pipe: Arc::new(Pipe::new(
-                commands.clone(),
-                Arc::clone(&link.calls),
-                opts_out,
-            )),
+            pipe: Arc::new(Pipe::new(commands.clone(), Arc::clone(&link.calls))),
             commands,
             id,
             missing,
@@ -176,8 +170,8 @@ async fn listen(
     refused(commands.subscribe(link.channel()).await)
 }
 
-/// Whether messages are to come by this connection. On the runtime of the callers it is not worth one
-/// more connection, and a node of a cluster passes on those for a slot.
+/// Whether messages are to come by this connection. On the runtime of the callers they are not worth one
+/// more connection, and owners in a cluster are named after the background connection.
 fn listens(link: &Link, pushes: bool) -> bool {
     link.is_home() || pushes && !link.calls.names.are_of_cluster()
 }

@@ -19,8 +19,8 @@ pub(super) struct Hosts<'a> {
 impl<'a> Hosts<'a> {
     pub(super) fn parse(url: &'a str) -> RedisResult<Self> {
         let split = Scheme::split(url);
-        let split = split.and_then(|(scheme, rest)| Some((scheme.tls, rest.strip_prefix("//")?)));
-        let (tls, rest) = split.ok_or_else(|| wrong("it names no host"))?;
+        let split = split.and_then(|(scheme, rest)| Some((scheme, rest.strip_prefix("//")?)));
+        let (scheme, rest) = split.ok_or_else(|| wrong("it names no host"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
@@ -29,7 +29,7 @@ impl<'a> Hosts<'a> {
             return Err(wrong("it names a host without a name"));
         }
         Ok(Self {
-            scheme: if tls { "rediss" } else { "redis" },
+            scheme: scheme.of_one_server(),
             login,
             names,
             path,

@@ -16,7 +16,6 @@ use super::{
     abilities::Missing,
     address::Address,
     calls::Calls,
-    cluster::Slot,
     connection::{Connection, boxed},
     errors::{classify, classify_login, not_sent, wants_password},
     messages,
@@ -94,15 +93,6 @@ impl Link {
     pub(super) fn channel(&self) -> String {
         let channels = self.calls.names.channels();
         format!("{channels}{}", self.listener_name())
-    }
-
-    /// The channel for what concerns one slot, at a node of a cluster.
-    pub(super) fn channel_of(&self, slot: Slot) -> Option<String> {
-        let Part::Home { client, .. } = self.part else {
-            return None;
-        };
-        let channels = self.calls.names.channels_of(slot)?;
-        Some(format!("{channels}{client}"))
     }
 
     /// A message came over that channel.

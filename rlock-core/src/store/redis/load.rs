@@ -1,12 +1,11 @@
 //! What leaves with one write: requests one by one, and those of the usual kind several to a script.
 
-use redis::{Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::oneshot;
 
 use super::{
     calls::{Calls, Usual},
     errors::classify,
-    framed::Framed,
 };
 
 /// How many requests one script serves. It holds the server up for about 50 µs then; more save little.
@@ -19,7 +18,7 @@ pub(super) struct Request {
 }
 
 pub(super) enum What {
-    Call(Framed),
+    Call(Cmd),
     Usual(Usual),
 }
 
@@ -34,7 +33,6 @@ pub(super) struct Load {
 
 /// Who waits for an answer.
 enum Part {
-    Nobody,
     One(Waiting),
     Acquires(Vec<Waiting>),
     Releases(Vec<Waiting>),
@@ -50,8 +48,7 @@ pub(super) struct Lesson {
 }
 
 impl Load {
-    /// For a connection that `opts_out` of being told of what it reads.
-    pub(super) fn new(requests: Vec<Request>, calls: &Calls, opts_out: bool) -> Self {
+    pub(super) fn new(requests: Vec<Request>, calls: &Calls) -> Self {
         let mut load = Self {
             commands: Pipeline::with_capacity(requests.len()),
             parts: Vec::with_capacity(requests.len()),
@@ -64,27 +61,18 @@ impl Load {
                 What::Usual(usual @ Usual::Release { .. }) => releases.push((usual, answer)),
             }
         }
-        load.add_together(acquires, calls, opts_out);
-        load.add_together(releases, calls, opts_out);
+        load.add_together(acquires, calls);
+        load.add_together(releases, calls);
         load
     }
 
-    fn add(&mut self, call: impl Into<Framed>, part: Part) {
-        let Framed {
-            before,
-            call,
-            after,
-        } = call.into();
-        let before = before.map(|command| (command, Part::Nobody));
-        let after = after.map(|command| (command, Part::Nobody));
-        for (command, part) in before.into_iter().chain([(call, part)]).chain(after) {
-            self.commands.add_command(command);
-            self.parts.push(part);
-        }
+    fn add(&mut self, call: Cmd, part: Part) {
+        self.commands.add_command(call);
+        self.parts.push(part);
     }
 
     /// Requests of one kind.
-    fn add_together(&mut self, requests: Vec<(Usual, Waiting)>, calls: &Calls, opts_out: bool) {
+    fn add_together(&mut self, requests: Vec<(Usual, Waiting)>, calls: &Calls) {
         let mut requests = requests.into_iter().peekable();
         while requests.peek().is_some() {
             let mut some: Vec<_> = requests.by_ref().take(TOGETHER).collect();
@@ -104,7 +92,7 @@ impl Load {
                 waiting.push(answer);
             }
             if holds.is_empty() {
-                let call = calls.acquire_together(&claims, opts_out);
+                let call = calls.acquire_together(&claims);
                 self.add(call, Part::Acquires(waiting));
             } else {
                 let call = calls.release_together(&holds);
@@ -135,7 +123,6 @@ impl Load {
 impl Part {
     fn answered(self, answer: RedisResult<Value>, lesson: &mut Lesson) {
         match self {
-            Self::Nobody => {}
             Self::One(waiting) => {
                 let _ = waiting.send(answer.map(Some));
             }
@@ -149,7 +136,6 @@ impl Part {
 
     fn failed(self, error: &RedisError) {
         match self {
-            Self::Nobody => {}
             Self::One(waiting) => {
                 let _ = waiting.send(Err(error.clone()));
             }

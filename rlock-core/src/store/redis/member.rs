@@ -7,16 +7,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     RedisStore,
-    connection::Connection,
     errors::{classify, unexpected},
     script::{Exchange, Once, Request},
     scripts,
 };
-use crate::{
-    key::Key,
-    owner::OwnerId,
-    store::{Acquired, Claim, Route, StoreError},
-};
+use crate::store::{Acquired, Claim, Route, StoreError};
 
 impl RedisStore {
     /// Host and port, or the path of a socket, or a service and its Sentinels; never a password.
@@ -56,11 +51,6 @@ impl RedisStore {
         from_redis_value(answer).map_err(unexpected)
     }
 
-    /// Whether this is the process that made the client.
-    pub(crate) fn is_present(&self) -> bool {
-        self.process.is_present().is_ok()
-    }
-
     /// Asks for locks by a request that is sent at once, and only once: a server that had lost the script
     /// has it again when this [fails for that](super::is_forgotten).
     pub(crate) async fn acquire_once(
@@ -72,52 +62,11 @@ impl RedisStore {
     ) -> Result<Acquired, StoreError> {
         let request = Once {
             script: &self.calls.scripts.acquire,
-            call: |_: &Connection| self.calls.acquire(claims, lease, count, waits),
+            call: || self.calls.acquire(claims, lease, count, waits),
         };
         let sent_at = self.clock.now();
         let answer = self.at_once(&request, patience).await?;
         scripts::read_acquired(answer, claims.len(), sent_at, self.is_watched())
-    }
-
-    /// Asks for several locks by one script, each by itself: answers its token, or 0 for one that is to
-    /// be asked for alone.
-    pub(crate) async fn acquire_together(
-        &self,
-        claims: &[(Claim, Duration)],
-        patience: Duration,
-    ) -> Result<Vec<u64>, StoreError> {
-        let script = &self.calls.scripts.acquire_together;
-        let call = |by: &Connection| self.calls.acquire_together(claims, by.pipe.opts_out());
-        self.together(Once { script, call }, claims.len(), patience)
-            .await
-    }
-
-    /// Gives several locks back by one script, each by itself: answers 1, or 0 for one that is to be
-    /// given back alone.
-    pub(crate) async fn release_together(
-        &self,
-        holds: &[(Key, OwnerId)],
-        patience: Duration,
-    ) -> Result<Vec<u64>, StoreError> {
-        let script = &self.calls.scripts.release_together;
-        let call = |_: &Connection| self.calls.release_together(holds);
-        self.together(Once { script, call }, holds.len(), patience)
-            .await
-    }
-
-    async fn together(
-        &self,
-        request: impl Exchange,
-        locks: usize,
-        patience: Duration,
-    ) -> Result<Vec<u64>, StoreError> {
-        let answer = self.at_once(&request, patience).await?;
-        let answers: Vec<u64> = from_redis_value(answer).map_err(unexpected)?;
-        if answers.len() == locks {
-            Ok(answers)
-        } else {
-            Err(unexpected(format!("{answers:?} for {locks} locks")))
-        }
     }
 
     /// Sends a request by the first look at this, and fails where there is no connection: it is not sent

@@ -5,7 +5,6 @@ use std::{fmt, io::Write};
 use redis::{RedisWrite, ToRedisArgs};
 use uuid::{Uuid, fmt::Hyphenated};
 
-use super::cluster::Slot;
 use crate::{key::Key, owner::OwnerId};
 
 pub(super) struct Names {
@@ -13,32 +12,7 @@ pub(super) struct Names {
     /// The same with the brace that begins a hash tag.
     opening: String,
     channels: String,
-    /// Of a node of a cluster.
-    node: Option<String>,
-}
-
-/// What the names of channels begin with, as a script takes it.
-pub(super) struct Channels<'a> {
-    names: &'a Names,
-    key: &'a Key,
-}
-
-impl fmt::Display for Channels<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.names.node {
-            Some(node) => self.names.write_of_slot(f, node, Slot::of(self.key)),
-            None => f.write_str(&self.names.channels),
-        }
-    }
-}
-
-impl ToRedisArgs for Channels<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        match &self.names.node {
-            Some(_) => out.write_arg_fmt(self),
-            None => out.write_arg(self.names.channels.as_bytes()),
-        }
-    }
+    are_of_cluster: bool,
 }
 
 /// The name of the hash that is a lock.
@@ -117,40 +91,21 @@ impl Names {
             opening: format!("{prefix}{{"),
             prefix,
             channels,
-            node: None,
+            are_of_cluster: false,
         }
     }
 
-    /// As [`new`](Self::new), with channels that belong to one node of a cluster. What is published at a
-    /// node is told by all, but how many heard it is counted there alone: a client that listens
-    /// elsewhere, and so was passed over, must not hear that it was given a lock.
+    /// As [`new`](Self::new), with channels that belong to one node of a cluster. All nodes deliver what is
+    /// published at one of them, but `PUBLISH` counts the receivers at that node alone. A client that listens
+    /// at another node would be passed over, and yet receive the grant.
     pub(super) fn at_node(prefix: String, id: &str) -> Self {
         let channels = format!("{prefix}client:{id}:");
         Self {
             opening: format!("{prefix}{{"),
             prefix,
             channels,
-            node: Some(id.to_owned()),
+            are_of_cluster: true,
         }
-    }
-
-    /// What is told about this lock goes to channels whose names begin so; the client's id follows. At a
-    /// node of a cluster that names the lock's slot, between braces; without these it is the channel
-    /// for all slots.
-    pub(super) fn channels_for<'a>(&'a self, key: &'a Key) -> Channels<'a> {
-        Channels { names: self, key }
-    }
-
-    /// The same for a slot; `None`: this is no node of a cluster.
-    pub(super) fn channels_of(&self, slot: Slot) -> Option<String> {
-        let node = self.node.as_ref()?;
-        let mut channels = String::new();
-        self.write_of_slot(&mut channels, node, slot).ok()?;
-        Some(channels)
-    }
-
-    fn write_of_slot(&self, out: &mut impl fmt::Write, node: &str, slot: Slot) -> fmt::Result {
-        write!(out, "{}client:{{{}}}{node}:", self.prefix, slot.tag())
     }
 
     /// The hash that is the lock.
@@ -168,7 +123,7 @@ impl Names {
     }
 
     pub(super) fn are_of_cluster(&self) -> bool {
-        self.node.is_some()
+        self.are_of_cluster
     }
 
     /// What locks are called, for asking whether they may be touched.
@@ -223,17 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn channels_of_a_slot_are_those_of_the_node_with_a_tag_between() {
+    fn channels_in_a_cluster_belong_to_one_node() {
         let names = Names::at_node("lock:".to_owned(), "node");
         assert_eq!(names.channels(), "lock:client:node:");
-        let key = Key::parse("order:42").expect("valid");
-        let channels = names.channels_for(&key).to_string();
-        assert_eq!(names.channels_of(Slot::of(&key)), Some(channels.clone()));
-        let (before, rest) = channels.split_once('{').expect("a tag");
-        let (tag, after) = rest.split_once('}').expect("a tag");
-        assert_eq!(format!("{before}{after}"), names.channels());
-        let tag = Key::parse(tag).expect("valid");
-        assert_eq!(Slot::of(&tag), Slot::of(&key), "it lies in the same slot");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Notify, oneshot},
     task::{JoinHandle, coop::unconstrained},
@@ -21,7 +21,6 @@ use tokio::{
 
 use super::{
     calls::{Calls, Usual},
-    framed::Framed,
     load::{Load, Request, What},
 };
 
@@ -36,8 +35,6 @@ pub(super) struct Pipe {
 /// What is to leave with the next write.
 struct Gathered {
     calls: Arc<Calls>,
-    /// The server need not remember all that the connection reads.
-    opts_out: bool,
     leaving: Mutex<Leaving>,
     some: Notify,
     /// The server refuses the scripts that serve several requests.
@@ -54,10 +51,9 @@ struct Leaving {
 
 impl Pipe {
     /// Gathers requests for this connection, on the present runtime.
-    pub(super) fn new(commands: MultiplexedConnection, calls: Arc<Calls>, opts_out: bool) -> Self {
+    pub(super) fn new(commands: MultiplexedConnection, calls: Arc<Calls>) -> Self {
         let gathered = Arc::new(Gathered {
             calls,
-            opts_out,
             leaving: Mutex::default(),
             some: Notify::new(),
             one_by_one: AtomicBool::new(false),
@@ -71,21 +67,16 @@ impl Pipe {
         }
     }
 
-    /// Whether the server need not remember all that the connection reads: see
-    /// [`unremembered`](super::tracking::unremembered).
-    pub(super) fn opts_out(&self) -> bool {
-        self.gathered.opts_out
-    }
-
     /// Sends a request. One that is dropped before it left is not sent.
-    pub(super) async fn send(&self, call: Framed) -> RedisResult<Value> {
+    pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
         let under_way = UnderWay::begin(&self.under_way);
         // One that was cancelled is not under way any more, but may leave all the same: what sets it
         // right must not overtake it.
         if under_way.alone && self.gathered.all_left() {
             let mut commands = self.commands.clone();
             // The first look at it puts it into the connection's line, before whatever comes later.
-            return unconstrained(call.send(&mut commands)).await;
+            let answer = unconstrained(commands.send_packed_command(&call)).await;
+            return answer.and_then(Value::extract_error);
         }
         // A request by itself has an answer.
         let answer = self.gathered.send(What::Call(call)).await?;
@@ -182,7 +173,7 @@ impl Gathered {
     }
 
     async fn send_together(&self, mut commands: MultiplexedConnection, requests: Vec<Request>) {
-        let load = Load::new(requests, &self.calls, self.opts_out);
+        let load = Load::new(requests, &self.calls);
         let answers = self.hand_over(&mut commands, &load).await;
         let lesson = load.answered(answers);
         if lesson.refused && !self.one_by_one.swap(true, Ordering::Relaxed) {

@@ -4,7 +4,7 @@ use redis::{
     Cmd, Pipeline, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection,
 };
 
-use super::{calls::Usual, connection::Connection, framed::Framed};
+use super::{calls::Usual, connection::Connection};
 use crate::store::BoxFuture;
 
 pub(super) struct LoadedScript {
@@ -92,7 +92,7 @@ async fn send_alone(connection: &Connection, call: Cmd, asking: bool) -> RedisRe
     if asking {
         return send_asking(connection, call).await;
     }
-    connection.pipe.send(call.into()).await
+    connection.pipe.send(call).await
 }
 
 /// A call of a script that is sent once: what it asks for may be asked for otherwise meanwhile.
@@ -101,11 +101,7 @@ pub(super) struct Once<'a, F> {
     pub(super) call: F,
 }
 
-impl<F, C> Exchange for Once<'_, F>
-where
-    F: Fn(&Connection) -> C + Sync + Send,
-    C: Into<Framed> + Send,
-{
+impl<F: Fn() -> Cmd + Sync + Send> Exchange for Once<'_, F> {
     /// Loads the script where the server has lost it, for the next call.
     fn send<'a>(
         &'a self,
@@ -113,7 +109,7 @@ where
         _asking: bool,
     ) -> BoxFuture<'a, RedisResult<Value>> {
         Box::pin(async move {
-            let answer = connection.pipe.send((self.call)(connection).into()).await;
+            let answer = connection.pipe.send((self.call)()).await;
             if let Err(error) = &answer
                 && error.kind() == ServerErrorKind::NoScript.into()
             {

@@ -16,7 +16,6 @@ use tokio::{
 use super::{
     super::{
         RedisOptions, RedisStore,
-        address::Address,
         calls::Calls,
         errors::{classify, unexpected},
         link::Link,
@@ -24,7 +23,6 @@ use super::{
     },
     layout::{Layout, Place},
     seeds::Seeds,
-    shards::Shards,
     slot::{SLOTS, Slot},
 };
 use crate::{
@@ -71,8 +69,6 @@ pub(super) struct Node {
     /// What the cluster calls it.
     name: String,
     pub(super) store: Arc<RedisStore>,
-    /// What it tells of single slots.
-    pub(super) shards: Shards,
     /// When it was looked for last.
     wanted: Mutex<Instant>,
     keeper: JoinHandle<()>,
@@ -215,7 +211,7 @@ impl Nodes {
         let (listener, near) = (self.listener_at(place), self.near.as_ref());
         let store = RedisStore::of_cluster(&address, &self.options, &calls, &listener, near);
         let suspects = Arc::clone(&self.suspects);
-        Ok(Node::new(place, name, address, store, suspects, &self.home))
+        Ok(Node::new(place, name, store, suspects, &self.home))
     }
 
     /// Passes on what a node tells: of its own locks only. A connection that is lost is reason to look at
@@ -372,28 +368,21 @@ impl Node {
     fn new(
         place: &Place,
         name: &str,
-        address: Address,
         store: RedisStore,
         suspects: Arc<Notify>,
         runtime: &Handle,
     ) -> Self {
         let store = Arc::new(store);
         let kept = Arc::clone(&store);
-        let (shards, subscriptions) = Shards::new(address, Arc::clone(&store.home));
         Self {
             place: place.clone(),
             name: name.to_owned(),
             store,
-            shards,
             wanted: Mutex::new(Instant::now()),
             keeper: runtime.spawn(async move {
                 // A node that cannot be reached now is looked for by what follows.
                 let _ = kept.home.connect().await;
-                tokio::join!(
-                    kept.keep_up(),
-                    subscriptions.run(),
-                    suspect_in_doubt(&kept.home, &suspects)
-                );
+                tokio::join!(kept.keep_up(), suspect_in_doubt(&kept.home, &suspects));
             }),
         }
     }

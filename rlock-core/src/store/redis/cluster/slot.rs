@@ -1,7 +1,5 @@
 //! Which part of a cluster a lock belongs to.
 
-use std::sync::LazyLock;
-
 use crc::{CRC_16_XMODEM, Crc};
 
 use crate::key::Key;
@@ -9,33 +7,16 @@ use crate::key::Key;
 /// How many there are.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// By slot, the smallest number that lies there.
-static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-    let mut tags = vec![None; usize::from(SLOTS)];
-    let mut left = tags.len();
-    for number in 0.. {
-        let tag = &mut tags[Slot::of_tag(&number.to_string()).index()];
-        if tag.is_none() {
-            *tag = Some(number);
-            left -= 1;
-        }
-        if left == 0 {
-            break;
-        }
-    }
-    tags.into_iter().flatten().collect()
-});
-
 const CHECKSUM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// One of the parts into which a cluster divides its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::store::redis) struct Slot(u16);
+pub(super) struct Slot(u16);
 
 impl Slot {
     /// Where all that belongs to the lock of this key lies: the names share the hash tag that the key
     /// brings, or the whole key as one.
-    pub(in crate::store::redis) fn of(key: &Key) -> Self {
+    pub(super) fn of(key: &Key) -> Self {
         let key = key.as_str();
         let tag = key
             .split_once('{')
@@ -46,11 +27,6 @@ impl Slot {
 
     fn of_tag(tag: &str) -> Self {
         Self(CHECKSUM.checksum(tag.as_bytes()) % SLOTS)
-    }
-
-    /// A number that, as a hash tag, lies in this slot.
-    pub(in crate::store::redis) fn tag(self) -> u32 {
-        TAGS[self.index()]
     }
 
     pub(super) fn number(self) -> u16 {
@@ -65,14 +41,6 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_slot_has_a_tag_that_lies_in_it() {
-        for number in 0..SLOTS {
-            let slot = Slot(number);
-            assert_eq!(Slot::of_tag(&slot.tag().to_string()), slot);
-        }
-    }
 
     #[test]
     fn slots_are_those_that_servers_count() {

@@ -1,12 +1,10 @@
 -- Gives each of several locks to an owner that wants it once, each by itself, where that is simple: the
 -- lock is free, and nobody waits for it. Leaves all others alone.
 -- KEYS  lock, lock, …
--- ARGV  time to keep fences beyond a lease (ms), least token, owner, lease (ms), owner, lease (ms), …,
---       and 1 if the caller reads the locks
+-- ARGV  time to keep fences beyond a lease (ms), least token, owner, lease (ms), owner, lease (ms), …
 -- Answers  for each the token, or 0 for a lock that is to be asked for by itself
 -- Many for the price of fewer: a script costs the server about as much as three commands in it, and one
--- EXISTS reads all keys. The last command reads the locks, so that tracking sees foreign changes, unless the
--- caller does.
+-- EXISTS reads all keys. The last command reads the locks, so that tracking sees foreign changes.
 local queues = {}
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
@@ -58,7 +56,5 @@ for n, lock in ipairs(KEYS) do
     end
   end
 end
-if not ARGV[2 * #KEYS + 3] then
-  redis.pcall('EXISTS', unpack(KEYS))
-end
+redis.pcall('EXISTS', unpack(KEYS))
 return answers

@@ -17,15 +17,13 @@ local quicker = {
 local needed_of_server = {{'time'}}
 local quicker_of_server = {
   {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'},
-  {'client', 'caching', 'no'}, {'info', 'memory'},
+  {'info', 'memory'},
 }
 
 local beyond = {
   cluster = {
     needed = {{'asking'}, {'cluster', 'myid'}, {'cluster', 'slots'}},
-    quicker = {
-      {'cluster', 'info'}, {'spublish', channel, ''}, {'ssubscribe', channel}, {'sunsubscribe', channel},
-    },
+    quicker = {{'cluster', 'info'}},
   },
   replicas = {needed = {{'wait', 1, 1}}, quicker = {}},
 }
