@@ -8,9 +8,11 @@ mod chart;
 mod clock;
 mod contention;
 mod contestant;
+mod delay;
 mod grants;
 mod json;
 mod metric;
+mod network;
 mod options;
 mod pace;
 mod results;
@@ -46,12 +48,14 @@ fn main() -> Result<ExitCode> {
     };
     let mut all = Vec::new();
     for scenario in options.scenarios() {
-        let results = scenario
-            .run(&pace)
-            .with_context(|| scenario.title().to_owned())?;
-        if let Some(results) = results {
-            println!("{}", table::table(&results));
-            all.push(results);
+        for network in options.networks() {
+            let results = scenario
+                .run(&pace, network)
+                .with_context(|| format!("{}{network}", scenario.title()))?;
+            if let Some(results) = results {
+                println!("{}", table::table(&results));
+                all.push(results);
+            }
         }
     }
     let verdicts = bounds::verdicts(&all);
