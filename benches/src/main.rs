@@ -84,7 +84,7 @@ fn main() -> Result<ExitCode> {
 const NOTES: &str = "\
 In brackets: the ratio to the first row, as the median of the rounds' ratios.
 A change is a grant to another task than the one before. Commands are those of clients, without what
-scripts call. Waits count from the call of acquire to the grant.
+scripts call; executed ones are all that the server counts. Waits count from the call of acquire to the grant.
 Peers that poll sleep 5 ms between attempts where they wait (rslock: up to 5 ms), instead of their
 defaults of 100 ms and more; distributed-lock does not wait at all, so its caller polls for it.
 redis-lock has no renewal, and so no row among the idle locks. Leases: 30 s; idle locks 3 s, but

@@ -9,7 +9,7 @@ use crate::{network::Network, pace::Pace, scenario::Scenario, worker::Role};
 /// Measures this framework beside floors and peers, on a redis-server that it starts itself.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
-    /// Takes about two minutes instead of ten: the figures are rougher, and some are left out.
+    /// Takes two to three minutes instead of ten: the figures are rougher, and some are left out.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Measures this scenario alone; may be given several times.
