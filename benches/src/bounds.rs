@@ -2,168 +2,179 @@
 
 use serde::Serialize;
 
-use crate::{contestant::Kind, metric::Metric, results::Results, scenario::Scenario};
+use crate::{
+    contestant::Kind, metric::Metric, network::Network, results::Results, scenario::Scenario,
+};
 
 /// A bound, and what was measured.
 #[derive(Serialize)]
 pub(crate) struct Verdict {
     pub(crate) scenario: Scenario,
+    pub(crate) network: Network,
     pub(crate) bound: String,
     pub(crate) measured: String,
     pub(crate) holds: bool,
 }
 
-enum Bound {
-    RatioAtMost(f64),
-    RatioAtLeast(f64),
-    /// Times what this contestant takes.
-    TimesAtMost(f64, Kind),
+/// What is bounded: a figure of one contestant.
+struct Bound(Scenario, Network, Kind, Metric, Limit);
+
+enum Limit {
     AtMost(f64),
-    AtLeast(f64),
+    /// Times what this contestant has.
+    TimesAtMost(f64, Kind),
+    TimesAtLeast(f64, Kind),
+    /// Times what the best of the peers has.
+    BestPeerAtMost(f64),
+    AheadOfPeers,
 }
 
-use Bound::{AtLeast, AtMost, RatioAtLeast, RatioAtMost, TimesAtMost};
+use Kind::{Blpop, Mutex, Ours, OursOnEach, OursStrict, Raw};
+use Limit::{AheadOfPeers, AtMost, BestPeerAtMost, TimesAtLeast, TimesAtMost};
 use Metric::{
-    BytesPerLock, ChangesPerSecond, CommandsPerChange, Growth, LeastOverMean, Lost, MostOverLeast,
-    PairP50, PairsPerSecond, ProcessorTime, Violations, WaitP99OverP50,
+    BytesPerLock, ChangesPerSecond, CommandsPerChange, ExecutedPerChange, Growth, Lost,
+    MostOverLeast, PairP50, PairsPerSecond, ProcessorTime, Violations, WaitP99OverP50,
+};
+use Network::{Delayed, Direct};
+use Scenario::{
+    Idle1000, Idle10000, Idle100000, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5,
+    WaitersClients, WaitersTasks,
 };
 
 /// Memory is flat if a lock takes so few bytes more after it was renewed four times: less than the least
 /// that could be left behind by each renewal.
 const FLAT: f64 = 16.0;
 
-/// Everything that is bounded. That no task starves means here: none is served less than a tenth as
-/// often as the mean.
-const BOUNDS: [(Scenario, Metric, Bound); 27] = [
-    (Scenario::Pair, PairP50, RatioAtMost(1.25)),
-    (Scenario::OwnKeys, PairsPerSecond, RatioAtLeast(0.8)),
-    (Scenario::Quorum3, PairP50, RatioAtMost(1.3)),
-    (
-        Scenario::Quorum3,
-        PairP50,
-        TimesAtMost(1.3, Kind::OursOnEach),
-    ),
-    (Scenario::Quorum5, PairP50, RatioAtMost(1.3)),
-    (
-        Scenario::Quorum5,
-        PairP50,
-        TimesAtMost(1.3, Kind::OursOnEach),
-    ),
-    (Scenario::OneKey, ChangesPerSecond, RatioAtLeast(1.0)),
-    (Scenario::OneKey, CommandsPerChange, AtMost(1.2)),
-    (Scenario::OneKey, MostOverLeast, AtMost(1.1)),
-    (Scenario::OneKey, WaitP99OverP50, AtMost(2.0)),
-    (Scenario::OneKey, Violations, AtMost(0.0)),
-    (Scenario::Processes, ChangesPerSecond, RatioAtLeast(0.8)),
-    (Scenario::Processes, CommandsPerChange, AtMost(2.5)),
-    (Scenario::Processes, LeastOverMean, AtLeast(0.1)),
-    (Scenario::Processes, WaitP99OverP50, AtMost(4.0)),
-    (Scenario::Processes, Violations, AtMost(0.0)),
-    (Scenario::Idle1000, Lost, AtMost(0.0)),
-    (Scenario::Idle10000, ProcessorTime, RatioAtMost(2.0)),
-    (Scenario::Idle10000, BytesPerLock, AtMost(1024.0)),
-    (Scenario::Idle10000, Growth, AtMost(FLAT)),
-    (Scenario::Idle10000, Lost, AtMost(0.0)),
-    (Scenario::Idle100000, Growth, AtMost(FLAT)),
-    (Scenario::Idle100000, Lost, AtMost(0.0)),
-    (Scenario::WaitersTasks, CommandsPerChange, AtMost(1.2)),
-    (Scenario::WaitersTasks, Violations, AtMost(0.0)),
-    (Scenario::WaitersClients, CommandsPerChange, AtMost(2.5)),
-    (Scenario::WaitersClients, Violations, AtMost(0.0)),
-];
-
-/// The figures by which this framework is to be ahead of every peer.
-const AHEAD: [(Scenario, Metric); 10] = [
-    (Scenario::Pair, PairP50),
-    (Scenario::OwnKeys, PairsPerSecond),
-    (Scenario::Quorum3, PairP50),
-    (Scenario::Quorum3, PairsPerSecond),
-    (Scenario::Quorum5, PairP50),
-    (Scenario::Quorum5, PairsPerSecond),
-    (Scenario::OneKey, ChangesPerSecond),
-    (Scenario::Processes, ChangesPerSecond),
-    (Scenario::Idle10000, ProcessorTime),
-    (Scenario::Idle10000, BytesPerLock),
+/// Everything that is bounded.
+#[rustfmt::skip]
+const BOUNDS: [Bound; 42] = [
+    Bound(Pair, Direct, Ours, PairP50, TimesAtMost(1.25, Raw)),
+    Bound(Pair, Delayed, Ours, PairP50, TimesAtMost(1.05, Raw)),
+    Bound(OwnKeys, Direct, Ours, PairsPerSecond, TimesAtLeast(0.5, Raw)),
+    Bound(Quorum3, Direct, Ours, PairsPerSecond, AheadOfPeers),
+    Bound(Quorum3, Direct, Ours, PairP50, TimesAtMost(1.3, OursOnEach)),
+    Bound(Quorum5, Direct, Ours, PairsPerSecond, AheadOfPeers),
+    Bound(Quorum5, Direct, Ours, PairP50, TimesAtMost(1.3, OursOnEach)),
+    Bound(OneKey, Direct, Ours, ChangesPerSecond, TimesAtLeast(20.0, Blpop)),
+    Bound(OneKey, Direct, Ours, ChangesPerSecond, TimesAtLeast(0.2, Mutex)),
+    Bound(OneKey, Direct, Ours, ChangesPerSecond, AheadOfPeers),
+    Bound(OneKey, Direct, Ours, ExecutedPerChange, AtMost(0.1)),
+    Bound(OneKey, Direct, Ours, MostOverLeast, AtMost(1.1)),
+    Bound(OneKey, Direct, Ours, WaitP99OverP50, AtMost(2.0)),
+    Bound(OneKey, Direct, Ours, Violations, AtMost(0.0)),
+    Bound(OneKey, Delayed, Ours, Violations, AtMost(0.0)),
+    Bound(Processes, Direct, Ours, ChangesPerSecond, TimesAtLeast(2.5, Blpop)),
+    Bound(Processes, Direct, OursStrict, ChangesPerSecond, TimesAtLeast(0.45, Blpop)),
+    Bound(Processes, Direct, Ours, ChangesPerSecond, AheadOfPeers),
+    Bound(Processes, Direct, Ours, CommandsPerChange, AtMost(2.5)),
+    Bound(Processes, Direct, Ours, WaitP99OverP50, AtMost(6.0)),
+    Bound(Processes, Direct, Ours, MostOverLeast, AtMost(1.1)),
+    Bound(Processes, Direct, Ours, Violations, AtMost(0.0)),
+    Bound(Processes, Direct, OursStrict, Violations, AtMost(0.0)),
+    Bound(Processes, Delayed, Ours, Violations, AtMost(0.0)),
+    Bound(Processes, Delayed, OursStrict, Violations, AtMost(0.0)),
+    Bound(Idle1000, Direct, Ours, Lost, AtMost(0.0)),
+    Bound(Idle1000, Delayed, Ours, Lost, AtMost(0.0)),
+    Bound(Idle10000, Direct, Ours, ProcessorTime, BestPeerAtMost(0.4)),
+    Bound(Idle10000, Direct, Ours, BytesPerLock, AtMost(1100.0)),
+    Bound(Idle10000, Direct, Ours, BytesPerLock, AheadOfPeers),
+    Bound(Idle10000, Direct, Ours, Growth, AtMost(FLAT)),
+    Bound(Idle10000, Direct, Ours, Lost, AtMost(0.0)),
+    Bound(Idle10000, Delayed, Ours, Lost, AtMost(0.0)),
+    Bound(Idle100000, Direct, Ours, Growth, AtMost(FLAT)),
+    Bound(Idle100000, Direct, Ours, Lost, AtMost(0.0)),
+    Bound(Idle100000, Delayed, Ours, Lost, AtMost(0.0)),
+    Bound(WaitersTasks, Direct, Ours, CommandsPerChange, AtMost(1.2)),
+    Bound(WaitersTasks, Direct, Ours, Violations, AtMost(0.0)),
+    Bound(WaitersTasks, Delayed, Ours, Violations, AtMost(0.0)),
+    Bound(WaitersClients, Direct, Ours, CommandsPerChange, AtMost(2.5)),
+    Bound(WaitersClients, Direct, Ours, Violations, AtMost(0.0)),
+    Bound(WaitersClients, Delayed, Ours, Violations, AtMost(0.0)),
 ];
 
 /// All verdicts that the results allow.
 pub(crate) fn verdicts(all: &[Results]) -> Vec<Verdict> {
-    let of = |scenario| all.iter().find(|results| results.scenario == scenario);
     let mut verdicts = Vec::new();
-    for (scenario, metric, bound) in &BOUNDS {
-        if let Some(results) = of(*scenario) {
-            verdicts.push(judge(results, *metric, bound));
-        }
-    }
-    for (scenario, metric) in AHEAD {
-        if let Some(results) = of(scenario) {
-            verdicts.extend(ahead(results, metric));
-        }
+    for bound in &BOUNDS {
+        let &Bound(scenario, network, ..) = bound;
+        let results = all
+            .iter()
+            .find(|results| results.scenario == scenario && results.network == network);
+        verdicts.extend(results.map(|results| bound.judge(results)));
     }
     verdicts
 }
 
-fn judge(results: &Results, metric: Metric, bound: &Bound) -> Verdict {
-    let value = results.value(Kind::Ours, metric);
-    let ratio = results.ratio(Kind::Ours, metric);
-    let (title, floor) = (metric.title(), results.floor);
-    let (text, measured, holds) = match *bound {
-        RatioAtMost(most) => (
-            format!("{title} ≤ {most} × {floor}"),
-            format!("{ratio:.2} ×"),
-            ratio <= most,
-        ),
-        RatioAtLeast(least) => (
-            format!("{title} ≥ {least} × {floor}"),
-            format!("{ratio:.2} ×"),
-            ratio >= least,
-        ),
-        TimesAtMost(most, kind) => {
-            let times = results.ratio_between(Kind::Ours, kind, metric);
-            (
-                format!("{title} ≤ {most} × {kind}"),
-                format!("{times:.2} ×"),
-                times <= most,
-            )
+impl Bound {
+    fn judge(&self, results: &Results) -> Verdict {
+        let &Self(scenario, network, kind, metric, ref limit) = self;
+        let whose = if kind == Ours {
+            metric.title().to_owned()
+        } else {
+            format!("{kind}: {}", metric.title())
+        };
+        let (bound, measured, holds) = match *limit {
+            AtMost(most) => {
+                let value = results.value(kind, metric);
+                let text = format!("{whose} ≤ {}", short(most));
+                (text, metric.show(value), value <= most)
+            }
+            TimesAtMost(most, other) => {
+                let times = results.ratio_between(kind, other, metric);
+                let text = format!("{whose} ≤ {most} × {other}");
+                (text, format!("{times:.2} ×"), times <= most)
+            }
+            TimesAtLeast(least, other) => {
+                let times = results.ratio_between(kind, other, metric);
+                let text = format!("{whose} ≥ {least} × {other}");
+                (text, format!("{times:.2} ×"), times >= least)
+            }
+            BestPeerAtMost(most) => {
+                let (best, times) = beside_best_peer(results, kind, metric);
+                let text = format!("{whose} ≤ {most} × best peer");
+                (text, format!("{times:.2} × {best}"), times <= most)
+            }
+            AheadOfPeers => {
+                let (best, times) = beside_best_peer(results, kind, metric);
+                let ahead = if metric.more_is_better() {
+                    times > 1.0
+                } else {
+                    times < 1.0
+                };
+                let text = format!("{whose} ahead of every peer");
+                (text, format!("{times:.2} × {best}"), ahead)
+            }
+        };
+        Verdict {
+            scenario,
+            network,
+            bound,
+            measured,
+            holds,
         }
-        AtMost(most) => (
-            format!("{title} ≤ {most}"),
-            metric.show(value),
-            value <= most,
-        ),
-        AtLeast(least) => (
-            format!("{title} ≥ {least}"),
-            metric.show(value),
-            value >= least,
-        ),
-    };
-    Verdict {
-        scenario: results.scenario,
-        bound: text,
-        measured,
-        holds,
     }
 }
 
-/// Beside the best of the peers, round by round as with the floor; `None` if no peer took part.
-fn ahead(results: &Results, metric: Metric) -> Option<Verdict> {
-    let advantage = |kind: Kind| {
-        let ratio = results.ratio_between(Kind::Ours, kind, metric);
-        if metric.more_is_better() {
-            ratio
-        } else {
-            1.0 / ratio
-        }
-    };
+/// The peer that is the hardest to be ahead of, and the ratio to it, round by round as with the floor. Without a
+/// peer the ratio is not a number, so no bound holds.
+fn beside_best_peer(results: &Results, kind: Kind, metric: Metric) -> (&'static str, f64) {
     let peers = results.contestants.iter().filter(|kind| kind.is_peer());
-    let (closest, advantage) = peers
-        .map(|kind| (*kind, advantage(*kind)))
-        .filter(|(_, advantage)| !advantage.is_nan())
-        .min_by(|one, other| one.1.total_cmp(&other.1))?;
-    Some(Verdict {
-        scenario: results.scenario,
-        bound: format!("{} ahead of every peer", metric.title()),
-        measured: format!("{advantage:.2} × {closest}"),
-        holds: advantage > 1.0,
-    })
+    let ratios = peers
+        .map(|peer| (peer.name(), results.ratio_between(kind, *peer, metric)))
+        .filter(|(_, ratio)| !ratio.is_nan());
+    let best = if metric.more_is_better() {
+        ratios.min_by(|one, other| one.1.total_cmp(&other.1))
+    } else {
+        ratios.max_by(|one, other| one.1.total_cmp(&other.1))
+    };
+    best.unwrap_or(("no peer", f64::NAN))
+}
+
+/// A bound as it is written: `1,100`, `0.1`.
+fn short(bound: f64) -> String {
+    if bound >= 1000.0 {
+        BytesPerLock.show(bound)
+    } else {
+        bound.to_string()
+    }
 }

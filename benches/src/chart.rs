@@ -48,11 +48,12 @@ fn bars(body: &mut String, results: &Results, top: f64) -> f64 {
         "less"
     };
     let (title, unit) = (results.scenario.title(), metric.title());
+    let network = results.network;
     text(
         body,
         10.0,
         top + 18.0,
-        &format!("{title}: {unit}, {better} is better"),
+        &format!("{title}{network}: {unit}, {better} is better"),
         "bold",
     );
     let values: Vec<(Kind, f64)> = results

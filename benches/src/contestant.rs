@@ -4,6 +4,7 @@ mod async_redis_lock;
 mod bare_scripts;
 mod blpop;
 mod distributed_lock;
+mod mutex;
 mod ours;
 mod ours_on_each;
 mod raw;
@@ -38,6 +39,8 @@ pub(crate) enum Kind {
     RawOnAll,
     /// A token passed through a list, by `BLPOP` and `LPUSH`: the least that a hand-off can do.
     Blpop,
+    /// `tokio::sync::Mutex`, which knows one process: the most that a hand-over inside a process can do.
+    Mutex,
     /// `PEXPIRE` in pipelines of 500: the least that a renewal can do.
     Pexpire,
     /// A script that extends 500 keys.
@@ -82,6 +85,7 @@ impl Kind {
             Self::Raw => "raw",
             Self::RawOnAll => "raw, on all",
             Self::Blpop => "BLPOP",
+            Self::Mutex => "tokio::sync::Mutex",
             Self::Pexpire => "PEXPIRE",
             Self::PexpireScript => "PEXPIRE script",
             Self::BareScripts => "our scripts, bare",
@@ -127,6 +131,7 @@ impl Kind {
             }
             Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
+            Self::Mutex => Box::new(mutex::Mutexes::default()),
             Self::Ours | Self::OursAtCluster => {
                 Box::new(ours::Ours::connect(url, lease, None).await?)
             }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    bounds::Verdict, contestant::Kind, metric::Metric, results::Results, scenario::Scenario,
+    bounds::Verdict, contestant::Kind, metric::Metric, network::Network, results::Results,
+    scenario::Scenario,
 };
 
 #[derive(Serialize)]
@@ -18,6 +19,9 @@ struct Document<'a> {
 struct Table<'a> {
     scenario: Scenario,
     title: &'static str,
+    network: Network,
+    /// The measured delay of a round trip.
+    delay_ms: Option<f64>,
     floor: Kind,
     contestants: Vec<Row<'a>>,
 }
@@ -65,6 +69,8 @@ fn table(results: &Results) -> Table<'_> {
     Table {
         scenario: results.scenario,
         title: results.scenario.title(),
+        network: results.network,
+        delay_ms: results.added,
         floor: results.floor,
         contestants: rows.collect(),
     }

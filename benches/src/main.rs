@@ -8,9 +8,11 @@ mod chart;
 mod clock;
 mod contention;
 mod contestant;
+mod delay;
 mod grants;
 mod json;
 mod metric;
+mod network;
 mod options;
 mod pace;
 mod results;
@@ -46,12 +48,14 @@ fn main() -> Result<ExitCode> {
     };
     let mut all = Vec::new();
     for scenario in options.scenarios() {
-        let results = scenario
-            .run(&pace)
-            .with_context(|| scenario.title().to_owned())?;
-        if let Some(results) = results {
-            println!("{}", table::table(&results));
-            all.push(results);
+        for network in options.networks() {
+            let results = scenario
+                .run(&pace, network)
+                .with_context(|| format!("{}{network}", scenario.title()))?;
+            if let Some(results) = results {
+                println!("{}", table::table(&results));
+                all.push(results);
+            }
         }
     }
     let verdicts = bounds::verdicts(&all);
@@ -80,7 +84,7 @@ fn main() -> Result<ExitCode> {
 const NOTES: &str = "\
 In brackets: the ratio to the first row, as the median of the rounds' ratios.
 A change is a grant to another task than the one before. Commands are those of clients, without what
-scripts call. Waits count from the call of acquire to the grant.
+scripts call; executed ones are all that the server counts. Waits count from the call of acquire to the grant.
 Peers that poll sleep 5 ms between attempts where they wait (rslock: up to 5 ms), instead of their
 defaults of 100 ms and more; distributed-lock does not wait at all, so its caller polls for it.
 redis-lock has no renewal, and so no row among the idle locks. Leases: 30 s; idle locks 3 s, but

@@ -13,7 +13,10 @@ pub(crate) enum Metric {
     PairP99,
     PairsPerSecond,
     ChangesPerSecond,
+    /// Commands that clients sent.
     CommandsPerChange,
+    /// The same and what scripts called.
+    ExecutedPerChange,
     /// Milliseconds from the call of acquire to the grant.
     WaitP50,
     WaitP99,
@@ -43,6 +46,7 @@ impl Metric {
             Self::PairsPerSecond => "pairs/s",
             Self::ChangesPerSecond => "changes/s",
             Self::CommandsPerChange => "commands/change",
+            Self::ExecutedPerChange => "executed/change",
             Self::WaitP50 => "wait p50 ms",
             Self::WaitP99 => "wait p99 ms",
             Self::WaitMax => "wait max ms",
@@ -105,8 +109,13 @@ impl Metric {
             | Self::BytesPerLock => thousands(value),
             Self::Violations | Self::Lost => format!("{value:.0}"),
             Self::Growth => format!("{value:+.1}"),
-            Self::CommandsPerChange | Self::CommandsPerPair if value >= 10.0 => {
+            Self::CommandsPerChange | Self::ExecutedPerChange | Self::CommandsPerPair
+                if value >= 10.0 =>
+            {
                 format!("{value:.1}")
+            }
+            Self::CommandsPerChange | Self::ExecutedPerChange if value < 0.1 => {
+                format!("{value:.4}")
             }
             Self::WaitP50 | Self::WaitP99 | Self::WaitMax if value >= 10.0 => format!("{value:.0}"),
             _ => format!("{value:.2}"),

@@ -4,17 +4,20 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use crate::{pace::Pace, scenario::Scenario, worker::Role};
+use crate::{network::Network, pace::Pace, scenario::Scenario, worker::Role};
 
 /// Measures this framework beside floors and peers, on a redis-server that it starts itself.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
-    /// Takes less than a minute instead of five; the figures are rougher, and some are left out.
+    /// Takes two to three minutes instead of ten: the figures are rougher, and some are left out.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Measures this scenario alone; may be given several times.
     #[arg(long, value_name = "SCENARIO")]
     pub(crate) only: Vec<Scenario>,
+    /// Measures over this network alone.
+    #[arg(long)]
+    pub(crate) network: Option<Network>,
     /// How many rounds; the figures are their medians.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) rounds: Option<u16>,
@@ -52,6 +55,13 @@ impl Options {
         match self.rounds {
             Some(rounds) => pace.with_rounds(rounds.into()),
             None => pace,
+        }
+    }
+
+    pub(crate) fn networks(&self) -> Vec<Network> {
+        match self.network {
+            Some(network) => vec![network],
+            None => Network::ALL.to_vec(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     contestant::Kind,
     metric::{Figures, Metric},
+    network::Network,
     scenario::Scenario,
     statistics::median,
 };
@@ -12,6 +13,9 @@ use crate::{
 /// The figures of one scenario: a value for each round of each contestant.
 pub(crate) struct Results {
     pub(crate) scenario: Scenario,
+    pub(crate) network: Network,
+    /// The measured delay of a round trip in milliseconds, where there is one.
+    pub(crate) added: Option<f64>,
     /// The contestant that the others are compared with.
     pub(crate) floor: Kind,
     /// The contestants in the order of the table.
@@ -25,9 +29,11 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    pub(crate) fn new(scenario: Scenario, floor: Kind) -> Self {
+    pub(crate) fn new(scenario: Scenario, network: Network, floor: Kind) -> Self {
         Self {
             scenario,
+            network,
+            added: None,
             floor,
             contestants: Vec::new(),
             metrics: Vec::new(),

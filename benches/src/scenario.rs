@@ -14,14 +14,17 @@ mod waiters;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use redis::InfoDict;
+use rlock_tests::RedisServer;
 use serde::Serialize;
 
 use crate::{
     contestant::{Contestant, Kind, LEASE},
     grants::Grants,
     metric::{Figures, Metric},
+    network::Network,
     pace::Pace,
     results::Results,
 };
@@ -107,25 +110,45 @@ impl Scenario {
     }
 
     /// Measures everything of this scenario; `None` if the pace leaves it out.
-    pub(crate) fn run(self, pace: &Pace) -> Result<Option<Results>> {
+    pub(crate) fn run(self, pace: &Pace, network: Network) -> Result<Option<Results>> {
+        let plan = &Plan {
+            scenario: self,
+            network,
+            pace: pace.clone(),
+        };
         Ok(Some(match self {
-            Self::Pair => pair::run(self, pace)?,
-            Self::PairThreads => pair::run_on_threads(self, pace)?,
-            Self::OwnKeys => own_keys::run(self, pace)?,
-            Self::Cluster => cluster::run(self, pace)?,
-            Self::Quorum3 => quorum::run(self, pace, 3)?,
-            Self::Quorum5 => quorum::run(self, pace, 5)?,
-            Self::OneKey => one_key::run(self, pace)?,
-            Self::Processes => processes::run(self, pace)?,
-            Self::Reentry => reentry::run(self, pace)?,
+            Self::Pair => pair::run(plan)?,
+            Self::PairThreads => pair::run_on_threads(plan)?,
+            Self::OwnKeys => own_keys::run(plan)?,
+            Self::Cluster => cluster::run(plan)?,
+            Self::Quorum3 => quorum::run(plan, 3)?,
+            Self::Quorum5 => quorum::run(plan, 5)?,
+            Self::OneKey => one_key::run(plan)?,
+            Self::Processes => processes::run(plan)?,
+            Self::Reentry => reentry::run(plan)?,
             Self::Idle10000 | Self::Idle100000 if pace.quick => return Ok(None),
-            Self::Idle1000 => idle::run(self, pace, &idle(1_000, 3, &Kind::PEERS))?,
-            Self::Idle10000 => idle::run(self, pace, &idle(10_000, 3, &Kind::PEERS))?,
-            Self::Idle100000 => idle::run(self, pace, &idle(100_000, 12, &[]))?,
-            Self::WaitersTasks => waiters::run_tasks(self, pace)?,
-            Self::WaitersClients => waiters::run_clients(self, pace)?,
-            Self::LocalHandovers => handovers::run(self, pace)?,
+            Self::Idle1000 => idle::run(plan, &idle(1_000, 3, &Kind::PEERS))?,
+            Self::Idle10000 => idle::run(plan, &idle(10_000, 3, &Kind::PEERS))?,
+            Self::Idle100000 => idle::run(plan, &idle(100_000, 12, &[]))?,
+            Self::WaitersTasks => waiters::run_tasks(plan)?,
+            Self::WaitersClients => waiters::run_clients(plan)?,
+            Self::LocalHandovers => handovers::run(plan)?,
         }))
+    }
+}
+
+/// What is measured, over which network, and for how long.
+#[derive(Clone)]
+struct Plan {
+    scenario: Scenario,
+    network: Network,
+    pace: Pace,
+}
+
+impl Plan {
+    /// Results without figures yet.
+    fn results(&self, floor: Kind) -> Results {
+        Results::new(self.scenario, self.network, floor)
     }
 }
 
@@ -166,10 +189,41 @@ impl Entrant {
 
 /// What clients sent for each time that the lock went from one task to another.
 fn commands_per_change(commands: u64, grants: &Grants) -> Figures {
-    let changes = grants.changes(u64::MAX);
-    #[expect(clippy::cast_precision_loss, reason = "counts of a second")]
-    let commands = commands as f64;
-    vec![(Metric::CommandsPerChange, commands / count(changes))]
+    vec![(Metric::CommandsPerChange, per_change(commands, grants))]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a second")]
+fn per_change(commands: u64, grants: &Grants) -> f64 {
+    commands as f64 / count(grants.changes(u64::MAX))
+}
+
+/// What a server has executed, those commands that scripts call included.
+struct Executed {
+    before: u64,
+    /// What a look at the count adds to it.
+    look: u64,
+}
+
+impl Executed {
+    async fn before(server: &RedisServer) -> Result<Self> {
+        let (first, before) = (Self::read(server).await?, Self::read(server).await?);
+        let look = before - first;
+        Ok(Self { before, look })
+    }
+
+    /// What it has executed since for each change of the holder.
+    async fn per_change(self, server: &RedisServer, grants: &Grants) -> Result<(Metric, f64)> {
+        let since = Self::read(server).await? - self.before;
+        let commands = since.saturating_sub(self.look);
+        Ok((Metric::ExecutedPerChange, per_change(commands, grants)))
+    }
+
+    async fn read(server: &RedisServer) -> Result<u64> {
+        let statistics: InfoDict = server.command(&["INFO", "stats"]).await;
+        statistics
+            .get("total_commands_processed")
+            .context("the server counts its commands")
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds")]

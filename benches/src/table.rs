@@ -28,7 +28,11 @@ pub(crate) fn table(results: &Results) -> String {
         }
         rows.push(row);
     }
-    let mut text = format!("## {}\n\n{}", results.scenario.title(), markdown(&rows));
+    let mut text = format!("## {}{}\n\n", results.scenario.title(), results.network);
+    if let Some(added) = results.added {
+        let _ = writeln!(text, "`PING` takes {added:.2} ms longer.\n");
+    }
+    text.push_str(&markdown(&rows));
     for (kind, error) in &results.errors {
         let _ = writeln!(text, "\n{kind} failed: {error}");
     }
@@ -40,7 +44,7 @@ pub(crate) fn verdicts(verdicts: &[Verdict]) -> String {
     let mut rows = vec![["", "bound", "measured", ""].map(str::to_owned).to_vec()];
     for verdict in verdicts {
         rows.push(vec![
-            verdict.scenario.title().to_owned(),
+            format!("{}{}", verdict.scenario.title(), verdict.network),
             verdict.bound.clone(),
             verdict.measured.clone(),
             if verdict.holds { "pass" } else { "FAIL" }.to_owned(),

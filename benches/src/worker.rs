@@ -17,6 +17,7 @@ use crate::{
     clock,
     contention::Tasks,
     contestant::{Kind, LEASE},
+    delay,
     grants::{Grants, Span},
     runtime,
 };
@@ -41,6 +42,8 @@ pub(crate) enum Role {
         /// In milliseconds.
         lease: u64,
     },
+    /// Passes on what comes for these addresses, later; each line sets by how much.
+    Delay { addresses: Vec<String> },
     /// Keeps a core from going to sleep, with the lowest priority.
     Spin,
 }
@@ -61,6 +64,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a worker, and waits until it is ready.
 pub(crate) async fn start(role: &Role) -> Result<Worker> {
+    let mut worker = spawn(role)?;
+    let ready: bool = answer(&mut worker).await?;
+    ensure!(ready, "the worker cannot do this");
+    Ok(worker)
+}
+
+/// Starts a worker.
+pub(crate) fn spawn(role: &Role) -> Result<Worker> {
     let mut command = Command::new(env::current_exe()?);
     command.arg("worker");
     match role {
@@ -83,14 +94,14 @@ pub(crate) async fn start(role: &Role) -> Result<Worker> {
             command.args(["idle", &kind.argument(), url]);
             command.args([count.to_string(), lease.to_string()]);
         }
+        Role::Delay { addresses } => {
+            command.arg("delay").args(addresses);
+        }
         Role::Spin => {
             command.arg("spin");
         }
     }
-    let mut worker = Worker::start(&mut command);
-    let ready: bool = answer(&mut worker).await?;
-    ensure!(ready, "the worker cannot do this");
-    Ok(worker)
+    Ok(Worker::start(&mut command))
 }
 
 /// Keeps all cores awake until the answer is dropped.
@@ -104,7 +115,7 @@ pub(crate) async fn keep_awake() -> Result<Vec<Worker>> {
 }
 
 /// What the worker answers next.
-async fn answer<T: for<'a> Deserialize<'a>>(worker: &mut Worker) -> Result<T> {
+pub(crate) async fn answer<T: for<'a> Deserialize<'a>>(worker: &mut Worker) -> Result<T> {
     let line = worker.line(PATIENCE).await.context("the worker ended")?;
     Ok(serde_json::from_str(&line)?)
 }
@@ -175,6 +186,7 @@ pub(crate) fn work(role: Role) -> Result<()> {
             }
             drop((held, warm));
         }
+        Role::Delay { addresses } => delay::serve(&addresses)?,
         Role::Spin => {
             rustix::process::nice(19)?;
             say(&true)?;
@@ -196,7 +208,8 @@ fn read_run(line: &str) -> Option<(Span, Duration)> {
     Some((Span { start, stop }, Duration::from_nanos(next()?)))
 }
 
-fn say(what: &impl Serialize) -> Result<()> {
+/// Answers the process that started this worker.
+pub(crate) fn say(what: &impl Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(what)?);
     Ok(())
 }

@@ -1,29 +1,67 @@
 //! Many tasks whose locks nobody else wants, at a cluster of three masters beside one server.
 
-use anyhow::Result;
-use rlock_tests::{RedisCluster, RedisServer};
+use std::time::Duration;
 
-use super::{Entrant, Scenario, own_keys};
+use anyhow::Result;
+use rlock_tests::{MASTERS, RedisCluster, RedisServer, eventually};
+
+use super::{Entrant, Plan, own_keys};
 use crate::{
     contestant::{Kind, LEASE},
-    pace::Pace,
+    network::{Network, Route},
     results::Results,
     runtime,
 };
 
-pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
-    runtime::two_threads()?.block_on(measure(scenario, pace))
+/// How long nodes may take to learn each other's ports.
+const LEARNING: Duration = Duration::from_secs(30);
+
+pub(super) fn run(plan: &Plan) -> Result<Results> {
+    runtime::two_threads()?.block_on(measure(plan))
 }
 
-async fn measure(scenario: Scenario, pace: &Pace) -> Result<Results> {
+async fn measure(plan: &Plan) -> Result<Results> {
     let (server, cluster) = (RedisServer::start(), RedisCluster::start().await);
+    let route = plan.network.reach([&server]).await?;
+    let nodes = (0..2 * MASTERS).map(|n| cluster.node(n));
+    let to_nodes = plan.network.reach(nodes).await?;
+    if plan.network == Network::Delayed {
+        announce(&cluster, &to_nodes).await;
+    }
+    let masters: Vec<String> = (0..MASTERS).map(|n| to_nodes.address(n)).collect();
+    let url = format!("redis-cluster://{}", masters.join(","));
     let mut entrants = Vec::new();
-    for (kind, url) in [
-        (Kind::Ours, server.url()),
-        (Kind::OursAtCluster, cluster.url()),
-    ] {
+    for (kind, url) in [(Kind::Ours, route.url()), (Kind::OursAtCluster, url)] {
         let client = Kind::Ours.connect(&url, LEASE).await?;
         entrants.push(Entrant { kind, client });
     }
-    own_keys::measure_all(Results::new(scenario, Kind::Ours), pace, &entrants).await
+    let mut results = plan.results(Kind::Ours);
+    own_keys::measure_all(&mut results, &plan.pace, &entrants).await?;
+    results.added = to_nodes.added()?;
+    Ok(results)
+}
+
+/// Has the nodes tell clients the ports of this route, so that no redirection leads past the delay.
+async fn announce(cluster: &RedisCluster, route: &Route) {
+    let ports: Vec<String> = (0..2 * MASTERS)
+        .filter_map(|n| Some(route.address(n).rsplit_once(':')?.1.to_owned()))
+        .collect();
+    for (n, port) in ports.iter().enumerate() {
+        let node = cluster.node(n);
+        node.config_set("cluster-announce-port", port).await;
+    }
+    eventually(LEARNING, "all nodes announce their ports", async || {
+        for n in 0..2 * MASTERS {
+            let nodes: String = cluster.node(n).command(&["CLUSTER", "NODES"]).await;
+            if !ports
+                .iter()
+                .all(|port| nodes.contains(&format!(":{port}@")))
+            {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    cluster.settled().await;
 }

@@ -3,14 +3,14 @@
 
 use anyhow::Result;
 
-use super::{Scenario, processes};
+use super::{Plan, processes};
 use crate::{contestant::Kind, pace::Pace, results::Results, runtime};
 
 /// More than the most that are compared, but for the last: only those who wait already when the lock
 /// comes to their process are served in a row.
 const TASKS: u32 = 32;
 
-pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
+pub(super) fn run(plan: &Plan) -> Result<Results> {
     let kinds = [
         Kind::OursStrict,
         Kind::OursHandovers4,
@@ -18,8 +18,12 @@ pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
         Kind::OursHandovers64,
     ];
     let pace = Pace {
-        contended: pace.contended * 3,
-        ..pace.clone()
+        contended: plan.pace.contended * 3,
+        ..plan.pace.clone()
     };
-    runtime::current_thread()?.block_on(processes::measure(scenario, &pace, &kinds, TASKS))
+    let plan = Plan {
+        pace,
+        ..plan.clone()
+    };
+    runtime::current_thread()?.block_on(processes::measure(&plan, &kinds, TASKS))
 }

@@ -10,11 +10,11 @@ use redis::InfoDict;
 use rlock_tests::{RedisServer, Worker};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::Scenario;
+use super::Plan;
 use crate::{
     contestant::Kind,
     metric::Metric,
-    pace::Pace,
+    network::{Network, Route},
     results::Results,
     runtime,
     worker::{self, Cost, Role},
@@ -37,12 +37,12 @@ pub(super) struct Idle<'a> {
     pub(super) counted: bool,
 }
 
-pub(super) fn run(scenario: Scenario, pace: &Pace, idle: &Idle<'_>) -> Result<Results> {
-    runtime::current_thread()?.block_on(measure(scenario, pace, idle))
+pub(super) fn run(plan: &Plan, idle: &Idle<'_>) -> Result<Results> {
+    runtime::current_thread()?.block_on(measure(plan, idle))
 }
 
-async fn measure(scenario: Scenario, pace: &Pace, idle: &Idle<'_>) -> Result<Results> {
-    let mut results = Results::new(scenario, Kind::Pexpire);
+async fn measure(plan: &Plan, idle: &Idle<'_>) -> Result<Results> {
+    let mut results = plan.results(Kind::Pexpire);
     results.apart = !idle.together;
     let mut first = vec![Kind::Pexpire, Kind::PexpireScript, Kind::Ours];
     let renewing = idle.peers.iter().copied();
@@ -54,9 +54,10 @@ async fn measure(scenario: Scenario, pace: &Pace, idle: &Idle<'_>) -> Result<Res
     for kinds in turns.chain(later.into_iter().map(|kind| vec![kind])) {
         let mut holders = Vec::new();
         for kind in kinds {
-            holders.push(Holder::start(kind, idle).await?);
+            holders.push(Holder::start(kind, plan.network, idle).await?);
         }
-        windows(&mut results, &mut holders, pace.windows, idle).await?;
+        windows(&mut results, &mut holders, plan.pace.windows, idle).await?;
+        results.added = holders[0].route.added()?;
         for holder in &mut holders {
             let lost = super::count(holder.lost().await?);
             results.add(holder.kind, vec![(Metric::Lost, lost)]);
@@ -69,23 +70,26 @@ async fn measure(scenario: Scenario, pace: &Pace, idle: &Idle<'_>) -> Result<Res
 struct Holder {
     kind: Kind,
     worker: Worker,
+    route: Route,
     server: RedisServer,
     /// Locks that the client knew to be lost when it was asked last.
     known_lost: usize,
 }
 
 impl Holder {
-    async fn start(kind: Kind, idle: &Idle<'_>) -> Result<Self> {
+    async fn start(kind: Kind, network: Network, idle: &Idle<'_>) -> Result<Self> {
         let server = RedisServer::start();
+        let route = network.reach([&server]).await?;
         let role = Role::Idle {
             kind,
-            url: server.url(),
+            url: route.url(),
             count: idle.locks,
             lease: u64::try_from(idle.lease.as_millis())?,
         };
         Ok(Self {
             kind,
             worker: worker::start(&role).await?,
+            route,
             server,
             known_lost: 0,
         })

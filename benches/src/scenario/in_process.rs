@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use anyhow::Result;
 use futures_util::future::join_all;
 use rlock_tests::RedisServer;
 
-use super::STAY;
+use super::{Executed, STAY};
 use crate::{
     contention::{Tasks, soon},
     contestant::Kind,
@@ -22,17 +23,21 @@ pub(super) async fn round(
     pace: &Pace,
     team: &mut [Tasks],
     tasks: usize,
-) {
+    server: &RedisServer,
+) -> Result<()> {
     let warm = contend(team, soon(pace.warm_up), STAY).await;
+    let executed = Executed::before(server).await?;
     let span = soon(pace.contended_of(kind));
     let grants = contend(team, span, Duration::ZERO).await;
     let mut figures = grants.of_one_lock(span, tasks);
+    figures.push(executed.per_change(server, &grants).await?);
     figures.push((
         Metric::Violations,
         super::count(warm.violations() + grants.violations()),
     ));
     results.add(kind, figures);
     results.errors(kind, grants.errors);
+    Ok(())
 }
 
 /// Counts what clients send, in a run of its own: the server shows it by `MONITOR`, which costs time.

@@ -2,22 +2,24 @@
 
 use anyhow::Result;
 
-use super::{Entrant, KEY, Scenario, in_process};
-use crate::{contention::Tasks, contestant::Kind, pace::Pace, results::Results, runtime};
+use super::{Entrant, KEY, Plan, in_process};
+use crate::{contention::Tasks, contestant::Kind, results::Results, runtime};
 use rlock_tests::RedisServer;
 
 const TASKS: usize = 16;
 
-pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
-    let mut kinds = vec![Kind::Blpop, Kind::Ours];
+pub(super) fn run(plan: &Plan) -> Result<Results> {
+    let mut kinds = vec![Kind::Blpop, Kind::Mutex, Kind::Ours];
     kinds.extend(Kind::PEERS);
-    runtime::two_threads()?.block_on(measure(scenario, pace, &kinds))
+    runtime::two_threads()?.block_on(measure(plan, &kinds))
 }
 
-async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Results> {
+async fn measure(plan: &Plan, kinds: &[Kind]) -> Result<Results> {
+    let pace = &plan.pace;
     let server = RedisServer::start();
-    let mut results = Results::new(scenario, Kind::Blpop);
-    let entrants = Entrant::all(kinds, &server.url()).await?;
+    let route = plan.network.reach([&server]).await?;
+    let mut results = plan.results(Kind::Blpop);
+    let entrants = Entrant::all(kinds, &route.url()).await?;
     let mut teams = Vec::new();
     for entrant in &entrants {
         entrant.kind.prepare(&server, KEY).await;
@@ -26,11 +28,12 @@ async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Resu
     }
     for _ in 0..pace.rounds {
         for (entrant, team) in entrants.iter().zip(&mut teams) {
-            in_process::round(&mut results, entrant.kind, pace, team, TASKS).await;
+            in_process::round(&mut results, entrant.kind, pace, team, TASKS, &server).await?;
         }
     }
     for (entrant, team) in entrants.iter().zip(&mut teams) {
         in_process::count(&mut results, entrant.kind, pace, team, &server).await;
     }
+    results.added = route.added()?;
     Ok(results)
 }

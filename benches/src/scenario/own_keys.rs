@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rlock_tests::RedisServer;
 
-use super::{Entrant, Scenario};
+use super::{Entrant, Plan};
 use crate::{
     contention::{Tasks, soon},
     contestant::Kind,
@@ -18,23 +18,27 @@ use crate::{
 
 const TASKS: usize = 64;
 
-pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
+pub(super) fn run(plan: &Plan) -> Result<Results> {
     let mut kinds = vec![Kind::Raw, Kind::Ours, Kind::BareScripts];
     kinds.extend(Kind::PEERS);
-    runtime::two_threads()?.block_on(measure(scenario, pace, &kinds))
+    runtime::two_threads()?.block_on(measure(plan, &kinds))
 }
 
-async fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind]) -> Result<Results> {
+async fn measure(plan: &Plan, kinds: &[Kind]) -> Result<Results> {
     let server = RedisServer::start();
-    let entrants = Entrant::all(kinds, &server.url()).await?;
-    measure_all(Results::new(scenario, Kind::Raw), pace, &entrants).await
+    let route = plan.network.reach([&server]).await?;
+    let entrants = Entrant::all(kinds, &route.url()).await?;
+    let mut results = plan.results(Kind::Raw);
+    measure_all(&mut results, &plan.pace, &entrants).await?;
+    results.added = route.added()?;
+    Ok(results)
 }
 
 pub(super) async fn measure_all(
-    mut results: Results,
+    results: &mut Results,
     pace: &Pace,
     entrants: &[Entrant],
-) -> Result<Results> {
+) -> Result<()> {
     let mut tasks = Vec::new();
     for entrant in entrants {
         let keys = (0..TASKS).map(|n| format!("order:{n}"));
@@ -61,5 +65,5 @@ pub(super) async fn measure_all(
             results.add(entrant.kind, figures);
         }
     }
-    Ok(results)
+    Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use rlock_tests::RedisServer;
 use tokio::runtime::Runtime;
 
-use super::{Entrant, KEY, Scenario};
+use super::{Entrant, KEY, Plan};
 use crate::{
     contestant::{Kind, Seat},
     metric::{Figures, Metric},
@@ -16,22 +16,24 @@ use crate::{
     statistics::percentile,
 };
 
-pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
+pub(super) fn run(plan: &Plan) -> Result<Results> {
     let mut kinds = vec![Kind::Raw, Kind::Ours, Kind::BareScripts];
     kinds.extend(Kind::PEERS);
-    measure(scenario, pace, &kinds, &runtime::current_thread()?)
+    measure(plan, &kinds, &runtime::current_thread()?)
 }
 
-pub(super) fn run_on_threads(scenario: Scenario, pace: &Pace) -> Result<Results> {
+pub(super) fn run_on_threads(plan: &Plan) -> Result<Results> {
     let kinds = [Kind::Raw, Kind::Ours];
-    measure(scenario, pace, &kinds, &runtime::two_threads()?)
+    measure(plan, &kinds, &runtime::two_threads()?)
 }
 
-fn measure(scenario: Scenario, pace: &Pace, kinds: &[Kind], runtime: &Runtime) -> Result<Results> {
+fn measure(plan: &Plan, kinds: &[Kind], runtime: &Runtime) -> Result<Results> {
     let server = RedisServer::start();
-    let mut results = Results::new(scenario, Kind::Raw);
-    let entrants = runtime.block_on(Entrant::all(kinds, &server.url()))?;
-    measure_all(&mut results, pace, &entrants, runtime)?;
+    let route = runtime.block_on(plan.network.reach([&server]))?;
+    let mut results = plan.results(Kind::Raw);
+    let entrants = runtime.block_on(Entrant::all(kinds, &route.url()))?;
+    measure_all(&mut results, &plan.pace, &entrants, runtime)?;
+    results.added = route.added()?;
     Ok(results)
 }
 

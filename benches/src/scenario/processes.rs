@@ -5,12 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use rlock_tests::{RedisServer, Worker};
 
-use super::{KEY, STAY, Scenario};
+use super::{Executed, KEY, Plan, STAY};
 use crate::{
     contention::soon,
     contestant::Kind,
     metric::Metric,
-    pace::Pace,
     results::Results,
     runtime,
     worker::{self, Role},
@@ -18,32 +17,31 @@ use crate::{
 
 const PROCESSES: u32 = 4;
 
-pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
+pub(super) fn run(plan: &Plan) -> Result<Results> {
     let mut kinds = vec![Kind::Blpop, Kind::Ours, Kind::OursStrict];
     kinds.extend(Kind::PEERS);
-    runtime::current_thread()?.block_on(measure(scenario, pace, &kinds, 4))
+    runtime::current_thread()?.block_on(measure(plan, &kinds, 4))
 }
 
 /// Of processes with so many tasks each.
-pub(super) async fn measure(
-    scenario: Scenario,
-    pace: &Pace,
-    kinds: &[Kind],
-    tasks: u32,
-) -> Result<Results> {
+pub(super) async fn measure(plan: &Plan, kinds: &[Kind], tasks: u32) -> Result<Results> {
+    let pace = &plan.pace;
     let server = RedisServer::start();
-    let mut results = Results::new(scenario, kinds[0]);
+    let route = plan.network.reach([&server]).await?;
+    let mut results = plan.results(kinds[0]);
     let mut teams = Vec::new();
     for &kind in kinds {
         kind.prepare(&server, KEY).await;
-        teams.push((kind, start(kind, &server.url(), tasks).await?));
+        teams.push((kind, start(kind, &route.url(), tasks).await?));
     }
     for _ in 0..pace.rounds {
         for (kind, workers) in &mut teams {
             let warm = worker::contend(workers, soon(pace.warm_up), STAY).await?;
+            let executed = Executed::before(&server).await?;
             let span = soon(pace.contended_of(*kind));
             let grants = worker::contend(workers, span, Duration::ZERO).await?;
             let mut figures = grants.of_one_lock(span, (PROCESSES * tasks) as usize);
+            figures.push(executed.per_change(&server, &grants).await?);
             let violations = warm.violations() + grants.violations();
             figures.push((Metric::Violations, super::count(violations)));
             results.add(*kind, figures);
@@ -56,6 +54,7 @@ pub(super) async fn measure(
         let commands = commands.count().await;
         results.add(*kind, super::commands_per_change(commands, &grants));
     }
+    results.added = route.added()?;
     Ok(results)
 }
 

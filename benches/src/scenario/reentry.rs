@@ -6,10 +6,11 @@ use anyhow::Result;
 use rlock_core::{Lock, LockClient, Reentry};
 use rlock_tests::RedisServer;
 
-use super::{KEY, Scenario, count};
+use super::{KEY, Plan, count};
 use crate::{
     contestant::Kind,
     metric::{Figures, Metric},
+    network::Route,
     pace::Pace,
     results::Results,
     runtime,
@@ -19,16 +20,18 @@ use crate::{
 /// Nested entries whose commands are counted.
 const COUNTED: usize = 200;
 
-pub(super) fn run(scenario: Scenario, pace: &Pace) -> Result<Results> {
-    runtime::current_thread()?.block_on(measure(scenario, pace))
+pub(super) fn run(plan: &Plan) -> Result<Results> {
+    runtime::current_thread()?.block_on(measure(plan))
 }
 
-async fn measure(scenario: Scenario, pace: &Pace) -> Result<Results> {
+async fn measure(plan: &Plan) -> Result<Results> {
+    let pace = &plan.pace;
     let server = RedisServer::start();
-    let mut results = Results::new(scenario, Kind::Ours);
-    let outer = LockClient::connect(&server.url()).await?.lock(KEY);
-    let counted = nested(&server, Reentry::Counted).await?;
-    let local = nested(&server, Reentry::Local).await?;
+    let route = plan.network.reach([&server]).await?;
+    let mut results = plan.results(Kind::Ours);
+    let outer = LockClient::connect(&route.url()).await?.lock(KEY);
+    let counted = nested(&route, Reentry::Counted).await?;
+    let local = nested(&route, Reentry::Local).await?;
     for _ in 0..pace.rounds {
         for _ in 0..pace.slices {
             results.add(Kind::Ours, timed(&outer, pace).await?);
@@ -56,12 +59,13 @@ async fn measure(scenario: Scenario, pace: &Pace) -> Result<Results> {
         let sent = lock.run(body).await??;
         results.add(kind, per_pair(sent));
     }
+    results.added = route.added()?;
     Ok(results)
 }
 
-async fn nested(server: &RedisServer, reentry: Reentry) -> Result<Lock> {
+async fn nested(route: &Route, reentry: Reentry) -> Result<Lock> {
     let builder = LockClient::builder().reentry(reentry);
-    let client = builder.connect(&server.url()).await?;
+    let client = builder.connect(&route.url()).await?;
     Ok(client.lock(format!("{reentry:?}")))
 }
 

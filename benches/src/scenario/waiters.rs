@@ -3,28 +3,24 @@
 use anyhow::Result;
 use rlock_tests::RedisServer;
 
-use super::{Entrant, KEY, Scenario, in_process};
-use crate::{contention::Tasks, contestant::Kind, pace::Pace, results::Results, runtime};
+use super::{Entrant, KEY, Plan, in_process};
+use crate::{contention::Tasks, contestant::Kind, results::Results, runtime};
 
 /// A thousand tasks of one client.
-pub(super) fn run_tasks(scenario: Scenario, pace: &Pace) -> Result<Results> {
-    runtime::two_threads()?.block_on(measure(scenario, pace, 1, 1_000))
+pub(super) fn run_tasks(plan: &Plan) -> Result<Results> {
+    runtime::two_threads()?.block_on(measure(plan, 1, 1_000))
 }
 
 /// A hundred clients of this process, which share nothing but the process.
-pub(super) fn run_clients(scenario: Scenario, pace: &Pace) -> Result<Results> {
-    runtime::two_threads()?.block_on(measure(scenario, pace, 100, 1))
+pub(super) fn run_clients(plan: &Plan) -> Result<Results> {
+    runtime::two_threads()?.block_on(measure(plan, 100, 1))
 }
 
-async fn measure(
-    scenario: Scenario,
-    pace: &Pace,
-    clients: usize,
-    tasks_each: u32,
-) -> Result<Results> {
+async fn measure(plan: &Plan, clients: usize, tasks_each: u32) -> Result<Results> {
     let server = RedisServer::start();
-    let mut results = Results::new(scenario, Kind::Ours);
-    let entrants = Entrant::all(&vec![Kind::Ours; clients], &server.url()).await?;
+    let route = plan.network.reach([&server]).await?;
+    let mut results = plan.results(Kind::Ours);
+    let entrants = Entrant::all(&vec![Kind::Ours; clients], &route.url()).await?;
     let mut team = Vec::new();
     let mut tasks = 0;
     for entrant in &entrants {
@@ -32,10 +28,12 @@ async fn measure(
         team.push(Tasks::new(&*entrant.client, tasks, keys).await?);
         tasks += tasks_each;
     }
-    let pace = &pace.for_crowds();
+    let pace = &plan.pace.for_crowds();
     for _ in 0..pace.rounds {
-        in_process::round(&mut results, Kind::Ours, pace, &mut team, tasks as usize).await;
+        let (team, tasks) = (&mut team, tasks as usize);
+        in_process::round(&mut results, Kind::Ours, pace, team, tasks, &server).await?;
     }
     in_process::count(&mut results, Kind::Ours, pace, &mut team, &server).await;
+    results.added = route.added()?;
     Ok(results)
 }
