@@ -88,7 +88,7 @@ pub struct Server {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lock {
     held: Option<Held>,
-    /// The last token; zero: none is known.
+    /// The fence: the first token of the last block, and what extensions added; zero: none is known.
     fence: Token,
     queue: Vec<(Owner, Millis)>,
     queue_until: Millis,
@@ -241,7 +241,7 @@ impl Server {
             .collect()
     }
 
-    /// The last token of a key that is known; zero: none.
+    /// The fence of a key that is known; zero: none.
     #[must_use]
     pub fn fence(&self, key: Key) -> Token {
         if self.is_spoilt(key) {
@@ -265,8 +265,8 @@ impl Server {
         held.is_some_and(|held| held.by == Holder::Owner(owner))
     }
 
-    /// Reserves the next block and returns its first token, which the fence shows, as `next_token` in `grant.lua`; or `None` if
-    /// the last token is invalid.
+    /// Reserves the next block and returns its first token, which the fence shows, as `next_token` in
+    /// `grant.lua`; or `None` if the last token is invalid.
     fn next_block(&mut self, key: Key) -> Option<Token> {
         let block = self.constants.block;
         // A release leaves one more.

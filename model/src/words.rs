@@ -152,11 +152,11 @@ pub struct Extend {
 /// What it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Extended {
-    /// The owner has `tokens` more, the last of which is `last`. They may be none.
+    /// The owner has `tokens` more. They may be none.
     More {
         /// The fence afterwards. The owner's tokens reach a block from there.
         fence: Token,
-        /// How many of these tokens, up to the last, are new.
+        /// How many of the owner's tokens, up to the last one, are new.
         tokens: Token,
     },
     /// The owner holds nothing.
@@ -239,7 +239,7 @@ pub struct Entry {
     pub count: u8,
     /// For how long, unless renewed.
     pub ttl: Millis,
-    /// The last token of its block; of a lock that is kept, a later one.
+    /// Its fence: the first token of its block, and what extensions added; of a lock that is kept, a later one.
     pub token: Token,
 }
 

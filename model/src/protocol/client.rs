@@ -150,7 +150,7 @@ impl Client {
         self.ownership = Some(Ownership {
             owner: asked.owner,
             tokens: self.spare.take().unwrap_or(block),
-            granted: given.token,
+            granted: block.last,
             valid_until: given.since + given.ttl.min(Config::LEASE),
             confirmed: given.since,
             hold: None,

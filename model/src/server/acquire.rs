@@ -9,7 +9,7 @@ struct Seen {
     /// `None`: the lock is free.
     ttl: Option<Millis>,
     mine: bool,
-    /// The last token of the block.
+    /// The fence: the first token of the block.
     token: Option<Token>,
     /// Whether the block was reserved for this request.
     fresh: bool,
