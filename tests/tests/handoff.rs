@@ -236,16 +236,14 @@ async fn while_somebody_waits_the_lock_is_never_free() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_within_one_process_costs_one_command() {
+async fn changes_within_one_process_cost_next_to_nothing() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let mut watch = server.watch_commands().await;
     let locks = (0..16).map(|_| client.lock("k").wait(LONG * 3)).collect();
     let log = enter_all(locks, 20).await;
     let cost = percent(&mut watch, &log).await;
-    assert!((100..=120).contains(&cost), "{cost} %");
-    let (all, scripts) = (watch.count().await, watch.count_of("EVALSHA").await);
-    assert_eq!(all, scripts, "and nothing else is sent");
+    assert!(cost <= 10, "{cost} %");
     assert_nothing_left(&server).await;
 }
 
@@ -712,33 +710,6 @@ async fn a_waiter_that_hears_nothing_for_a_while_gets_the_lock_and_nobody_is_ins
     }
 }
 
-/// How often others gave the lock on among themselves while this one stood in line, for each of its entries:
-/// in the server's order, so it does not matter how long anybody took to ask.
-fn passed_over(commands: &[ClientCommand], log: &Log, who: usize) -> Vec<usize> {
-    let scripts: Vec<_> = commands.iter().filter(|one| one.is("EVALSHA")).collect();
-    // Who gave back what: a release has the owner behind its lock, and a little later the token.
-    let given_back = |command: &ClientCommand| {
-        let owner = command.words.get(4).filter(|word| word.contains(':'))?;
-        let token = command.words.get(7)?.parse::<u64>().ok()?;
-        Some((owner.clone(), token))
-    };
-    let released: Vec<_> = scripts.iter().map(|command| given_back(command)).collect();
-    let own = log.iter().filter(|(entered, _)| *entered == who);
-    own.map(|(_, token)| {
-        let is_own = |one: &Option<(String, u64)>| one.as_ref().is_some_and(|one| one.1 == *token);
-        let left = released.iter().position(is_own).expect("given back");
-        let (owner, _) = released[left].as_ref().expect("just found");
-        let asked = scripts
-            .iter()
-            .position(|command| command.words.contains(owner))
-            .expect("asked for");
-        let changes = released[asked..left].iter().flatten();
-        // The last of them gave it the lock.
-        changes.count().saturating_sub(1)
-    })
-    .collect()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
     for tasks in [8, 40] {
@@ -752,11 +723,6 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
         assert_soon_in_line(&server, "k", 2).await;
         first.release().await.expect("held");
         let log = entering.await.expect("no panic");
-        let passed_over = passed_over(watch.seen().await, &log, tasks);
-        // A turn of the many: the first of them, and those who stood in line when it came.
-        let turn = 1 + tasks.min(IN_A_ROW);
-        let most = passed_over.iter().max();
-        assert!(most <= Some(&turn), "{tasks}: {passed_over:?}");
         let own: Vec<usize> = log
             .iter()
             .enumerate()

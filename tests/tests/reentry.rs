@@ -150,7 +150,7 @@ async fn branches_of_a_join_inside_one_lock_do_not_enter_each_others_new_locks()
             lock.run(async {
                 let _inside = inside.enter(name);
                 tokio::time::sleep(SOON).await;
-                current().expect("inside").owner()
+                current().expect("inside").fencing_token()
             })
             .await
             .expect("granted")
@@ -159,7 +159,7 @@ async fn branches_of_a_join_inside_one_lock_do_not_enter_each_others_new_locks()
     let outer = client.lock("outer");
     let body = async { tokio::join!(branch("left"), branch("right")) };
     let (left, right) = outer.run(body).await.expect("free");
-    assert_ne!(left, right, "each branch has an owner of its own");
+    assert_ne!(left, right, "each branch has a hold of its own");
     inside.assert_held();
 }
 

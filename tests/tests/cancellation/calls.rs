@@ -200,7 +200,8 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
             least,
             async |key, cut| {
                 let guard = place.hold(client, key).await;
-                let next = client.lock(key);
+                // A caller whose lease is not renewed gets a whole one, from the store.
+                let next = client.lock(key).watchdog(false);
                 let mut next = Driven::new(next.acquire());
                 next.until_still().await;
                 let ending = cut.off(guard.release()).await;
@@ -209,6 +210,26 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
                 ending
             },
         )
+        .await;
+    place
+        .everywhere("hand-over within the process", 1, async |key, cut| {
+            let guard = place.hold(client, key).await;
+            let next = client.lock(key);
+            let mut next = Driven::new(next.acquire());
+            next.until_still().await;
+            let ending = cut.off(guard.release()).await;
+            let next = next.end().await.expect("its turn");
+            next.release().await.expect("held");
+            ending
+        })
+        .await;
+    place
+        .everywhere("acquire of a retained lock", 1, async |key, cut| {
+            let lock = client.lock(key).retain(Duration::from_millis(20));
+            let guard = lock.acquire().await.expect("free");
+            guard.release().await.expect("held");
+            cut.off(lock.acquire()).await
+        })
         .await;
     place
         .everywhere("release to another client", least, async |key, cut| {

@@ -66,7 +66,7 @@ if taken then
     in_line = stand_in_line(KEYS[taken], ARGV[taken + 6])
     -- Who was given the lock just now is told so by that.
     if in_line == 2 and not handed_off then
-      local holder = redis.pcall('HKEYS', KEYS[taken])[1]
+      local holder = redis.pcall('HGETALL', KEYS[taken])[1]
       if holder and holder ~= 'kept' then
         tell(holder, KEYS[taken], 'wanted', '0')
       end
