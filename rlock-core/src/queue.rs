@@ -129,24 +129,7 @@ impl Queues {
             };
             line.state().take_retained()
         };
-        self.resume(retained?)
-    }
-
-    /// The turn of a retained hold. Without tokens there is none before they come.
-    fn resume(&self, hold: Arc<Hold>) -> Option<Turn> {
-        while hold.is_retained() {
-            if let Some(turn) = hold.resume() {
-                return Some(turn);
-            }
-            if !hold.tokens.is_coming() {
-                hold.end_retention();
-                return None;
-            }
-            if !hold.tokens.is_left() {
-                return None;
-            }
-        }
-        None
+        retained?.resume()
     }
 
     /// Has all retained locks given back.
@@ -172,7 +155,7 @@ impl Queues {
             }
             state.retained.take()
         };
-        drop(retained.and_then(|hold| self.resume(hold)));
+        drop(retained.and_then(|hold| hold.resume()));
     }
 
     /// Other clients wait for the lock of this key.
@@ -228,7 +211,7 @@ impl Queues {
         drop(state);
         drop(lines);
         // The turn goes to the first who waits.
-        drop(retained.and_then(|hold| self.resume(hold)));
+        drop(retained.and_then(|hold| hold.resume()));
         Err(waiter)
     }
 

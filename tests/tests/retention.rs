@@ -178,7 +178,11 @@ async fn several_keys_of_which_some_are_retained_are_taken_all_or_none() {
     let kept = keep(&one, "a", RETAIN).await;
     let both = one.lock_all(["a", "b"]).lease(LASTING).wait(LONG);
     let guard = both.acquire().await.expect("free");
-    let tokens: Vec<u64> = guard.guards().map(|guard| guard.fencing_token()).collect();
+    let tokens: Vec<u64> = guard
+        .guards()
+        .iter()
+        .map(rlock_core::LockGuard::fencing_token)
+        .collect();
     assert!(tokens[0] > kept, "{tokens:?} after {kept}");
     guard.release().await.expect("held");
 
@@ -278,5 +282,8 @@ async fn a_retention_of_more_than_a_day_is_refused() {
     let client = LockClient::in_memory();
     let error = client.lock("k").retain(long).acquire().await;
     let error = error.expect_err("too long").to_string();
-    assert!(error.contains("`retain`") && error.contains("24h"), "{error}");
+    assert!(
+        error.contains("`retain`") && error.contains("24h"),
+        "{error}"
+    );
 }

@@ -14,10 +14,11 @@ pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -
     }
     let fence = server.fence(ask.key);
     let room = server.micros().saturating_sub(fence);
-    let tokens = if server.is_below_floor(ask.key) {
-        0
-    } else {
-        ask.tokens.min(room)
+    // One alone would pass for the mark of a release.
+    let tokens = match ask.tokens.min(room) {
+        0 | 1 => 0,
+        _ if server.is_below_floor(ask.key) => 0,
+        tokens => tokens,
     };
     let advanced = fence + tokens;
     if !server.has(ServerBug::ExtensionForgotten) {

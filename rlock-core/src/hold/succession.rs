@@ -127,9 +127,24 @@ impl Hold {
         (may && !state.retain.is_zero()).then(|| now + state.retain)
     }
 
-    /// Takes the retained ownership for a caller of this process: answers its turn. `None` if it is not
-    /// retained any more, or has no tokens.
+    /// Takes the retained ownership for a caller of this process, and returns its turn. `None` if it is not
+    /// retained any more, or its tokens are still to come.
     pub(crate) fn resume(self: &Arc<Self>) -> Option<Turn> {
+        while self.is_retained() {
+            if let Some(turn) = self.try_resume() {
+                return Some(turn);
+            }
+            if !self.tokens.is_coming() {
+                self.end_retention();
+            } else if !self.tokens.is_left() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The same. Without tokens it stays retained.
+    fn try_resume(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
         if state.phase != Phase::Retained {
             return None;

@@ -21,7 +21,8 @@ end
 local time = redis.call('TIME')
 local n = math.min(tonumber(ARGV[2]), time[1] * 1000000 + time[2] - last)
 -- What is less than the floor was counted from nothing: the next grant begins anew.
-if last < tonumber(ARGV[4]) or n < 1 then
+-- One alone would pass for the mark of a release.
+if last < tonumber(ARGV[4]) or n < 2 then
   return {last, 0}
 end
 redis.call('INCRBY', fence, string.format('%.0f', n))
