@@ -115,7 +115,8 @@ fn take_out(core: &Core, hold: &Arc<Hold>, entry: EntryId, succession: Successio
 
 /// What may follow a hold that ends as it should.
 fn succession(core: &Core) -> Succession {
-    if core.options.replicas.is_some() || core.is_closed() {
+    let is_alone = core.options.replicas.is_some() || core.is_closed();
+    if is_alone || core.store.is_present().is_err() {
         // Replicas confirm each hold.
         Succession::None
     } else if core.is_draining() {

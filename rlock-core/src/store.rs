@@ -510,6 +510,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
+    /// Fails in a process that was forked off the one that made the store: both would hold what either holds.
+    fn is_present(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Whether [`extend`](Self::extend) may reserve tokens.
     fn extends(&self) -> bool {
         false

@@ -17,6 +17,7 @@ async fn fork(way: &str) -> Vec<String> {
     assert!(forker.wait(LONG).await.success(), "{said:?}");
     assert!(!server.exists(&name("k")).await, "{said:?}");
     assert!(!server.exists(&name("other")).await, "{said:?}");
+    assert!(!server.exists(&name("kept")).await, "{said:?}");
     said
 }
 
@@ -24,7 +25,7 @@ async fn fork(way: &str) -> Vec<String> {
 async fn a_child_takes_nothing_gives_nothing_back_and_is_told_so_at_once() {
     for way in ["blocking", "async"] {
         let said = fork(way).await;
-        for call in ["child nested", "child acquires"] {
+        for call in ["child nested", "child acquires", "child resumes"] {
             let line = said.iter().find(|line| line.starts_with(call));
             let line = line.unwrap_or_else(|| panic!("{way}: no answer to {call}: {said:?}"));
             assert!(line.contains("connect anew after a fork"), "{way}: {line}");

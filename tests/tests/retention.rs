@@ -164,10 +164,10 @@ async fn a_retained_lock_that_was_deleted_is_acquired_anew() {
         matches!(one.lock("k").try_acquire().await, Ok(None))
     })
     .await;
-    let token = taken.fencing_token();
+    let theirs = taken.fencing_token();
     taken.release().await.expect("held");
     let again = its_turn(acquiring(one.lock("k").wait(LONG))).await;
-    assert!(again.fencing_token() > token);
+    assert!(again.fencing_token() > theirs);
     again.release().await.expect("held");
 }
 

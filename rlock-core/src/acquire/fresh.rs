@@ -45,6 +45,8 @@ impl Attempt<'_> {
                 // What somebody before asked for may have come, or be on its way.
                 hold.asking.wait(self.deadline).await;
                 if let Some(grant) = hold.asking.grant().filter(|grant| self.may_use(grant)) {
+                    let is_present = self.core.store.is_present();
+                    is_present.map_err(|error| self.failed(error))?;
                     return Ok(self.granted(turns, &holds, &[grant], false));
                 }
             }

@@ -31,7 +31,7 @@ use self::{
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Mending, Release, Released, Renewal,
-    Renewed, Route, Servers, Store,
+    Renewed, Route, Servers, Store, StoreError,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -73,6 +73,12 @@ impl Store for QuorumStore {
     /// One way only: what is sent later to a server is executed later there.
     fn route(&self) -> Route {
         Route::Home
+    }
+
+    fn is_present(&self) -> Result<(), StoreError> {
+        self.nodes
+            .first()
+            .map_or(Ok(()), |node| node.store.is_present())
     }
 
     fn takes_back(&self) -> bool {

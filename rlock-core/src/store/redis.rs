@@ -506,6 +506,10 @@ impl Store for RedisStore {
         })
     }
 
+    fn is_present(&self) -> Result<(), StoreError> {
+        self.process.is_present()
+    }
+
     fn extends(&self) -> bool {
         true
     }

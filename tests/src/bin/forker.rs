@@ -32,6 +32,8 @@ fn main() {
 async fn forks(url: &str) {
     let client = LockClient::connect(url).await.expect("the server is up");
     let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
+    let kept = client.lock("kept").retain(LEASE * 10);
+    kept.run(async {}).await.expect("free");
     match fork().expect("processes can be made") {
         Fork::Child => child(&client, guard).await,
         Fork::Parent(child) => parent(&client, guard, child).await,
@@ -53,6 +55,10 @@ async fn child(client: &LockClient, guard: LockGuard) {
     tell(
         "child acquires",
         client.lock("other").wait(WAIT).acquire().await,
+    );
+    tell(
+        "child resumes",
+        client.lock("kept").wait(WAIT).acquire().await,
     );
     println!("child took {}", started.elapsed().as_millis());
     thread::sleep(LEASE.saturating_sub(started.elapsed()) + Duration::from_millis(500));
@@ -77,7 +83,10 @@ async fn parent(client: &LockClient, guard: LockGuard, child: i32) {
     let _ = fork::waitpid(child);
     println!("parent valid {}", guard.is_valid());
     match guard.release().await {
-        Ok(()) => println!("parent releases"),
+        Ok(()) => {
+            println!("parent releases");
+            client.shutdown().await.expect("given back");
+        }
         Err(error) => println!("parent releases: {error:?}"),
     }
 }

@@ -277,6 +277,10 @@ impl Store for ClusterStore {
         Box::pin(async move { try_join_all(each).await.map(drop) })
     }
 
+    fn is_present(&self) -> Result<(), StoreError> {
+        self.process.is_present()
+    }
+
     fn extends(&self) -> bool {
         true
     }
