@@ -95,10 +95,13 @@ async fn send_alone(connection: &Connection, call: Cmd, asking: bool) -> RedisRe
     connection.pipe.send(call).await
 }
 
-/// A call of a script that is sent once: what it asks for may be asked for otherwise meanwhile.
+/// A call of a script that is sent once: what it asks for may be asked for otherwise meanwhile. The reply is
+/// nil if it was sent with others and left alone.
 pub(super) struct Once<'a, F> {
     pub(super) script: &'a LoadedScript,
     pub(super) call: F,
+    /// The same request, to be sent with others.
+    pub(super) usual: Option<Usual>,
 }
 
 impl<F: Fn() -> Cmd + Sync + Send> Exchange for Once<'_, F> {
@@ -109,6 +112,12 @@ impl<F: Fn() -> Cmd + Sync + Send> Exchange for Once<'_, F> {
         _asking: bool,
     ) -> BoxFuture<'a, RedisResult<Value>> {
         Box::pin(async move {
+            if let Some(usual) = &self.usual
+                && connection.pipe.shares()
+            {
+                let answer = connection.pipe.send_usual(usual).await?;
+                return Ok(answer.unwrap_or(Value::Nil));
+            }
             let answer = connection.pipe.send((self.call)()).await;
             if let Err(error) = &answer
                 && error.kind() == ServerErrorKind::NoScript.into()
