@@ -25,6 +25,7 @@ use crate::{
 
 const TERMS: WaiterTerms = WaiterTerms {
     lease: Duration::from_secs(30),
+    watchdog: true,
     told_by: Route::Home,
 };
 

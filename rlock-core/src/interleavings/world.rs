@@ -18,7 +18,7 @@ use crate::{
     error::LostCause,
     lease::Time,
     options::Reentry,
-    release::settle_in_background,
+    release::{Work, extend, settle_in_background},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -119,8 +119,11 @@ async fn give_back(client: &LockClient, over: &AtomicBool) {
     loop {
         let last = over.load(Ordering::SeqCst);
         let holds = core.releases().take(usize::MAX);
-        for hold in &holds {
-            settle_in_background(core, hold).await;
+        for work in &holds {
+            match work {
+                Work::Settle(hold) => settle_in_background(core, hold).await,
+                Work::Extend(hold, tokens) => extend(core, hold, *tokens).await,
+            }
         }
         if holds.is_empty() {
             if last {

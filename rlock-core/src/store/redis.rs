@@ -93,7 +93,7 @@ pub(crate) struct RedisStore {
     response_timeout: Duration,
     process: Process,
     /// Several requests of the usual kind are served by one script. Not in a cluster, where their locks
-    /// lie in different slots; and not for a quorum, which does so itself for all of its servers.
+    /// lie in different slots.
     gathers: bool,
 }
 
@@ -200,7 +200,6 @@ impl RedisStore {
         home: Arc<Link>,
         near: Option<Near>,
     ) -> Self {
-        let gathers = options.roster.is_none();
         let witness = options.replicas.map(|asked| {
             let calls = Arc::clone(&calls);
             Witness::new(address.clone(), calls, asked, options.response_timeout)
@@ -213,7 +212,7 @@ impl RedisStore {
             witness,
             response_timeout: options.response_timeout,
             process: Process::present(),
-            gathers,
+            gathers: true,
         }
     }
 
@@ -334,21 +333,25 @@ impl RedisStore {
         waits: bool,
         by: By,
     ) -> Result<Acquired, StoreError> {
-        let usual = match claims {
+        let request = Request {
+            script: &self.calls.scripts.acquire,
+            call: || self.calls.acquire(claims, lease, count, waits),
+            usual: self.usual(claims, lease, count, waits),
+        };
+        let (answer, sent_at) = self.call(&request, by).await?;
+        scripts::read_acquired(answer, claims.len(), sent_at, self.is_watched())
+    }
+
+    /// The same request, if it may share a script with others.
+    fn usual(&self, claims: &[Claim], lease: Duration, count: u32, waits: bool) -> Option<Usual> {
+        match claims {
             [claim] if count == 1 && self.gathers => Some(Usual::Acquire {
                 claim: claim.clone(),
                 lease,
                 waits,
             }),
             _ => None,
-        };
-        let request = Request {
-            script: &self.calls.scripts.acquire,
-            call: || self.calls.acquire(claims, lease, count, waits),
-            usual,
-        };
-        let (answer, sent_at) = self.call(&request, by).await?;
-        scripts::read_acquired(answer, claims.len(), sent_at, self.is_watched())
+        }
     }
 
     async fn release(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {

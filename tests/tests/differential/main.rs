@@ -123,10 +123,10 @@ impl Scripted {
             }
         }
         match call.invoke(&mut self.commands).expect("no error") {
-            Value::Int(1) => vec![renewed(&1); batch.len()],
+            Value::Int(1) => vec![renewed(1); batch.len()],
             held => {
                 let held: Vec<u8> = redis::from_redis_value(held).expect("one for each");
-                held.iter().map(renewed).collect()
+                held.into_iter().map(renewed).collect()
             }
         }
     }
@@ -213,10 +213,10 @@ impl Scripted {
     }
 }
 
-fn renewed(held: &u8) -> Renewed {
+fn renewed(held: u8) -> Renewed {
     Renewed {
-        held: *held > 0,
-        wanted: *held == 2,
+        held: held > 0,
+        wanted: held == 2,
     }
 }
 

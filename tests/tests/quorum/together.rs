@@ -1,10 +1,10 @@
 //! Requests for different locks that are under way at the same time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_tests::{Proxy, Request, assert_taken, eventually, within};
+use rlock_tests::{Proxy, RedisServer, Request, assert_taken, eventually, within};
 
 use crate::{
     common::{
@@ -40,6 +40,25 @@ pub(crate) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
     try_join_all(released).await.expect("all were held");
 }
 
+/// Takes all of them by few scripts at each server. A server that is slow once is asked for each by itself.
+async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGuard> {
+    let mut watches = join_all(servers.0.iter().map(RedisServer::watch_commands)).await;
+    let started = Instant::now();
+    loop {
+        let guards = take_all(client, &keys()).await;
+        let scripts = watches.iter_mut().map(|watch| watch.count_of("EVALSHA"));
+        let scripts = join_all(scripts).await;
+        if scripts.iter().all(|scripts| *scripts < 16) {
+            return guards;
+        }
+        assert!(started.elapsed() < LONG, "one by one: {scripts:?} scripts");
+        release_all(guards).await;
+        for watch in &mut watches {
+            watch.clear().await;
+        }
+    }
+}
+
 /// So that tokens do not begin anew, which leaves the usual way.
 async fn take_each_once(client: &LockClient, keys: &[String]) {
     release_all(take_all(client, keys).await).await;
@@ -62,6 +81,34 @@ pub(crate) async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
 
 fn is_script(request: &Request) -> bool {
     request.is("EVALSHA")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_locks_cost_each_server_far_less_than_a_script_each() {
+    const TIMES: usize = 10;
+    let three = Servers::some(3);
+    let client = three.client().await;
+    take_each_once(&client, &keys()).await;
+    let mut watches = join_all(three.0.iter().map(RedisServer::watch_commands)).await;
+    let tasks = keys().into_iter().map(|key| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut last = 0;
+            for _ in 0..TIMES {
+                let guard = client.lock(&key).acquire().await.expect("free");
+                assert!(guard.fencing_token() > last, "tokens grow");
+                last = guard.fencing_token();
+                guard.release().await.expect("held");
+            }
+        })
+    });
+    try_join_all(tasks).await.expect("no panic");
+    let alone = u64::try_from(keys().len() * TIMES * 2).expect("small");
+    for watch in &mut watches {
+        let scripts = watch.count_of("EVALSHA").await;
+        assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
+    }
+    assert_all_left(&three).await;
 }
 
 #[tokio::test]
@@ -144,7 +191,7 @@ async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     let servers = Servers::some(3);
     let client = servers.client().await;
     take_each_once(&client, &keys()).await;
-    let guards = take_all(&client, &keys()).await;
+    let guards = take_all_together(&servers, &client).await;
     // What is another's cannot be mended.
     for key in keys() {
         give_to_another(&servers.0[..2], &key).await;
@@ -391,4 +438,20 @@ async fn scripts_forgotten_at_any_time_lose_nothing_is_script() {
         () = rounds => {}
     }
     assert_all_left(&three).await;
+}
+
+#[tokio::test]
+async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
+    let rules = "on >secret ~lock:* &lock:* +@all -exists";
+    let servers: Vec<_> = (0..3)
+        .map(|_| RedisServer::builder().acl_user("locker", rules).start())
+        .collect();
+    let urls = servers
+        .iter()
+        .map(|server| server.url_as("locker", "secret"));
+    let client = LockClient::quorum(urls).await.expect("all are there");
+    for _ in 0..3 {
+        take_each_once(&client, &keys()).await;
+    }
+    assert_all_left(&Servers(servers)).await;
 }

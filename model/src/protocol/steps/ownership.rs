@@ -129,7 +129,8 @@ pub(super) fn extend(config: &Config, state: &mut State, name: u8) {
     let extend = Extend {
         key: KEY,
         owner: ownership.owner,
-        tokens: config.block,
+        // One alone is not given.
+        tokens: config.block.max(2),
     };
     state.ask(name, pending.id, Request::Extend(extend));
 }

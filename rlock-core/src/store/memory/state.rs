@@ -361,6 +361,10 @@ impl State {
     /// Reserves further tokens for an owner that holds the lock.
     pub(super) fn extend(&mut self, claim: &Claim, tokens: u64, now: Time) -> Option<TokenBlock> {
         self.held_by(&claim.key, claim.owner, now)?;
+        if tokens < 2 {
+            // As on a server, where one alone would pass for the mark of a release.
+            return Some(TokenBlock::EMPTY);
+        }
         let block = TokenBlock {
             first: self.reserve(tokens),
             size: tokens,

@@ -158,17 +158,20 @@ impl Node {
                 lease,
                 count,
             } = wanted;
-            let ask = || {
+            let ask = |shared| {
                 let store = &node.store;
-                store.acquire_once(&claims, (lease, count), waits, node.patience)
+                store.acquire_once(&claims, (lease, count), waits, shared, node.patience)
             };
             let asked = async {
-                match ask().await {
-                    Err(error) if is_forgotten(&error) && !over.load(Ordering::Acquire) => {
-                        ask().await
-                    }
-                    answer => answer,
+                let mut answer = ask(true).await;
+                if matches!(answer, Ok(None)) && !over.load(Ordering::Acquire) {
+                    answer = ask(false).await;
                 }
+                if answer.as_ref().is_err_and(is_forgotten) && !over.load(Ordering::Acquire) {
+                    answer = ask(false).await;
+                }
+                // It was left alone, and is not wanted any more.
+                answer?.ok_or_else(|| node.store.why_down())
             };
             let vote = node.once_up(until_up.then(|| Arc::clone(&over)), asked);
             let vote = vote.await;

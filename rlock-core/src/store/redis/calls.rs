@@ -8,7 +8,7 @@ use std::{
 use redis::Cmd;
 
 use super::{
-    names::{Names, OwnerName, OwnerNames},
+    names::Names,
     scripts::{Scripts, millis},
 };
 use crate::{
@@ -84,7 +84,7 @@ impl Calls {
             .arg(self.names.channels())
             .arg(self.least_token());
         for claim in claims {
-            call.arg(OwnerName(claim.owner));
+            call.arg(claim.owner.to_string());
         }
         call
     }
@@ -93,7 +93,7 @@ impl Calls {
         let lease = release.next.map_or(Duration::ZERO, |next| next.lease);
         let mut call = self.scripts.release.call(1);
         call.arg(self.names.lock(release.key))
-            .arg(OwnerName(release.owner))
+            .arg(release.owner.to_string())
             .arg(release.count)
             .arg(millis(release.keep))
             .arg(release.token)
@@ -101,29 +101,20 @@ impl Calls {
             .arg(self.names.channels())
             .arg(self.least_token());
         if let Some(next) = release.next {
-            call.arg(OwnerName(next.owner)).arg(millis(next.lease));
+            call.arg(next.owner.to_string()).arg(millis(next.lease));
         }
         call
     }
 
     pub(super) fn renew(&self, batch: &[Renewal]) -> Cmd {
-        // Keys lie apart in memory. Looked at ahead, they are fetched together and not one by one.
-        let names = batch
-            .iter()
-            .map(|renewal| self.names.lock(&renewal.key).len());
-        let names: usize = names.sum();
-        let mut call = self
-            .scripts
-            .renew
-            .call_of(batch.len(), names + 64 * batch.len());
+        let mut call = self.scripts.renew.call(batch.len());
         for renewal in batch {
             call.arg(self.names.lock(&renewal.key));
         }
         let lease = batch.first().map_or(Duration::ZERO, |first| first.lease);
         call.arg(millis(self.fence_retention)).arg(millis(lease));
-        let mut owners = OwnerNames::default();
         for renewal in batch {
-            call.arg(owners.name(renewal.owner));
+            call.arg(renewal.owner.to_string());
         }
         if batch.iter().any(|renewal| renewal.lease != lease) {
             for renewal in batch {
@@ -136,7 +127,7 @@ impl Calls {
     pub(super) fn extend(&self, claim: &Claim, tokens: u64) -> Cmd {
         let mut call = self.scripts.extend.call(1);
         call.arg(self.names.lock(&claim.key))
-            .arg(OwnerName(claim.owner))
+            .arg(claim.owner.to_string())
             .arg(tokens)
             .arg(millis(self.fence_retention))
             .arg(self.least_token());
@@ -152,7 +143,7 @@ impl Calls {
     pub(super) fn raise(&self, claim: &Claim, token: u64, lease: Duration) -> Cmd {
         let mut call = self.scripts.raise.call(1);
         call.arg(self.names.lock(&claim.key))
-            .arg(OwnerName(claim.owner))
+            .arg(claim.owner.to_string())
             .arg(token)
             .arg(millis(self.fence_retention + lease));
         call
@@ -184,9 +175,8 @@ impl Calls {
         }
         call.arg(millis(self.fence_retention))
             .arg(self.least_token());
-        let mut owners = OwnerNames::default();
         for (claim, lease) in claims {
-            call.arg(owners.name(claim.owner)).arg(millis(*lease));
+            call.arg(claim.owner.to_string()).arg(millis(*lease));
         }
         call
     }
@@ -197,9 +187,8 @@ impl Calls {
             call.arg(self.names.lock(key));
         }
         call.arg(millis(self.fence_retention));
-        let mut owners = OwnerNames::default();
         for (_, owner) in holds {
-            call.arg(owners.name(*owner));
+            call.arg(owner.to_string());
         }
         call
     }

@@ -48,20 +48,25 @@ pub(super) struct Lesson {
 }
 
 impl Load {
+    /// Acquires first and releases last: no request of an owner overtakes its acquire, and none is
+    /// overtaken by its release.
     pub(super) fn new(requests: Vec<Request>, calls: &Calls) -> Self {
         let mut load = Self {
             commands: Pipeline::with_capacity(requests.len()),
             parts: Vec::with_capacity(requests.len()),
         };
-        let (mut acquires, mut releases) = (Vec::new(), Vec::new());
+        let (mut acquires, mut others, mut releases) = (Vec::new(), Vec::new(), Vec::new());
         for Request { what, answer } in requests {
             match what {
-                What::Call(call) => load.add(call, Part::One(answer)),
+                What::Call(call) => others.push((call, answer)),
                 What::Usual(usual @ Usual::Acquire { .. }) => acquires.push((usual, answer)),
                 What::Usual(usual @ Usual::Release { .. }) => releases.push((usual, answer)),
             }
         }
         load.add_together(acquires, calls);
+        for (call, answer) in others {
+            load.add(call, Part::One(answer));
+        }
         load.add_together(releases, calls);
         load
     }

@@ -52,21 +52,29 @@ impl RedisStore {
     }
 
     /// Asks for locks by a request that is sent at once, and only once: a server that had lost the script
-    /// has it again when this [fails for that](super::is_forgotten).
+    /// has it again when this [fails for that](super::is_forgotten). `None`: it was sent with others, if
+    /// that was `shared`, and nothing was done.
     pub(crate) async fn acquire_once(
         &self,
         claims: &[Claim],
         (lease, count): (Duration, u32),
         waits: bool,
+        shared: bool,
         patience: Duration,
-    ) -> Result<Acquired, StoreError> {
+    ) -> Result<Option<Acquired>, StoreError> {
         let request = Once {
             script: &self.calls.scripts.acquire,
             call: || self.calls.acquire(claims, lease, count, waits),
+            usual: shared
+                .then(|| self.usual(claims, lease, count, waits))
+                .flatten(),
         };
         let sent_at = self.clock.now();
         let answer = self.at_once(&request, patience).await?;
-        scripts::read_acquired(answer, claims.len(), sent_at, self.is_watched())
+        if answer == Value::Nil {
+            return Ok(None);
+        }
+        scripts::read_acquired(answer, claims.len(), sent_at, self.is_watched()).map(Some)
     }
 
     /// Sends a request by the first look at this, and fails where there is no connection: it is not sent

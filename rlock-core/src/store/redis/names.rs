@@ -1,94 +1,17 @@
 //! What the keys of a lock are called on the server. All share one hash tag, so one slot.
 
-use std::{fmt, io::Write};
-
-use redis::{RedisWrite, ToRedisArgs};
-use uuid::{Uuid, fmt::Hyphenated};
-
-use crate::{key::Key, owner::OwnerId};
+use crate::key::Key;
 
 pub(super) struct Names {
     prefix: String,
-    /// The same with the brace that begins a hash tag.
-    opening: String,
     channels: String,
     are_of_cluster: bool,
-}
-
-/// The name of the hash that is a lock.
-#[derive(Clone, Copy)]
-pub(super) struct LockName<'a>([&'a str; 3]);
-
-impl LockName<'_> {
-    pub(super) fn len(self) -> usize {
-        self.0.iter().map(|part| part.len()).sum()
-    }
-}
-
-impl fmt::Display for LockName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|part| f.write_str(part))
-    }
-}
-
-impl ToRedisArgs for LockName<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let mut name = out.writer_for_next_arg();
-        for part in self.0 {
-            // Into memory, which does not fail.
-            let _ = name.write_all(part.as_bytes());
-        }
-    }
-}
-
-/// The field of a lock that says how often this owner holds it: what its `Display` writes.
-pub(super) struct OwnerName(pub(super) OwnerId);
-
-impl ToRedisArgs for OwnerName {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg(OwnerNames::default().name(self.0));
-    }
-}
-
-/// The same for many owners, most of them of one client.
-pub(super) struct OwnerNames {
-    client: Option<Uuid>,
-    name: [u8; CLIENT + SEQUENCE],
-}
-
-/// A client and a colon.
-const CLIENT: usize = Hyphenated::LENGTH + 1;
-/// The longest number.
-const SEQUENCE: usize = 20;
-
-impl Default for OwnerNames {
-    fn default() -> Self {
-        Self {
-            client: None,
-            name: [b':'; CLIENT + SEQUENCE],
-        }
-    }
-}
-
-impl OwnerNames {
-    pub(super) fn name(&mut self, owner: OwnerId) -> &[u8] {
-        if self.client != Some(owner.client()) {
-            owner.client().hyphenated().encode_lower(&mut self.name);
-            self.client = Some(owner.client());
-        }
-        let mut sequence = itoa::Buffer::new();
-        let sequence = sequence.format(owner.sequence()).as_bytes();
-        let end = CLIENT + sequence.len();
-        self.name[CLIENT..end].copy_from_slice(sequence);
-        &self.name[..end]
-    }
 }
 
 impl Names {
     pub(super) fn new(prefix: String) -> Self {
         let channels = format!("{prefix}client:");
         Self {
-            opening: format!("{prefix}{{"),
             prefix,
             channels,
             are_of_cluster: false,
@@ -101,7 +24,6 @@ impl Names {
     pub(super) fn at_node(prefix: String, id: &str) -> Self {
         let channels = format!("{prefix}client:{id}:");
         Self {
-            opening: format!("{prefix}{{"),
             prefix,
             channels,
             are_of_cluster: true,
@@ -113,13 +35,9 @@ impl Names {
     /// A key without a hash tag is wrapped as a whole; one with a tag is closed by a brace. So the
     /// names of different keys differ, and none is another's name with a suffix: a lock's name ends
     /// with its only, or its second, closing brace.
-    pub(super) fn lock<'a>(&'a self, key: &'a Key) -> LockName<'a> {
-        let opening = if key.has_hash_tag() {
-            &self.prefix
-        } else {
-            &self.opening
-        };
-        LockName([opening, key.as_str(), "}"])
+    pub(super) fn lock(&self, key: &Key) -> String {
+        let opening = if key.has_hash_tag() { "" } else { "{" };
+        format!("{}{opening}{}}}", self.prefix, key.as_str())
     }
 
     pub(super) fn are_of_cluster(&self) -> bool {
@@ -154,26 +72,13 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
-
-    #[test]
-    fn owners_are_named_as_they_show_themselves() {
-        let mut names = OwnerNames::default();
-        for client in [Uuid::new_v4(), Uuid::new_v4()] {
-            for sequence in [0, u64::MAX, 7] {
-                let owner = OwnerId::new(client, sequence);
-                assert_eq!(*names.name(owner), *owner.to_string().as_bytes());
-            }
-        }
-    }
 
     #[test]
     fn names_are_those_that_the_documentation_promises() {
         let names = Names::new("lock:".to_owned());
         let key = Key::parse("order:42").expect("valid");
-        assert_eq!(names.lock(&key).to_string(), "lock:{order:42}");
+        assert_eq!(names.lock(&key), "lock:{order:42}");
         assert_eq!(names.channels(), "lock:client:");
     }
 
@@ -198,7 +103,7 @@ mod tests {
         let mut all = Vec::new();
         for key in keys {
             let key = Key::parse(key).expect("valid");
-            let lock = names.lock(&key).to_string();
+            let lock = names.lock(&key);
             assert_eq!(names.key(lock.as_bytes()), Some(key));
             all.extend([format!("{lock}:fence"), format!("{lock}:queue"), lock]);
         }

@@ -83,12 +83,16 @@ impl Pipe {
         answer.ok_or_else(gone)
     }
 
+    /// Whether a usual request would share a script with others.
+    pub(super) fn shares(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) > 0
+            && !self.gathered.one_by_one.load(Ordering::Relaxed)
+    }
+
     /// Sends a usual request together with others, if there are any. `None`: it is to be sent by
     /// itself, because there are none, or because it turned out not to be usual.
     pub(super) async fn send_usual(&self, usual: &Usual) -> RedisResult<Option<Value>> {
-        if self.under_way.load(Ordering::Relaxed) == 0
-            || self.gathered.one_by_one.load(Ordering::Relaxed)
-        {
+        if !self.shares() {
             return Ok(None);
         }
         let _under_way = UnderWay::begin(&self.under_way);

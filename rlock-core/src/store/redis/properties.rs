@@ -69,7 +69,7 @@ fn check_news(names: &Names, news: &News) {
             assert_eq!(again.as_ref(), Some(news), "written again it says the same");
         }
         News::Changed(key) => {
-            let name = names.lock(key).to_string();
+            let name = names.lock(key);
             assert_eq!(names.key(name.as_bytes()).as_ref(), Some(key));
         }
         News::AllChanged | News::SomeChanged(_) | News::Disconnected => {}
@@ -160,7 +160,7 @@ fn push(push: PushInfo) {
 pub(crate) fn names(one: &str, other: &str) {
     let names = names_of_locks();
     let all = |key: &Key| {
-        let lock = names.lock(key).to_string();
+        let lock = names.lock(key);
         assert_eq!(names.key(lock.as_bytes()).as_ref(), Some(key));
         let all = [
             format!("{lock}:fence"),

@@ -22,10 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    address::Address, calls::Calls, connection::plain, errors::classify, names::OwnerName,
-    scripts::millis,
-};
+use super::{address::Address, calls::Calls, connection::plain, errors::classify, scripts::millis};
 use crate::{
     options::Replicas,
     store::{Claim, StoreError},
@@ -212,7 +209,7 @@ impl Witness {
                     .arg(millis(self.calls.fence_retention + *lease))
                     .cmd("HEXISTS")
                     .arg(lock)
-                    .arg(OwnerName(claim.owner));
+                    .arg(claim.owner.to_string());
             }
         }
         request

@@ -1,7 +1,7 @@
 //! A Lua script on the server, called by its digest.
 
 use redis::{
-    Cmd, Pipeline, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection,
+    Cmd, Pipeline, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
 };
 
 use super::{calls::Usual, connection::Connection};
@@ -20,14 +20,8 @@ impl LoadedScript {
 
     /// Begins a call with that many keys; keys and arguments follow.
     pub(super) fn call(&self, keys: usize) -> Cmd {
-        self.call_of(keys, 100 + 112 * keys)
-    }
-
-    /// The same, with room for so many bytes.
-    pub(super) fn call_of(&self, keys: usize, bytes: usize) -> Cmd {
-        // A key has two arguments at the most, and there are a few for all.
-        let mut call = Cmd::with_capacity(13 + 3 * keys, 60 + bytes);
-        call.arg("EVALSHA").arg(self.script.get_hash()).arg(keys);
+        let mut call = cmd("EVALSHA");
+        call.arg(self.script.get_hash()).arg(keys);
         call
     }
 
@@ -95,10 +89,13 @@ async fn send_alone(connection: &Connection, call: Cmd, asking: bool) -> RedisRe
     connection.pipe.send(call).await
 }
 
-/// A call of a script that is sent once: what it asks for may be asked for otherwise meanwhile.
+/// A call of a script that is sent once: what it asks for may be asked for otherwise meanwhile. The reply is
+/// nil if it was sent with others and left alone.
 pub(super) struct Once<'a, F> {
     pub(super) script: &'a LoadedScript,
     pub(super) call: F,
+    /// The same request, to be sent with others.
+    pub(super) usual: Option<Usual>,
 }
 
 impl<F: Fn() -> Cmd + Sync + Send> Exchange for Once<'_, F> {
@@ -109,6 +106,12 @@ impl<F: Fn() -> Cmd + Sync + Send> Exchange for Once<'_, F> {
         _asking: bool,
     ) -> BoxFuture<'a, RedisResult<Value>> {
         Box::pin(async move {
+            if let Some(usual) = &self.usual
+                && connection.pipe.shares()
+            {
+                let answer = connection.pipe.send_usual(usual).await?;
+                return Ok(answer.unwrap_or(Value::Nil));
+            }
             let answer = connection.pipe.send((self.call)()).await;
             if let Err(error) = &answer
                 && error.kind() == ServerErrorKind::NoScript.into()
@@ -131,7 +134,7 @@ impl Plain {
                 .send_packed_commands(&self.0, 0, self.0.len())
                 .await;
         }
-        let mut all = Pipeline::with_capacity(self.0.len() * 2);
+        let mut all = Pipeline::new();
         for command in self.0.cmd_iter() {
             all.cmd("ASKING").add_command(command.clone());
         }
@@ -152,8 +155,8 @@ impl Exchange for Plain {
 
 /// One write, so that nothing comes between.
 async fn send_asking(connection: &Connection, call: Cmd) -> RedisResult<Value> {
-    let mut both = Pipeline::with_capacity(2);
-    both.add_command(redis::cmd("ASKING")).add_command(call);
+    let mut both = Pipeline::new();
+    both.add_command(cmd("ASKING")).add_command(call);
     let mut commands = connection.commands.clone();
     let answers = commands.send_packed_commands(&both, 1, 1).await?;
     let answer = answers.into_iter().next();

@@ -37,7 +37,7 @@ pub(super) async fn try_tracking(
     mut commands: MultiplexedConnection,
     told: Option<i64>,
 ) -> RedisResult<Tried> {
-    let mut all = Pipeline::with_capacity(2);
+    let mut all = Pipeline::new();
     all.add_command(tracking(told)).add_command(absent_script());
     let answers = commands.send_packed_commands(&all, 0, all.len()).await?;
     let mut answers = answers.into_iter().map(Value::extract_error);

@@ -13,14 +13,10 @@ impl RedisStore {
     /// Whether all that belongs to these locks has left for the node that is about to have their slot, or
     /// was never here. What has left does not come back: here nothing is made that is not here.
     pub(super) async fn have_left(&self, keys: &[&Key], by: By) -> Result<bool, StoreError> {
-        let mut looks = Pipeline::with_capacity(keys.len() * 3);
+        let mut looks = Pipeline::new();
         for key in keys {
             let lock = self.calls.names.lock(key);
-            for name in [
-                lock.to_string(),
-                format!("{lock}:fence"),
-                format!("{lock}:queue"),
-            ] {
+            for name in [format!("{lock}:fence"), format!("{lock}:queue"), lock] {
                 looks.cmd("EXISTS").arg(name);
             }
         }
@@ -37,7 +33,7 @@ impl RedisStore {
 
     /// The last token of a lock; 0 if there was none for long.
     pub(super) async fn fence(&self, key: &Key, by: By) -> Result<u64, StoreError> {
-        let mut look = Pipeline::with_capacity(1);
+        let mut look = Pipeline::new();
         look.cmd("GET")
             .arg(format!("{}:fence", self.calls.names.lock(key)));
         let (answer, _) = self.call(&Plain(look), by).await?;

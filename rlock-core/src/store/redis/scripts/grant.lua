@@ -78,20 +78,12 @@ local function waiters(channel)
   local function tell(owner, lock, what, ms)
     local client = string.sub(owner, 1, 36)
     local message = owner .. ' ' .. what .. ' ' .. ms .. ' ' .. lock
-    local is_heard = function(command, channels)
-      -- Not for replicas: a client that still listens there is passed over here, so it is not to hear
-      -- that it was given a lock.
-      redis.set_repl(redis.REPL_NONE)
-      local heard = redis.pcall(command, channels .. client, message)
-      redis.set_repl(redis.REPL_ALL)
-      return type(heard) == 'number' and heard > 0
-    end
-    if not string.find(channel, '{', 1, true) then
-      return is_heard('PUBLISH', channel)
-    end
-    -- At a node of a cluster the channels of the lock's slot first, then those for all slots.
-    local channels = string.gsub(channel, '{.*}', '')
-    return is_heard('SPUBLISH', channel) or is_heard('PUBLISH', channels)
+    -- Not for replicas: a client that still listens there is passed over here, so it is not to hear
+    -- that it was given a lock.
+    redis.set_repl(redis.REPL_NONE)
+    local heard = redis.pcall('PUBLISH', channel .. client, message)
+    redis.set_repl(redis.REPL_ALL)
+    return type(heard) == 'number' and heard > 0
   end
 
   local function others_wait(lock)
