@@ -57,7 +57,8 @@ impl LockGuard {
         self.view.hold.key.as_str()
     }
 
-    /// The owner that holds it: fresh for each outermost hold, shared by nested ones.
+    /// Returns the owner that holds it. Nested holds share it, and so do holds of this client that take the lock over
+    /// from one another without a request. Tell holds apart by their [fencing token](Self::fencing_token).
     #[must_use]
     pub fn owner(&self) -> OwnerId {
         self.view.hold.owner
@@ -114,6 +115,9 @@ impl LockGuard {
     }
 
     /// Gives the lock back, and waits for the store's answer.
+    ///
+    /// If another caller of this client waits for the lock, or the lock is [retained](crate::Lock::retain), this
+    /// sends no request: the lease, and what the store has reported, decide whether the hold was lost.
     ///
     /// # Errors
     ///

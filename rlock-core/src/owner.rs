@@ -17,7 +17,8 @@ pub(crate) fn near_name(client: Uuid) -> Uuid {
     Uuid::from_u128(client.as_u128() | NEAR)
 }
 
-/// The identity of one outermost hold: `<client uuid>:<sequence>`. Never used again.
+/// The identity of one ownership: `<client uuid>:<sequence>`. Never used again. The holds of a client that take a
+/// lock over from one another without a request have one owner, and a fencing token each.
 ///
 /// A client may have two connections to its server, and be told by either that it has a lock: so its
 /// owners have one of two uuids, which differ in the last bit.

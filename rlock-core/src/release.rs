@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tokio::{task::JoinSet, time::timeout};
 
-pub(crate) use self::queue::ReleaseQueue;
-use self::queue::{Done, Work};
+use self::queue::Done;
+pub(crate) use self::queue::{ReleaseQueue, Work};
 use crate::{
     core::Core,
     error::{LockError, LostCause},
@@ -135,7 +135,8 @@ fn extend_if_due(core: &Core, hold: &Arc<Hold>, callers_wait: bool) {
     }
 }
 
-async fn extend(core: &Core, hold: &Arc<Hold>, tokens: u64) {
+/// Reserves further tokens that were asked for in the queue.
+pub(crate) async fn extend(core: &Core, hold: &Arc<Hold>, tokens: u64) {
     let _done = Done(core.releases());
     let claim = Claim {
         key: hold.key.clone(),
