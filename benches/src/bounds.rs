@@ -29,15 +29,18 @@ enum Limit {
     AheadOfPeers,
 }
 
-use Kind::{Blpop, Mutex, Ours, OursOnEach, OursStrict, Raw};
+use Kind::{
+    Blpop, Mutex, Ours, OursOnEach, OursRetainedElsewhere, OursRetaining, OursRetainingBriefly,
+    OursStrict, Raw,
+};
 use Limit::{AheadOfPeers, AtMost, BestPeerAtMost, TimesAtLeast, TimesAtMost};
 use Metric::{
-    BytesPerLock, ChangesPerSecond, CommandsPerChange, ExecutedPerChange, Growth, Lost,
+    AcquireP50, BytesPerLock, ChangesPerSecond, CommandsPerChange, ExecutedPerChange, Growth, Lost,
     MostOverLeast, PairP50, PairsPerSecond, ProcessorTime, Violations, WaitP99OverP50,
 };
 use Network::{Delayed, Direct};
 use Scenario::{
-    Idle1000, Idle10000, Idle100000, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5,
+    Idle1000, Idle10000, Idle100000, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5, Retained,
     WaitersClients, WaitersTasks,
 };
 
@@ -47,10 +50,12 @@ const FLAT: f64 = 16.0;
 
 /// Everything that is bounded.
 #[rustfmt::skip]
-const BOUNDS: [Bound; 42] = [
+const BOUNDS: [Bound; 45] = [
     Bound(Pair, Direct, Ours, PairP50, TimesAtMost(1.25, Raw)),
     Bound(Pair, Delayed, Ours, PairP50, TimesAtMost(1.05, Raw)),
+    Bound(Pair, Delayed, OursRetainingBriefly, PairP50, TimesAtMost(0.6, Raw)),
     Bound(OwnKeys, Direct, Ours, PairsPerSecond, TimesAtLeast(0.5, Raw)),
+    Bound(OwnKeys, Direct, OursRetaining, PairsPerSecond, TimesAtLeast(10.0, Raw)),
     Bound(Quorum3, Direct, Ours, PairsPerSecond, AheadOfPeers),
     Bound(Quorum3, Direct, Ours, PairP50, TimesAtMost(1.3, OursOnEach)),
     Bound(Quorum5, Direct, Ours, PairsPerSecond, AheadOfPeers),
@@ -73,6 +78,7 @@ const BOUNDS: [Bound; 42] = [
     Bound(Processes, Direct, OursStrict, Violations, AtMost(0.0)),
     Bound(Processes, Delayed, Ours, Violations, AtMost(0.0)),
     Bound(Processes, Delayed, OursStrict, Violations, AtMost(0.0)),
+    Bound(Retained, Direct, OursRetainedElsewhere, AcquireP50, TimesAtMost(3.0, Ours)),
     Bound(Idle1000, Direct, Ours, Lost, AtMost(0.0)),
     Bound(Idle1000, Delayed, Ours, Lost, AtMost(0.0)),
     Bound(Idle10000, Direct, Ours, ProcessorTime, BestPeerAtMost(0.4)),

@@ -13,10 +13,11 @@ const BAR: f64 = 20.0;
 const HEAD: f64 = 46.0;
 
 /// The figure that stands for a scenario.
-const TELLING: [Metric; 4] = [
+const TELLING: [Metric; 5] = [
     Metric::ChangesPerSecond,
     Metric::PairsPerSecond,
     Metric::PairP50,
+    Metric::AcquireP50,
     Metric::ProcessorTime,
 ];
 
@@ -94,6 +95,9 @@ fn color(kind: Kind) -> &'static str {
         | Kind::OursStrict
         | Kind::OursHandovers4
         | Kind::OursHandovers64
+        | Kind::OursRetaining
+        | Kind::OursRetainingBriefly
+        | Kind::OursRetainedElsewhere
         | Kind::OursAtCluster
         | Kind::OursNested
         | Kind::OursNestedLocally => "#1f77b4",

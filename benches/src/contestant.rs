@@ -10,6 +10,7 @@ mod ours_on_each;
 mod raw;
 mod raw_on_all;
 mod redis_lock;
+mod retaining;
 mod rlock;
 mod rslock;
 
@@ -26,6 +27,9 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The lease of locks that are contended for: long enough that nobody renews during a run.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// How long locks are retained that are to be used again.
+pub(crate) const RETAIN: Duration = Duration::from_secs(1);
 
 /// How long peers that poll sleep between two attempts. Their defaults are 20 to 100 times as long
 /// and would show nothing but the sleep.
@@ -56,6 +60,14 @@ pub(crate) enum Kind {
     /// Serving up to 64.
     #[value(name = "ours-handovers-64")]
     OursHandovers64,
+    /// Keeping each lock for a second after its last use.
+    #[value(name = "ours-retaining")]
+    OursRetaining,
+    /// Keeping each lock for a millisecond, and taking another key each time.
+    #[value(name = "ours-retaining-briefly")]
+    OursRetainingBriefly,
+    /// A key that another process retains.
+    OursRetainedElsewhere,
     /// At a Redis Cluster.
     OursAtCluster,
     /// Locks of single servers, on several at once, answered by all.
@@ -93,6 +105,9 @@ impl Kind {
             Self::OursStrict => "ours, local_handovers(0)",
             Self::OursHandovers4 => "ours, local_handovers(4)",
             Self::OursHandovers64 => "ours, local_handovers(64)",
+            Self::OursRetaining => "ours, retain = 1s",
+            Self::OursRetainingBriefly => "ours, retain = 1ms",
+            Self::OursRetainedElsewhere => "ours, retained elsewhere",
             Self::OursAtCluster => "ours, cluster",
             Self::OursOnEach => "ours, on each",
             Self::OursNested => "ours, nested",
@@ -138,6 +153,13 @@ impl Kind {
             Self::OursStrict => Box::new(ours::Ours::connect(url, lease, Some(0)).await?),
             Self::OursHandovers4 => Box::new(ours::Ours::connect(url, lease, Some(4)).await?),
             Self::OursHandovers64 => Box::new(ours::Ours::connect(url, lease, Some(64)).await?),
+            Self::OursRetaining => {
+                Box::new(retaining::Retaining::connect(url, lease, RETAIN, 1).await?)
+            }
+            Self::OursRetainingBriefly => {
+                let (retain, keys) = (Duration::from_millis(1), retaining::APART);
+                Box::new(retaining::Retaining::connect(url, lease, retain, keys).await?)
+            }
             Self::BareScripts => Box::new(bare_scripts::BareScripts::connect(url, lease).await?),
             Self::Rslock => Box::new(rslock::Rslock::connect(vec![url.to_owned()], lease)),
             Self::Rlock => Box::new(rlock::Rlock::connect(url, lease).await?),
@@ -148,8 +170,8 @@ impl Kind {
                 Box::new(distributed_lock::Distributed::connect(url, lease).await?)
             }
             Self::RedisLock => Box::new(redis_lock::RedisLock::connect(url, lease).await?),
-            Self::OursNested | Self::OursNestedLocally => {
-                anyhow::bail!("re-entry is measured by itself")
+            Self::OursNested | Self::OursNestedLocally | Self::OursRetainedElsewhere => {
+                anyhow::bail!("it is measured by itself")
             }
             Self::RawOnAll | Self::OursOnEach => anyhow::bail!("for several servers"),
         })

@@ -11,6 +11,9 @@ pub(crate) enum Metric {
     /// Microseconds for one acquire and release.
     PairP50,
     PairP99,
+    /// Microseconds from the call of acquire to the grant.
+    AcquireP50,
+    AcquireP99,
     PairsPerSecond,
     ChangesPerSecond,
     /// Commands that clients sent.
@@ -43,6 +46,8 @@ impl Metric {
         match self {
             Self::PairP50 => "p50 µs",
             Self::PairP99 => "p99 µs",
+            Self::AcquireP50 => "acquire p50 µs",
+            Self::AcquireP99 => "acquire p99 µs",
             Self::PairsPerSecond => "pairs/s",
             Self::ChangesPerSecond => "changes/s",
             Self::CommandsPerChange => "commands/change",
@@ -69,6 +74,8 @@ impl Metric {
             self,
             Self::PairP50
                 | Self::PairP99
+                | Self::AcquireP50
+                | Self::AcquireP99
                 | Self::PairsPerSecond
                 | Self::ChangesPerSecond
                 | Self::WaitP99
@@ -102,7 +109,9 @@ impl Metric {
             return "∞".to_owned();
         }
         match self {
-            Self::PairP50 | Self::PairP99 => format!("{value:.1}"),
+            Self::PairP50 | Self::PairP99 | Self::AcquireP50 | Self::AcquireP99 => {
+                format!("{value:.1}")
+            }
             Self::PairsPerSecond
             | Self::ChangesPerSecond
             | Self::CommandsPerSecond

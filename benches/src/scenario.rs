@@ -10,6 +10,7 @@ mod pair;
 mod processes;
 mod quorum;
 mod reentry;
+mod retained;
 mod waiters;
 
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub(crate) enum Scenario {
     OneKey,
     /// Four processes with four tasks each, one lock.
     Processes,
+    /// A lock that another process retains.
+    Retained,
     /// Nested entries.
     Reentry,
     /// 1,000 held locks.
@@ -72,7 +75,7 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// Those that are measured unless others are asked for.
-    pub(crate) const USUAL: [Self; 14] = [
+    pub(crate) const USUAL: [Self; 15] = [
         Self::Pair,
         Self::PairThreads,
         Self::OwnKeys,
@@ -81,6 +84,7 @@ impl Scenario {
         Self::Quorum5,
         Self::OneKey,
         Self::Processes,
+        Self::Retained,
         Self::Reentry,
         Self::Idle1000,
         Self::Idle10000,
@@ -99,6 +103,7 @@ impl Scenario {
             Self::Quorum5 => "A quorum of five servers: one task, then 64 tasks with a key each",
             Self::OneKey => "16 tasks of one process, one key",
             Self::Processes => "4 processes with 4 tasks each, one key",
+            Self::Retained => "A key that another process retains and does not use",
             Self::Reentry => "Re-entry: acquire and release inside the held lock",
             Self::Idle1000 => "1,000 idle held locks, renewed each second",
             Self::Idle10000 => "10,000 idle held locks, renewed each second",
@@ -125,6 +130,7 @@ impl Scenario {
             Self::Quorum5 => quorum::run(plan, 5)?,
             Self::OneKey => one_key::run(plan)?,
             Self::Processes => processes::run(plan)?,
+            Self::Retained => retained::run(plan)?,
             Self::Reentry => reentry::run(plan)?,
             Self::Idle10000 | Self::Idle100000 if pace.quick => return Ok(None),
             Self::Idle1000 => idle::run(plan, &idle(1_000, 3, &Kind::PEERS))?,

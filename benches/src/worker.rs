@@ -10,13 +10,14 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
+use rlock_core::LockClient;
 use rlock_tests::Worker;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     clock,
     contention::Tasks,
-    contestant::{Kind, LEASE},
+    contestant::{Kind, LEASE, RETAIN},
     delay,
     grants::{Grants, Span},
     runtime,
@@ -42,6 +43,8 @@ pub(crate) enum Role {
         /// In milliseconds.
         lease: u64,
     },
+    /// Takes a lock at each line, gives it back and retains it.
+    Retain { url: String, key: String },
     /// Passes on what comes for these addresses, later; each line sets by how much.
     Delay { addresses: Vec<String> },
     /// Keeps a core from going to sleep, with the lowest priority.
@@ -94,6 +97,9 @@ pub(crate) fn spawn(role: &Role) -> Result<Worker> {
             command.args(["idle", &kind.argument(), url]);
             command.args([count.to_string(), lease.to_string()]);
         }
+        Role::Retain { url, key } => {
+            command.args(["retain", url, key]);
+        }
         Role::Delay { addresses } => {
             command.arg("delay").args(addresses);
         }
@@ -136,6 +142,13 @@ pub(crate) async fn contend(workers: &mut [Worker], span: Span, stay: Duration) 
 pub(crate) async fn cost(worker: &mut Worker) -> Result<Cost> {
     worker.send("cost");
     answer(worker).await
+}
+
+/// Has a worker take its lock and give it back; it retains it from then on.
+pub(crate) async fn use_lock(worker: &mut Worker) -> Result<()> {
+    worker.send("use");
+    let _: bool = answer(worker).await?;
+    Ok(())
 }
 
 /// What the process does that was started as a worker. It ends when its input does.
@@ -185,6 +198,18 @@ pub(crate) fn work(role: Role) -> Result<()> {
                 (since, used) = (now, processor);
             }
             drop((held, warm));
+        }
+        Role::Retain { url, key } => {
+            let runtime = runtime::two_threads()?;
+            let builder = LockClient::builder().default_lease(LEASE).retain(RETAIN);
+            let client = runtime.block_on(builder.connect(&url))?;
+            let lock = client.lock(key).wait_forever();
+            say(&true)?;
+            for line in stdin().lock().lines() {
+                line?;
+                runtime.block_on(async { lock.acquire().await?.release().await })?;
+                say(&true)?;
+            }
         }
         Role::Delay { addresses } => delay::serve(&addresses)?,
         Role::Spin => {

@@ -19,7 +19,12 @@ use crate::{
 const TASKS: usize = 64;
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {
-    let mut kinds = vec![Kind::Raw, Kind::Ours, Kind::BareScripts];
+    let mut kinds = vec![
+        Kind::Raw,
+        Kind::Ours,
+        Kind::OursRetaining,
+        Kind::BareScripts,
+    ];
     kinds.extend(Kind::PEERS);
     runtime::two_threads()?.block_on(measure(plan, &kinds))
 }

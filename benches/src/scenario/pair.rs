@@ -17,7 +17,12 @@ use crate::{
 };
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {
-    let mut kinds = vec![Kind::Raw, Kind::Ours, Kind::BareScripts];
+    let mut kinds = vec![
+        Kind::Raw,
+        Kind::Ours,
+        Kind::OursRetainingBriefly,
+        Kind::BareScripts,
+    ];
     kinds.extend(Kind::PEERS);
     measure(plan, &kinds, &runtime::current_thread()?)
 }
