@@ -41,6 +41,8 @@ struct State {
     /// How many further callers are served before other clients are.
     in_a_row: usize,
     places: u64,
+    /// Whether requests for the next owner, before the release that names it, may still be executed.
+    next_in_doubt: bool,
 }
 
 struct Waiting {
@@ -316,7 +318,7 @@ impl Turn {
         let is_useless = |hold: &mut Arc<Hold>| {
             // The client's own thread hears for whoever waits, the callers' runtime for its tasks alone.
             let is_deaf = || hold.owner.is_near() && told_by() == Route::Home;
-            hold.asking.is_spoilt() || hold.asking.grant().is_none() && is_deaf()
+            hold.asking.is_spoilt() || hold.is_over() || hold.asking.grant().is_none() && is_deaf()
         };
         let useless = self
             .state()
@@ -394,8 +396,9 @@ impl Turn {
         let mut state = self.state()?;
         let terms = state.waiting.front()?.terms;
         let hold = state.asked.get_or_insert_with(|| fresh(terms));
-        hold.asking.begin(route);
+        let in_doubt = hold.asking.begin(route);
         let owner = hold.owner;
+        state.next_in_doubt = in_doubt;
         // What is known of the present ownership says nothing of the next.
         state.wanted = false;
         Some(Next {
@@ -413,14 +416,19 @@ impl Turn {
             Onward::Granted(grant) => state.arrived(self.most_in_a_row(), grant.wanted),
             Onward::InLine { .. } | Onward::Unknown => {}
         }
-        let asked = state.asked.clone();
+        let (asked, in_doubt) = (state.asked.clone(), state.next_in_doubt);
         drop(state);
         let Some(hold) = asked else {
             return;
         };
         match onward {
             Onward::Granted(grant) => hold.asking.given(grant),
-            Onward::InLine { since, place } => hold.asking.in_line(since, None, place),
+            Onward::InLine { since, place } => {
+                hold.asking.in_line(since, None, place);
+                if !in_doubt {
+                    hold.asking.certain();
+                }
+            }
             Onward::Unknown => {}
         }
     }

@@ -46,19 +46,25 @@ async fn messages_that_make_no_sense_change_nothing() {
         " ".repeat(1000),
         "x".repeat(1 << 20),
         "\0\r\n*1\r\n".to_owned(),
-        format!("{owner} {token} 1000"),
-        format!("{owner} {token} 1000 {lock}:fence"),
-        format!("{owner} {token} 1000 lock:{{other}}"),
-        format!("{owner} {token} -1 {lock}"),
-        format!("{owner} -1 1000 {lock}"),
-        format!("{owner} 99999999999999999999 1000 {lock}"),
-        format!("{}0 {token} 1000 {lock}", stranger.replace(':', ":999")),
-        format!("{} {token} 1000 {lock}", held.owner()),
+        format!("{owner} {token}/16/0 1000"),
+        format!("{owner} {token} 1000 {lock}"),
+        format!("{owner} {token}/0/0 1000 {lock}"),
+        format!("{owner} {token}/16 1000 {lock}"),
+        format!("{owner} {token}/16/0 1000 {lock}:fence"),
+        format!("{owner} {token}/16/0 1000 lock:{{other}}"),
+        format!("{owner} {token}/16/0 -1 {lock}"),
+        format!("{owner} -1/16/0 1000 {lock}"),
+        format!("{owner} 99999999999999999999/16/0 1000 {lock}"),
+        format!(
+            "{}0 {token}/16/0 1000 {lock}",
+            stranger.replace(':', ":999")
+        ),
+        format!("{} {token}/16/0 1000 {lock}", held.owner()),
         // A grant from before the refusal that the waiter saw.
-        format!("{owner} {} 1000 {lock}", held.fencing_token()),
-        format!("{owner} 0 1000 {lock}"),
+        format!("{owner} {}/16/0 1000 {lock}", held.fencing_token()),
+        format!("{owner} 0/16/0 1000 {lock}"),
         // Over before it began.
-        format!("{owner} {token} 0 {lock}"),
+        format!("{owner} {token}/16/0 0 {lock}"),
     ] {
         publish(&server, &channel, &message).await;
     }
@@ -75,7 +81,7 @@ async fn a_forged_grant_is_not_believed_by_whoever_asked_a_while_ago() {
     let (owner, channel) = first_in_line(&server).await;
     let token = held.fencing_token() + 2;
     for ms in [1000, 86_400_000, u64::MAX] {
-        let message = format!("{owner} {token} {ms} {}", name("k"));
+        let message = format!("{owner} {token}/16/0 {ms} {}", name("k"));
         publish(&server, &channel, &message).await;
         // The request that makes sure counts as asking.
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -94,7 +100,7 @@ async fn a_forged_grant_that_is_believed_is_found_out_soon_and_takes_nothing_fro
     let (owner, channel) = first_in_line(&server).await;
     let (ask, forged) = (
         format!("{owner}  0 {}", name("k")),
-        format!("{owner} {} 86400000 {}", u64::MAX, name("k")),
+        format!("{owner} {}/1/0 86400000 {}", u64::MAX - 1, name("k")),
     );
     eventually(LONG, "the waiter asks, and is lied to", async || {
         publish(&server, &channel, &ask).await;
@@ -105,7 +111,7 @@ async fn a_forged_grant_that_is_believed_is_found_out_soon_and_takes_nothing_fro
     })
     .await;
     let misled = waiting.await.expect("no panic").expect("it believes it");
-    assert_eq!(misled.fencing_token(), u64::MAX);
+    assert_eq!(misled.fencing_token(), u64::MAX - 1);
     assert!(misled.valid_for() < ms(1000), "{:?}", misled.valid_for());
     assert_lost(&misled, ms(2000), LostCause::Removed).await;
     assert!(held.is_valid());

@@ -212,8 +212,17 @@ impl Attempt<'_> {
                     wanted,
                 };
                 let grants: Few<Grant> = tokens.into_iter().map(grant).collect();
+                let mut is_new = true;
                 for (hold, grant) in holds.iter().zip(&grants) {
                     hold.asking.given(*grant);
+                    if hold.tokens.are_before(grant.block) {
+                        // The ownership was lost, and granted anew. An owner has one ownership only.
+                        hold.asking.spoil();
+                        is_new = false;
+                    }
+                }
+                if !is_new {
+                    return Err(StoreError::late());
                 }
                 if valid_until(sent_at, lease) <= self.now() {
                     // The lease may have ended before the answer arrived.

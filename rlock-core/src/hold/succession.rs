@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Hold, Left, Phase, State};
 use crate::{
-    lease::Time,
+    lease::{Time, valid_until},
     queue::{Turn, WaiterTerms},
     store::{Grant, TokenBlock},
     sync::atomic::Ordering,
@@ -104,6 +104,12 @@ impl Hold {
         };
         next.asking.handed_over(grant, &self.asking);
         Arc::new(next)
+    }
+
+    /// Whether the ownership that it was to go on with is over by the clock. Its owner is not used again.
+    pub(crate) fn is_over(&self) -> bool {
+        let grant = self.asking.grant().filter(|_| self.tokens.fence() > 0);
+        grant.is_some_and(|grant| self.clock.now() >= valid_until(grant.since, grant.ttl))
     }
 
     /// Ends the hold, whose ownership has gone on: the store is told nothing of it any more.

@@ -33,6 +33,12 @@ impl SharedTokens {
         self.tokens().fence
     }
 
+    /// Whether a block belongs to another ownership than these tokens.
+    pub(crate) fn are_before(&self, block: TokenBlock) -> bool {
+        let tokens = self.tokens();
+        tokens.last > 0 && block.last() > tokens.last
+    }
+
     /// Whether a token is left.
     pub(crate) fn is_left(&self) -> bool {
         self.tokens().is_left()

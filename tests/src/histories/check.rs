@@ -14,7 +14,7 @@ mod fencing;
 mod leases;
 mod tokens;
 
-pub(super) use self::leases::{LONGEST_LEASE, LONGEST_WAIT};
+pub(super) use self::leases::{LONGEST_LEASE, LONGEST_RETAIN, LONGEST_WAIT};
 
 use serde::Serialize;
 

@@ -7,7 +7,9 @@ use std::{
     path::Path,
 };
 
-use super::record::{Fault, FaultKind, Operation, Outcome, Record, Run, Verb, Written, client_of};
+use super::record::{
+    Fault, FaultKind, Operation, Outcome, Record, Run, Verb, Written, client_of, owner_of,
+};
 
 /// One owner's hold of one lock, as its process saw it.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub(super) struct Hold {
     /// The longest lease that it asked for.
     pub(super) lease: u64,
     pub(super) at_least: Option<u64>,
+    /// How long its client keeps the lock after it.
+    pub(super) retain: u64,
     pub(super) invoke: u64,
     pub(super) granted: u64,
     /// The store gave it at this time or later.
@@ -194,19 +198,24 @@ impl History {
             (Verb::Enter, Outcome::Granted) => {
                 if let Some(hold) = lock.hold_mut(&owner) {
                     hold.lease = hold.lease.max(operation.lease);
+                    hold.retain = hold.retain.max(operation.retain.unwrap_or_default());
                 }
                 let token = operation.token.unwrap_or_default();
                 lock.nested.push(Nested { owner, token });
             }
             (_, Outcome::Granted) => {
                 let valid_until = operation.valid_until.unwrap_or(operation.returned);
-                lock.by_owner.insert(owner.clone(), lock.holds.len());
+                // The store knows an ownership, whose last hold counts.
+                let at = lock.holds.len();
+                lock.by_owner.insert(owner_of(&owner).to_owned(), at);
+                lock.by_owner.insert(owner.clone(), at);
                 lock.holds.push(Hold {
                     owner,
                     process: operation.process,
                     token: operation.token.unwrap_or_default(),
                     lease: operation.lease,
                     at_least: operation.at_least,
+                    retain: operation.retain.unwrap_or_default(),
                     invoke: operation.invoke,
                     granted: operation.returned,
                     earliest: valid_until.saturating_sub(operation.lease),

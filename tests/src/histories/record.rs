@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rlock_core::OwnerId;
 use serde::{Deserialize, Serialize};
 
 use super::options::Kind;
@@ -91,6 +92,8 @@ pub(super) struct Operation {
     /// How long the lock stays taken at the least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) at_least: Option<u64>,
+    /// How long its client keeps the lock after the hold.
+    pub(super) retain: Option<u64>,
     pub(super) invoke: u64,
     #[serde(rename = "return")]
     pub(super) returned: u64,
@@ -297,6 +300,16 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
+}
+
+/// The name of a hold: several holds may have one owner after another, and differ in the token.
+pub(super) fn hold_name(owner: OwnerId, token: u64) -> String {
+    format!("{owner}/{token}")
+}
+
+/// The owner of a hold, as the store has it.
+pub(super) fn owner_of(hold: &str) -> &str {
+    hold.split_once('/').map_or(hold, |(owner, _)| owner)
 }
 
 /// What has become of the client that this owner belongs to is known by this.

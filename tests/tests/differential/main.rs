@@ -136,7 +136,6 @@ impl Scripted {
         call.key(lock(ask.key))
             .arg(name(ask.owner))
             .arg(ask.tokens)
-            .arg(FENCE_TTL)
             .arg(LEAST_TOKEN);
         let answer: Vec<Token> = match call.invoke(&mut self.commands) {
             Err(error) if error.to_string().contains("is no fencing token") => {

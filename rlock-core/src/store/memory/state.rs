@@ -143,6 +143,11 @@ impl State {
         if waits {
             self.lines.stand(key, *owner, now);
         }
+        let last = TokenBlock {
+            first: self.last_token,
+            size: 1,
+        };
+        let fence = last.fence();
         Acquired::Held {
             claim: taken,
             ttl: ttl.or(Some(Duration::ZERO)),
@@ -151,7 +156,7 @@ impl State {
                 watched: true,
             }),
             sent_at: now,
-            fences: claims.iter().map(|_| self.last_token).collect(),
+            fences: claims.iter().map(|_| fence).collect(),
             spoilt: false,
         }
     }

@@ -129,7 +129,6 @@ impl Calls {
         call.arg(self.names.lock(&claim.key))
             .arg(claim.owner.to_string())
             .arg(tokens)
-            .arg(millis(self.fence_retention))
             .arg(self.least_token());
         call
     }

@@ -22,6 +22,8 @@ use crate::histories::{
 pub(in crate::histories) const LONGEST_LEASE: u64 = 2_000_000_000;
 /// No wait in a run is longer.
 pub(in crate::histories) const LONGEST_WAIT: u64 = 3_000_000_000;
+/// The longest time for which a client keeps a lock after its last hold.
+pub(in crate::histories) const LONGEST_RETAIN: u64 = 300_000_000;
 /// What a busy machine takes to do what is due.
 const SLACK: u64 = 1_500_000_000;
 /// For so long a server keeps a lock for whoever is next in line.
@@ -75,7 +77,8 @@ fn end_of(history: &History, lock: &Lock, sighting: &Sighting) -> Option<(u64, u
         before && call.process == hold.process
     });
     let asked_before = given_up.map(|call| call.lease).max();
-    Some((ended, hold.lease.max(asked_before.unwrap_or(0))))
+    let lease = hold.lease.max(asked_before.unwrap_or(0));
+    Some((ended + hold.retain, lease))
 }
 
 /// When the last request that was under way at this time arrived at the latest.

@@ -75,6 +75,7 @@ impl Sample {
             token: Some(token),
             lease: LEASE * MS,
             at_least: None,
+            retain: None,
             invoke: 0,
             returned: 0,
             valid_until: None,

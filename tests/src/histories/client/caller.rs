@@ -5,7 +5,7 @@ use rlock_core::{CurrentHold, LockError, LockGuard};
 use super::terms::Terms;
 use crate::histories::{
     clock,
-    record::{Fault, FaultKind, Operation, Outcome, Record, Verb},
+    record::{Fault, FaultKind, Operation, Outcome, Record, Verb, hold_name},
     resource::Resource,
 };
 
@@ -37,6 +37,7 @@ impl Caller {
             token: None,
             lease: clock::nanos(terms.lease),
             at_least: terms.at_least.map(clock::nanos),
+            retain: Some(clock::nanos(terms.retain)),
             invoke,
             returned: clock::now(),
             valid_until: None,
@@ -131,7 +132,7 @@ impl Held for LockGuard {
     }
 
     fn owner(&self) -> String {
-        self.owner().to_string()
+        hold_name(self.owner(), self.fencing_token())
     }
 
     fn token(&self) -> u64 {
@@ -153,7 +154,7 @@ impl Held for CurrentHold {
     }
 
     fn owner(&self) -> String {
-        self.owner().to_string()
+        hold_name(self.owner(), self.fencing_token())
     }
 
     fn token(&self) -> u64 {

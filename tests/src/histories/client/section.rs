@@ -11,7 +11,7 @@ use super::{
 };
 use crate::histories::{
     clock,
-    record::{FaultKind, Operation, Outcome, Record, Verb},
+    record::{FaultKind, Operation, Outcome, Record, Verb, hold_name},
 };
 
 /// A critical section: several writes with pauses between them.
@@ -92,7 +92,7 @@ impl Section {
             match terms.on(client.lock(key)).acquire().await {
                 Ok(guard) => {
                     print(&Record::Operation(Operation {
-                        owner: Some(guard.owner().to_string()),
+                        owner: Some(hold_name(guard.owner(), guard.fencing_token())),
                         count: Some(guard.count()),
                         token: Some(guard.fencing_token()),
                         outcome: Outcome::Granted,
@@ -104,8 +104,8 @@ impl Section {
             }
         }
         if let Some(guard) = guards.last() {
-            let owner = guard.owner().to_string();
             let token = guard.fencing_token();
+            let owner = hold_name(guard.owner(), token);
             caller.resource.write(key, &owner, token).await;
         }
         // By chance of the pause, some leave by dropping.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::histories::{
     clock,
-    record::{FaultKind, Operation, Outcome, Record, Verb},
+    record::{FaultKind, Operation, Outcome, Record, Verb, hold_name},
 };
 
 pub(super) struct Session {
@@ -163,7 +163,7 @@ impl Session {
             drop(guard);
             return caller.fault(FaultKind::GuardDropped, invoke);
         }
-        let owner = guard.owner().to_string();
+        let owner = hold_name(guard.owner(), guard.fencing_token());
         let released = Cut::by_chance(&mut self.rng, 5)
             .short(guard.release())
             .await;

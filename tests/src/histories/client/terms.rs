@@ -5,7 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use rlock_core::Lock;
 
-use crate::histories::check::{LONGEST_LEASE, LONGEST_WAIT};
+use crate::histories::check::{LONGEST_LEASE, LONGEST_RETAIN, LONGEST_WAIT};
 
 /// The options of a lock, by chance.
 #[derive(Clone, Debug)]
@@ -15,6 +15,7 @@ pub(super) struct Terms {
     watchdog: bool,
     pub(super) max_hold: Option<Duration>,
     pub(super) at_least: Option<Duration>,
+    pub(super) retain: Duration,
 }
 
 impl Terms {
@@ -27,6 +28,11 @@ impl Terms {
             watchdog: rng.u8(..100) < 88,
             max_hold: (rng.u8(..100) < 8).then(|| Duration::from_millis(rng.u64(30..600))),
             at_least: (rng.u8(..100) < 6).then(|| Duration::from_millis(rng.u64(20..400))),
+            retain: if rng.bool() {
+                Duration::from_nanos(rng.u64(..LONGEST_RETAIN))
+            } else {
+                Duration::ZERO
+            },
         }
     }
 
@@ -47,7 +53,8 @@ impl Terms {
         let mut lock = lock
             .lease(self.lease)
             .wait(self.wait)
-            .watchdog(self.watchdog);
+            .watchdog(self.watchdog)
+            .retain(self.retain);
         if let Some(most) = self.max_hold {
             lock = lock.max_hold(most);
         }

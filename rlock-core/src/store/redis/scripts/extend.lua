@@ -1,6 +1,6 @@
 -- Reserves further fencing tokens for the owner of a lock.
 -- KEYS  lock
--- ARGV  owner, tokens wanted, time to keep the fence (ms), least token
+-- ARGV  owner, tokens wanted, least token
 -- Answers  {fence, n}  the fence grew by n to this: as many tokens more are the owner's, a block beyond the fence
 --          {fence, 0}  there are none at present
 --          {}          the owner does not hold the lock
@@ -22,9 +22,8 @@ local time = redis.call('TIME')
 local n = math.min(tonumber(ARGV[2]), time[1] * 1000000 + time[2] - last)
 -- What is less than the floor was counted from nothing: the next grant begins anew.
 -- One alone would pass for the mark of a release.
-if last < tonumber(ARGV[4]) or n < 2 then
+if last < tonumber(ARGV[3]) or n < 2 then
   return {last, 0}
 end
 redis.call('INCRBY', fence, string.format('%.0f', n))
-redis.pcall('PEXPIRE', fence, ARGV[3])
 return {last + n, n}
