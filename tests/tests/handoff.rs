@@ -1246,7 +1246,7 @@ async fn whatever_gets_lost_on_the_way_nobody_is_inside_beside_another_and_all_a
                     };
                     let entered = inside.enter(format!("task {task} of client {n}"));
                     log.lock().expect("no panic").push(guard.fencing_token());
-                    tokio::task::yield_now().await;
+                    tokio::time::sleep(ms(5)).await;
                     drop(entered);
                     times += 1;
                     match guard.release().await {
