@@ -218,12 +218,13 @@ impl Asking {
         state.reader = Some(state.route);
     }
 
-    /// The owner keeps the lock that another hold of it had.
-    pub(crate) fn handed_over(&self, grant: Grant, before: &Self) {
+    /// The owner keeps the lock that another hold of it had. Grants up to that fence are over.
+    pub(crate) fn handed_over(&self, grant: Grant, before: &Self, fence: u64) {
         let reader = before.state().reader;
         let mut state = self.state();
         state.step = Step::Granted(grant);
         state.reader = reader;
+        state.past = fence;
     }
 
     /// A request that changes and reads the lock is about to be sent by this way. Answers whether the

@@ -171,8 +171,9 @@ impl Core {
 
     /// From here on nothing is acquired.
     pub(crate) fn close(&self) {
-        self.drain();
+        // In this order: whoever waits is told that the client is closed, not that it drains.
         let _ = self.closed.set(());
+        self.drain();
     }
 
     pub(crate) fn is_closed(&self) -> bool {

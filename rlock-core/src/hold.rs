@@ -83,6 +83,8 @@ struct State {
     confirmed_at: Time,
     /// Until when the lock stays taken after the last entry left.
     keep_until: Option<Time>,
+    /// The store's count may be higher, because a nested entry has just left.
+    is_lowered: bool,
     /// How long the ownership is kept for the next caller of this process after the last entry left.
     retain: Duration,
     /// Until when it is kept.
@@ -196,6 +198,7 @@ impl Hold {
                 confirmed_lease: lease,
                 confirmed_at: Time::from_nanos(0),
                 keep_until: None,
+                is_lowered: false,
                 retain: Duration::ZERO,
                 retained_until: Time::NEVER,
                 turn: None,
@@ -346,7 +349,12 @@ impl Hold {
     /// Removes an entry. If it was the last, the next caller of this process has the lock, if that needs no
     /// request; else renewal stops, or the ownership is retained if it `may_retain`. No handle on the
     /// entry is valid any more.
-    pub(crate) fn leave(self: &Arc<Self>, id: EntryId, succession: Succession) -> Left {
+    pub(crate) fn leave(
+        self: &Arc<Self>,
+        id: EntryId,
+        succession: Succession,
+        counts_entries: bool,
+    ) -> Left {
         let left = {
             let mut state = self.state();
             let now = self.clock.now();
@@ -355,6 +363,7 @@ impl Hold {
             let over = left.is_none_or(|entry| late || now >= entry.until);
             state.entries.retain(|entry| entry.id != id);
             if !state.entries.is_empty() {
+                state.is_lowered |= counts_entries;
                 Left::Lower
             } else if over {
                 state.phase = Phase::Ended;
@@ -378,13 +387,26 @@ impl Hold {
         self.left.notify_waiters();
     }
 
-    /// The count that the store should have now, and how long the lock stays taken at zero.
-    pub(crate) fn wanted(&self) -> (u32, Duration) {
+    /// The count that the store should have now, and how long the lock stays taken at zero. `None`: the ownership has
+    /// gone on, or is retained, and the store is told nothing of this hold.
+    pub(crate) fn wanted(&self) -> Option<(u32, Duration)> {
         let state = self.state();
+        if self.is_given_back() || state.phase == Phase::Retained {
+            return None;
+        }
         let keep = state
             .keep_until
             .map_or(Duration::ZERO, |until| until.since(self.clock.now()));
-        (u32::try_from(state.entries.len()).unwrap_or(u32::MAX), keep)
+        let count = u32::try_from(state.entries.len()).unwrap_or(u32::MAX);
+        Some((count, keep))
+    }
+
+    /// The store has this count.
+    pub(crate) fn lowered(&self, count: u32) {
+        let mut state = self.state();
+        if u32::try_from(state.entries.len()) == Ok(count) {
+            state.is_lowered = false;
+        }
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -413,7 +435,7 @@ impl Hold {
     fn end_if(&self, ends: impl FnOnce(&State) -> bool) {
         let turn = {
             let mut state = self.state();
-            if !ends(&state) {
+            if !ends(&state) || state.phase == Phase::Retained {
                 return;
             }
             state.phase = Phase::Ended;
@@ -467,14 +489,15 @@ impl Hold {
 
     /// What servers that lost the hold are to have; `None`: it is not held any more.
     pub(crate) fn mending(&self, counted: bool) -> Option<Mending> {
-        if self.broken().is_some() || !self.is_held() {
+        if self.broken().is_some() || !self.is_owned() {
             return None;
         }
         Some(Mending {
             key: self.key.clone(),
             owner: self.owner,
             lease: self.lease(),
-            count: if counted { self.count() } else { 1 },
+            // A retained one has no entries.
+            count: if counted { self.count().max(1) } else { 1 },
             token: self.tokens.fence(),
         })
     }

@@ -145,19 +145,24 @@ impl Queues {
         }
     }
 
-    /// Tokens of a retained lock came, or will not come.
-    pub(crate) fn extended(&self, key: &Key) {
+    /// Looks after a retained lock: callers or other clients may have asked for it just before it was, or its tokens
+    /// came, or will not come.
+    pub(crate) fn look_after(&self, key: &Key) {
         let Some(line) = self.line(key) else {
             return;
         };
-        let retained = {
+        let (retained, is_wanted) = {
             let mut state = line.state();
-            if state.waiting.is_empty() {
+            if state.waiting.is_empty() && !state.wanted {
                 return;
             }
-            state.retained.take()
+            (state.retained.take(), state.wanted)
         };
-        drop(retained.and_then(|hold| hold.resume()));
+        match retained {
+            Some(hold) if is_wanted => hold.end_retention(),
+            Some(hold) => drop(hold.resume()),
+            None => {}
+        }
     }
 
     /// Other clients wait for the lock of this key.
@@ -370,6 +375,15 @@ impl Turn {
         }
     }
 
+    /// Does not keep it any more. Returns where it is given back.
+    pub(crate) fn end_retention(&self, hold: &Arc<Hold>) -> Option<Arc<Queues>> {
+        let standing = self.0.as_ref()?;
+        let is_it = |retained: &mut Arc<Hold>| Arc::ptr_eq(retained, hold);
+        let retained = standing.line.state().retained.take_if(is_it);
+        drop(retained);
+        Some(Arc::clone(&standing.queues))
+    }
+
     /// Has whoever gets the turn take a retained ownership.
     pub(crate) fn resume(&self, successor: Arc<Hold>) {
         if let Some(mut state) = self.state() {
@@ -395,12 +409,14 @@ impl Turn {
     ) -> Option<Next> {
         let mut state = self.state()?;
         let terms = state.waiting.front()?.terms;
+        if state.asked.is_none() {
+            // What is known of the present ownership says nothing of the next.
+            state.wanted = false;
+        }
         let hold = state.asked.get_or_insert_with(|| fresh(terms));
         let in_doubt = hold.asking.begin(route);
         let owner = hold.owner;
         state.next_in_doubt = in_doubt;
-        // What is known of the present ownership says nothing of the next.
-        state.wanted = false;
         Some(Next {
             owner,
             lease: terms.lease,

@@ -15,6 +15,7 @@ use crate::{
     hold::{EntryId, Hold, Left, Succession},
     lease::Time,
     store::{Claim, GRACE, Onward, Release, Released, StoreError, TokenBlock},
+    sync::atomic::Ordering,
     wait::Backoff,
     watchdog::lose_at_release,
 };
@@ -50,7 +51,7 @@ pub(crate) async fn settle_in_background(core: &Core, hold: &Arc<Hold>) {
     core.ended();
     // It is tried for as long as the lease may keep the lock taken.
     let give_up = core.clock.now() + hold.lease();
-    if let Err(error) = settle(core, hold, give_up).await {
+    if let Err(error) = settle(core, hold, give_up, true).await {
         tracing::warn!(key = %hold.key, owner = %hold.owner, %error,
             "could not release in the background, the lease will end it");
         hold.finish_if_empty();
@@ -90,7 +91,7 @@ impl Drop for Unsettled<'_> {
 
 /// Takes an entry out of its hold at once. Returns whether the store is to be told, which is left to the caller.
 fn take_out(core: &Core, hold: &Arc<Hold>, entry: EntryId, succession: Succession) -> bool {
-    let concerns_store = match hold.leave(entry, succession) {
+    let concerns_store = match hold.leave(entry, succession, core.counts_entries()) {
         Left::Lower => core.counts_entries(),
         Left::GiveBack => {
             // Renewal ends before the release is sent.
@@ -106,6 +107,10 @@ fn take_out(core: &Core, hold: &Arc<Hold>, entry: EntryId, succession: Successio
         Left::Retained => {
             core.watchdog.track(hold);
             extend_if_due(core, hold, false);
+            if core.is_draining() {
+                hold.end_retention();
+            }
+            core.queues.look_after(&hold.key);
             false
         }
     };
@@ -145,12 +150,13 @@ pub(crate) async fn extend(core: &Core, hold: &Arc<Hold>, tokens: u64) {
     let within = core.options.response_timeout;
     let answer = core.store.extend(&claim, tokens, within).await;
     if let Ok(None) = answer {
+        hold.tokens.make_void();
         core.watchdog.suspect(&hold.key);
     }
     // Without further tokens, the lock is given back when these are used.
     let block = answer.ok().flatten().unwrap_or(TokenBlock::EMPTY);
     hold.tokens.extended(block);
-    core.queues.extended(&hold.key);
+    core.queues.look_after(&hold.key);
 }
 
 /// Releases an entry without waiting.
@@ -207,7 +213,7 @@ pub(crate) async fn give_back(
             lose_at_release(hold, LostCause::Closed);
             return Err(hold.lost_error(LostCause::Closed));
         }
-        answer = settle(core, hold, give_up) => answer,
+        answer = settle(core, hold, give_up, false) => answer,
     };
     match answer {
         Ok(Released::Done(_)) => {
@@ -227,10 +233,19 @@ pub(crate) async fn give_back(
 }
 
 /// Brings the store's count to the one that is wanted now, trying until `give_up`.
-async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released, StoreError> {
+async fn settle(
+    core: &Core,
+    hold: &Arc<Hold>,
+    give_up: Time,
+    is_queued: bool,
+) -> Result<Released, StoreError> {
     let left = || give_up.since(core.clock.now());
     // A change that is not polled to its end must not hold this up for ever.
     let changing = timeout(left(), hold.changing.lock()).await;
+    if is_queued {
+        // From here on a new push means another look, after this one.
+        hold.queued.store(false, Ordering::Release);
+    }
     let _changing = changing.map_err(|_| StoreError::busy())?;
     if hold.is_given_back() {
         // Another release was faster. The store would reply that the lock has moved on.
@@ -239,7 +254,9 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
     let mut backoff = Backoff::default();
     let mut in_doubt = false;
     let (count, answer) = loop {
-        let (count, keep) = hold.wanted();
+        let Some((count, keep)) = hold.wanted() else {
+            return Ok(Released::Done(Onward::Unknown));
+        };
         if count == 0 {
             // An earlier release may have been sent by a future that was dropped.
             in_doubt |= hold.begin_release();
@@ -304,7 +321,9 @@ async fn settle(core: &Core, hold: &Arc<Hold>, give_up: Time) -> Result<Released
             lose_at_release(hold, LostCause::Removed);
         }
         hold.finish();
-    } else if !matches!(answer, Released::Done(_)) {
+    } else if matches!(answer, Released::Done(_)) {
+        hold.lowered(count);
+    } else {
         core.watchdog.lose(hold, LostCause::Removed);
     }
     Ok(answer)

@@ -185,3 +185,27 @@ async fn nested_entries_of_a_process_alone_are_let_in_too() {
     let drained = within(LONG, "it ends", draining).await.expect("no panic");
     assert_eq!(drained.expect("in good order"), Drained::Completed);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_during_a_shutdown_is_told_that_the_client_is_closed() {
+    for _ in 0..300 {
+        let client = LockClient::in_memory();
+        let asking: Vec<_> = (0..4)
+            .map(|_| {
+                let lock = client.lock("k").wait(LONG);
+                tokio::spawn(async move {
+                    loop {
+                        if let Err(error) = lock.acquire().await {
+                            return error;
+                        }
+                    }
+                })
+            })
+            .collect();
+        client.shutdown().await.expect("given back");
+        for asking in asking {
+            let error = within(LONG, "it ends", asking).await.expect("no panic");
+            assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
+        }
+    }
+}

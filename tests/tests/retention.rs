@@ -287,3 +287,55 @@ async fn a_retention_of_more_than_a_day_is_refused() {
         "{error}"
     );
 }
+
+/// What a nested entry leaves to the background is told before its owner goes on, or not at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nested_entry_that_is_dropped_just_before_its_hold_releases_nothing_of_the_next() {
+    let server = RedisServer::start();
+    let inside = rlock_tests::Exclusion::new();
+    let tasks = (0..4).map(|task| {
+        let (url, inside) = (server.url(), inside.clone());
+        tokio::spawn(async move {
+            let client = connect(&url).await;
+            let lock = client
+                .lock("k")
+                .lease(LASTING)
+                .retain(ms(20 * (task % 2)))
+                .wait(LONG);
+            for _ in 0..100 {
+                let guard = lock.acquire().await.expect("its turn");
+                let entered = inside.enter(format!("{task}"));
+                let nested = guard.scope(lock.acquire()).await.expect("enters");
+                drop(entered);
+                drop(nested);
+                drop(guard);
+            }
+        })
+    });
+    for task in join_all(tasks).await {
+        task.expect("no panic");
+    }
+    inside.assert_held();
+    assert_soon_free(&server, "k").await;
+}
+
+/// Whoever comes just when the ownership becomes idle is not left to the end of the retention.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let tasks = (0..3).map(|_| {
+        let lock = client.lock("k").lease(LASTING).retain(RETAIN).wait(LONG);
+        tokio::spawn(async move {
+            for _ in 0..2000 {
+                let guard = lock.acquire().await.expect("its turn");
+                guard.release().await.expect("held");
+            }
+        })
+    });
+    let all = within(LONG, "nobody waits", join_all(tasks)).await;
+    for task in all {
+        task.expect("no panic");
+    }
+    client.shutdown().await.expect("given back");
+}

@@ -44,6 +44,11 @@ impl Attempt<'_> {
             if let [hold] = &*holds {
                 // What somebody before asked for may have come, or be on its way.
                 hold.asking.wait(self.deadline).await;
+                if hold.is_over() {
+                    // An owner has one ownership only.
+                    hold.asking.spoil();
+                    continue;
+                }
                 if let Some(grant) = hold.asking.grant().filter(|grant| self.may_use(grant)) {
                     let is_present = self.core.store.is_present();
                     is_present.map_err(|error| self.failed(error))?;
@@ -285,7 +290,12 @@ impl Attempt<'_> {
         let begin = |((turn, hold), grant): ((Turn, &Arc<Hold>), &Grant)| {
             turn.served(arrived, grant.wanted);
             let entry = hold.begin(terms, *grant, turn);
-            guard(self.client, hold, entry, terms)
+            let guard = guard(self.client, hold, entry, terms);
+            if hold.tokens.are_void() {
+                // The store said so a moment ago.
+                self.core.watchdog.suspect(&hold.key);
+            }
+            guard
         };
         turns
             .into_iter()

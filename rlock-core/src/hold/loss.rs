@@ -95,7 +95,8 @@ impl Hold {
     /// Marks a hold as lost that its release found lost. Returns whether to report the loss.
     pub(crate) fn lose_at_release(&self, cause: LostCause) -> bool {
         let mut state = self.state();
-        let was_held = self.token() > 0;
+        // Nobody relied on a retained one.
+        let was_held = self.token() > 0 && state.retained_until == Time::NEVER;
         if !was_held || state.lost.is_some() || !state.entries.is_empty() {
             return false;
         }

@@ -61,10 +61,13 @@ impl Hold {
     /// Whether the store has the ownership as this client knows it, and for a while.
     fn is_certain(&self, state: &State, now: Time) -> bool {
         let is_kept = state.keep_until.is_some_and(|until| until > now);
-        let is_changing = self.changing.try_lock().is_err() || self.queued.load(Ordering::Acquire);
+        // In this order: the queue is left when the change has begun.
+        let is_queued = self.queued.load(Ordering::Acquire);
+        let is_changing = is_queued || state.is_lowered || self.changing.try_lock().is_err();
         let is_in_doubt =
             self.asking.route_in_doubt().is_some() || self.release_in_doubt.load(Ordering::Acquire);
         state.lost.is_none()
+            && !self.tokens.are_void()
             && matches!(state.phase, Phase::Held | Phase::Retained)
             && Self::grant_of(state).is_fresh(state.lease, now)
             && !is_kept
@@ -102,14 +105,20 @@ impl Hold {
             tokens: self.tokens.clone(),
             ..Self::new(self.clock.clone(), self.key.clone(), self.owner, lease)
         };
-        next.asking.handed_over(grant, &self.asking);
+        next.asking
+            .handed_over(grant, &self.asking, self.tokens.fence());
         Arc::new(next)
     }
 
-    /// Whether the ownership that it was to go on with is over by the clock. Its owner is not used again.
+    /// Whether the ownership that it was to go on with is over: by the clock, by what the store said, or because the
+    /// store granted another one. Its owner is not used again.
     pub(crate) fn is_over(&self) -> bool {
         let grant = self.asking.grant().filter(|_| self.tokens.fence() > 0);
-        grant.is_some_and(|grant| self.clock.now() >= valid_until(grant.since, grant.ttl))
+        grant.is_some_and(|grant| {
+            self.tokens.are_void()
+                || self.tokens.are_before(grant.block)
+                || self.clock.now() >= valid_until(grant.since, grant.ttl)
+        })
     }
 
     /// Ends the hold, whose ownership has gone on: the store is told nothing of it any more.
@@ -133,20 +142,14 @@ impl Hold {
         (may && !state.retain.is_zero()).then(|| now + state.retain)
     }
 
-    /// Takes the retained ownership for a caller of this process, and returns its turn. `None` if it is not
-    /// retained any more, or its tokens are still to come.
+    /// Takes the retained ownership for a caller of this process, and returns its turn. `None` if its tokens are still
+    /// to come, or if it goes back to the store.
     pub(crate) fn resume(self: &Arc<Self>) -> Option<Turn> {
-        while self.is_retained() {
-            if let Some(turn) = self.try_resume() {
-                return Some(turn);
-            }
-            if !self.tokens.is_coming() {
-                self.end_retention();
-            } else if !self.tokens.is_left() {
-                return None;
-            }
+        let turn = self.try_resume();
+        if turn.is_none() && (self.tokens.is_left() || !self.tokens.is_coming()) {
+            self.end_retention();
         }
-        None
+        turn
     }
 
     /// The same. Without tokens it stays retained.
@@ -160,6 +163,8 @@ impl Hold {
             turn.retain(self);
             return None;
         }
+        // Servers that lost it may be told of it at this moment.
+        let _changing = self.changing.try_lock().ok()?;
         let grant = Self::grant_of(&state);
         turn.resume(self.succeeded_by(grant, state.lease));
         self.gone_on(&mut state)
@@ -173,7 +178,8 @@ impl Hold {
                 return;
             }
             state.phase = Phase::Ended;
-            state.turn.as_ref().and_then(Turn::queues)
+            let turn = state.turn.as_ref();
+            turn.and_then(|turn| turn.end_retention(self))
         };
         if let Some(queues) = queues {
             queues.releases.push(Arc::clone(self));

@@ -33,6 +33,16 @@ impl SharedTokens {
         self.tokens().fence
     }
 
+    /// The store said that the owner does not hold the lock.
+    pub(crate) fn make_void(&self) {
+        self.tokens().void = true;
+    }
+
+    /// Whether the store has said so.
+    pub(crate) fn are_void(&self) -> bool {
+        self.tokens().void
+    }
+
     /// Whether a block belongs to another ownership than these tokens.
     pub(crate) fn are_before(&self, block: TokenBlock) -> bool {
         let tokens = self.tokens();
@@ -73,6 +83,8 @@ struct Tokens {
     last: u64,
     fence: u64,
     extending: bool,
+    /// The ownership is lost, and these tokens with it.
+    void: bool,
     /// The number of tokens of the extension before.
     extended_by: u64,
 }
@@ -83,6 +95,7 @@ impl Tokens {
         if block.last() > self.last {
             (self.next, self.end) = (block.first.max(self.last + 1), block.last());
             self.beyond = None;
+            self.void = false;
             self.reserved(block);
         }
     }

@@ -85,14 +85,7 @@ impl ReleaseQueue {
         let mut state = self.state();
         let n = room.min(state.waiting.len());
         state.under_way += n;
-        let taken: Vec<_> = state.waiting.drain(..n).collect();
-        for work in &taken {
-            if let Work::Settle(hold) = work {
-                // From here on a new push means another look, after this one.
-                hold.queued.store(false, Ordering::Release);
-            }
-        }
-        taken
+        state.waiting.drain(..n).collect()
     }
 
     fn done(&self) {

@@ -174,12 +174,16 @@ impl BatchRequest {
             schedule.backlog.replied(self.sent, now);
             let holds = self.holds.iter().zip(&self.renewals);
             for ((hold, renewal), kept) in holds.zip(&answer.kept) {
+                // A later hold of the same ownership may have begun meanwhile.
+                let present = schedule.hold(&hold.key);
+                let present = present.filter(|present| present.owner == hold.owner);
+                let hold = present.unwrap_or_else(|| Arc::clone(hold));
                 match kept {
                     Kept::No => gone.push(hold),
                     // The next attempt repeats it.
                     Kept::Unknown => {}
                     Kept::Yes | Kept::Wanted | Kept::NotOn(_) => {
-                        schedule.renewed(hold, answer.sent_at, renewal.lease, now);
+                        schedule.renewed(&hold, answer.sent_at, renewal.lease, now);
                         if *kept == Kept::Wanted {
                             wanted.push(hold);
                         }
@@ -191,9 +195,9 @@ impl BatchRequest {
             hold.note_wanted();
         }
         for hold in gone {
-            watchdog.lose(hold, LostCause::Removed);
-            // A later hold of the same ownership may have begun meanwhile.
-            watchdog.suspect(&hold.key);
+            // One that has not begun yet learns it from the tokens.
+            hold.tokens.make_void();
+            watchdog.lose(&hold, LostCause::Removed);
         }
     }
 
