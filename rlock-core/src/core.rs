@@ -171,7 +171,7 @@ impl Core {
 
     /// From here on nothing is acquired.
     pub(crate) fn close(&self) {
-        // In this order: whoever waits is told that the client is closed, not that it drains.
+        // In this order: a call that waits fails with `Closed`, not with `Draining`.
         let _ = self.closed.set(());
         self.drain();
     }

@@ -346,9 +346,9 @@ impl Hold {
         self.valid_until.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// Removes an entry. If it was the last, the next caller of this process has the lock, if that needs no
-    /// request; else renewal stops, or the ownership is retained if it `may_retain`. No handle on the
-    /// entry is valid any more.
+    /// Removes an entry. If it was the last, the next caller of this process gets the lock, or the ownership is
+    /// retained, as far as `succession` allows and without a request. Otherwise renewal stops. No handle on the entry
+    /// is valid any more.
     pub(crate) fn leave(
         self: &Arc<Self>,
         id: EntryId,
