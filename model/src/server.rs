@@ -266,7 +266,7 @@ impl Server {
     }
 
     /// Reserves the next block and returns its first token, which the fence shows, as `next_token` in
-    /// `grant.lua`; or `None` if the last token is invalid.
+    /// `library.lua`; or `None` if the last token is invalid.
     fn next_block(&mut self, key: Key) -> Option<Token> {
         let block = self.constants.block;
         // A release leaves one more.
@@ -316,7 +316,7 @@ impl Server {
         (!queue.is_empty()).then(|| queue.remove(0))
     }
 
-    /// As `hand_off` in `grant.lua`. `joins` tells whether another owner joins the wait queue in the same
+    /// As `hand_off` in `library.lua`. `joins` tells whether another owner joins the wait queue in the same
     /// step.
     fn hand_off(
         &mut self,
@@ -395,7 +395,7 @@ impl Server {
         }
     }
 
-    /// As `stand_in_line` in `grant.lua`.
+    /// As `join_queue` in `library.lua`.
     fn stand_in_line(&mut self, key: Key, owner: Owner) {
         let (now, until) = (self.now, self.now.saturating_add(self.constants.queue));
         let lock = self.lock(key);

@@ -1,4 +1,4 @@
-//! Waiting for our own futures from synchronous code.
+//! Blocking calls of futures.
 
 use std::{
     future::Future,
@@ -18,11 +18,8 @@ use tokio::{
 
 use crate::{caller::blocking, error::LockError};
 
-/// Blocks the calling thread until the future is done.
-///
-/// Where the thread is polling an async task this would stop that task's whole executor, so it is
-/// refused. A thread of `spawn_blocking`, a section of `block_in_place` and threads outside any
-/// runtime are all right.
+/// Blocks the calling thread until the future is done. Refuses a thread that polls an async task,
+/// because that would block its executor.
 ///
 /// Two cases are not detected: a task of an executor other than Tokio, and a future in
 /// `tokio::task::unconstrained` that the `block_on` of a multi-thread runtime polls. The latter
@@ -37,7 +34,7 @@ pub(crate) fn block_on<F: Future>(
     Ok(blocking(|| park_until_ready(future)))
 }
 
-/// The least that an executor can be. Our futures bring their timers along.
+/// Polls a future on this thread. The client's own background drives its timers.
 fn park_until_ready<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -56,7 +53,7 @@ fn park_until_ready<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Whether this thread is inside the poll of an async task.
+/// Returns whether this thread is inside the poll of an async task.
 fn polls_a_task() -> bool {
     Handle::try_current().is_ok() && (has_a_budget() || has_a_scheduler())
 }
@@ -90,7 +87,7 @@ fn has_a_budget() -> bool {
         }
     }
     let ran_out = taken.len() < MORE_THAN_ANY_BUDGET;
-    // Each gives back what it took, so the last one taken goes first.
+    // Each element restores the budget that it found, so the last one is dropped first.
     while taken.pop().is_some() {}
     ran_out
 }

@@ -1,6 +1,5 @@
-//! Whether a Tokio runtime has the timers and the I/O that a client needs.
-//!
-//! Tokio reports a missing driver by a panic alone. Where panics abort, nothing is tried.
+//! Detection of a Tokio runtime without timers or I/O. Tokio reports a missing driver only by a panic,
+//! so a program whose panics abort tries nothing.
 
 use tokio::runtime::Handle;
 

@@ -1,22 +1,18 @@
-//! What can go wrong, and what to do about it.
+//! Errors, with what to do about them.
 
-mod debug;
 mod holder;
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 pub(crate) use self::holder::{Holder, whole_millis};
-use crate::printable::Printable;
+use crate::escape_control::escape_control;
 
-/// Why a lock could not be taken, kept or given back.
+/// The reason why a lock could not be acquired, kept or released.
 ///
 /// `Debug` writes the same text as `Display`, for `unwrap`, `expect` and a `main` that returns the
 /// error. `{:#?}` writes the fields.
 ///
 /// # Examples
-///
-/// A job that is skipped if another machine runs it, postponed during an outage, and fails
-/// otherwise:
 ///
 /// ```
 /// use rlock_core::LockError;
@@ -32,66 +28,66 @@ use crate::printable::Printable;
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock stayed taken for as long as the caller was willing to wait.
+    /// The lock stayed taken for the whole wait.
     #[error(
         "lock `{}` was still taken after waiting {}{}{}; try again later, or allow more with `wait`",
-        Printable(key),
-        Shown(*.waited),
-        Remaining(*.remaining),
+        escape_control(key),
+        shown(*.waited),
+        rest(*.remaining),
         Holder::advice(*.remaining)
     )]
     Timeout {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// How long the call waited.
         waited: Duration,
-        /// The remainder of the holder's lease in milliseconds, as of the last reply, if known. A
-        /// live holder renews its lease.
+        /// The rest of the holder's lease, as of the last reply, if known. A live holder renews its
+        /// lease.
         remaining: Option<Duration>,
     },
 
-    /// The lock was held and is not any more. Another may have taken it since, so what the body
-    /// did after that moment was not protected; a fencing token lets storage refuse it.
-    #[error("lock `{}` was lost while it was held: {cause}", Printable(key))]
+    /// The lock was lost while it was held. Another call may hold it since then, so the body was no
+    /// longer protected. Storage that checks the fencing token refuses its late writes.
+    #[error("lock `{}` was lost while it was held: {cause}", escape_control(key))]
     Lost {
-        /// The key that was held.
+        /// The key of the lock.
         key: String,
-        /// What ended the hold.
+        /// The cause of the loss.
         cause: LostCause,
     },
 
-    /// The store did not answer in time. Whatever the request left behind is cleaned up in the
-    /// background, and ends with its lease at the latest.
+    /// The store did not reply in time. The client undoes the request in the background. A lock that
+    /// remains ends with its lease.
     #[error(
         "could not {} within {}, the store is unavailable: {source}",
-        Printable(action),
-        Shown(*.waited)
+        escape_control(action),
+        shown(*.waited)
     )]
     Unavailable {
-        /// What was tried, and on which key.
+        /// The action that failed, with its key.
         action: String,
-        /// How long it was tried.
+        /// How long the client tried.
         waited: Duration,
         /// The last failure.
         source: Arc<dyn Error + Send + Sync>,
     },
 
-    /// The store refused, and would refuse again: no permission, wrong password, a key of a
-    /// foreign type.
-    #[error("could not {}, the store refuses: {source}", Printable(action))]
+    /// The store refuses the request, and would refuse it again: a missing permission, a wrong
+    /// password, a key of a foreign type.
+    #[error("could not {}, the store refuses: {source}", escape_control(action))]
     Store {
-        /// What was tried, and on which key.
+        /// The action that failed, with its key.
         action: String,
         /// The refusal.
         source: Arc<dyn Error + Send + Sync>,
     },
 
     /// The key cannot be locked.
-    #[error("invalid lock key `{}`: {reason}", Printable(key))]
+    #[error("invalid lock key `{}`: {reason}", escape_control(key))]
     InvalidKey {
         /// The key, shortened if it is very long.
         key: String,
-        /// What is wrong with it, and the way out.
+        /// What is wrong with the value, and what to do instead.
         reason: String,
     },
 
@@ -100,9 +96,9 @@ pub enum LockError {
     InvalidOption {
         /// The option's name.
         option: &'static str,
-        /// The value that was given.
+        /// The given value.
         value: String,
-        /// What is wrong with it, and the way out.
+        /// What is wrong with the value, and what to do instead.
         reason: String,
     },
 
@@ -110,23 +106,23 @@ pub enum LockError {
     #[error(
         "no lock client for `{}`: call `client.install()` at start-up, run inside `client.scope(…)`, \
          or name one with `client = …`",
-        Printable(key)
+        escape_control(key)
     )]
     NoClient {
-        /// The key that was to be locked.
+        /// The requested key.
         key: String,
     },
 
-    /// A blocking call inside a Tokio task, which would stop the whole executor. The client does
-    /// not detect tasks of other executors, nor `tokio::task::unconstrained` directly under the
+    /// A blocking call was made inside a Tokio task, where it would block the executor. Tasks of
+    /// other executors are not detected, nor is `tokio::task::unconstrained` directly under the
     /// `block_on` of a multi-thread runtime.
     #[error(
         "could not {}: the blocking call was made inside an async task; use the async call, or \
          wrap the synchronous code in `tokio::task::spawn_blocking`",
-        Printable(action)
+        escape_control(action)
     )]
     WouldBlock {
-        /// What was tried, and on which key.
+        /// The action that failed, with its key.
         action: String,
     },
 
@@ -134,7 +130,7 @@ pub enum LockError {
     /// locks.
     #[error(
         "could not {}: its lock client is draining, and grants no new locks",
-        Printable(action)
+        escape_control(action)
     )]
     Draining {
         /// The action that failed, with its key.
@@ -142,9 +138,9 @@ pub enum LockError {
     },
 
     /// The client was shut down.
-    #[error("could not {}: its lock client was shut down", Printable(action))]
+    #[error("could not {}: its lock client was shut down", escape_control(action))]
     Closed {
-        /// What was tried, and on which key.
+        /// The action that failed, with its key.
         action: String,
     },
 }
@@ -152,18 +148,6 @@ pub enum LockError {
 impl LockError {
     /// Returns the key of the failed call. Returns `None` for variants without a `key` field; their
     /// `action` names it. If the call acquires several keys, this is the key that caused the error.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = rlock_core::LockClient::in_memory();
-    /// let error = client.lock("a{b").acquire().await.expect_err("one brace");
-    /// assert_eq!(error.key(), Some("a{b"));
-    /// # Ok(())
-    /// # }
-    /// ```
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {
@@ -171,12 +155,7 @@ impl LockError {
             | Self::Lost { key, .. }
             | Self::InvalidKey { key, .. }
             | Self::NoClient { key } => Some(key),
-            Self::Unavailable { .. }
-            | Self::Store { .. }
-            | Self::InvalidOption { .. }
-            | Self::WouldBlock { .. }
-            | Self::Draining { .. }
-            | Self::Closed { .. } => None,
+            _ => None,
         }
     }
 
@@ -184,22 +163,6 @@ impl LockError {
     /// body did not run. A job that another machine runs can be skipped.
     ///
     /// Returns `false` for a lock that was [`Lost`](Self::Lost), because its body ran.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// use std::time::Duration;
-    ///
-    /// let client = rlock_core::LockClient::in_memory();
-    /// let guard = client.lock("night").acquire().await?;
-    /// let second = client.lock("night").wait(Duration::ZERO).acquire().await;
-    /// assert!(second.expect_err("taken").is_contention());
-    /// # drop(guard);
-    /// # Ok(())
-    /// # }
-    /// ```
     #[must_use]
     pub fn is_contention(&self) -> bool {
         matches!(self, Self::Timeout { .. })
@@ -212,21 +175,51 @@ impl LockError {
     /// [release](crate::LockGuard::release) fails this way, the lock ends with its lease.
     ///
     /// Returns `false` for [`Store`](Self::Store), which the store would return again.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// use rlock_core::LockClient;
-    ///
-    /// let nobody_listens = LockClient::connect("redis://127.0.0.1:1/").await;
-    /// assert!(nobody_listens.expect_err("refused").is_outage());
-    /// # }
-    /// ```
     #[must_use]
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
+    }
+}
+
+/// Writes the fields of each variant.
+macro_rules! fields {
+    ($error:expr, $f:expr, $($variant:ident { $($field:ident),+ })+) => {
+        match $error {
+            $(LockError::$variant { $($field),+ } => $f
+                .debug_struct(stringify!($variant))
+                $(.field(stringify!($field), $field))+
+                .finish(),)+
+        }
+    };
+}
+
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return fields!(self, f,
+                Timeout { key, waited, remaining }
+                Lost { key, cause }
+                Unavailable { action, waited, source }
+                Store { action, source }
+                InvalidKey { key, reason }
+                InvalidOption { option, value, reason }
+                NoClient { key }
+                WouldBlock { action }
+                Draining { action }
+                Closed { action }
+            );
+        }
+        // The text, then each source that it does not already contain.
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            let reason = error.to_string();
+            if !text.contains(&reason) {
+                text = format!("{text}: {reason}");
+            }
+            source = error.source();
+        }
+        f.write_str(&text)
     }
 }
 
@@ -234,10 +227,9 @@ impl LockError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostCause {
-    /// The store says that the owner does not hold the lock: it expired there, was deleted, evicted
-    /// or flushed.
+    /// The store no longer has the lock: it expired there, was deleted, evicted or flushed.
     Removed,
-    /// The lease ran out before a renewal was confirmed, or there was no watchdog to renew it.
+    /// The lease ended before a renewal was confirmed, or the watchdog was disabled.
     Expired,
     /// The hold reached its `max_hold`.
     MaxHold,
@@ -265,32 +257,57 @@ impl fmt::Display for LostCause {
     }
 }
 
-/// A duration to the digit that matters to a reader.
-struct Shown(Duration);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digit = if self.0 < Duration::from_millis(10) {
-            1_000
-        } else {
-            1_000_000
-        };
-        let nanos = self.0.subsec_nanos();
-        write!(
-            f,
-            "{:?}",
-            Duration::new(self.0.as_secs(), nanos - nanos % digit)
-        )
-    }
+/// Shows a duration in milliseconds or, if it is short, in microseconds.
+fn shown(duration: Duration) -> String {
+    let unit = if duration < Duration::from_millis(10) {
+        1_000
+    } else {
+        1_000_000
+    };
+    let nanos = duration.subsec_nanos();
+    let rounded = Duration::new(duration.as_secs(), nanos - nanos % unit);
+    format!("{rounded:?}")
 }
 
-struct Remaining(Option<Duration>);
+fn rest(remaining: Option<Duration>) -> String {
+    remaining.map_or_else(String::new, |left| {
+        format!(" (the holder's lease had {} left)", shown(left))
+    })
+}
 
-impl fmt::Display for Remaining {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(left) => write!(f, " (the holder's lease had {} left)", Shown(left)),
-            None => Ok(()),
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the handshake failed")]
+    struct Outer(#[source] io::Error);
+
+    fn error() -> LockError {
+        LockError::Unavailable {
+            action: "connect to h:1".to_owned(),
+            waited: Duration::from_millis(20),
+            source: Arc::new(Outer(io::Error::other("connection reset"))),
         }
+    }
+
+    #[test]
+    fn debug_is_a_sentence_with_all_sources_and_alternate_debug_has_the_fields() {
+        let shown = format!("{:?}", error());
+        assert_eq!(shown, format!("{}: connection reset", error()));
+        let fields = format!("{:#?}", error());
+        assert!(fields.starts_with("Unavailable {\n"), "{fields}");
+        assert!(fields.contains("waited: 20ms"), "{fields}");
+    }
+
+    #[test]
+    fn a_source_that_the_text_names_is_not_repeated() {
+        let error = LockError::Store {
+            action: "acquire lock `k`".to_owned(),
+            source: Arc::new(io::Error::other("no permission")),
+        };
+        assert_eq!(format!("{error:?}"), error.to_string());
     }
 }

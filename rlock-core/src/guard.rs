@@ -1,26 +1,24 @@
-//! The guard: a lock that is held for as long as it lives.
+//! The guard of one lock.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use crate::{
-    client::LockClient,
+    engine::{
+        call_chain::Scope,
+        entry::{Entry, EntryGuard},
+    },
     error::{LockError, LostCause},
-    hold::{EntryId, Hold, Terms},
     owner::OwnerId,
-    release,
-    scope::Scope,
-    store::StoreError,
-    view::View,
 };
 
-/// A lock that is held until the guard is released or dropped.
+/// A guard of one lock, which is held until the guard is released or dropped.
 ///
-/// The watchdog renews the lease meanwhile. Dropping the guard gives the lock back in the
-/// background, from anywhere: outside a runtime, while unwinding, in a thread's destructor. Only
-/// [`release`](Self::release) waits for the answer and reports a loss.
+/// The watchdog renews the lease meanwhile. Dropping the guard releases the lock in the background,
+/// from anywhere: outside a runtime, while unwinding, in a thread's destructor. Only
+/// [`release`](Self::release) waits for the store's reply and reports a loss.
 ///
-/// A guard that is leaked, by `mem::forget` say, is renewed for as long as its process lives;
-/// [`max_hold`](crate::Lock::max_hold) bounds that.
+/// A leaked guard (`mem::forget`, for example) is renewed for as long as its process lives.
+/// [`max_hold`](crate::Lock::max_hold) limits that.
 ///
 /// # Examples
 ///
@@ -31,142 +29,103 @@ use crate::{
 /// # async fn main() -> Result<(), rlock_core::LockError> {
 /// let client = LockClient::in_memory();
 /// let guard = client.lock("order:42").acquire().await?;
-/// // … work that only one may do at a time …
+/// // … work that only one caller may do at a time …
 /// guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[must_use = "if unused, the lock is released at once"]
-pub struct LockGuard {
-    view: View,
-    /// Whether the entry was taken out of its hold already.
-    left: bool,
-}
+pub struct LockGuard(EntryGuard);
 
 impl LockGuard {
-    pub(crate) fn new(client: &LockClient, hold: &Arc<Hold>, entry: EntryId, terms: Terms) -> Self {
-        Self {
-            view: View::new(client, hold, entry, terms),
-            left: false,
-        }
+    pub(crate) fn new(entry: EntryGuard) -> Self {
+        Self(entry)
     }
 
-    /// The key that is locked.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.view.hold.key.as_str()
+        self.0.key()
     }
 
-    /// Returns the owner that holds it. Nested holds share it, and so do holds of this client that take the lock over
-    /// from one another without a request. Tell holds apart by their [fencing token](Self::fencing_token).
+    /// Returns the owner that has the lock. Nested entries share it. Successive holds of this client may share it, too,
+    /// because a local hand-over keeps the owner. Only the [fencing token](Self::fencing_token) identifies a hold.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
-        self.view.hold.owner
+        self.0.ownership.owner
     }
 
-    /// The fencing token: larger than that of every earlier hold of this key, and the same for
-    /// nested entries. Storage that refuses tokens below the largest it has seen refuses writers
-    /// that lost the lock.
+    /// Returns the fencing token. It is larger than that of every earlier hold of this key, and the
+    /// same for nested entries. Storage that refuses tokens below the largest it has seen refuses
+    /// writers that lost the lock.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
-        self.view.hold.token()
+        self.0.token
     }
 
-    /// How many nested entries the hold has now; 1 for a lock that is not nested.
+    /// Returns the number of nested entries of the hold; 1 for a lock that is not nested.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.view.hold.count()
+        self.0.count()
     }
 
-    /// How long the hold may be relied on if it is not renewed; zero once it may not. Counted from
-    /// before the request was sent, less a margin for clock drift.
+    /// Returns how long the hold remains valid without renewal. Returns zero once it is invalid. The
+    /// time counts from before the request was sent, less a margin for clock drift.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        self.view.valid_for()
+        self.0.valid_for()
     }
 
-    /// Whether the hold may be relied on now. Looks at the clock, so that it answers rightly even
-    /// just after a pause of the whole process.
+    /// Returns whether the hold is valid now. Reads the clock, so the result is right even after a
+    /// pause of the whole process.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.valid_for().is_zero()
     }
 
-    /// Resolves when the hold is lost, with the cause; never otherwise.
+    /// Resolves to the cause when the hold is lost. Never resolves otherwise.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future costs nothing; a later call resolves at once if the hold was lost
-    /// meanwhile.
+    /// Dropping the future has no effect. If the hold was lost meanwhile, a later call resolves at
+    /// once.
     pub async fn lost(&self) -> LostCause {
-        self.view.lost().await
+        self.0.lost().await
     }
 
-    /// Runs a future inside this hold, so that acquires of the same key in it re-enter.
+    /// Runs a future inside this hold. Acquires of the same key re-enter there.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the inner one; the lock stays held by the guard.
+    /// Dropping the returned future drops the inner future. The guard still holds the lock.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         Scope::current()
-            .inside(self.view.clone())
+            .inside(self.entry().clone())
             .around(future)
             .await
     }
 
-    /// Gives the lock back, and waits for the store's answer.
+    /// Releases the lock and waits for the store's reply.
     ///
-    /// If another caller of this client waits for the lock, or the lock is [retained](crate::Lock::retain), this
-    /// sends no request: the lease, and what the store has reported, decide whether the hold was lost.
+    /// A local hand-over and a [retention](crate::Lock::retain) send no request. The lease and the
+    /// store's reports then decide whether the hold was lost.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the lock was lost before: what was done meanwhile may have run beside
-    /// another holder. A lock that was held beyond its `max_hold` counts as lost, and is given back. [`LockError::Unavailable`] or [`LockError::Store`] if the store did not
-    /// confirm; the background goes on trying, and the lease ends the hold at the latest.
+    /// [`LockError::Lost`] if the lock was lost before: work since then may have run beside another
+    /// holder. A lock that was held beyond its `max_hold` counts as lost, and is released.
+    /// [`LockError::Unavailable`] or [`LockError::Store`] if the store did not confirm the release.
+    /// The background retries, and the lease ends the hold at the latest.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lock is given back in the background.
-    pub async fn release(mut self) -> Result<(), LockError> {
-        // A future that is never polled drops the guard as it is. From here on `leave` and
-        // `give_back` answer for the entry.
-        self.left = true;
-        let View { client, hold, .. } = &self.view;
-        let core = client.core();
-        let _call = core.call();
-        let broken = self.view.broken();
-        if let Some(outcome) = release::leave(core, hold, self.view.entry(), broken) {
-            return outcome;
-        }
-        // Boxed, so that the futures of callers stay small.
-        let longest = core.options.response_timeout * 3;
-        let released = release::give_back(core, hold, broken);
-        let released = Box::pin(core.in_runtime_within(Some(longest), released)).await;
-        released.unwrap_or_else(|| {
-            let action = format!("release lock `{}`", hold.key);
-            Err(StoreError::stands_still().into_lock_error(action, longest))
-        })
+    /// If the future is dropped, the lock is released in the background.
+    pub async fn release(self) -> Result<(), LockError> {
+        self.0.release().await
     }
 
-    pub(crate) fn view(&self) -> &View {
-        &self.view
-    }
-
-    /// Marks that a body runs inside, which stops by itself when the hold is lost.
-    pub(crate) fn runs_body(&self) {
-        self.view.hold.runs_body(self.view.entry());
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        if !self.left {
-            // The last chance to notice a loss by the clock.
-            let View { client, hold, .. } = &self.view;
-            self.view.notice_at_drop();
-            release::leave_in_background(client.core(), hold, self.view.entry());
-        }
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.0
     }
 }
 

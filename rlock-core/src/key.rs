@@ -1,13 +1,13 @@
-//! What is locked: the rendered key, its bounds, and the escaping that keeps keys apart.
+//! Keys: their bounds, and the escaping that keeps them apart.
 
 use std::{
     fmt::{self, Display, Write},
     sync::Arc,
 };
 
-use crate::{error::LockError, printable::Printable};
+use crate::{error::LockError, escape_control::escape_control};
 
-/// The longest key that is accepted, in bytes.
+/// The largest length of a key.
 pub(crate) const MAX_KEY_BYTES: usize = 1024;
 
 /// A key that passed the checks. Cheap to clone.
@@ -31,7 +31,7 @@ impl Key {
                 key.len()
             ));
         }
-        if let Err(reason) = hash_tag(key) {
+        if let Err(reason) = check_hash_tag(key) {
             return invalid(reason);
         }
         Ok(Self(key.into()))
@@ -41,29 +41,26 @@ impl Key {
         &self.0
     }
 
-    /// Whether the key brings its own Redis Cluster hash tag, as in `{tenant}:order`.
+    /// Returns whether the key has its own Redis Cluster hash tag, as in `{tenant}:order`.
     pub(crate) fn has_hash_tag(&self) -> bool {
         self.0.contains('{')
     }
 }
 
-/// For logs and messages, see [`Printable`].
+/// Shows the key with control characters escaped.
 impl Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printable(&self.0).fmt(f)
+        f.write_str(&escape_control(&self.0))
     }
 }
 
-/// Braces mark the part of a key that chooses its Redis Cluster slot, so they must make sense.
-fn hash_tag(key: &str) -> Result<(), &'static str> {
-    let braces: Vec<(usize, char)> = key
-        .char_indices()
-        .filter(|(_, c)| matches!(c, '{' | '}'))
-        .collect();
+/// Checks the braces, which mark the part of a key that chooses its Redis Cluster slot.
+fn check_hash_tag(key: &str) -> Result<(), &'static str> {
+    let braces: Vec<_> = key.match_indices(['{', '}']).collect();
     match braces.as_slice() {
         [] => Ok(()),
-        [(open, '{'), (close, '}')] if close - open > 1 => Ok(()),
-        [(_, '{'), (_, '}')] => {
+        [(open, "{"), (close, "}")] if close - open > 1 => Ok(()),
+        [(_, "{"), (_, "}")] => {
             Err("its hash tag `{}` is empty; put the part that chooses the slot between the braces")
         }
         _ => Err(
@@ -81,11 +78,11 @@ fn shortened(key: &str) -> String {
     }
 }
 
-/// Renders a value for use inside a key, exactly as a placeholder of the attribute does.
+/// Renders a value for use inside a key, as a placeholder of the attribute does. Use it for each
+/// value in a key that is assembled by hand.
 ///
-/// `%`, `:`, `{`, `}` and control characters are percent-encoded, so that a value can neither run
-/// into its neighbours nor name another's lock nor move the key to another Redis Cluster slot.
-/// Use it wherever a key is put together by hand.
+/// Percent-encodes `%`, `:`, `{`, `}` and control characters. A value can therefore neither run into
+/// its neighbours, nor name another lock, nor move the key to another Redis Cluster slot.
 ///
 /// # Examples
 ///

@@ -54,23 +54,17 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
-
-mod acquire;
-mod asking;
 mod blocking;
-mod builder;
 mod caller;
 mod client;
-mod clients;
 mod clock;
-mod core;
-mod driver;
 mod drivers;
+mod engine;
 mod error;
-mod exclusive;
+mod escape_control;
 mod few;
 mod guard;
-mod hold;
+
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod key;
@@ -80,24 +74,15 @@ mod lock;
 mod multi_lock;
 mod options;
 mod owner;
-mod printable;
 mod private;
-mod queue;
-mod ready;
-mod redact;
-mod release;
 mod run;
-mod scheme;
 mod scope;
 mod store;
 mod sync;
-mod view;
 mod wait;
-mod watchdog;
 
 pub use crate::{
-    builder::LockClientBuilder,
-    client::{Drained, LockClient, LockInfo},
+    client::{Drained, LockClient, LockClientBuilder, LockInfo},
     error::{LockError, LostCause},
     guard::LockGuard,
     key::escape,

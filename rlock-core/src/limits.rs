@@ -1,6 +1,6 @@
-//! The bounds of options, and the errors for what lies outside.
+//! The bounds of options, and the errors for values out of bounds.
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, ops::RangeInclusive, time::Duration};
 
 use tokio::runtime::Handle;
 
@@ -8,52 +8,123 @@ use crate::{
     drivers::missing,
     error::LockError,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
-    options::{Replicas, Wait},
-    redact::redacted,
+    options::{LockOptions, Replicas, Wait},
 };
 
-fn invalid(option: &'static str, value: impl Debug, reason: &str) -> LockError {
-    LockError::InvalidOption {
+/// The largest number of keys of one call. A script with more keys would block its server for
+/// longer than a few milliseconds.
+const MOST_KEYS: usize = 1_000;
+const LONGEST_PREFIX: usize = 256;
+
+fn check(
+    is_valid: bool,
+    option: &'static str,
+    value: impl Debug,
+    reason: &str,
+) -> Result<(), LockError> {
+    if is_valid {
+        return Ok(());
+    }
+    Err(LockError::InvalidOption {
         option,
         value: format!("{value:?}"),
         reason: reason.to_owned(),
-    }
+    })
 }
 
-/// Refuses a runtime that is known to lack what the background needs.
-pub(crate) fn runtime(runtime: &Handle, needs_io: bool) -> Result<(), LockError> {
-    match missing(runtime, needs_io) {
-        Some(missing) => Err(LockError::InvalidOption {
-            option: "runtime",
-            value: format!("a runtime without {missing}"),
-            reason: "build it with `enable_all`, or leave the option out: the client then has a thread of its own"
-                .to_owned(),
-        }),
-        None => Ok(()),
-    }
+fn within(
+    option: &'static str,
+    value: Duration,
+    bounds: RangeInclusive<Duration>,
+    reason: &str,
+) -> Result<(), LockError> {
+    check(bounds.contains(&value), option, value, reason)
 }
 
-/// Returns the error for a URL, which shows the URL without its secrets.
-pub(crate) fn invalid_url(url: &str, reason: String) -> LockError {
-    LockError::InvalidOption {
-        option: "url",
-        value: format!("`{}`", redacted(url)),
-        reason,
-    }
+/// Checks the options of a lock. A client's defaults have names of their own.
+pub(crate) fn lock(
+    lease: &'static str,
+    wait_name: &'static str,
+    options: &LockOptions,
+) -> Result<(), LockError> {
+    within(
+        lease,
+        options.lease,
+        MIN_LEASE..=MAX_LEASE,
+        "a lease is between 10ms and 24h; the watchdog renews it for as long as the lock is held",
+    )?;
+    wait(wait_name, options.wait)?;
+    check(
+        options.max_hold != Some(Duration::ZERO),
+        "max_hold",
+        Duration::ZERO,
+        "a lock that is held takes some time; without `max_hold` there is no limit",
+    )?;
+    let zero_to_day = Duration::ZERO..=MAX_LEASE;
+    within(
+        "at_least",
+        options.at_least.unwrap_or_default(),
+        zero_to_day.clone(),
+        "a lock is kept for 24h at most; use a key for each run of a rarer job",
+    )?;
+    within(
+        "retain",
+        options.retain,
+        zero_to_day,
+        "a lock is retained for 24h at most; each call of this client starts that time anew",
+    )
 }
 
-/// The error for a list of URLs; `value` shows nothing of a password.
-pub(crate) fn invalid_urls(value: String, reason: &str) -> LockError {
-    LockError::InvalidOption {
-        option: "urls",
-        value,
-        reason: reason.to_owned(),
-    }
+pub(crate) fn wait(option: &'static str, wait: Wait) -> Result<(), LockError> {
+    let Wait::For(wait) = wait else {
+        return Ok(());
+    };
+    let reason = "a wait is at most 366 days; `wait_forever` has no limit";
+    within(option, wait, Duration::ZERO..=MAX_WAIT, reason)
 }
 
-/// The most keys that one call may acquire. A script with more keys would block its server for
-/// longer than a few milliseconds.
-const MOST_KEYS: usize = 1_000;
+pub(crate) fn timeout(option: &'static str, timeout: Duration) -> Result<(), LockError> {
+    let bounds = Duration::from_millis(1)..=Duration::from_secs(60 * 60);
+    within(option, timeout, bounds, "a time-out is between 1ms and 1h")
+}
+
+pub(crate) fn replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
+    let Some(Replicas { least, within }) = replicas else {
+        return Ok(());
+    };
+    let reason = "at least one replica is required; leave the option out to require none";
+    check(least > 0, "replicas", least, reason)?;
+    timeout("replicas", within)
+}
+
+pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
+    let least = replicas.map_or(0, |replicas| replicas.least);
+    check(
+        replicas.is_none(),
+        "replicas",
+        least,
+        "neither the embedded store nor a quorum has any; it is for one server, for the master that Sentinels know, \
+         and for a Redis Cluster",
+    )
+}
+
+pub(crate) fn fence_retention(retention: Duration) -> Result<(), LockError> {
+    within(
+        "fence_retention",
+        retention,
+        MAX_LEASE..=Duration::from_secs(366 * 24 * 60 * 60),
+        "fencing tokens are kept from 24h, the longest lease, to 366 days",
+    )
+}
+
+pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {
+    let has_braces = prefix.contains(['{', '}']);
+    let reason = "braces in the prefix would move every lock to one Redis Cluster slot";
+    check(!has_braces, "prefix", prefix, reason)?;
+    let length = prefix.len();
+    let reason = "a prefix is at most 256 bytes long";
+    check(length <= LONGEST_PREFIX, "prefix", length, reason)
+}
 
 /// Checks the number of keys of one call.
 pub(crate) fn keys(number: usize) -> Result<(), LockError> {
@@ -68,122 +139,32 @@ pub(crate) fn keys(number: usize) -> Result<(), LockError> {
             option: "keys",
             value: format!("({number} keys)"),
             reason: format!(
-                "at most {MOST_KEYS} keys are taken together; lock what they have in common instead"
+                "at most {MOST_KEYS} keys are acquired together; lock what they have in common instead"
             ),
         }),
     }
 }
 
-pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockError> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+/// Refuses a runtime that is known to lack what the background tasks need.
+pub(crate) fn runtime(runtime: &Handle, needs_io: bool) -> Result<(), LockError> {
+    let Some(missing) = missing(runtime, needs_io) else {
         return Ok(());
-    }
-    Err(invalid(
+    };
+    Err(LockError::InvalidOption {
+        option: "runtime",
+        value: format!("a runtime without {missing}"),
+        reason: "build it with `enable_all`, or leave the option out: the client then has a thread of its own"
+            .to_owned(),
+    })
+}
+
+/// Returns the error for a certificate that no connection would use.
+#[cfg(feature = "tls")]
+pub(crate) fn unused_certificate(option: &'static str) -> LockError {
+    LockError::InvalidOption {
         option,
-        lease,
-        "a lease is between 10ms and 24h; the watchdog renews it for as long as the lock is held",
-    ))
-}
-
-pub(crate) fn wait(option: &'static str, wait: Wait) -> Result<(), LockError> {
-    match wait {
-        Wait::For(wait) if wait > MAX_WAIT => Err(invalid(
-            option,
-            wait,
-            "a wait is at most 366 days; `wait_forever` has no bound",
-        )),
-        _ => Ok(()),
+        value: "(a certificate)".to_owned(),
+        reason: "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`"
+            .to_owned(),
     }
-}
-
-pub(crate) fn max_hold(max_hold: Option<Duration>) -> Result<(), LockError> {
-    match max_hold {
-        Some(Duration::ZERO) => Err(invalid(
-            "max_hold",
-            Duration::ZERO,
-            "a lock that is held takes some time",
-        )),
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn at_least(at_least: Option<Duration>) -> Result<(), LockError> {
-    match at_least {
-        Some(at_least) if at_least > MAX_LEASE => Err(invalid(
-            "at_least",
-            at_least,
-            "a lock stays taken for 24h at the most",
-        )),
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn retain(retain: Duration) -> Result<(), LockError> {
-    if retain <= MAX_LEASE {
-        return Ok(());
-    }
-    Err(invalid(
-        "retain",
-        retain,
-        "a lock is retained for 24h at the most",
-    ))
-}
-
-pub(crate) fn timeout(option: &'static str, timeout: Duration) -> Result<(), LockError> {
-    const MOST: Duration = Duration::from_secs(60 * 60);
-    if timeout >= Duration::from_millis(1) && timeout <= MOST {
-        return Ok(());
-    }
-    Err(invalid(option, timeout, "a time-out is between 1ms and 1h"))
-}
-
-pub(crate) fn replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
-    match replicas {
-        Some(Replicas { least: 0, .. }) => Err(invalid(
-            "replicas",
-            0,
-            "a lock that no replica needs to have is what there is without `replicas`",
-        )),
-        Some(Replicas { within, .. }) => timeout("replicas", within),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
-    match replicas {
-        Some(Replicas { least, .. }) => Err(invalid(
-            "replicas",
-            least,
-            "neither the embedded store nor a quorum has any; it is for one server, for the master that Sentinels know, and for a Redis Cluster",
-        )),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn fence_retention(retention: Duration) -> Result<(), LockError> {
-    const MOST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-    if (MAX_LEASE..=MOST).contains(&retention) {
-        return Ok(());
-    }
-    Err(invalid(
-        "fence_retention",
-        retention,
-        "fencing tokens are kept from 24h, the longest lease, to 366 days",
-    ))
-}
-
-pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {
-    const MOST: usize = 256;
-    if prefix.contains(['{', '}']) {
-        let reason = "braces in the prefix would move every lock to one Redis Cluster slot";
-        return Err(invalid("prefix", prefix, reason));
-    }
-    if prefix.len() > MOST {
-        return Err(invalid(
-            "prefix",
-            prefix.len(),
-            "a prefix is at most 256 bytes long",
-        ));
-    }
-    Ok(())
 }

@@ -5,20 +5,22 @@ use std::{future::Future, sync::OnceLock, time::Duration};
 use smallvec::smallvec;
 
 use crate::{
-    acquire::{self, Refused, Request},
     blocking::block_on,
-    client::LockClient,
+    engine::{
+        acquire::{self, AcquireError, Request},
+        driver::ClientHandle,
+    },
     error::LockError,
     few::Few,
     guard::LockGuard,
     key::Key,
     limits,
-    options::Wait,
+    options::{LockOptions, Wait, lock_option_setters},
     run::{Inside, OnLost, Run, Session},
 };
 
-/// A lock that can be taken, with the options to take it by. Made by [`LockClient::lock`]; holds
-/// nothing itself, and can be used any number of times.
+/// A handle to a lock, and the options to acquire it with. [`LockClient::lock`](crate::LockClient::lock) makes it. It holds
+/// no lock itself, and can be used any number of times.
 ///
 /// # Examples
 ///
@@ -32,7 +34,7 @@ use crate::{
 /// let lock = client.lock("report:daily").lease(Duration::from_secs(5)).wait(Duration::ZERO);
 /// match lock.try_acquire().await? {
 ///     Some(guard) => guard.release().await?,
-///     None => println!("another process is at it"),
+///     None => println!("another process creates the report"),
 /// }
 /// # Ok(())
 /// # }
@@ -40,195 +42,76 @@ use crate::{
 #[derive(Debug, Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    client: LockClient,
-    keys: Few<Name>,
-    lease: Duration,
-    wait: Wait,
-    watchdog: bool,
-    max_hold: Option<Duration>,
-    at_least: Option<Duration>,
-    retain: Duration,
-}
-
-/// A key as it was given, and as it was checked once it was used.
-#[derive(Debug, Clone)]
-struct Name {
-    given: String,
-    checked: OnceLock<Key>,
-}
-
-impl Name {
-    fn key(&self) -> Result<Key, LockError> {
-        if let Some(key) = self.checked.get() {
-            return Ok(key.clone());
-        }
-        let key = Key::parse(&self.given)?;
-        Ok(self.checked.get_or_init(|| key).clone())
-    }
-}
-
-impl From<String> for Name {
-    fn from(given: String) -> Self {
-        Self {
-            given,
-            checked: OnceLock::new(),
-        }
-    }
+    client: ClientHandle,
+    /// The keys as given.
+    keys: Few<String>,
+    /// The keys in ascending order, each once. Checked when the lock is first acquired.
+    checked: OnceLock<Few<Key>>,
+    options: LockOptions,
 }
 
 impl Lock {
-    pub(crate) fn new(client: LockClient, keys: Few<String>) -> Self {
-        let options = &client.core().options;
+    pub(crate) fn new(client: ClientHandle, keys: Few<String>, options: LockOptions) -> Self {
         Self {
-            keys: keys.into_iter().map(Name::from).collect(),
-            lease: options.lease,
-            wait: options.wait,
-            watchdog: options.watchdog,
-            max_hold: None,
-            at_least: None,
-            retain: options.retain,
             client,
+            keys,
+            checked: OnceLock::new(),
+            options,
         }
     }
 
-    /// The key, as it was given.
+    /// Returns the key, as given.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.keys.first().map_or("", |name| &name.given)
+        self.keys.first().map_or("", |key| key)
     }
 
-    /// The keys, as given.
     pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.keys.iter().map(|name| name.given.as_str())
+        self.keys.iter().map(String::as_str)
     }
 
-    /// How long the server keeps the lock without renewal: after a crash, how long the others wait.
-    /// From 10 milliseconds to 24 hours. A nested acquire never shortens the lease of the outer one.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
+    pub(crate) fn options(&mut self) -> &mut LockOptions {
+        &mut self.options
     }
 
-    /// How long an acquire may take, everything included. Zero asks once and does not wait.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Wait::For(wait);
-        self
-    }
+    lock_option_setters!();
 
-    /// Lets an acquire wait without a bound.
-    pub fn wait_forever(mut self) -> Self {
-        self.wait = Wait::Forever;
-        self
-    }
-
-    /// Whether the lease is renewed while the lock is held. Without renewal the hold is lost when
-    /// its lease runs out.
-    pub fn watchdog(mut self, renew: bool) -> Self {
-        self.watchdog = renew;
-        self
-    }
-
-    /// How long the lock may be held at the most; then the hold counts as lost and renewal stops.
-    /// Keeps work that hangs from holding its lock for ever.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
-        self
-    }
-
-    /// How long the lock stays taken at the least, even when it is released before: so that a quick
-    /// scheduled job does not run twice on machines whose clocks differ. At most 24 hours. Nobody
-    /// waits for it; the lock ends by its lease then.
-    ///
-    /// This applies however the hold ends, including after a body that returned `Err`, panicked or
-    /// was cancelled. To retry a job sooner, use a key for each attempt, or no `at_least`.
-    pub fn at_least(mut self, at_least: Duration) -> Self {
-        self.at_least = Some(at_least);
-        self
-    }
-
-    /// How long this client keeps a lock after its last hold, for its own next call. That call costs no
-    /// request then. Zero gives it back at its release.
-    ///
-    /// For keys with affinity: the jobs of one tenant that mostly run on one node, a partition that one
-    /// consumer works on. Another client that wants the lock sends one message and has it as soon as the lock is
-    /// given back: at once when the message arrives, and after this time and a second at the latest. The lock is also
-    /// given back when the client drains, shuts down or is dropped. A process that is killed leaves it to the lease.
-    ///
-    /// A release that is followed by a retention, or by another call of this client, sends no request. It fails
-    /// only if the lease has ended or the store has reported a loss. From zero to 24 hours. Has no effect with
-    /// [`replicas`](crate::LockClientBuilder::replicas), where each hold is confirmed.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = rlock_core::LockClient::in_memory();
-    /// let tenant = client.lock("tenant:7").retain(Duration::from_millis(200));
-    /// for _ in 0..3 {
-    ///     tenant.run(async { /* only the first of these asks the store */ }).await?;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn retain(mut self, retain: Duration) -> Self {
-        self.retain = retain;
-        self
-    }
-
-    fn request(&self, wait: Wait) -> Result<Request, LockError> {
+    fn checked_keys(&self) -> Result<Few<Key>, LockError> {
+        if let Some(keys) = self.checked.get() {
+            return Ok(keys.clone());
+        }
         limits::keys(self.keys.len())?;
-        let parsed: Result<Few<Key>, _> = self.keys.iter().map(Name::key).collect();
+        let parsed: Result<Few<Key>, _> = self.keys.iter().map(|key| Key::parse(key)).collect();
         let mut keys = parsed?;
         keys.sort_unstable();
         keys.dedup();
-        Ok(Request {
-            keys,
-            lease: self.lease,
+        Ok(self.checked.get_or_init(|| keys).clone())
+    }
+
+    async fn take(&self, wait: Wait) -> Result<Few<LockGuard>, AcquireError> {
+        let options = LockOptions {
             wait,
-            watchdog: self.watchdog,
-            max_hold: self.max_hold,
-            at_least: self.at_least,
-            retain: self.retain,
-        })
-    }
-
-    fn check(&self, wait: Wait) -> Result<(), LockError> {
-        limits::lease("lease", self.lease)?;
-        limits::wait("wait", wait)?;
-        limits::max_hold(self.max_hold)?;
-        limits::retain(self.retain)?;
-        limits::at_least(self.at_least)
-    }
-
-    /// Enters the hold of the call chain, if it has one and that is a matter of this process alone.
-    fn enter_at_once(&self) -> Option<Result<LockGuard, LockError>> {
-        let [name] = &*self.keys else {
-            return None;
+            ..self.options
         };
-        let clock = &self.client.core().clock;
-        let terms = acquire::terms(clock, self.lease, self.watchdog, self.max_hold, self.retain);
-        acquire::enter_at_once(&self.client, &name.given, terms, self.at_least)
-    }
-
-    async fn take(&self, wait: Wait) -> Result<Few<LockGuard>, Refused> {
-        self.check(wait)?;
-        // A plain call: most of the rest is allocations that it can do without.
-        if let Some(entered) = self.enter_at_once() {
-            return Ok(smallvec![entered?]);
+        limits::lock("lease", "wait", &options)?;
+        // A nested acquire that only concerns this process needs neither a request nor an allocation.
+        if let [key] = &*self.keys
+            && let Some(entered) = acquire::enter_at_once(&self.client, key, &options)
+        {
+            return Ok(smallvec![LockGuard::new(entered?)]);
         }
-        let request = self.request(wait)?;
-        // Boxed, because it is large and every caller's future would be as large for its whole life.
-        Box::pin(acquire::acquire(&self.client, &request)).await
+        let keys = self.checked_keys()?;
+        let request = Request { keys, options };
+        // Boxed, because each caller's future would otherwise be as large as this one.
+        let entries = Box::pin(acquire::acquire(&self.client, &request)).await?;
+        Ok(entries.into_iter().map(LockGuard::new).collect())
     }
 
-    /// Takes the locks of all keys, or none.
+    /// Acquires the locks of all keys, or none.
     pub(crate) async fn acquire_all(&self) -> Result<Few<LockGuard>, LockError> {
-        let outcome = self.take(self.wait).await;
+        let outcome = self.take(self.options.wait).await;
         outcome.map_err(|refused| match refused {
-            Refused::Taken {
+            AcquireError::Taken {
                 key,
                 waited,
                 remaining,
@@ -237,36 +120,58 @@ impl Lock {
                 waited,
                 remaining,
             },
-            Refused::Failed(error) => error,
+            AcquireError::Failed(error) => error,
         })
     }
 
-    /// Takes the lock, waiting for it if need be. Inside a body that holds the same key, enters it
-    /// once more.
+    /// Acquires the locks of all keys if all are free.
+    pub(crate) async fn try_acquire_all(&self) -> Result<Option<Few<LockGuard>>, LockError> {
+        match self.take(Wait::Never).await {
+            Ok(guards) => Ok(Some(guards)),
+            Err(AcquireError::Taken { .. }) => Ok(None),
+            Err(AcquireError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Blocks the thread until this call of the lock has ended.
+    pub(crate) fn blocking<T>(
+        &self,
+        call: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        block_on(
+            || format!("acquire lock `{}`", self.keys.join("`, `")),
+            call,
+        )?
+    }
+
+    /// Acquires the lock, and waits for it if another call holds it. Inside of a body that holds
+    /// the same key, re-enters that hold.
     ///
     /// # Errors
     ///
-    /// [`LockError::Timeout`] if it stayed taken for the whole wait, [`LockError::Unavailable`] or
-    /// [`LockError::Store`] if the store did not grant it, [`LockError::Lost`] if it was to be
-    /// entered once more and is lost, [`LockError::InvalidKey`] and [`LockError::InvalidOption`]
-    /// before anything is sent, [`LockError::Draining`] while the client drains, [`LockError::Closed`] after
-    /// shutdown.
+    /// - [`LockError::Timeout`] if the lock stayed taken for the whole wait.
+    /// - [`LockError::Unavailable`] or [`LockError::Store`] if the store did not grant it.
+    /// - [`LockError::Lost`] if the hold to re-enter is lost.
+    /// - [`LockError::InvalidKey`] and [`LockError::InvalidOption`], before anything is sent.
+    /// - [`LockError::Draining`] while the client drains, [`LockError::Closed`] after shutdown.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the place in the line. A lock that was granted meanwhile is given
-    /// back in the background.
+    /// Dropping the future loses the place in the queue. A lock that was granted meanwhile is
+    /// released in the background.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.acquire_all().await.map(only)
     }
 
-    /// Takes the lock if nobody has it; `None` if somebody has, or waits for it in this process.
-    /// Never waits for a holder, whatever [`wait`](Self::wait) says; a request that is not answered
-    /// ends with the client's response time-out.
+    /// Acquires the lock if it is free. Returns `None` if another call holds it, or waits for it in
+    /// this process.
+    ///
+    /// Never waits for a holder, regardless of [`wait`](Self::wait). A request without a reply ends
+    /// with the client's response time-out.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but for `Timeout`.
+    /// As [`acquire`](Self::acquire), except `Timeout`.
     ///
     /// # Cancel safety
     ///
@@ -275,35 +180,27 @@ impl Lock {
         Ok(self.try_acquire_all().await?.map(only))
     }
 
-    /// Acquires the locks of all keys if all are free.
-    pub(crate) async fn try_acquire_all(&self) -> Result<Option<Few<LockGuard>>, LockError> {
-        match self.take(Wait::Never).await {
-            Ok(guards) => Ok(Some(guards)),
-            Err(Refused::Taken { .. }) => Ok(None),
-            Err(Refused::Failed(error)) => Err(error),
-        }
-    }
-
-    /// Takes the lock, runs the future inside it, and gives the lock back. This is what the
-    /// attribute calls.
+    /// Acquires the lock, runs the future inside of it, and releases the lock. The attribute calls
+    /// this method.
     ///
-    /// Acquires of the same key inside the future re-enter. If the lock is lost, the future is
-    /// dropped at its next await. Its values are dropped before the lock is given back, and the
-    /// lock is given back before this returns, or before a panic goes on unwinding.
+    /// Acquires of the same key inside of the future re-enter. If the lock is lost, the future is
+    /// dropped at its next await. The future's values are dropped before the lock is released. The
+    /// lock is released before this method returns, or a panic resumes.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); the future was not started then. [`LockError::Lost`] if the
+    /// As [`acquire`](Self::acquire), and the future did not start then. [`LockError::Lost`] if the
     /// lock was lost: the future may have done a part of its work, or all of it, beside another
     /// holder.
     ///
     /// # Panics
     ///
-    /// As the future does, after the lock was given back.
+    /// If the future panics, the panic resumes after the lock is released.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this drops the future, then gives the lock back in the background.
+    /// Dropping the returned future drops the inner future, then releases the lock in the
+    /// background.
     ///
     /// # Examples
     ///
@@ -324,36 +221,31 @@ impl Lock {
         Run::new(session, body, Err).await
     }
 
-    /// [`acquire_all`](Self::acquire_all) for synchronous code.
-    pub(crate) fn acquire_all_blocking(&self) -> Result<Few<LockGuard>, LockError> {
-        block_on(|| self.action(), self.acquire_all())?
-    }
-
-    /// [`acquire`](Self::acquire) for synchronous code: blocks the calling thread.
+    /// Acquires the lock from synchronous code, as [`acquire`](Self::acquire). Blocks the calling
+    /// thread.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
     pub fn acquire_blocking(&self) -> Result<LockGuard, LockError> {
-        self.acquire_all_blocking().map(only)
+        self.blocking(self.acquire())
     }
 
-    /// [`try_acquire`](Self::try_acquire) for synchronous code.
+    /// Acquires the lock from synchronous code if it is free, as
+    /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] inside an async task.
     pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>, LockError> {
-        Ok(self.try_acquire_all_blocking()?.map(only))
+        self.blocking(self.try_acquire())
     }
 
-    /// Acquires from synchronous code, as [`try_acquire_all`](Self::try_acquire_all).
-    pub(crate) fn try_acquire_all_blocking(&self) -> Result<Option<Few<LockGuard>>, LockError> {
-        block_on(|| self.action(), self.try_acquire_all())?
-    }
-
-    /// [`run`](Self::run) for synchronous code. Nested calls on the same thread re-enter. A closure
-    /// cannot be stopped from outside: ask [`current`](crate::current) in long ones.
+    /// Runs a closure inside of the lock from synchronous code, as [`run`](Self::run). Nested calls
+    /// on the same thread re-enter.
+    ///
+    /// A closure cannot be stopped from outside. A long one should check
+    /// [`current`](crate::current).
     ///
     /// # Errors
     ///
@@ -361,7 +253,7 @@ impl Lock {
     ///
     /// # Panics
     ///
-    /// As the closure does, after the lock was given back.
+    /// If the closure panics, the panic resumes after the lock is released.
     ///
     /// # Examples
     ///
@@ -374,17 +266,12 @@ impl Lock {
     /// # }
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
-        let inside = Inside::enter(self.acquire_all_blocking()?, OnLost::Cancel);
+        let inside = Inside::enter(self.blocking(self.acquire_all())?, OnLost::Cancel);
         inside.leave(body())
-    }
-
-    fn action(&self) -> String {
-        let keys: Vec<&str> = self.keys().collect();
-        format!("acquire lock `{}`", keys.join("`, `"))
     }
 }
 
-/// The guard of a lock of one key.
+/// Returns the guard of a lock of one key.
 fn only(mut guards: Few<LockGuard>) -> LockGuard {
     guards.swap_remove(0)
 }

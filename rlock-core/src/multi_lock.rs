@@ -5,12 +5,13 @@ use std::{fmt, future::Future, time::Duration};
 use futures_util::future::select_all;
 
 use crate::{
+    engine::call_chain::Scope,
     error::{LockError, LostCause},
     few::Few,
     guard::LockGuard,
     lock::Lock,
+    options::{LockOptions, Wait, lock_option_setters},
     run,
-    scope::Scope,
 };
 
 /// A handle to the locks of several keys, and the options to acquire them with.
@@ -19,10 +20,10 @@ use crate::{
 ///
 /// The locks are acquired atomically: all or none. While one of them is taken, the call waits for
 /// that one and holds none of the others. Calls that name the same keys in another order therefore
-/// do not deadlock.
+/// do not deadlock. A key that is named twice is locked once. A call inside of one of the locks
+/// re-enters that lock.
 ///
-/// A key that is named more than once is locked once. A call inside of one of the locks re-enters
-/// that lock. A list of keys in the attribute has the same semantics.
+/// The options apply to each lock, and `wait` to all of them together.
 ///
 /// # Examples
 ///
@@ -33,10 +34,10 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), rlock_core::LockError> {
 /// let client = LockClient::in_memory();
-/// let accounts = vec!["account:1", "account:2"];
-/// let locks = client.lock_all(accounts).wait(Duration::from_secs(2));
+/// let locks = client.lock_all(["account:1", "account:2"]).wait(Duration::from_secs(2));
 ///
 /// let guard = locks.acquire().await?;
+/// assert!(locks.try_acquire().await?.is_none());
 /// for held in guard.guards() {
 ///     println!("{} by token {}", held.key(), held.fencing_token());
 /// }
@@ -58,40 +59,11 @@ impl MultiLock {
         self.0.keys()
     }
 
-    /// Sets the lease of each lock, as [`Lock::lease`].
-    pub fn lease(self, lease: Duration) -> Self {
-        Self(self.0.lease(lease))
+    fn options(&mut self) -> &mut LockOptions {
+        self.0.options()
     }
 
-    /// Sets how long an acquire of all locks may take, as [`Lock::wait`].
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.wait(wait))
-    }
-
-    /// Lets an acquire wait without a limit.
-    pub fn wait_forever(self) -> Self {
-        Self(self.0.wait_forever())
-    }
-
-    /// Enables or disables renewal of the leases while the locks are held, as [`Lock::watchdog`].
-    pub fn watchdog(self, renew: bool) -> Self {
-        Self(self.0.watchdog(renew))
-    }
-
-    /// Sets how long the locks may be held, as [`Lock::max_hold`].
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.max_hold(max_hold))
-    }
-
-    /// Keeps the locks for at least this long, as [`Lock::at_least`].
-    pub fn at_least(self, at_least: Duration) -> Self {
-        Self(self.0.at_least(at_least))
-    }
-
-    /// Keeps the locks for the next call of this client, as [`Lock::retain`].
-    pub fn retain(self, retain: Duration) -> Self {
-        Self(self.0.retain(retain))
-    }
+    lock_option_setters!();
 
     /// Acquires all locks, waiting for those that are taken.
     ///
@@ -118,53 +90,18 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = rlock_core::LockClient::in_memory();
-    /// let taken = client.lock("account:1").acquire().await?;
-    /// let locks = client.lock_all(["account:1", "account:2"]);
-    /// assert!(locks.try_acquire().await?.is_none());
-    /// # drop(taken);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiLockGuard>, LockError> {
         let guards = self.0.try_acquire_all().await?;
         Ok(guards.map(MultiLockGuard))
     }
 
-    /// Acquires all locks, runs the future inside of them, and releases them, as [`Lock::run`].
+    /// Acquires all locks, runs the future inside of them, and releases them. Panics and is
+    /// cancelled as [`Lock::run`].
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and the future did not start then. [`LockError::Lost`] if one
     /// of the locks was lost; the future was dropped at its next await.
-    ///
-    /// # Panics
-    ///
-    /// If the future panics, the panic resumes after the locks are released.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the returned future drops the inner future, then releases the locks in the
-    /// background.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = rlock_core::LockClient::in_memory();
-    /// let locks = client.lock_all(["account:1", "account:2"]);
-    /// let moved = locks.run(async { 100 }).await?;
-    /// assert_eq!(moved, 100);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
         self.0.run(future).await
     }
@@ -175,7 +112,7 @@ impl MultiLock {
     ///
     /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
     pub fn acquire_blocking(&self) -> Result<MultiLockGuard, LockError> {
-        self.0.acquire_all_blocking().map(MultiLockGuard)
+        self.0.blocking(self.acquire())
     }
 
     /// Acquires all locks from synchronous code if all are free, as
@@ -185,8 +122,7 @@ impl MultiLock {
     ///
     /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] inside an async task.
     pub fn try_acquire_blocking(&self) -> Result<Option<MultiLockGuard>, LockError> {
-        let guards = self.0.try_acquire_all_blocking()?;
-        Ok(guards.map(MultiLockGuard))
+        self.0.blocking(self.try_acquire())
     }
 
     /// Runs a closure inside of all locks from synchronous code, as [`Lock::run_blocking`].
@@ -194,22 +130,6 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`run`](Self::run), and [`LockError::WouldBlock`] inside an async task.
-    ///
-    /// # Panics
-    ///
-    /// If the closure panics, the panic resumes after the locks are released.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = rlock_core::LockClient::in_memory();
-    /// let locks = client.lock_all(["account:1", "account:2"]);
-    /// let moved = locks.run_blocking(|| 100)?;
-    /// assert_eq!(moved, 100);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
         self.0.run_blocking(body)
     }
@@ -260,7 +180,7 @@ impl MultiLockGuard {
     ///
     /// Dropping the returned future drops the inner future. The guard still holds the locks.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        let inside = |scope: Scope, guard: &LockGuard| scope.inside(guard.view().clone());
+        let inside = |scope: Scope, guard: &LockGuard| scope.inside(guard.entry().clone());
         let scope = self.0.iter().fold(Scope::current(), inside);
         scope.around(future).await
     }

@@ -1,45 +1,154 @@
-//! What a client does where a lock does not say otherwise.
+//! The options of locks and clients.
 
 use std::time::Duration;
 
 /// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// One request, and no waiting.
+    /// One request without a wait.
     Never,
     For(Duration),
     Forever,
 }
 
-/// Whether nested entries are counted at the store.
+/// Where nested entries are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Reentry {
-    /// Every nested entry shows in the store's count, at the price of a round trip each.
+    /// Counts each nested entry on the store, which costs one round trip each.
     #[default]
     Counted,
-    /// Nested entries are counted in this process alone and cost no round trip; the store shows 1.
+    /// Counts nested entries in this process only, without a round trip. The store's count is 1.
     Local,
 }
 
-/// What a client does where a lock does not say otherwise.
-#[derive(Debug, Clone)]
-pub(crate) struct Options {
+/// The options of one lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LockOptions {
     pub(crate) lease: Duration,
     pub(crate) wait: Wait,
     pub(crate) watchdog: bool,
-    pub(crate) reentry: Reentry,
-    /// How many callers of one process are served in a row while other processes wait.
-    pub(crate) local_handovers: usize,
-    /// How long an ownership is kept after its last hold.
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) at_least: Option<Duration>,
     pub(crate) retain: Duration,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            wait: Wait::For(Duration::from_secs(10)),
+            watchdog: true,
+            max_hold: None,
+            at_least: None,
+            retain: Duration::ZERO,
+        }
+    }
+}
+
+/// The options of a client.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// The options of locks that set none.
+    pub(crate) lock: LockOptions,
+    pub(crate) reentry: Reentry,
+    /// How many local waiters are served in a row while other clients wait.
+    pub(crate) local_handovers: usize,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
 }
 
-/// How many replicas are to have a lock before it counts as taken.
+/// How many replicas must have a lock before it counts as granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) least: usize,
     pub(crate) within: Duration,
 }
+
+/// Defines the setters of [`LockOptions`] for a type with a method `options`.
+macro_rules! lock_option_setters {
+    () => {
+        /// Sets the lease: how long the store keeps the lock without renewal, after a crash for
+        /// example. Accepts 10 milliseconds to 24 hours.
+        ///
+        /// A nested acquire never shortens the lease of the outer one.
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.options().lease = lease;
+            self
+        }
+
+        /// Sets how long an acquire may take in total. Zero asks once and does not wait. At most
+        /// 366 days.
+        pub fn wait(mut self, wait: Duration) -> Self {
+            self.options().wait = Wait::For(wait);
+            self
+        }
+
+        /// Lets an acquire wait without a limit.
+        pub fn wait_forever(mut self) -> Self {
+            self.options().wait = Wait::Forever;
+            self
+        }
+
+        /// Enables or disables renewal of the lease while the lock is held. Without renewal, the
+        /// hold is lost when its lease ends.
+        pub fn watchdog(mut self, renew: bool) -> Self {
+            self.options().watchdog = renew;
+            self
+        }
+
+        /// Sets how long the lock may be held. After that time the hold is lost, so work that hangs
+        /// does not hold its lock forever. Unlimited by default.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.options().max_hold = Some(max_hold);
+            self
+        }
+
+        /// Keeps the lock for at least this long, even if it is released earlier. A quick scheduled job
+        /// then does not run twice on machines whose clocks differ. At most 24 hours.
+        ///
+        /// The release does not wait: the lock ends with its lease. This applies to each end of a
+        /// hold, including a body that returned `Err`, panicked or was cancelled. To retry a job
+        /// sooner, use a key for each attempt, or no `at_least`.
+        pub fn at_least(mut self, at_least: Duration) -> Self {
+            self.options().at_least = Some(at_least);
+            self
+        }
+
+        /// Keeps the lock for this long after its last hold, for this client's next call. That call
+        /// then costs no request. Zero releases the lock after its last hold. At most 24 hours.
+        ///
+        /// Retention suits keys with affinity, such as a tenant whose jobs mostly run on one node.
+        /// Another client that wants the lock sends a message, which ends the retention at once. If
+        /// the message is lost, the retention ends after this time and one second at the latest. The
+        /// client also releases the lock when it drains, shuts down or is dropped. If its process is
+        /// killed, the lock ends with its lease.
+        ///
+        /// A release that leads to a retention or to a local hand-over sends no request. It fails only
+        /// if the lease has ended or the store has reported a loss. The option has no effect with
+        /// [`replicas`](crate::LockClientBuilder::replicas), where each hold is confirmed.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use std::time::Duration;
+        ///
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), rlock_core::LockError> {
+        /// let client = rlock_core::LockClient::in_memory();
+        /// let tenant = client.lock("tenant:7").retain(Duration::from_secs(10));
+        /// for _ in 0..3 {
+        ///     tenant.run(async { /* only the first call asks the store */ }).await?;
+        /// }
+        /// let info = client.inspect("tenant:7").await?.expect("kept for the next call");
+        /// assert!(info.retained);
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn retain(mut self, retain: Duration) -> Self {
+            self.options().retain = retain;
+            self
+        }
+    };
+}
+pub(crate) use lock_option_setters;

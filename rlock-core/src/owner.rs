@@ -1,27 +1,11 @@
-//! Who holds a lock.
+//! Identifies an ownership.
 
 use std::fmt;
 
 use uuid::Uuid;
 
-/// A client is told of its owners' locks by two ways, and so has two names, which differ in this bit.
-const NEAR: u128 = 1;
-
-/// A new client's name: that of its own connection.
-pub(crate) fn client_name() -> Uuid {
-    Uuid::from_u128(Uuid::new_v4().as_u128() & !NEAR)
-}
-
-/// The same client's name where its owners are told on the runtime of the callers.
-pub(crate) fn near_name(client: Uuid) -> Uuid {
-    Uuid::from_u128(client.as_u128() | NEAR)
-}
-
-/// The identity of one ownership: `<client uuid>:<sequence>`. Never used again. The holds of a client that take a
-/// lock over from one another without a request have one owner, and a fencing token each.
-///
-/// A client may have two connections to its server, and be told by either that it has a lock: so its
-/// owners have one of two uuids, which differ in the last bit.
+/// The identity of one ownership: `<client uuid>:<sequence>`, never reused. The holds of a client that take
+/// a lock over from one another without a request have one owner, and a fencing token each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
     client: Uuid,
@@ -33,7 +17,7 @@ impl OwnerId {
         Self { client, sequence }
     }
 
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (client, sequence) = text.rsplit_once(':')?;
         Some(Self {
@@ -42,22 +26,17 @@ impl OwnerId {
         })
     }
 
-    /// The client's name by which it is told of this owner.
+    /// Returns the client whose owner this is.
     pub(crate) fn client(&self) -> Uuid {
         self.client
     }
 
-    /// Whether it is one of this client's owners, by whichever of its names.
+    /// Returns whether this is an owner of the client.
     pub(crate) fn is_of(&self, client: Uuid) -> bool {
-        (self.client.as_u128() ^ client.as_u128()) & !NEAR == 0
+        self.client == client
     }
 
-    /// Whether its client is told of it on the runtime of the callers.
-    pub(crate) fn is_near(&self) -> bool {
-        self.client.as_u128() & NEAR != 0
-    }
-
-    /// What tells it apart from the client's other owners.
+    /// Returns the number that identifies the owner within its client.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
     }

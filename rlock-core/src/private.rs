@@ -6,13 +6,13 @@ use std::{fmt::Display, future::Future, ops::Deref, pin::Pin, time::Duration};
 
 use crate::{
     client::LockClient,
+    engine::call_chain,
     error::LockError,
     few::Few,
     key::escape,
     lock::Lock,
-    options::Wait,
+    options::{LockOptions, Wait},
     run::{Inside, OnLost, Run, Session},
-    scope,
 };
 
 mod returned;
@@ -34,12 +34,8 @@ struct Asked {
     /// The template of a list that may be empty.
     empty: Option<&'static str>,
     client: Option<LockClient>,
-    lease: Option<Duration>,
-    wait: Option<Wait>,
-    watchdog: Option<bool>,
-    max_hold: Option<Duration>,
-    at_least: Option<Duration>,
-    retain: Option<Duration>,
+    /// `None`: the client's.
+    options: Option<LockOptions>,
     on_lost: OnLost,
 }
 
@@ -54,12 +50,7 @@ impl Plan {
             keys: Few::new(),
             empty: None,
             client: None,
-            lease: None,
-            wait: None,
-            watchdog: None,
-            max_hold: None,
-            at_least: None,
-            retain: None,
+            options: None,
             on_lost: OnLost::default(),
         }))
     }
@@ -82,38 +73,50 @@ impl Plan {
         self
     }
 
+    /// Returns the options. They begin as those of the client, which is set before.
+    fn options(&mut self) -> &mut LockOptions {
+        let Asked {
+            client, options, ..
+        } = &mut *self.0;
+        options.get_or_insert_with(|| {
+            let client = find_client(client);
+            client.map_or_else(LockOptions::default, |client| client.core().options.lock)
+        })
+    }
+
+    // No macro: an error about an option of the attribute shows these lines.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.0.lease = Some(lease);
+        self.options().lease = lease;
         self
     }
 
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.0.wait = Some(Wait::For(wait));
+        self.options().wait = Wait::For(wait);
         self
     }
 
     pub fn wait_forever(mut self) -> Self {
-        self.0.wait = Some(Wait::Forever);
+        self.options().wait = Wait::Forever;
         self
     }
 
     pub fn watchdog(mut self, renew: bool) -> Self {
-        self.0.watchdog = Some(renew);
+        self.options().watchdog = renew;
         self
     }
 
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.0.max_hold = Some(max_hold);
+        self.options().max_hold = Some(max_hold);
         self
     }
 
     pub fn at_least(mut self, at_least: Duration) -> Self {
-        self.0.at_least = Some(at_least);
+        self.options().at_least = Some(at_least);
         self
     }
 
     pub fn retain(mut self, retain: Duration) -> Self {
-        self.0.retain = Some(retain);
+        self.options().retain = retain;
         self
     }
 
@@ -126,7 +129,7 @@ impl Plan {
     fn enter(self) -> Result<Inside, LockError> {
         let on_lost = self.0.on_lost;
         let lock = (*self.0).into_lock()?;
-        let guards = lock.acquire_all_blocking()?;
+        let guards = lock.blocking(lock.acquire_all())?;
         Ok(Inside::enter(guards, on_lost))
     }
 }
@@ -141,16 +144,18 @@ impl From<Plan> for Session {
     }
 }
 
-impl Asked {
-    fn find_client(&self) -> Result<LockClient, LockError> {
-        let named = self.client.clone();
-        let client = named.or_else(scope::client).or_else(LockClient::installed);
-        client.ok_or_else(|| LockError::NoClient {
-            key: self.keys.join("`, `"),
-        })
+/// Returns the client that the annotation names, else that of the current scope or the process.
+fn find_client(named: &mut Option<LockClient>) -> Option<&LockClient> {
+    if named.is_none() {
+        *named = call_chain::client()
+            .map(LockClient::new)
+            .or_else(LockClient::installed);
     }
+    named.as_ref()
+}
 
-    fn into_lock(self) -> Result<Lock, LockError> {
+impl Asked {
+    fn into_lock(mut self) -> Result<Lock, LockError> {
         if self.keys.is_empty() {
             return Err(LockError::InvalidKey {
                 key: self.empty.unwrap_or_default().to_owned(),
@@ -159,28 +164,13 @@ impl Asked {
                     .to_owned(),
             });
         }
-        let mut lock = Lock::new(self.find_client()?, self.keys);
-        if let Some(lease) = self.lease {
-            lock = lock.lease(lease);
-        }
-        match self.wait {
-            Some(Wait::For(wait)) => lock = lock.wait(wait),
-            Some(Wait::Forever) => lock = lock.wait_forever(),
-            Some(Wait::Never) | None => {}
-        }
-        if let Some(renew) = self.watchdog {
-            lock = lock.watchdog(renew);
-        }
-        if let Some(max_hold) = self.max_hold {
-            lock = lock.max_hold(max_hold);
-        }
-        if let Some(at_least) = self.at_least {
-            lock = lock.at_least(at_least);
-        }
-        if let Some(retain) = self.retain {
-            lock = lock.retain(retain);
-        }
-        Ok(lock)
+        let Some(client) = find_client(&mut self.client).cloned() else {
+            return Err(LockError::NoClient {
+                key: self.keys.join("`, `"),
+            });
+        };
+        let options = self.options.unwrap_or(client.core().options.lock);
+        Ok(Lock::new(client.handle().clone(), self.keys, options))
     }
 }
 

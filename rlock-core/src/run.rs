@@ -1,36 +1,37 @@
-//! Running a body inside its locks: acquire, try, finally release.
+//! Bodies inside of their locks: acquire, try, finally release.
 //!
-//! Each annotated function compiles the generic part once more, so that part is thin.
+//! Each annotated function compiles the generic part anew, so that part is thin.
 
 use std::{
     any::Any,
     future::Future,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
-    task::{Context, Poll},
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll, ready},
 };
 
 use futures_util::future::join_all;
 
-pub(crate) use self::{blocking::Inside, session::Session};
+pub(crate) use self::session::Session;
 use crate::{
+    blocking::block_on,
+    engine::call_chain::Scope,
     error::{LockError, LostCause},
-    exclusive::Exclusive,
     few::Few,
     guard::LockGuard,
-    scope::Scope,
 };
 
-mod blocking;
 mod session;
 
-/// What happens to a body whose lock is lost.
+/// What a lost lock does to its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnLost {
-    /// It is dropped at its next await.
+    /// Drops the body at its next await.
     #[default]
     Cancel,
-    /// It runs on, and may ask `current()`.
+    /// Lets the body continue. It can check `current()`.
     Continue,
 }
 
@@ -50,10 +51,7 @@ where
 {
     pub(crate) fn new(session: Session, body: Pin<Box<F>>, or_else: H) -> Self {
         Self {
-            body: Slot {
-                future: Some(body),
-                output: Exclusive::new(None),
-            },
+            body: Slot::Body(body),
             or_else: Exclusive::new(Some(or_else)),
             session,
         }
@@ -72,10 +70,14 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let run = &mut *self;
-        match run.session.poll(cx, &mut run.body) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(None) => Poll::Ready(taken(run.body.output.get_mut())),
-            Poll::Ready(Some(error)) => Poll::Ready(taken(run.or_else.get_mut())(error)),
+        let end = ready!(run.session.poll(cx, &mut run.body));
+        match (end, mem::replace(&mut run.body, Slot::Empty)) {
+            (None, Slot::Output(output)) => Poll::Ready(output.into_inner()),
+            (Some(error), _) => {
+                let or_else = run.or_else.get_mut().take();
+                Poll::Ready(or_else.expect("the session ends once")(error))
+            }
+            (None, _) => unreachable!("a session without an error has an output"),
         }
     }
 }
@@ -86,49 +88,54 @@ impl<F: Future, H> Drop for Run<F, H> {
     }
 }
 
-fn taken<T>(slot: &mut Option<T>) -> T {
-    slot.take()
-        .expect("the session is polled until it ends once")
+/// A value that only an exclusive reference can access. Its container can be `Sync` although the
+/// value is not.
+#[derive(Default)]
+struct Exclusive<T>(Mutex<T>);
+
+impl<T> Exclusive<T> {
+    fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get_mut(&mut self) -> &mut T {
+        // The mutex is never locked, so it is never poisoned.
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// A body, then its output.
-struct Slot<F: Future> {
-    future: Option<Pin<Box<F>>>,
-    output: Exclusive<Option<F::Output>>,
+/// A body, then its output. Is `Sync` if the body is.
+enum Slot<F: Future> {
+    Body(Pin<Box<F>>),
+    Output(Exclusive<F::Output>),
+    Empty,
 }
 
-/// A body without its type.
+/// A [`Slot`] without its type.
 trait Body {
-    /// Polls the body and stores its output.
+    /// Polls the body. When it returns, replaces it by its output.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Drops the body and all its values.
-    fn drop_body(&mut self);
-
-    /// Drops the output.
-    fn drop_output(&mut self);
+    /// Drops the body or its output.
+    fn clear(&mut self);
 }
 
 impl<F: Future> Body for Slot<F> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(future) = &mut self.future else {
+        let Self::Body(body) = self else {
             return Poll::Pending;
         };
-        match future.as_mut().poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(output) => {
-                *self.output.get_mut() = Some(output);
-                Poll::Ready(())
-            }
-        }
+        let output = ready!(body.as_mut().poll(cx));
+        *self = Self::Output(Exclusive::new(output));
+        Poll::Ready(())
     }
 
-    fn drop_body(&mut self) {
-        self.future = None;
-    }
-
-    fn drop_output(&mut self) {
-        *self.output.get_mut() = None;
+    fn clear(&mut self) {
+        *self = Self::Empty;
     }
 }
 
@@ -168,8 +175,8 @@ impl End {
 /// Returns the scope of a body inside these locks, innermost last.
 fn scope_of(guards: &[LockGuard]) -> Scope {
     guards.iter().fold(Scope::current(), |scope, guard| {
-        guard.runs_body();
-        scope.inside(guard.view().clone())
+        guard.entry().runs_body();
+        scope.inside(guard.entry().clone())
     })
 }
 
@@ -180,4 +187,47 @@ pub(crate) async fn give_back(mut guards: Few<LockGuard>) -> Result<(), LockErro
     }
     let released = join_all(guards.into_iter().map(LockGuard::release)).await;
     released.into_iter().collect()
+}
+
+/// The locks that the current thread is inside. The caller runs the closure itself: each hand-over
+/// would copy the closure.
+pub(crate) struct Inside {
+    guards: Few<LockGuard>,
+    /// The outer scope.
+    outer: Scope,
+    on_lost: OnLost,
+}
+
+impl Inside {
+    pub(crate) fn enter(guards: Few<LockGuard>, on_lost: OnLost) -> Self {
+        let mut scope = scope_of(&guards);
+        scope.swap();
+        Self {
+            guards,
+            outer: scope,
+            on_lost,
+        }
+    }
+
+    /// Releases the locks after the call. Returns an error if a lock was lost meanwhile.
+    pub(crate) fn leave<T>(mut self, returned: T) -> Result<T, LockError> {
+        self.end().map_or(Ok(returned), Err)
+    }
+
+    fn end(&mut self) -> Option<LockError> {
+        self.outer.swap();
+        let guards = mem::take(&mut self.guards);
+        let action = || "give a lock back".to_owned();
+        let released = block_on(action, give_back(guards)).flatten();
+        End::Returned.told(released, self.on_lost)
+    }
+}
+
+/// Releases the locks before a panic resumes.
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if !self.guards.is_empty() {
+            self.end();
+        }
+    }
 }

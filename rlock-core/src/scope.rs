@@ -1,163 +1,24 @@
-//! The chain of locks that the current call stack is inside. Each thread has the scope of the
-//! future that it polls, or of the call that it runs.
+//! The public view of the current call's scope: its innermost hold, and how to carry the scope into a task.
 
-use std::{
-    cell::RefCell,
-    future::{Future, poll_fn},
-    iter::successors,
-    mem,
-    pin::{Pin, pin},
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
-
-use uuid::Uuid;
+use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    client::LockClient, error::LostCause, hold::Hold, owner::OwnerId, sync::thread_local,
-    view::View,
+    engine::call_chain::{Link, Scope, innermost},
+    error::LostCause,
+    owner::OwnerId,
 };
-
-thread_local! {
-    static SCOPE: RefCell<Scope> = RefCell::default();
-}
-
-/// What a call inherits from its callers: the default client and the locks they are inside.
-#[derive(Clone, Default)]
-pub(crate) struct Scope {
-    client: Option<LockClient>,
-    chain: Option<Arc<Link>>,
-}
-
-/// One lock of the chain. Links are never changed, so branches of a `join!` cannot see each
-/// other's.
-struct Link {
-    view: View,
-    outer: Option<Arc<Link>>,
-}
-
-impl Scope {
-    pub(crate) fn current() -> Self {
-        read(Clone::clone)
-    }
-
-    pub(crate) fn with_client(self, client: LockClient) -> Self {
-        Self {
-            client: Some(client),
-            ..self
-        }
-    }
-
-    pub(crate) fn inside(self, view: View) -> Self {
-        let link = Link {
-            view,
-            outer: self.chain,
-        };
-        Self {
-            client: self.client,
-            chain: Some(Arc::new(link)),
-        }
-    }
-
-    /// The future's polls and destructors see this scope; other futures do not.
-    pub(crate) async fn around<F: Future>(self, future: F) -> F::Output {
-        let mut inside = Around {
-            scope: self,
-            future: pin!(Some(future)),
-        };
-        poll_fn(|cx| {
-            let _entered = inside.scope.enter();
-            match inside.future.as_mut().as_pin_mut() {
-                Some(future) => future.poll(cx),
-                None => Poll::Pending,
-            }
-        })
-        .await
-    }
-
-    /// Makes this the thread's scope until the returned value is dropped.
-    pub(crate) fn enter(&mut self) -> Entered<'_> {
-        self.swap();
-        Entered(self)
-    }
-
-    /// Swaps this scope with the thread's. A thread that ends has none.
-    pub(crate) fn swap(&mut self) {
-        let _ = SCOPE.try_with(|present| mem::swap(&mut *present.borrow_mut(), self));
-    }
-}
-
-/// A scope in use by the thread. Dropping it restores the previous scope.
-pub(crate) struct Entered<'a>(&'a mut Scope);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        self.0.swap();
-    }
-}
-
-/// A future with its scope. Its destructor runs in that scope, too.
-struct Around<'a, F> {
-    scope: Scope,
-    future: Pin<&'a mut Option<F>>,
-}
-
-impl<F> Drop for Around<'_, F> {
-    fn drop(&mut self) {
-        let _entered = self.scope.enter();
-        self.future.set(None);
-    }
-}
-
-fn read<T: Default>(read: impl FnOnce(&Scope) -> T) -> T {
-    SCOPE
-        .try_with(|scope| read(&scope.borrow()))
-        .unwrap_or_default()
-}
-
-/// The client that the innermost `LockClient::scope` set.
-pub(crate) fn client() -> Option<LockClient> {
-    read(|scope| scope.client.clone())
-}
-
-/// The hold of `key` by `client` that the current call is inside of.
-pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<Arc<Hold>> {
-    read(|scope| {
-        let mut link = scope.chain.as_ref();
-        while let Some(inner) = link {
-            let hold = &inner.view.hold;
-            if hold.key.as_str() == key && hold.owner.is_of(client) {
-                return Some(Arc::clone(hold));
-            }
-            link = inner.outer.as_ref();
-        }
-        None
-    })
-}
-
-/// Returns whether the current call is inside of a live hold of `client`.
-pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
-    let is_inside = |scope: &Scope| {
-        let links = successors(scope.chain.as_ref(), |link| link.outer.as_ref());
-        let mut holds = links.map(|link| &link.view.hold);
-        holds.any(|hold| hold.owner.is_of(client) && hold.enterable().is_some())
-    };
-    read(is_inside)
-}
 
 /// Carries the current chain of locks into another task.
 ///
-/// A spawned task is not inside the locks of the one that spawned it: both run at once, so a lock
-/// that both were inside would protect neither from the other. Where the spawning body waits for
-/// the task, this says so on purpose.
+/// A spawned task is not inside the locks of the task that spawned it: both run at the same time, so
+/// a shared lock would not exclude them from each other. A body that waits for the task carries its
+/// locks over on purpose with this trait.
 pub trait InCurrentScope: Future + Sized {
-    /// The same future, inside the locks that the caller is inside.
+    /// Returns this future inside of the locks that the caller is inside of.
     ///
-    /// A nested acquire there re-enters for as long as the hold lasts; after that it asks for the
-    /// lock afresh.
-    /// [`current`] returns the caller's hold, which becomes invalid when the caller's own call
-    /// ends.
+    /// A nested acquire there re-enters for as long as the hold lasts. After that, it acquires the
+    /// lock anew. [`current`] returns the caller's hold, which becomes invalid when the caller's own
+    /// call ends.
     ///
     /// # Examples
     ///
@@ -186,7 +47,7 @@ impl<F: Future> InCurrentScope for F {
     }
 }
 
-/// The innermost hold that the current call is inside of; `None` outside any body.
+/// Returns the innermost hold that the current call is inside of, or `None` outside of any body.
 ///
 /// # Examples
 ///
@@ -200,7 +61,7 @@ impl<F: Future> InCurrentScope for F {
 /// let body = async {
 ///     let hold = rlock_core::current().expect("inside a lock");
 ///     assert_eq!(hold.key(), "order:42");
-///     hold.fencing_token() // hand it to the storage along with the write
+///     hold.fencing_token() // send it to the storage with the write
 /// };
 /// assert!(lock.run(body).await? > 0);
 /// assert!(rlock_core::current().is_none());
@@ -209,10 +70,10 @@ impl<F: Future> InCurrentScope for F {
 /// ```
 #[must_use]
 pub fn current() -> Option<CurrentHold> {
-    read(|scope| scope.chain.clone()).map(CurrentHold)
+    innermost().map(CurrentHold)
 }
 
-/// The hold that a body runs in, as [`current`] finds it.
+/// The hold that a body runs in, from [`current`].
 ///
 /// A handle can outlive the body, and can be sent to another task. It follows the call or guard
 /// that it was obtained in. When that call or guard ends or starts its release,
@@ -222,42 +83,42 @@ pub fn current() -> Option<CurrentHold> {
 pub struct CurrentHold(Arc<Link>);
 
 impl CurrentHold {
-    /// The key that is locked.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.0.view.hold.key.as_str()
+        self.0.entry.key()
     }
 
-    /// The owner that holds it.
+    /// Returns the owner that has the lock.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
-        self.0.view.hold.owner
+        self.0.entry.ownership.owner
     }
 
-    /// The fencing token: larger than that of every earlier hold of this key. Storage that
-    /// refuses tokens below the largest it has seen refuses writers that lost the lock.
+    /// Returns the fencing token. It is larger than that of every earlier hold of this key. Storage
+    /// that refuses tokens below the largest it has seen refuses writers that lost the lock.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
-        self.0.view.hold.token()
+        self.0.entry.token
     }
 
-    /// How many nested entries the hold has now.
+    /// Returns the number of nested entries of the hold.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.0.view.hold.count()
+        self.0.entry.count()
     }
 
     /// Returns how long the hold remains valid without renewal. Returns zero once the hold is
     /// invalid or its call has ended.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        match self.0.view.left() {
+        match self.0.entry.left() {
             Some(_) => Duration::ZERO,
-            None => self.0.view.valid_for(),
+            None => self.0.entry.valid_for(),
         }
     }
 
-    /// Whether the hold may be relied on now.
+    /// Returns whether the hold is valid now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.valid_for().is_zero()
@@ -292,8 +153,8 @@ impl CurrentHold {
     pub async fn lost(&self) -> LostCause {
         tokio::select! {
             biased;
-            cause = self.0.view.until_left() => cause,
-            cause = self.0.view.lost() => cause,
+            cause = self.0.entry.until_left() => cause,
+            cause = self.0.entry.lost() => cause,
         }
     }
 }

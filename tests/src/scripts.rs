@@ -41,20 +41,12 @@ impl Scripts {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            acquire: Script::new(concat!(
-                lua!("acquire_free"),
-                lua!("grant"),
-                lua!("acquire")
-            )),
-            release: Script::new(concat!(
-                lua!("release_free"),
-                lua!("grant"),
-                lua!("release")
-            )),
-            acquire_together: Script::new(lua!("acquire_together")),
+            acquire: Script::new(concat!(lua!("library"), lua!("acquire"))),
+            release: Script::new(concat!(lua!("library"), lua!("release"))),
+            acquire_together: Script::new(concat!(lua!("library"), lua!("acquire_together"))),
             release_together: Script::new(lua!("release_together")),
             renew: Script::new(lua!("renew")),
-            extend: Script::new(lua!("extend")),
+            extend: Script::new(concat!(lua!("library"), lua!("extend"))),
             inspect: Script::new(lua!("inspect")),
         }
     }

@@ -124,8 +124,7 @@ async fn a_client_leaves_a_master_that_was_demoted() {
 #[tokio::test]
 async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
     const ACQUIRE: &str = concat!(
-        include_str!("../../rlock-core/src/store/redis/scripts/acquire_free.lua"),
-        include_str!("../../rlock-core/src/store/redis/scripts/grant.lua"),
+        include_str!("../../rlock-core/src/store/redis/scripts/library.lua"),
         include_str!("../../rlock-core/src/store/redis/scripts/acquire.lua")
     );
     const RENEW: &str = include_str!("../../rlock-core/src/store/redis/scripts/renew.lua");

@@ -718,7 +718,7 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
         let mut locks: Vec<Lock> = (0..tasks).map(|_| many.lock("k").wait(LONG * 3)).collect();
         locks.push(single.lock("k").wait(LONG * 3));
         let first = hold(&client(&server).await, "k").await;
-        let entering = tokio::spawn(enter_all(locks, 800 / tasks));
+        let entering = tokio::spawn(enter_all(locks, 8_000 / tasks));
         assert_soon_in_line(&server, "k", 2).await;
         first.release().await.expect("held");
         let log = entering.await.expect("no panic");

@@ -25,7 +25,7 @@ use common::{
     LASTING, LONG, assert_soon_free, begin, client, connect, hold, in_line, ms, name, timed,
 };
 
-/// The connection by which a client is told of what it was given, unless those who asked share its runtime.
+/// The connection by which a client is told of what it was given.
 const HOME: usize = 0;
 /// The connection by which the requests of tasks go that share a runtime with their client.
 const NEAR: usize = 1;
@@ -380,4 +380,46 @@ async fn hand_overs_that_come_too_late_to_be_used_count_as_such() {
         "{guard:?} after {waited:?} and {before} others"
     );
     assert!(before <= MOST, "{before} came first, for {waited:?}");
+}
+
+/// The reply to a release is late, by which the next local waiter got its place in line. Meanwhile that waiter
+/// is given the lock, and another client asks for it.
+#[tokio::test]
+async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_came() {
+    const WAITERS: usize = 40;
+    let server = RedisServer::start();
+    let (gate, many) = behind_gate(&server).await;
+    let single = client(&server).await;
+    let held = hold(&many, "k").await;
+    let first = wait_for(lasting(&single, "k"));
+    assert_line(&server, "k", 1).await;
+    let entered = Arc::new(AtomicU64::new(0));
+    let waiters = (0..WAITERS).map(|_| {
+        let (lock, entered) = (lasting(&many, "k"), Arc::clone(&entered));
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("its turn");
+            entered.fetch_add(1, Ordering::SeqCst);
+            guard.release().await.expect("held");
+        })
+    });
+    let waiters: Vec<_> = waiters.collect();
+    tokio::time::sleep(ms(50)).await;
+
+    gate.hold(NEAR, Way::Replies);
+    let releasing = tokio::spawn(held.release());
+    let first = within(TOLD, "the other client has its turn", first).await;
+    first.expect("no panic").release().await.expect("held");
+    let second = wait_for(lasting(&single, "k"));
+    assert_line(&server, "k", 1).await;
+    tokio::time::sleep(ms(50)).await;
+    gate.pass(NEAR, Way::Replies);
+
+    let second = within(LONG, "it has its turn again", second).await;
+    let before = entered.load(Ordering::SeqCst);
+    assert!(before <= 17, "{before} local waiters were served before");
+    second.expect("no panic").release().await.expect("held");
+    releasing.await.expect("no panic").expect("held");
+    for waiter in waiters {
+        waiter.await.expect("no panic");
+    }
 }

@@ -408,3 +408,33 @@ async fn a_nested_acquire_that_nobody_polls_does_not_hold_up_a_release() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_call_of_an_ended_hold_does_not_enter_the_hold_that_took_its_ownership_over() {
+    for reentry in [Reentry::Counted, Reentry::Local] {
+        let client = LockClient::builder().reentry(reentry).in_memory();
+        let client = client.expect("valid options");
+        let lock = client.lock("k").wait(Duration::from_secs(10));
+        let outer = lock.acquire().await.expect("free");
+        let late = lock.clone().wait(Duration::ZERO);
+        #[expect(
+            clippy::async_yields_async,
+            reason = "the future is to outlive the scope"
+        )]
+        let late = outer.scope(async { async move { late.acquire().await }.in_current_scope() });
+        let late = late.await;
+        let waiting = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await }
+        });
+        tokio::task::yield_now().await;
+        let (owner, token) = (outer.owner(), outer.fencing_token());
+        outer.release().await.expect("held");
+        let next = waiting.await.expect("no panic").expect("its turn");
+        assert_eq!(next.owner(), owner, "the ownership is handed over");
+        assert!(next.fencing_token() > token);
+        let entered = late.await;
+        assert!(entered.is_err(), "two holders: {entered:?} and {next:?}");
+        next.release().await.expect("held");
+    }
+}

@@ -257,6 +257,7 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
         "-zpopmin",
         "-incr -incrby",
         "-exists",
+        "-time",
     ];
     join_all(refusals.map(|refused| async move {
         let (server, client) = trusted().await;

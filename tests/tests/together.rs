@@ -179,8 +179,10 @@ async fn a_loss_of_locks_that_were_taken_together_is_noticed_before_a_renewal() 
 mod scripts {
     use super::*;
 
-    const ACQUIRE: &str =
-        include_str!("../../rlock-core/src/store/redis/scripts/acquire_together.lua");
+    const ACQUIRE: &str = concat!(
+        include_str!("../../rlock-core/src/store/redis/scripts/library.lua"),
+        include_str!("../../rlock-core/src/store/redis/scripts/acquire_together.lua")
+    );
     const RELEASE: &str =
         include_str!("../../rlock-core/src/store/redis/scripts/release_together.lua");
     const DAY: &str = "86400000";

@@ -1,4 +1,4 @@
-//! `acquire.lua`, with the usual case of `acquire_free.lua`.
+//! `acquire.lua`.
 
 use super::{Server, ServerBug};
 use crate::words::{Acquire, Acquired, Effects, Holder, Millis, Token};

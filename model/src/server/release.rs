@@ -1,4 +1,4 @@
-//! `release.lua`, with the usual case of `release_free.lua`.
+//! `release.lua`.
 
 use super::{Held, Server, ServerBug};
 use crate::words::{Effects, Holder, Onward, Release, Released};

@@ -1,6 +1,6 @@
 //! Locks that are taken, waited for, handed over, given up and given back.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use shuttle::{
     future::block_on,
@@ -15,23 +15,29 @@ use super::{
 };
 use crate::{
     client::LockClient,
+    error::LockError,
     few::Few,
+    guard::LockGuard,
     lock::Lock,
     options::Reentry,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
+/// Acquires the locks, or gives up after a few polls, chosen by shuttle.
+async fn acquire_or_give_up(lock: &Lock) -> Option<Result<Few<LockGuard>, LockError>> {
+    let acquiring = lock.acquire_all();
+    if thread_rng().gen_bool(0.3) {
+        let polls = thread_rng().gen_range(0..4);
+        polled(polls, acquiring).await
+    } else {
+        Some(acquiring.await)
+    }
+}
+
 /// What one of several callers does with its locks, chosen by shuttle.
 async fn call(lock: &Lock, inside: &[Arc<AtomicUsize>]) {
-    let acquiring = lock.acquire_all();
-    let guards = if thread_rng().gen_bool(0.3) {
-        let polls = thread_rng().gen_range(0..4);
-        match polled(polls, acquiring).await {
-            None => return,
-            Some(guards) => guards,
-        }
-    } else {
-        acquiring.await
+    let Some(guards) = acquire_or_give_up(lock).await else {
+        return;
     };
     let guards = guards.expect("its turn comes");
     for room in inside {
@@ -58,7 +64,13 @@ fn all_call(calls: Vec<(Lock, Vec<Arc<AtomicUsize>>)>) {
 }
 
 fn lock(client: &LockClient, keys: Few<String>) -> Lock {
-    Lock::new(client.clone(), keys).wait_forever()
+    let options = client.core().options.lock;
+    let lock = Lock::new(client.handle().clone(), keys, options).wait_forever();
+    if thread_rng().gen_bool(0.3) {
+        lock.retain(Duration::from_secs(60))
+    } else {
+        lock
+    }
 }
 
 #[test]
@@ -109,6 +121,52 @@ fn callers_who_want_several_locks_have_their_turn_among_others() {
                     wants(0, &[1]),
                     wants(1, &[0]),
                 ]);
+            },
+        );
+    });
+}
+
+/// A call that may lose its lock.
+async fn lossy_call(lock: &Lock) {
+    let Some(guards) = acquire_or_give_up(lock).await else {
+        return;
+    };
+    for guard in guards.expect("its turn comes") {
+        shuttle::future::yield_now().await;
+        if thread_rng().gen_bool(0.5) {
+            let _ = guard.release().await;
+        }
+    }
+}
+
+#[test]
+fn whatever_is_lost_all_have_their_turn_and_nothing_is_left() {
+    in_many_orders(|| {
+        with_clients(
+            2,
+            Reentry::Counted,
+            &["k:0", "k:1"],
+            |World { clients, .. }| {
+                let wants = |client: usize, keys: &[usize]| {
+                    let names = keys.iter().map(|key| format!("k:{key}")).collect();
+                    lock(&clients[client], names)
+                };
+                let calls = [
+                    wants(0, &[0, 1]),
+                    wants(1, &[0]),
+                    wants(0, &[0]),
+                    wants(1, &[1]),
+                ];
+                let calls = calls.map(|lock| thread::spawn(move || block_on(lossy_call(&lock))));
+                for key in ["k:0", "k:1"] {
+                    clients[0].revoke(key).expect("the embedded store");
+                    for client in clients {
+                        block_on(client.core().renewer().check());
+                    }
+                }
+                for call in calls {
+                    call.join().expect("no panic");
+                }
             },
         );
     });

@@ -17,16 +17,14 @@ use shuttle::{
 
 use super::in_many_orders;
 use crate::{
+    engine::ownership::{LocalQueues, Turn, WaiterTerms},
     key::Key,
-    queue::{Queues, Turn, WaiterTerms},
-    store::Route,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 const TERMS: WaiterTerms = WaiterTerms {
     lease: Duration::from_secs(30),
     watchdog: true,
-    told_by: Route::Home,
 };
 
 type Waiting = Pin<Box<dyn Future<Output = Turn> + Send>>;
@@ -35,10 +33,17 @@ fn key() -> Key {
     Key::parse("k").expect("valid")
 }
 
+async fn its_turn(queues: &Arc<LocalQueues>) -> Turn {
+    match queues.enqueue(&key(), TERMS) {
+        Ok(turn) => turn,
+        Err(waiting) => waiting.turn().await,
+    }
+}
+
 /// Stands in line.
-fn stand(queues: &Arc<Queues>) -> Waiting {
+fn stand(queues: &Arc<LocalQueues>) -> Waiting {
     let queues = Arc::clone(queues);
-    let mut waiting: Waiting = Box::pin(async move { queues.turn(&key(), TERMS).await });
+    let mut waiting: Waiting = Box::pin(async move { its_turn(&queues).await });
     let polled = waiting
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()));
@@ -54,7 +59,7 @@ fn coin() -> bool {
 #[test]
 fn turns_are_given_to_one_at_a_time_in_the_order_of_standing_and_none_is_lost() {
     in_many_orders(|| {
-        let queues = Arc::new(Queues::new(16));
+        let queues = Arc::new(LocalQueues::new(16));
         let turn = queues.try_turn(&key()).expect("free");
         let served = Arc::new(Mutex::new(Vec::new()));
         let inside = Arc::new(AtomicUsize::new(0));
@@ -82,7 +87,7 @@ fn turns_are_given_to_one_at_a_time_in_the_order_of_standing_and_none_is_lost() 
         let late = {
             let (queues, served) = (Arc::clone(&queues), Arc::clone(&served));
             thread::spawn(move || {
-                let _turn = block_on(queues.turn(&key(), TERMS));
+                let _turn = block_on(its_turn(&queues));
                 served.lock().expect("no panic").push(99);
             })
         };
@@ -99,7 +104,7 @@ fn turns_are_given_to_one_at_a_time_in_the_order_of_standing_and_none_is_lost() 
 #[test]
 fn whoever_comes_while_the_last_one_leaves_has_the_turn() {
     in_many_orders(|| {
-        let queues = Arc::new(Queues::new(16));
+        let queues = Arc::new(LocalQueues::new(16));
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 let queues = Arc::clone(&queues);
@@ -108,7 +113,7 @@ fn whoever_comes_while_the_last_one_leaves_has_the_turn() {
                         if coin() {
                             drop(queues.try_turn(&key()));
                         } else {
-                            drop(block_on(queues.turn(&key(), TERMS)));
+                            drop(block_on(its_turn(&queues)));
                         }
                     }
                 })

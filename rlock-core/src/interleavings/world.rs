@@ -15,10 +15,10 @@ use uuid::Uuid;
 use crate::{
     client::LockClient,
     clock::Clock,
+    engine::release::work_on,
     error::LostCause,
     lease::Time,
     options::Reentry,
-    release::{Work, extend, settle_in_background},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -87,6 +87,9 @@ pub(super) fn with_clients(
     };
     let background: Vec<_> = world.clients.iter().map(background).collect();
     test(&world);
+    for client in &world.clients {
+        client.core().queues.end_retentions();
+    }
     over.store(true, Ordering::SeqCst);
     for client in &world.clients {
         client.core().releases().wake.notify_one();
@@ -118,14 +121,12 @@ async fn give_back(client: &LockClient, over: &AtomicBool) {
     let core = client.core();
     loop {
         let last = over.load(Ordering::SeqCst);
-        let holds = core.releases().take(usize::MAX);
-        for work in &holds {
-            match work {
-                Work::Settle(hold) => settle_in_background(core, hold).await,
-                Work::Extend(hold, tokens) => extend(core, hold, *tokens).await,
-            }
+        let work = core.releases().take(usize::MAX);
+        let is_idle = work.is_empty();
+        for work in work {
+            work_on(core, work).await;
         }
-        if holds.is_empty() {
+        if is_idle {
             if last {
                 return;
             }

@@ -6,10 +6,9 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     clock::ClientClock,
-    hold::{Hold, Terms},
+    engine::ownership::{LocalQueues, Ownership, Terms},
     key::Key,
     owner::OwnerId,
-    queue::Queues,
     store::{Grant, TokenBlock},
 };
 
@@ -201,18 +200,19 @@ fn terms(lease: Duration) -> Terms {
 }
 
 /// A hold that was granted to a request of this moment.
-fn held(since: Time, lease: Duration) -> Hold {
+fn held(since: Time, lease: Duration) -> Arc<Ownership> {
     let key = Key::parse("k").expect("valid");
-    let turn = Arc::new(Queues::new(16)).try_turn(&key).expect("free");
+    let turn = Arc::new(LocalQueues::new(16)).try_turn(&key).expect("free");
     let owner = OwnerId::new(Uuid::nil(), 1);
-    let hold = Hold::new(ClientClock::default(), key, owner, lease);
+    let hold = Ownership::new(ClientClock::default(), key, owner, lease);
     let grant = Grant {
         block: TokenBlock::granted(1),
         since,
         ttl: lease,
         wanted: false,
     };
-    hold.begin(terms(lease), grant, turn);
+    hold.begin(terms(lease), grant, turn)
+        .expect("it is not lost");
     hold
 }
 

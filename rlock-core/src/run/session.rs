@@ -1,20 +1,16 @@
 //! The stages of a locked call. Nothing here is generic.
 
 use std::{
-    future::{Future, poll_fn},
+    future::Future,
     mem,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
-use super::{Body, End, OnLost, give_back, scope_of};
-use crate::{
-    error::{LockError, LostCause},
-    exclusive::Exclusive,
-    few::Few,
-    guard::LockGuard,
-    scope::Scope,
-};
+use futures_util::future::select_all;
+
+use super::{Body, End, Exclusive, OnLost, give_back, scope_of};
+use crate::{engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -53,35 +49,30 @@ impl Session {
         let stage = self.stage.get_mut();
         loop {
             match stage {
-                Stage::Acquires(acquire) => match acquire.as_mut().poll(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(guards)) => *stage = Stage::Runs(Runs::new(guards)),
-                    Poll::Ready(Err(error)) => {
+                Stage::Acquires(acquire) => match ready!(acquire.as_mut().poll(cx)) {
+                    Ok(guards) => *stage = Stage::Runs(Runs::new(guards)),
+                    Err(error) => {
                         *stage = Stage::Ended;
-                        body.drop_body();
+                        body.clear();
                         return Poll::Ready(Some(error));
                     }
                 },
-                Stage::Runs(runs) => match runs.poll(cx, self.on_lost, body) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(end) => {
-                        let release = Box::pin(give_back(mem::take(&mut runs.guards)));
-                        *stage = Stage::Releases(end, release);
+                Stage::Runs(runs) => {
+                    let end = ready!(runs.poll(cx, self.on_lost, body));
+                    let release = Box::pin(give_back(mem::take(&mut runs.guards)));
+                    *stage = Stage::Releases(end, release);
+                }
+                Stage::Releases(_, release) => {
+                    let released = ready!(release.as_mut().poll(cx));
+                    let Stage::Releases(end, _) = mem::replace(stage, Stage::Ended) else {
+                        unreachable!("it is matched above");
+                    };
+                    let told = end.told(released, self.on_lost);
+                    if told.is_some() {
+                        body.clear();
                     }
-                },
-                Stage::Releases(_, release) => match release.as_mut().poll(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(released) => {
-                        let Stage::Releases(end, _) = mem::replace(stage, Stage::Ended) else {
-                            unreachable!("it is matched above");
-                        };
-                        let told = end.told(released, self.on_lost);
-                        if told.is_some() {
-                            body.drop_output();
-                        }
-                        return Poll::Ready(told);
-                    }
-                },
+                    return Poll::Ready(told);
+                }
                 Stage::Ended => panic!("a locked call is polled after it ended"),
             }
         }
@@ -91,7 +82,7 @@ impl Session {
     pub(super) fn cancel(&mut self, body: &mut dyn Body) {
         if let Stage::Runs(runs) = self.stage.get_mut() {
             let _entered = runs.scope.enter();
-            body.drop_body();
+            body.clear();
         }
     }
 }
@@ -102,7 +93,7 @@ struct Runs {
     scope: Scope,
     /// Resolves when one of the locks is lost. Created when the body first waits, because only then
     /// a wake-up is needed.
-    loss: Option<Boxed<(String, LostCause)>>,
+    loss: Option<Boxed<End>>,
 }
 
 impl Runs {
@@ -129,9 +120,12 @@ impl Runs {
         } else {
             return Poll::Pending;
         };
+        if let End::Returned = end {
+            return Poll::Ready(end);
+        }
         let _entered = self.scope.enter();
         Poll::Ready(End::of(|| {
-            body.drop_body();
+            body.clear();
             end
         }))
     }
@@ -153,41 +147,31 @@ impl Runs {
     /// has arrived yet.
     fn lost(&mut self, cx: &mut Context<'_>) -> Option<End> {
         for guard in &self.guards {
-            if let Some(cause) = guard.view().broken() {
+            if let Some(cause) = guard.entry().broken(guard.entry().now()) {
                 return Some(End::Lost(guard.key().to_owned(), cause));
             }
         }
-        told(self.loss.as_mut()?, cx)
+        poll_loss(self.loss.as_mut()?, cx)
     }
 
     fn watch(&mut self, cx: &mut Context<'_>) -> Option<End> {
-        let loss = self.loss.insert(Box::pin(first_lost(&self.guards)));
-        told(loss, cx)
+        let loss = self.loss.insert(first_lost(&self.guards));
+        poll_loss(loss, cx)
     }
 }
 
-fn told(loss: &mut Boxed<(String, LostCause)>, cx: &mut Context<'_>) -> Option<End> {
+fn poll_loss(loss: &mut Boxed<End>, cx: &mut Context<'_>) -> Option<End> {
     match loss.as_mut().poll(cx) {
-        Poll::Ready((key, cause)) => Some(End::Lost(key, cause)),
+        Poll::Ready(end) => Some(end),
         Poll::Pending => None,
     }
 }
 
 /// Resolves when one of the locks is lost.
-fn first_lost(guards: &[LockGuard]) -> impl Future<Output = (String, LostCause)> + Send + use<> {
-    let mut losses: Few<_> = guards
-        .iter()
-        .map(|guard| {
-            let view = guard.view().clone();
-            Box::pin(async move { (view.hold.key.as_str().to_owned(), view.lost().await) })
-        })
-        .collect();
-    poll_fn(move |cx| {
-        for loss in &mut losses {
-            if let Poll::Ready(lost) = loss.as_mut().poll(cx) {
-                return Poll::Ready(lost);
-            }
-        }
-        Poll::Pending
-    })
+fn first_lost(guards: &[LockGuard]) -> Boxed<End> {
+    let losses = select_all(guards.iter().map(|guard| {
+        let entry = guard.entry().clone();
+        Box::pin(async move { End::Lost(entry.key().to_owned(), entry.lost().await) })
+    }));
+    Box::pin(async move { losses.await.0 })
 }

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod differential;
 mod state;
+mod wait_queues;
 
 use std::{
     collections::HashMap,
@@ -15,19 +16,17 @@ use uuid::Uuid;
 
 use self::state::State;
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Listener, News, Release, Released, Renewal, Renewed,
+    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
     Route, Store, StoreError, TokenBlock,
 };
-use crate::{clock::ClientClock, key::Key};
+use crate::{clock::ClientClock, key::Key, lease::Time};
 
-/// What a server is elsewhere: the locks that any number of clients share.
+/// The locks that any number of clients share.
 #[derive(Default)]
-pub(crate) struct Place {
-    state: Mutex<State>,
-}
+pub(crate) struct Place(Mutex<State>);
 
 impl Place {
-    /// The place that every client in this process finds under `name`, for as long as one uses it.
+    /// Returns the place of this name, which all clients in this process share for as long as one uses it.
     pub(crate) fn named(name: &str) -> Arc<Self> {
         static PLACES: LazyLock<Mutex<HashMap<String, Weak<Place>>>> =
             LazyLock::new(Mutex::default);
@@ -42,21 +41,19 @@ impl Place {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, then tells whoever is to know. Whoever is told may act at once, so not
-    /// under the mutex.
+    /// Changes the state, then delivers the messages: not under the mutex, because listeners may act at once.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let (answer, told) = {
+        let (reply, messages) = {
             let mut state = self.state();
-            let answer = change(&mut state);
-            (answer, state.take_news())
+            (change(&mut state), std::mem::take(&mut state.messages))
         };
-        for (listener, news) in told {
+        for (listener, news) in messages {
             listener(news);
         }
-        answer
+        reply
     }
 }
 
@@ -64,7 +61,7 @@ impl Place {
 pub(crate) struct MemoryStore {
     place: Arc<Place>,
     client: Uuid,
-    /// The store knows no other time than that of whoever asks it.
+    /// The store has no clock of its own.
     clock: ClientClock,
 }
 
@@ -75,19 +72,34 @@ impl MemoryStore {
         clock: ClientClock,
         listener: Listener,
     ) -> Self {
-        place.state().join(client, listener);
+        place.state().clients.insert(client, listener);
         Self {
             place,
             client,
             clock,
         }
     }
+
+    fn apply<T>(&self, operation: impl FnOnce(&mut State, Time) -> T) -> T {
+        let now = self.clock.now();
+        self.place.change(|state| operation(state, now))
+    }
+
+    fn answer<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut State, Time) -> T,
+    ) -> Answer<'static, T> {
+        Box::pin(ready(Ok(self.apply(operation))))
+    }
 }
 
 impl Drop for MemoryStore {
     fn drop(&mut self) {
-        let listener = self.place.state().leave(self.client);
-        drop(listener);
+        // The listener is returned, because it may not be dropped under the mutex.
+        self.place.change(|state| {
+            state.queues.leave_all(self.client);
+            state.clients.remove(&self.client)
+        });
     }
 }
 
@@ -104,17 +116,11 @@ impl Store for MemoryStore {
         waits: bool,
         _by: (Route, Duration),
     ) -> Answer<'a, Acquired> {
-        let now = self.clock.now();
-        let answer = self
-            .place
-            .change(|state| state.acquire(claims, lease, count, waits, now));
-        Box::pin(ready(Ok(answer)))
+        self.answer(|state, now| state.acquire(claims, lease, count, waits, now))
     }
 
     fn release<'a>(&'a self, release: Release<'a>, _by: (Route, Duration)) -> Answer<'a, Released> {
-        let now = self.clock.now();
-        let answer = self.place.change(|state| state.release(&release, now));
-        Box::pin(ready(Ok(answer)))
+        self.answer(|state, now| state.release(&release, now))
     }
 
     fn renew<'a>(
@@ -123,7 +129,7 @@ impl Store for MemoryStore {
         _timeout: Duration,
         _silence: Duration,
     ) -> Answer<'a, Renewed> {
-        Box::pin(ready(Ok(self.place.state().renew(batch, self.clock.now()))))
+        self.answer(|state, now| state.renew(batch, now))
     }
 
     fn extends(&self) -> bool {
@@ -136,8 +142,7 @@ impl Store for MemoryStore {
         tokens: u64,
         _timeout: Duration,
     ) -> Answer<'a, Option<TokenBlock>> {
-        let now = self.clock.now();
-        Box::pin(ready(Ok(self.place.state().extend(claim, tokens, now))))
+        self.answer(|state, now| state.extend(claim, tokens, now))
     }
 
     fn place(&self) -> String {
@@ -149,18 +154,14 @@ impl Store for MemoryStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, _timeout: Duration) -> Answer<'a, Option<Entry>> {
-        Box::pin(ready(Ok(self.place.state().inspect(key, self.clock.now()))))
+        self.answer(|state, now| state.inspect(key, now))
     }
 
     fn revoke(&self, key: &Key) -> Result<bool, StoreError> {
-        let now = self.clock.now();
-        Ok(self.place.change(|state| state.revoke(key, now)))
+        Ok(self.apply(|state, now| state.revoke(key, now)))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::pending())
     }
 }
-
-/// Somebody who is to be told, and what.
-type Told = (Listener, News);

@@ -1,33 +1,27 @@
 //! Several servers that know nothing of each other: what more than half of them grant is granted.
 //!
-//! This is Redlock. A request goes to all servers at once; the lease counts from before it was sent, so
-//! the validity that is left when a majority has granted is the lease less the time that passed and the
-//! drift of clocks. Every server is a [`RedisStore`] with its own connection, listener and line.
+//! [`redlock`] is the algorithm. Every member is a [`RedisStore`](super::redis::RedisStore) with its own connection.
 
-mod acquire;
-mod ballot;
+mod call;
 mod connect;
-mod errors;
+mod detached;
 mod inspect;
-mod line;
-mod linger;
-mod node;
-mod refuse;
-mod release;
-mod renew;
-mod stragglers;
+mod member;
+mod queueing;
+mod redlock;
 mod tokens;
-mod votes;
+mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
-use tokio::sync::Notify;
+use futures_util::{StreamExt, future::join_all};
+use tokio::{sync::Notify, time::Instant};
 
 use self::{
-    ballot::{Asked, Ballot},
-    node::{Given, Node, Wanted},
-    stragglers::Stragglers,
+    call::{Members, QuorumCall},
+    detached::Detached,
+    member::{AcquireRequest, ReleaseRequest},
+    verdict::Verdict,
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Mending, Release, Released, Renewal,
@@ -35,37 +29,26 @@ use super::{
 };
 use crate::{clock::ClientClock, key::Key};
 
-/// So many servers fit into [`Servers`].
+/// The number of servers that fit into [`Servers`].
 pub(crate) const MOST_SERVERS: usize = 32;
 
 pub(crate) struct QuorumStore {
-    nodes: Arc<[Arc<Node>]>,
+    members: Members,
     clock: ClientClock,
     listener: Listener,
-    stragglers: Stragglers,
-    /// Somebody stands in line.
-    stood: Notify,
+    detached: Detached,
+    /// A waiter joined the queue of a member.
+    queued: Notify,
 }
 
 impl QuorumStore {
-    fn ballot<T>(&self) -> Ballot<T> {
-        Ballot::new(self.nodes.len())
-    }
-
-    /// Whether there are connections enough for a majority, so that the others need not be waited for.
-    fn is_up(&self) -> bool {
-        let up = self.nodes.iter().filter(|node| node.store.is_up()).count();
-        up >= votes::majority(self.nodes.len())
-    }
-
-    /// Follows what is still under way.
-    fn follow<T: Send + 'static>(&self, mut rest: FuturesUnordered<Asked<T>>) {
-        if rest.is_empty() {
-            return;
+    /// Ends a call, and follows what is still under way.
+    fn detach<T: Send + 'static>(&self, call: QuorumCall<T>) {
+        let mut rest = call.decide();
+        if !rest.is_empty() {
+            self.detached
+                .follow(async move { while rest.next().await.is_some() {} });
         }
-        self.stragglers.follow(Box::pin(
-            async move { while rest.next().await.is_some() {} },
-        ));
     }
 }
 
@@ -76,9 +59,7 @@ impl Store for QuorumStore {
     }
 
     fn is_present(&self) -> Result<(), StoreError> {
-        self.nodes
-            .first()
-            .map_or(Ok(()), |node| node.store.is_present())
+        self.members[0].store.is_present()
     }
 
     fn takes_back(&self) -> bool {
@@ -93,16 +74,16 @@ impl Store for QuorumStore {
         waits: bool,
         (_, patience): (Route, Duration),
     ) -> Answer<'a, Acquired> {
-        let wanted = Wanted {
+        let request = AcquireRequest {
             claims: claims.into(),
             lease,
             count,
         };
         Box::pin(async move {
             if count == 1 {
-                self.take(wanted, waits, patience).await
+                self.acquire_free(request, waits, patience).await
             } else {
-                self.enter(wanted, patience).await
+                self.enter(request, patience).await
             }
         })
     }
@@ -112,7 +93,7 @@ impl Store for QuorumStore {
         release: Release<'a>,
         (_, patience): (Route, Duration),
     ) -> Answer<'a, Released> {
-        let given = Given {
+        let request = ReleaseRequest {
             key: release.key.clone(),
             owner: release.owner,
             token: release.token,
@@ -120,7 +101,7 @@ impl Store for QuorumStore {
             keep: release.keep,
             next: release.next,
         };
-        Box::pin(self.give_back(given, patience))
+        Box::pin(self.release_on_all(request, patience))
     }
 
     fn renew<'a>(
@@ -137,11 +118,17 @@ impl Store for QuorumStore {
     }
 
     fn place(&self) -> String {
-        format!("a quorum of {} servers", self.nodes.len())
+        format!("a quorum of {} servers", self.members.len())
     }
 
     fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
-        Box::pin(self.majority_answers(timeout))
+        Box::pin(async move {
+            let mut call = QuorumCall::to_all(&self.members, |member, _| member.ping(timeout));
+            match call.decide_by(Instant::now() + timeout, |()| true).await {
+                Verdict::Yes => Ok(()),
+                _ => Err(call.error()),
+            }
+        })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
@@ -150,13 +137,9 @@ impl Store for QuorumStore {
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let nodes = self.nodes.iter();
-            let nodes = nodes.map(|node| Arc::clone(&node.store).background());
-            tokio::join!(
-                join_all(nodes),
-                self.stragglers.run(),
-                line::watch(&self.nodes, &self.stood, &self.listener),
-            );
+            let members = self.members.iter();
+            let members = members.map(|member| Arc::clone(&member.store).background());
+            tokio::join!(join_all(members), self.detached.run(), self.watch_queues());
         })
     }
 }

@@ -1,76 +1,70 @@
 //! One Redis or Valkey server. Nothing above this module knows of it.
 
-mod abilities;
-mod address;
-mod calls;
-mod cluster;
-mod connection;
-mod errors;
-mod hosts;
-mod link;
-mod load;
-mod member;
-mod messages;
-mod names;
+pub(super) mod address;
+mod batch;
+mod capabilities;
+pub(super) mod commands;
+pub(super) mod connection;
+pub(super) mod errors;
+mod for_quorum;
+pub(super) mod fork_guard;
+pub(super) mod highest_epoch;
+pub(super) mod keyspace;
+pub(super) mod link;
 mod near;
-mod newest;
-mod pipe;
-mod process;
+mod notifications;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
-mod query;
 mod replicas;
+mod replies;
+pub(super) mod request;
 mod roster;
-mod script;
-mod scripts;
 mod sentinel;
-mod server;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "redis/tls_off.rs"]
 mod tls;
-mod tracking;
 
 use std::{sync::Arc, time::Duration};
 
-use redis::Value;
+use redis::{Cmd, Script, Value};
 use tokio::{
     runtime::Handle,
+    task::JoinHandle,
     time::{Instant, timeout, timeout_at},
 };
 use uuid::Uuid;
 
 use self::{
-    address::Address,
-    calls::{Calls, Usual},
-    connection::Connection,
+    address::{Address, Manner},
+    commands::{Batchable, Commands},
+    connection::{AbortOnDrop, Connection},
     errors::{classify, unexpected, wants_reconnect},
-    link::{Link, Part},
-    names::Names,
+    fork_guard::ForkGuard,
+    keyspace::Keyspace,
+    link::{Link, Role},
     near::Near,
-    process::Process,
     replicas::Witness,
-    script::{Exchange, Request},
+    request::Request,
 };
 pub(crate) use self::{
-    cluster::ClusterStore,
     errors::is_forgotten,
     roster::{Roster, SameServer},
     tls::Tls,
 };
 use super::{
     Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
-    Route, Store, StoreError, TokenBlock,
+    Route, Store, StoreError, TokenBlock, endpoint::ServerEndpoint,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 
 /// A server that is merely busy may be silent for this long without being suspected.
-const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
+pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
 pub(crate) struct RedisOptions {
-    /// Who is told of what concerns its owners.
+    /// Receives the notifications for its owners.
     pub(crate) client: Uuid,
     pub(crate) clock: ClientClock,
     pub(crate) prefix: String,
@@ -84,28 +78,34 @@ pub(crate) struct RedisOptions {
     pub(crate) roster: Option<Arc<Roster>>,
 }
 
+impl RedisOptions {
+    pub(super) fn manner(&self) -> Manner {
+        Manner {
+            nodelay: self.tcp_nodelay,
+            tls: self.tls.clone(),
+        }
+    }
+}
+
 pub(crate) struct RedisStore {
-    calls: Arc<Calls>,
+    pub(super) commands: Arc<Commands>,
     clock: ClientClock,
-    home: Arc<Link>,
+    pub(super) home: Arc<Link>,
     near: Option<Near>,
     witness: Option<Witness>,
     response_timeout: Duration,
-    process: Process,
-    /// Several requests of the usual kind are served by one script. Not in a cluster, where their locks
-    /// lie in different slots.
-    gathers: bool,
+    fork_guard: ForkGuard,
 }
 
-/// How a request is to go.
+/// How a request is sent.
 #[derive(Clone, Copy)]
-struct By {
-    route: Route,
-    patience: Duration,
-    /// How long an answer may be missing before another connection is looked for.
-    silence: Option<Duration>,
-    /// The node does not have the slot yet, and is to answer all the same.
-    asking: bool,
+pub(super) struct By {
+    pub(super) route: Route,
+    pub(super) patience: Duration,
+    /// How long a reply may be missing before another connection is looked for.
+    pub(super) silence: Option<Duration>,
+    /// The node does not have the slot yet, and must reply all the same.
+    pub(super) asking: bool,
 }
 
 impl From<(Route, Duration)> for By {
@@ -120,7 +120,7 @@ impl From<(Route, Duration)> for By {
 }
 
 impl By {
-    fn renewal(timeout: Duration, silence: Duration) -> Self {
+    pub(super) fn renewal(timeout: Duration, silence: Duration) -> Self {
         Self {
             silence: Some(silence),
             ..(Route::Home, timeout).into()
@@ -131,88 +131,101 @@ impl By {
 impl RedisStore {
     /// Connects; the connection lives on `runtime`.
     pub(crate) async fn connect(
-        url: &str,
+        endpoint: &ServerEndpoint,
         options: RedisOptions,
         listener: Listener,
         runtime: &Handle,
         near_on: Option<Handle>,
     ) -> Result<Arc<Self>, LockError> {
         let (clock, started) = (options.clock.clone(), options.clock.now());
-        let mut store = Self::prepare(url, options, &listener)?;
-        let action = format!("connect to {}", store.home.address);
+        let mut store = Self::prepare(endpoint, options, &listener)?;
+        let action = format!("connect to {}", store.address());
         let connected = store.connect_home(runtime).await;
         connected.map_err(|error| error.into_lock_error(action, clock.now().since(started)))?;
         if let Some(callers) = near_on {
-            store.near = Some(Near::connect(store.home.near(), &callers, runtime).await);
+            let near = store.near.insert(Near::new(&store.home, &callers));
+            near.connected(runtime).await;
         }
         Ok(Arc::new(store))
     }
 
     /// Makes a store that connects in the background.
     pub(crate) fn lazy(
-        url: &str,
+        endpoint: &ServerEndpoint,
         options: RedisOptions,
         listener: &Listener,
         near_on: Option<Handle>,
     ) -> Result<Arc<Self>, LockError> {
-        let mut store = Self::prepare(url, options, listener)?;
-        if let Some(runtime) = near_on {
-            store.near = Some(Near::behind(store.home.near(), &store.home, &runtime));
-        }
+        let mut store = Self::prepare(endpoint, options, listener)?;
+        store.near = near_on.map(|runtime| Near::new(&store.home, &runtime));
         Ok(Arc::new(store))
     }
 
-    /// A store that is not connected. Its background connects it, unless that is done before.
+    /// Makes a store that is not connected. Its background connects it, unless that is done before.
     pub(crate) fn prepare(
-        url: &str,
+        endpoint: &ServerEndpoint,
         options: RedisOptions,
         listener: &Listener,
     ) -> Result<Self, LockError> {
-        let address = Address::parse_with(url, options.tcp_nodelay, options.tls.clone())?;
-        let calls = Arc::new(Calls::new(
-            Names::new(options.prefix.clone()),
-            options.fence_retention,
-        ));
-        let home = home(&address, &options, &calls, listener);
-        Ok(Self::new(&address, options, calls, home, None))
+        let address = Address::new(endpoint, options.manner()).map_err(|error| {
+            classify(error).into_lock_error(format!("connect to {endpoint}"), Duration::ZERO)
+        })?;
+        let keyspace = Keyspace::new(options.prefix.clone());
+        let commands = Arc::new(Commands::new(keyspace, options.fence_retention));
+        Ok(Self::new(address, options, commands, listener))
     }
 
-    /// A node of a cluster: connects when it is kept up.
-    fn of_cluster(
+    /// Makes the store of a node in a cluster, which connects when it is kept up.
+    pub(super) fn of_cluster(
         address: &Address,
         options: &RedisOptions,
-        calls: &Arc<Calls>,
+        commands: &Arc<Commands>,
         listener: &Listener,
         near_on: Option<&Handle>,
     ) -> Self {
-        let home = home(address, options, calls, listener);
-        let near = near_on.map(|runtime| Near::behind(home.near(), &home, runtime));
-        Self {
-            gathers: false,
-            ..Self::new(address, options.clone(), Arc::clone(calls), home, near)
-        }
+        let commands = Arc::clone(commands);
+        let mut store = Self::new(address.clone(), options.clone(), commands, listener);
+        store.near = near_on.map(|runtime| Near::new(&store.home, runtime));
+        store
     }
 
     fn new(
-        address: &Address,
+        address: Address,
         options: RedisOptions,
-        calls: Arc<Calls>,
-        home: Arc<Link>,
-        near: Option<Near>,
+        commands: Arc<Commands>,
+        listener: &Listener,
     ) -> Self {
+        let mut beyond = Vec::new();
+        if commands.keyspace.are_of_cluster() {
+            beyond.push("cluster");
+        }
+        if options.replicas.is_some() {
+            beyond.push("replicas");
+        }
+        let role = Role::Home {
+            client: options.client,
+            roster: options.roster,
+            beyond,
+        };
+        let response_timeout = options.response_timeout;
         let witness = options.replicas.map(|asked| {
-            let calls = Arc::clone(&calls);
-            Witness::new(address.clone(), calls, asked, options.response_timeout)
+            let commands = Arc::clone(&commands);
+            Witness::new(address.clone(), commands, asked, response_timeout)
         });
         Self {
-            calls,
+            commands: Arc::clone(&commands),
             clock: options.clock,
-            home,
-            near,
+            home: Link::new(
+                address,
+                commands,
+                role,
+                Arc::clone(listener),
+                options.connect_timeout,
+            ),
+            near: None,
             witness,
-            response_timeout: options.response_timeout,
-            process: Process::present(),
-            gathers: true,
+            response_timeout,
+            fork_guard: ForkGuard::new(),
         }
     }
 
@@ -222,23 +235,27 @@ impl RedisStore {
         connecting(runtime.spawn(async move { home.connect().await })).await
     }
 
-    /// Sends a request and reads its answer; also says when it was sent.
+    /// Sends a request and returns its reply, and when it was sent.
     ///
     /// A runtime that stands still, or ends, takes its connection along: then the next request goes by
     /// the other one.
-    async fn call(&self, request: &dyn Exchange, by: By) -> Result<(Value, Time), StoreError> {
-        self.process.is_present()?;
+    pub(super) async fn call(
+        &self,
+        request: &Request<'_>,
+        by: By,
+    ) -> Result<(Value, Time), StoreError> {
+        self.fork_guard.check()?;
         if let (Route::Near, Some(near)) = (by.route, &self.near)
             && let Some(connection) = near.link.present()
         {
-            let (epoch, sent_at) = (connection.epoch, self.clock.now());
-            let answer = self.exchange(&near.link, connection, request, by);
-            let answer = answer.await.inspect_err(|error| {
+            let sent_at = self.clock.now();
+            let reply = self.exchange(&near.link, &connection, request, by).await;
+            let reply = reply.inspect_err(|error| {
                 if error.maybe_executed {
-                    near.link.give_up(epoch);
+                    near.link.give_up(connection.epoch);
                 }
             });
-            return Ok((answer?, sent_at));
+            return Ok((reply?, sent_at));
         }
         let started = Instant::now();
         let connection = match self.home.present() {
@@ -248,46 +265,61 @@ impl RedisStore {
                 .map_err(|_| self.home.why_down())??,
         };
         let sent_at = self.clock.now();
-        let patience = by.patience.saturating_sub(started.elapsed());
-        let by = By { patience, ..by };
-        let answer = self.exchange(&self.home, connection, request, by);
-        Ok((answer.await?, sent_at))
+        let by = By {
+            patience: by.patience.saturating_sub(started.elapsed()),
+            ..by
+        };
+        let reply = self.exchange(&self.home, &connection, request, by).await;
+        Ok((reply?, sent_at))
     }
 
-    /// Sends a request by this connection and reads its answer.
+    /// Sends a request by this connection and returns its reply.
     ///
-    /// When nothing comes for a while, another connection is looked for, because the other side may
-    /// be gone without a word; the answer is still taken if it comes after all.
+    /// After a while without a reply another connection is looked for, because the other side may be gone without a
+    /// word. A late reply still counts.
     async fn exchange(
         &self,
         link: &Link,
-        connection: Connection,
-        request: &dyn Exchange,
+        connection: &Connection,
+        request: &Request<'_>,
         by: By,
     ) -> Result<Value, StoreError> {
-        let By {
-            patience, asking, ..
-        } = by;
-        let silence = by.silence.unwrap_or_else(|| self.silence());
-        let epoch = connection.epoch;
         let started = Instant::now();
-        let (deadline, suspicious) = (started + patience, started + silence);
-        let mut answer = request.send(&connection, asking);
-        let mut outcome = timeout_at(deadline.min(suspicious), &mut answer).await;
+        let silence = by.silence.unwrap_or_else(|| self.silence());
+        let (deadline, suspicious) = (started + by.patience, started + silence);
+        let mut reply = Box::pin(request.send(connection, by.asking));
+        let mut outcome = timeout_at(deadline.min(suspicious), &mut reply).await;
         if outcome.is_err() && suspicious <= deadline {
-            link.doubt(epoch);
-            outcome = timeout_at(deadline, &mut answer).await;
+            link.doubt(connection.epoch);
+            outcome = timeout_at(deadline, &mut reply).await;
         }
         match outcome {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
                 if wants_reconnect(&error) {
-                    link.give_up(epoch);
+                    link.give_up(connection.epoch);
                 }
                 Err(classify(error))
             }
-            Err(_) => Err(StoreError::no_answer(patience)),
+            Err(_) => Err(StoreError::no_answer(by.patience)),
         }
+    }
+
+    /// Calls a script.
+    async fn run(
+        &self,
+        script: &Script,
+        call: &(dyn Fn() -> Cmd + Sync),
+        batchable: Option<Batchable>,
+        by: By,
+    ) -> Result<(Value, Time), StoreError> {
+        let request = Request::Script {
+            script,
+            call,
+            batchable,
+            once: false,
+        };
+        self.call(&request, by).await
     }
 
     /// Returns whether the server reports changes of the keys read here.
@@ -296,22 +328,34 @@ impl RedisStore {
         home.is_some_and(|connection| connection.is_told)
     }
 
-    /// The callers' own way, if the present call comes from their runtime and that link will do.
-    fn near_if(&self, will_do: impl FnOnce(&Link) -> bool) -> Route {
-        match &self.near {
-            Some(near) if near.is_callers() && will_do(&near.link) => Route::Near,
-            _ => Route::Home,
-        }
-    }
-
-    /// How long an answer may be missing before its connection is given up. Less than the
+    /// How long a reply may be missing before its connection is given up. Less than the
     /// time-out, so that the next try finds another.
     fn silence(&self) -> Duration {
         self.response_timeout / 2
     }
 
+    /// Returns the request in its batchable form, if it has one. In a cluster, locks lie in different slots.
+    fn batchable(
+        &self,
+        claims: &[Claim],
+        lease: Duration,
+        count: u32,
+        waits: bool,
+    ) -> Option<Batchable> {
+        match claims {
+            [claim] if count == 1 && !self.commands.keyspace.are_of_cluster() => {
+                Some(Batchable::Acquire {
+                    claim: claim.clone(),
+                    lease,
+                    waits,
+                })
+            }
+            _ => None,
+        }
+    }
+
     /// Keeps the connections up, for as long as it is polled.
-    async fn keep_up(&self) {
+    pub(super) async fn keep_up(&self) {
         let keep_told = async {
             if let Some(near) = &self.near {
                 near.keep_told(&self.home).await;
@@ -325,7 +369,7 @@ impl RedisStore {
         tokio::join!(Arc::clone(&self.home).keep_up(), keep_told, ask_replicas);
     }
 
-    async fn acquire(
+    pub(super) async fn acquire_by(
         &self,
         claims: &[Claim],
         lease: Duration,
@@ -333,146 +377,78 @@ impl RedisStore {
         waits: bool,
         by: By,
     ) -> Result<Acquired, StoreError> {
-        let request = Request {
-            script: &self.calls.scripts.acquire,
-            call: || self.calls.acquire(claims, lease, count, waits),
-            usual: self.usual(claims, lease, count, waits),
-        };
-        let (answer, sent_at) = self.call(&request, by).await?;
-        scripts::read_acquired(answer, claims.len(), sent_at, self.is_watched())
+        let call = || self.commands.acquire(claims, lease, count, waits);
+        let batchable = self.batchable(claims, lease, count, waits);
+        let script = &self.commands.scripts.acquire;
+        let (reply, sent_at) = self.run(script, &call, batchable, by).await?;
+        replies::read_acquired(reply, claims.len(), sent_at, self.is_watched())
     }
 
-    /// The same request, if it may share a script with others.
-    fn usual(&self, claims: &[Claim], lease: Duration, count: u32, waits: bool) -> Option<Usual> {
-        match claims {
-            [claim] if count == 1 && self.gathers => Some(Usual::Acquire {
-                claim: claim.clone(),
-                lease,
-                waits,
-            }),
-            _ => None,
-        }
-    }
-
-    async fn release(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
-        let gives_back = release.count == 0 && release.keep.is_zero();
-        let is_usual = gives_back && release.next.is_none() && self.gathers;
-        let usual = is_usual.then(|| Usual::Release {
+    pub(super) async fn release_by(
+        &self,
+        release: &Release<'_>,
+        by: By,
+    ) -> Result<Released, StoreError> {
+        let is_plain = release.count == 0 && release.keep.is_zero() && release.next.is_none();
+        let is_batchable = is_plain && !self.commands.keyspace.are_of_cluster();
+        let batchable = is_batchable.then(|| Batchable::Release {
             key: release.key.clone(),
             owner: release.owner,
             token: release.token,
         });
-        let request = Request {
-            script: &self.calls.scripts.release,
-            call: || self.calls.release(release),
-            usual,
-        };
-        let (answer, sent_at) = self.call(&request, by).await?;
-        scripts::read_released(&answer, release.next, sent_at, self.is_watched())
+        let call = || self.commands.release(release);
+        let script = &self.commands.scripts.release;
+        let (reply, sent_at) = self.run(script, &call, batchable, by).await?;
+        replies::read_released(&reply, release.next, sent_at, self.is_watched())
     }
 
-    async fn renew(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
-        let request = Request {
-            script: &self.calls.scripts.renew,
-            call: || self.calls.renew(batch),
-            usual: None,
-        };
-        let (answer, sent_at) = self.call(&request, self.soon_doubted(by)).await?;
-        scripts::read_renewed(answer, batch.len(), sent_at)
-    }
-
-    /// A lease cannot wait for the ordinary patience to run out.
-    fn soon_doubted(&self, by: By) -> By {
+    pub(super) async fn renew_by(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
+        // A lease cannot wait until the ordinary time-out is over.
         let silence = by.silence.unwrap_or_default().max(SHORTEST_SILENCE);
-        let silence = Some(silence.min(self.silence()));
-        By { silence, ..by }
+        let by = By {
+            silence: Some(silence.min(self.silence())),
+            ..by
+        };
+        let call = || self.commands.renew(batch);
+        let script = &self.commands.scripts.renew;
+        let (reply, sent_at) = self.run(script, &call, None, by).await?;
+        replies::read_renewed(reply, batch.len(), sent_at)
     }
 
-    async fn extend(
+    pub(super) async fn extend_by(
         &self,
         claim: &Claim,
         tokens: u64,
         by: By,
     ) -> Result<Option<TokenBlock>, StoreError> {
-        let request = Request {
-            script: &self.calls.scripts.extend,
-            call: || self.calls.extend(claim, tokens),
-            usual: None,
-        };
-        let (answer, _) = self.call(&request, by).await?;
-        scripts::read_extended(answer)
+        let call = || self.commands.extend(claim, tokens);
+        let script = &self.commands.scripts.extend;
+        let (reply, _) = self.run(script, &call, None, by).await?;
+        replies::read_extended(reply)
     }
 
-    async fn inspect(&self, key: &Key, by: By) -> Result<Option<Entry>, StoreError> {
-        let request = Request {
-            script: &self.calls.scripts.inspect,
-            call: || self.calls.inspect(key),
-            usual: None,
-        };
-        let (answer, _) = self.call(&request, by).await?;
-        scripts::read_entry(answer)
+    pub(super) async fn inspect_by(&self, key: &Key, by: By) -> Result<Option<Entry>, StoreError> {
+        let call = || self.commands.inspect(key);
+        let script = &self.commands.scripts.inspect;
+        let (reply, _) = self.run(script, &call, None, by).await?;
+        replies::read_entry(reply)
     }
-}
-
-/// The link of the background.
-fn home(
-    address: &Address,
-    options: &RedisOptions,
-    calls: &Arc<Calls>,
-    listener: &Listener,
-) -> Arc<Link> {
-    let mut beyond = Vec::new();
-    if calls.names.are_of_cluster() {
-        beyond.push("cluster");
-    }
-    if options.replicas.is_some() {
-        beyond.push("replicas");
-    }
-    let part = Part::Home {
-        client: options.client,
-        roster: options.roster.clone(),
-        beyond,
-    };
-    let (calls, listener) = (Arc::clone(calls), Arc::clone(listener));
-    Link::new(
-        address.clone(),
-        calls,
-        part,
-        listener,
-        options.connect_timeout,
-    )
 }
 
 /// Returns the result of a connection task. Dropping this future ends the task.
 pub(crate) async fn connecting<T>(
-    task: tokio::task::JoinHandle<Result<T, StoreError>>,
+    task: JoinHandle<Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    match (&mut Connecting(task).0).await {
-        Ok(connected) => connected,
-        Err(error) => Err(unexpected(error)),
-    }
-}
-
-/// The task that connects; ends with the wish to.
-struct Connecting<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for Connecting<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    let _task = AbortOnDrop::new(&task);
+    task.await.unwrap_or_else(|error| Err(unexpected(error)))
 }
 
 impl Store for RedisStore {
     fn route(&self) -> Route {
-        self.near_if(|_| true)
-    }
-
-    fn told_by(&self) -> Route {
-        self.near_if(Link::hears)
-    }
-
-    fn still_told_by(&self) -> Route {
-        self.near_if(|link| !link.is_deaf())
+        match &self.near {
+            Some(near) if near.is_callers() => Route::Near,
+            _ => Route::Home,
+        }
     }
 
     fn acquire<'a>(
@@ -483,11 +459,11 @@ impl Store for RedisStore {
         waits: bool,
         by: (Route, Duration),
     ) -> Answer<'a, Acquired> {
-        Box::pin(self.acquire(claims, lease, count, waits, by.into()))
+        Box::pin(self.acquire_by(claims, lease, count, waits, by.into()))
     }
 
     fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released> {
-        Box::pin(async move { self.release(&release, by.into()).await })
+        Box::pin(async move { self.release_by(&release, by.into()).await })
     }
 
     fn renew<'a>(
@@ -496,12 +472,12 @@ impl Store for RedisStore {
         timeout: Duration,
         silence: Duration,
     ) -> Answer<'a, Renewed> {
-        Box::pin(self.renew(batch, By::renewal(timeout, silence)))
+        Box::pin(self.renew_by(batch, By::renewal(timeout, silence)))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
         Box::pin(async move {
-            self.process.is_present()?;
+            self.fork_guard.check()?;
             match &self.witness {
                 Some(witness) => witness.confirm(claims, lease).await,
                 None => Err(StoreError::no_replicas()),
@@ -510,7 +486,7 @@ impl Store for RedisStore {
     }
 
     fn is_present(&self) -> Result<(), StoreError> {
-        self.process.is_present()
+        self.fork_guard.check()
     }
 
     fn extends(&self) -> bool {
@@ -523,7 +499,7 @@ impl Store for RedisStore {
         tokens: u64,
         timeout: Duration,
     ) -> Answer<'a, Option<TokenBlock>> {
-        Box::pin(self.extend(claim, tokens, (Route::Home, timeout).into()))
+        Box::pin(self.extend_by(claim, tokens, (Route::Home, timeout).into()))
     }
 
     fn place(&self) -> String {
@@ -535,7 +511,7 @@ impl Store for RedisStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
-        Box::pin(self.inspect(key, (Route::Home, timeout).into()))
+        Box::pin(self.inspect_by(key, (Route::Home, timeout).into()))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -167,11 +167,9 @@ impl RedisServer {
     }
 }
 
-/// The client whose name this is. One that has two connections has a name for each, which differ in
-/// their last bit.
+/// The client whose name this is.
 pub(crate) fn client_of(name: &str) -> Option<u128> {
-    let name = u128::from_str_radix(&name.replace('-', ""), 16);
-    Some(name.ok()? | 1)
+    u128::from_str_radix(&name.replace('-', ""), 16).ok()
 }
 
 /// A connection whose time limits are those of a busy machine.

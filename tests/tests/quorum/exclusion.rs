@@ -7,7 +7,7 @@ use rlock_tests::{Exclusion, Proxy, Request, assert_taken, eventually, within};
 
 use crate::{
     common::{LASTING, LONG, acquiring, count, hold, ms, name, timed},
-    five::{ALL, Servers},
+    five::{ALL, Servers, give_to_another},
 };
 
 #[tokio::test]
@@ -112,6 +112,25 @@ async fn what_is_left_on_a_minority_is_in_nobodys_way() {
         let held = futures_util::future::join_all(held).await;
         assert_eq!(held.iter().flatten().count(), 3);
         guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_refused_by_a_majority_keeps_no_vote_of_the_others() {
+    for votes_for_it in 0..3 {
+        let three = Servers::some(3);
+        let client = three.client().await;
+        for server in (0..3).filter(|server| *server != votes_for_it) {
+            give_to_another(&three.0[server..=server], "k").await;
+        }
+        assert_taken(&client, "k").await;
+        let voter = &three.0[votes_for_it];
+        let fence = format!("{}:fence", name("k"));
+        eventually(LONG, "it voted", async || voter.exists(&fence).await).await;
+        eventually(LONG, "the vote is taken back", async || {
+            !voter.exists(&name("k")).await
+        })
+        .await;
     }
 }
 

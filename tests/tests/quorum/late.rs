@@ -1,6 +1,11 @@
 //! A server that answers late, or not at all: what is left there, and how long callers wait for it.
 
-use std::time::Duration;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError};
@@ -187,4 +192,50 @@ async fn a_waiter_without_a_place_in_line_does_not_ask_all_the_time_while_a_serv
     let asked = watch.count_of("EVALSHA").await;
     assert!(asked < 60, "asked {asked} times in {took:?}");
     three[2].resume();
+}
+
+/// The server that is asked for a place in line has become free by then, and says so too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_granted_late_instead_of_a_place_in_line_is_given_back() {
+    let three: Vec<_> = (0..3).map(|_| Arc::new(RedisServer::start())).collect();
+    let proxy = Proxy::in_front_of(&three[1]);
+    let urls = [three[0].url(), proxy.url(), three[2].url()];
+    let client = LockClient::quorum(urls).await.expect("all are there");
+    for server in &three[1..] {
+        let () = server.command(&["HSET", &name("k"), "another", "1"]).await;
+    }
+    let silent = Arc::clone(&three[1]);
+    proxy.drop_requests_if(u64::MAX, move |request| {
+        // At first it is not the one that keeps the line.
+        let asks_for_a_place = request.is("EVALSHA")
+            && request.mentions(&name("k"))
+            && request.words.get(7).is_some_and(|waits| waits == b"1");
+        if asks_for_a_place {
+            let mut way = TcpStream::connect(silent.address()).expect("it is up");
+            write!(way, "DEL {}\r\n", name("k")).expect("a request");
+            let mut deleted = [0; 4];
+            way.read_exact(&mut deleted).expect("an answer");
+            silent.pause();
+        }
+        false
+    });
+    let lock = client.lock("k").lease(LASTING).wait(ms(600));
+    let error = lock.acquire().await.expect_err("two do not agree");
+    assert!(
+        matches!(
+            error,
+            LockError::Timeout { .. } | LockError::Unavailable { .. }
+        ),
+        "{error:?}"
+    );
+    three[1].resume();
+    let fence = format!("{}:fence", name("k"));
+    eventually(LONG, "it was granted", async || {
+        three[1].exists(&fence).await
+    })
+    .await;
+    eventually(LONG, "it is given back", async || {
+        !three[1].exists(&name("k")).await
+    })
+    .await;
 }

@@ -16,6 +16,7 @@ use super::{MemoryStore, Place};
 use crate::{
     clock::ClientClock,
     key::Key,
+    lease::Time,
     owner::OwnerId,
     store::{
         Acquired, Claim, KEPT, Kept, News, Next, Onward, Release, Released, Renewal, Route, Store,
@@ -197,6 +198,18 @@ impl Embedded {
         }
     }
 
+    /// Makes everything that happened, or is to end, so much earlier: as if the time went by.
+    fn pass(&self, time: Duration) {
+        let earlier = |at: Time| Time::from(at.since(Time::from_nanos(0) + time));
+        let mut state = self.place.state();
+        for lock in state.locks.values_mut() {
+            lock.expires = earlier(lock.expires);
+        }
+        for (_, since) in state.queues.0.values_mut().flatten() {
+            *since = earlier(*since);
+        }
+    }
+
     fn view(&self, name: words::Key) -> KeyView {
         let key = key(name);
         let mut state = self.place.state();
@@ -217,7 +230,7 @@ impl Embedded {
             });
         KeyView {
             entry,
-            line: state.line(&key).into_iter().map(owner_back).collect(),
+            line: state.queues.of(&key).map(owner_back).collect(),
         }
     }
 }
@@ -245,7 +258,7 @@ impl Subject for Embedded {
             Operation::Renew(batch) => Answer::Renewed(self.renew(batch)),
             Operation::Extend(ask) => Answer::Extended(self.extend(ask)),
             Operation::Pass(time) => {
-                self.place.state().pass(Duration::from_millis(*time));
+                self.pass(Duration::from_millis(*time));
                 Answer::None
             }
             Operation::Leave(client) => {

@@ -1,8 +1,5 @@
-//! What the embedded store knows, and how each operation changes it.
-
-mod lines;
-#[cfg(test)]
-mod look;
+//! The locks of an embedded store, and how each operation changes them: by the rules of the Lua scripts in
+//! `store/redis/scripts`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,8 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use self::lines::Lines;
-use super::Told;
+use super::wait_queues::WaitQueues;
 use crate::{
     key::Key,
     lease::{Time, wall_clock_micros},
@@ -23,55 +19,40 @@ use crate::{
     },
 };
 
-/// How many ended holds are remembered, to answer a repeated release as the first one was.
+/// How many released owners are remembered, to reply to a repeated release as to the first.
 const REMEMBERED_RELEASES: usize = 64;
-/// Whoever was not heard of for this long may stand still.
+/// A waiter that has been silent for longer than this may be dead.
 const UNHEARD: Duration = Duration::from_millis(50);
-/// Below this many locks, nobody looks for expired ones.
+/// Below this many locks, expired ones are not looked for.
 const SWEEP_FROM: usize = 64;
 
 #[derive(Default)]
 pub(super) struct State {
-    locks: HashMap<Key, Lock>,
-    /// The locks that the last sweep left; the next one is due at twice as many.
+    pub(super) locks: HashMap<Key, Lock>,
+    /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
     last_token: u64,
     released: VecDeque<OwnerId>,
-    lines: Lines,
-    clients: HashMap<Uuid, Listener>,
-    news: Vec<Told>,
+    pub(super) queues: WaitQueues,
+    pub(super) clients: HashMap<Uuid, Listener>,
+    /// To be delivered once the mutex is free.
+    pub(super) messages: Vec<(Listener, News)>,
 }
 
-struct Lock {
-    owner: OwnerId,
+pub(super) struct Lock {
+    /// `None` for a lock that was released, but stays taken until it expires.
+    owner: Option<OwnerId>,
     count: u32,
     token: u64,
-    expires: Time,
-    /// Given back, but to stay taken until it expires.
-    kept: bool,
+    pub(super) expires: Time,
 }
 
-impl Lock {
-    fn is_held_by(&self, owner: OwnerId) -> bool {
-        self.owner == owner && !self.kept
-    }
+fn in_line(since: Time) -> Onward {
+    let place = Place::first(true);
+    Onward::InLine { since, place }
 }
 
 impl State {
-    pub(super) fn join(&mut self, client: Uuid, listener: Listener) {
-        self.clients.insert(client, listener);
-    }
-
-    /// Answers the listener, to be dropped where no lock is held.
-    pub(super) fn leave(&mut self, client: Uuid) -> Option<Listener> {
-        self.lines.leave_all(client);
-        self.clients.remove(&client)
-    }
-
-    pub(super) fn take_news(&mut self) -> Vec<Told> {
-        std::mem::take(&mut self.news)
-    }
-
     pub(super) fn acquire(
         &mut self,
         claims: &[Claim],
@@ -81,196 +62,170 @@ impl State {
         now: Time,
     ) -> Acquired {
         let mut taken = None;
-        for (at, claim) in claims.iter().enumerate() {
+        for (n, claim) in claims.iter().enumerate() {
             match self.live(&claim.key, now) {
                 None if count > 1 => return Acquired::NotHeld,
-                None => {}
-                Some(lock) if lock.is_held_by(claim.owner) => {}
-                Some(_) => {
-                    taken = Some(at);
+                Some(lock) if lock.owner != Some(claim.owner) => {
+                    taken = Some(n);
                     break;
                 }
+                _ => {}
             }
         }
         let was_taken = taken.is_some();
-        if !was_taken {
-            // Where a lock ended by its lease, those in line come first.
-            taken = claims.iter().position(|Claim { key, owner }| {
+        // A lock that ended by its lease goes to its first waiter.
+        let taken = taken.or_else(|| {
+            claims.iter().position(|Claim { key, owner }| {
                 self.live(key, now).is_none() && self.hand_off(key, Some(*owner), waits, now)
-            });
+            })
+        });
+        let Some(taken) = taken else {
+            let grant = |claim: &Claim| self.grant(&claim.key, claim.owner, lease, count, now);
+            return Acquired::Granted {
+                tokens: claims.iter().map(grant).collect(),
+                wanted: claims.iter().any(|claim| self.is_wanted(&claim.key)),
+                sent_at: now,
+            };
+        };
+        if claims.len() > 1 && count == 1 {
+            self.give_back(claims, taken, now);
         }
-        if let Some(taken) = taken {
-            if let [_, _, ..] = claims
-                && count == 1
-            {
-                self.give_up(claims, taken, now);
-            }
-            let refusal = self.refuse(claims, taken, waits, now);
-            if was_taken && waits {
-                self.tell_wanted(&claims[taken], now);
-            }
-            return refusal;
-        }
-        let tokens = claims
-            .iter()
-            .map(|claim| self.grant(&claim.key, claim.owner, lease, count, now))
-            .collect();
-        Acquired::Granted {
-            tokens,
-            wanted: claims
-                .iter()
-                .any(|claim| self.lines.first(&claim.key).is_some()),
-            sent_at: now,
-        }
-    }
-
-    /// Of several locks one is taken: what is kept of the others since it stood in line for them, and
-    /// what is free as far as was looked, goes to whoever is next.
-    fn give_up(&mut self, claims: &[Claim], taken: usize, now: Time) {
-        for (at, Claim { key, owner }) in claims.iter().enumerate() {
-            if self.held_by(key, *owner, now).is_some() {
-                self.locks.remove(key);
-                self.hand_off(key, None, false, now);
-            } else if at < taken && self.live(key, now).is_none() {
-                self.hand_off(key, None, false, now);
-            }
-        }
-    }
-
-    fn refuse(&mut self, claims: &[Claim], taken: usize, waits: bool, now: Time) -> Acquired {
         let Claim { key, owner } = &claims[taken];
-        let ttl = self.live(key, now).map(|lock| lock.expires.since(now));
         if waits {
-            self.lines.stand(key, *owner, now);
+            self.queues.join(key, *owner, now);
+        }
+        let lock = self.live(key, now);
+        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
+        let mut place = Place::BEHIND;
+        place.first = self.queues.first(key) == Some(*owner);
+        if let Some(owner) = holder.filter(|_| waits && was_taken && place.first) {
+            let key = key.clone();
+            self.tell(owner, News::Wanted { key, owner });
         }
         let last = TokenBlock {
             first: self.last_token,
             size: 1,
         };
-        let fence = last.fence();
         Acquired::Held {
             claim: taken,
-            ttl: ttl.or(Some(Duration::ZERO)),
-            in_line: waits.then(|| Place {
-                first: self.lines.first(key) == Some(*owner),
-                watched: true,
-            }),
+            ttl: Some(expires.since(now)),
+            in_line: waits.then_some(place),
             sent_at: now,
-            fences: claims.iter().map(|_| fence).collect(),
+            fences: claims.iter().map(|_| last.fence()).collect(),
             spoilt: false,
         }
     }
 
+    /// Hands off the locks that one of several claims must not keep: those that were handed to it while it
+    /// waited, and free ones before the one that is taken.
+    fn give_back(&mut self, claims: &[Claim], taken: usize, now: Time) {
+        for (n, Claim { key, owner }) in claims.iter().enumerate() {
+            let is_held = self.held_by(key, *owner, now).is_some();
+            if is_held {
+                self.locks.remove(key);
+            }
+            if is_held || n < taken && self.live(key, now).is_none() {
+                self.hand_off(key, None, false, now);
+            }
+        }
+    }
+
     pub(super) fn release(&mut self, release: &Release<'_>, now: Time) -> Released {
-        let Release {
-            key,
-            owner,
-            count,
-            keep,
-            next,
-            token: _,
-        } = *release;
+        let (key, owner, next) = (release.key, release.owner, release.next);
         let Some(lock) = self.held_by(key, owner, now) else {
-            if count > 0 {
+            if release.count > 0 {
                 return Released::NotHeld;
             }
-            self.lines.leave(key, owner);
-            return match self.what_became_of(key, next, now) {
+            self.queues.leave(key, owner);
+            return match self.onward(key, next, now) {
                 Onward::Unknown if !self.released.contains(&owner) => Released::NotHeld,
-                // A waiter that it named is known: so an earlier copy was done.
+                // A waiter that is known was named by an earlier copy.
                 onward => Released::Done(onward),
             };
         };
-        if count > 0 {
-            lock.count = count;
+        if release.count > 0 {
+            lock.count = release.count;
             return Released::Done(Onward::Unknown);
         }
-        if keep.is_zero() {
+        let onward = if release.keep.is_zero() {
             self.locks.remove(key);
+            self.pass_on(key, next, now)
         } else {
-            lock.kept = true;
-            lock.count = 1;
-            lock.expires = now + keep;
-        }
+            (lock.owner, lock.count, lock.expires) = (None, 1, now + release.keep);
+            self.ask_again(key, self.queues.first(key), release.keep);
+            Onward::Unknown
+        };
         if self.released.len() == REMEMBERED_RELEASES {
             self.released.pop_front();
         }
         self.released.push_back(owner);
-        if !keep.is_zero() {
-            self.tell_first(key, keep);
-            return Released::Done(Onward::Unknown);
-        }
-        Released::Done(self.pass_on(key, next, now))
+        Released::Done(onward)
     }
 
-    /// Gives a lock that has just become free to whoever is next.
+    /// Gives a lock that has just become free to the first waiter, or else to the next of the same process.
     fn pass_on(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
         let handed_off = self.hand_off(key, None, next.is_some(), now);
-        match next {
-            None => Onward::Unknown,
-            Some(next) if handed_off => {
-                self.lines.stand(key, next.owner, now);
-                Onward::InLine {
-                    since: now,
-                    place: Place::first(true),
-                }
+        if let Some(Next { owner, lease }) = next {
+            if handed_off {
+                self.queues.join(key, owner, now);
+                return in_line(now);
             }
-            Some(next) => {
-                let token = self.grant(key, next.owner, next.lease, 1, now);
-                Onward::Granted(Grant {
-                    block: TokenBlock::granted(token),
-                    since: now,
-                    ttl: next.lease,
-                    wanted: false,
-                })
-            }
+            self.grant(key, owner, lease, 1, now);
         }
+        self.onward(key, next, now)
     }
 
-    /// The same answer again.
-    fn what_became_of(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
-        let Some(next) = next else {
+    /// Returns what became of the waiter that a release named.
+    fn onward(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
+        let Some(Next { owner, lease }) = next else {
             return Onward::Unknown;
         };
-        if let Some(lock) = self.held_by(key, next.owner, now) {
-            lock.expires = lock.expires.max(now + next.lease);
+        if let Some(lock) = self.held_by(key, owner, now) {
+            lock.expires = lock.expires.max(now + lease);
             return Onward::Granted(Grant {
                 block: TokenBlock::granted(lock.token),
                 since: now,
-                ttl: next.lease,
+                ttl: lease,
                 wanted: false,
             });
         }
-        if self.lines.has(key, next.owner) {
-            Onward::InLine {
-                since: now,
-                place: Place::first(true),
-            }
-        } else {
-            Onward::Unknown
+        if self.queues.has(key, owner) {
+            return in_line(now);
         }
+        Onward::Unknown
     }
 
     pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {
-        let extend = |renewal: &Renewal| {
+        let renew = |renewal: &Renewal| {
             let lock = self.held_by(&renewal.key, renewal.owner, now);
             let held = lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease));
-            let wanted = self.lines.first(&renewal.key).is_some();
-            Kept::by_one(held.is_some(), wanted)
+            Kept::by_one(held.is_some(), self.is_wanted(&renewal.key))
         };
         Renewed {
-            kept: batch.iter().map(extend).collect(),
+            kept: batch.iter().map(renew).collect(),
             sent_at: now,
         }
     }
 
+    /// Reserves further tokens for an owner that holds the lock.
+    pub(super) fn extend(&mut self, claim: &Claim, tokens: u64, now: Time) -> Option<TokenBlock> {
+        let block = TokenBlock {
+            first: self.last_token + 1,
+            size: tokens,
+        };
+        let lock = self.held_by(&claim.key, claim.owner, now)?;
+        if tokens < 2 {
+            // As on a server, where one alone would pass for the mark of a release.
+            return Some(TokenBlock::EMPTY);
+        }
+        lock.token = block.fence();
+        self.last_token = block.last();
+        Some(block)
+    }
+
     pub(super) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
         self.live(key, now).map(|lock| Entry {
-            owner: if lock.kept {
-                KEPT.to_owned()
-            } else {
-                lock.owner.to_string()
-            },
+            owner: lock.owner.map_or(KEPT.into(), |it| it.to_string()),
             count: lock.count,
             ttl: Some(lock.expires.since(now)),
             token: Some(lock.token),
@@ -280,19 +235,18 @@ impl State {
     /// Takes a lock from its holder, notifies the holder, and hands the lock to the first waiter.
     /// Returns whether the lock was held.
     pub(super) fn revoke(&mut self, key: &Key, now: Time) -> bool {
-        let Some(&mut Lock { owner, .. }) = self.live(key, now) else {
+        let Some(lock) = self.live(key, now) else {
             return false;
         };
-        let holder = self.clients.get(&owner.client()).cloned();
-        self.locks.remove(key);
-        if let Some(listener) = holder {
-            self.news.push((listener, News::Changed(key.clone())));
+        if let Some(owner) = lock.owner {
+            self.tell(owner, News::Changed(key.clone()));
         }
+        self.locks.remove(key);
         self.hand_off(key, None, false, now);
         true
     }
 
-    /// The lock on `key`, unless it has expired.
+    /// Returns the lock on `key`, unless it has expired.
     fn live(&mut self, key: &Key, now: Time) -> Option<&mut Lock> {
         if self.locks.get(key).is_some_and(|lock| lock.expires <= now) {
             self.locks.remove(key);
@@ -301,38 +255,44 @@ impl State {
     }
 
     fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
-        self.live(key, now).filter(|lock| lock.is_held_by(owner))
+        self.live(key, now).filter(|it| it.owner == Some(owner))
     }
 
-    /// Gives a lock that is free, or the owner's own.
+    fn is_wanted(&self, key: &Key) -> bool {
+        self.queues.first(key).is_some()
+    }
+
+    /// Grants a lock that is free, or is the owner's own. Returns its token.
     fn grant(&mut self, key: &Key, owner: OwnerId, ttl: Duration, count: u32, now: Time) -> u64 {
         if let Some(lock) = self.live(key, now) {
             lock.count = count;
             lock.expires = lock.expires.max(now + ttl);
             return lock.token;
         }
-        self.sweep(now);
-        self.last_token = self.last_token.max(wall_clock_micros());
-        let token = self.reserve(TokenBlock::granted(0).size);
+        // Expired locks are removed, seldom enough to cost little for each new one.
+        if self.locks.len() >= SWEEP_FROM.max(self.swept * 2) {
+            self.locks.retain(|_, lock| lock.expires > now);
+            self.swept = self.locks.len();
+        }
+        let block = TokenBlock::granted(self.last_token.max(wall_clock_micros()) + 1);
+        self.last_token = block.last();
         let lock = Lock {
-            owner,
+            owner: Some(owner),
             count,
-            token,
+            token: block.first,
             expires: now + ttl,
-            kept: false,
         };
         self.locks.insert(key.clone(), lock);
-        token
+        block.first
     }
 
-    /// Gives a free lock to the first in line whose client is still there; `asks` is told by the
-    /// answer to its call, and `joins` says whether another owner joins the line after this. Says whether there was
-    /// one.
+    /// Hands a free lock to the first waiter whose client still exists. Returns `false` if there is none, or
+    /// if that waiter `asks` just now. With `joins`, another owner joins the queue after this.
     fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, joins: bool, now: Time) -> bool {
-        while let Some((owner, since)) = self.lines.take_first(key) {
-            let Some(listener) = self.clients.get(&owner.client()).cloned() else {
+        while let Some((owner, since)) = self.queues.take_first(key) {
+            if !self.clients.contains_key(&owner.client()) {
                 continue;
-            };
+            }
             if asks == Some(owner) {
                 return false;
             }
@@ -342,89 +302,31 @@ impl State {
                 owner,
                 block: TokenBlock::granted(token),
                 ttl: GRACE,
-                wanted: joins || self.lines.first(key).is_some(),
+                wanted: joins || self.is_wanted(key),
             };
-            self.news.push((listener, news));
-            // Its executor may stand still since: the one behind it looks after that, and the last in
-            // line, which was heard of last.
+            self.tell(owner, news);
+            // It may be dead. The next waiter looks after that, and the last, which was heard of last.
             if now.since(since) > UNHEARD {
-                self.tell_first(key, GRACE);
-                self.tell_last(key, GRACE);
+                let mut others = self.queues.of(key);
+                let (next, last) = (others.next(), others.last());
+                self.ask_again(key, next, GRACE);
+                self.ask_again(key, last, GRACE);
             }
             return true;
         }
         false
     }
 
-    /// Reserves so many tokens and returns the first.
-    fn reserve(&mut self, tokens: u64) -> u64 {
-        let first = self.last_token + 1;
-        self.last_token += tokens;
-        first
-    }
-
-    /// Reserves further tokens for an owner that holds the lock.
-    pub(super) fn extend(&mut self, claim: &Claim, tokens: u64, now: Time) -> Option<TokenBlock> {
-        self.held_by(&claim.key, claim.owner, now)?;
-        if tokens < 2 {
-            // As on a server, where one alone would pass for the mark of a release.
-            return Some(TokenBlock::EMPTY);
-        }
-        let block = TokenBlock {
-            first: self.reserve(tokens),
-            size: tokens,
-        };
-        if let Some(lock) = self.held_by(&claim.key, claim.owner, now) {
-            lock.token = block.fence();
-        }
-        Some(block)
-    }
-
-    /// Tells the present owner that its lock is wanted, if this claimant is the first in line.
-    fn tell_wanted(&mut self, Claim { key, owner }: &Claim, now: Time) {
-        if self.lines.first(key) != Some(*owner) {
-            return;
-        }
-        let holder = self.live(key, now).filter(|lock| !lock.kept);
-        let Some(owner) = holder.map(|lock| lock.owner) else {
-            return;
-        };
-        if let Some(listener) = self.clients.get(&owner.client()) {
+    fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
+        if let Some(owner) = owner {
             let key = key.clone();
-            self.news
-                .push((listener.clone(), News::Wanted { key, owner }));
+            self.tell(owner, News::AskAgain { key, owner, after });
         }
     }
 
-    /// Tells the first in line when to ask again.
-    fn tell_first(&mut self, key: &Key, after: Duration) {
-        self.tell(key, self.lines.first(key), after);
-    }
-
-    /// Tells the last in line as well, if it is not the first.
-    fn tell_last(&mut self, key: &Key, after: Duration) {
-        self.tell(key, self.lines.last_behind(key), after);
-    }
-
-    fn tell(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
-        let Some(owner) = owner else {
-            return;
-        };
+    fn tell(&mut self, owner: OwnerId, news: News) {
         if let Some(listener) = self.clients.get(&owner.client()) {
-            let news = News::AskAgain {
-                key: key.clone(),
-                owner,
-                after,
-            };
-            self.news.push((listener.clone(), news));
-        }
-    }
-
-    /// Forgets expired locks, seldom enough to cost little for each new one.
-    fn sweep(&mut self, now: Time) {
-        if self.locks.len() >= SWEEP_FROM.max(self.swept * 2) {
-            self.locks.retain(|_, lock| lock.expires > now);
-            self.swept = self.locks.len();
+            self.messages.push((listener.clone(), news));
         }
     }
 }
@@ -483,7 +385,7 @@ mod tests {
             };
             let now = Time::from(LEASE);
             for (n, client) in clients.iter().enumerate() {
-                state.join(*client, Arc::new(|_| {}));
+                state.clients.insert(*client, Arc::new(|_| {}));
                 state.acquire(&asks(n), LEASE, 1, true, now);
             }
             let [held] = asks(0);
@@ -496,7 +398,7 @@ mod tests {
                 next: None,
             };
             state.release(&release, now + waited);
-            let told = state.take_news().into_iter();
+            let told = std::mem::take(&mut state.messages).into_iter();
             let told = told.filter_map(|(_, news)| {
                 let News::AskAgain { owner, after, .. } = news else {
                     return None;

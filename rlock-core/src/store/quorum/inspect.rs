@@ -1,4 +1,4 @@
-//! What a majority of the servers says of a lock.
+//! What a majority of the members says of a lock.
 
 use std::time::Duration;
 
@@ -6,31 +6,17 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     QuorumStore,
-    ballot::Ballot,
-    line::lead,
-    linger::Linger,
-    votes::{Verdict, majority_has},
+    call::{QuorumCall, Wait},
+    queueing::lead,
+    verdict::{Verdict, majority_has},
 };
 use crate::{
     key::Key,
     store::{Entry, GRACE, StoreError},
 };
 
-/// Servers that do not agree may be at different moments of the same change.
-const MOMENT: Duration = Duration::from_millis(2);
-/// How often the lead is believed that somebody comes.
-const LOOKS: u32 = 4;
-
-/// What is known of a lock.
-#[derive(Debug, PartialEq, Eq)]
-enum Seen {
-    Held(Entry),
-    Free,
-    /// They do not agree, or too few answered.
-    Unclear,
-    /// Answers that are to come decide.
-    Open,
-}
+/// The first pause before members that do not agree are asked again: they may be at different moments of one change.
+const PAUSE: Duration = Duration::from_millis(2);
 
 impl QuorumStore {
     pub(super) async fn look_at(
@@ -39,137 +25,74 @@ impl QuorumStore {
         patience: Duration,
     ) -> Result<Option<Entry>, StoreError> {
         let until = Instant::now() + patience;
-        let (mut pause, mut looks) = (MOMENT, LOOKS);
+        let mut pause = PAUSE;
         loop {
-            let lead = lead(&self.nodes);
-            let mut ballot = self.ballot();
-            let over = (!self.is_up()).then(|| ballot.over());
-            for node in &*self.nodes {
-                ballot.ask(node.number, node.inspect(key.clone(), over.clone()));
-            }
-            let seen = self.seen_by_all(&mut ballot, until).await;
-            let next = match (&seen, ballot.vote(lead)) {
-                (Seen::Free | Seen::Unclear, Some(Ok(Some(entry)))) => on_its_way(entry),
-                _ => None,
-            };
-            let disagree = ballot.has_majority();
-            // The lead alone has a holder: somebody is about to give it back, or to ask the others.
-            let changes = matches!(ballot.vote(lead), Some(Ok(Some(_))));
-            let error = ballot.error(&self.nodes);
-            self.follow(ballot.into_rest());
-            match seen {
-                Seen::Held(entry) => return Ok(Some(entry)),
+            let mut call = QuorumCall::to_all(&self.members, |member, terms| {
+                member.inspect(key.clone(), terms)
+            });
+            // The lead knows who comes next, and a majority of all knows the token.
+            call.collect(until, |call| match holder(call).0 {
+                Verdict::Open => Wait::Full,
+                _ if call.awaits_any() => Wait::Late,
+                _ => Wait::Over,
+            })
+            .await;
+            let (verdict, holder) = holder(&call);
+            let next = next_holder(&call, lead(&self.members));
+            let (disagree, error) = (call.has_majority(), call.error());
+            self.detach(call);
+            match verdict {
+                Verdict::Yes => return Ok(holder),
+                Verdict::No => return Ok(next),
                 _ if next.is_some() => return Ok(next),
-                Seen::Free if !changes || looks == 0 => return Ok(None),
-                Seen::Free => looks -= 1,
-                _ if disagree && Instant::now() + pause < until => {}
+                _ if disagree && Instant::now() + pause < until => sleep(pause).await,
                 _ => return Err(error),
             }
-            sleep(pause).await;
             pause *= 2;
         }
     }
-
-    /// Checks that a majority of the servers replies.
-    pub(super) async fn majority_answers(&self, patience: Duration) -> Result<(), StoreError> {
-        let until = Instant::now() + patience;
-        let mut ballot = self.ballot();
-        for node in &*self.nodes {
-            ballot.ask(node.number, node.ping(patience));
-        }
-        loop {
-            match ballot.tally(|()| true).verdict() {
-                Verdict::Open if ballot.next(until).await => {}
-                Verdict::Yes => return Ok(()),
-                _ => return Err(ballot.error(&self.nodes)),
-            }
-        }
-    }
-
-    /// Whether somebody has a majority.
-    pub(super) async fn has_holder(&self, key: &Key, until: Instant) -> bool {
-        let mut ballot = self.ballot();
-        for node in &*self.nodes {
-            ballot.ask(node.number, node.inspect(key.clone(), None));
-        }
-        let seen = self.seen_by_all(&mut ballot, until).await;
-        self.follow(ballot.into_rest());
-        matches!(seen, Seen::Held(_))
-    }
-
-    /// Servers that answer as a rule are waited for: the lead knows who comes next, and what a majority
-    /// of all has of a token is the token of the holder.
-    async fn seen_by_all(&self, ballot: &mut Ballot<Option<Entry>>, until: Instant) -> Seen {
-        let mut linger = Linger::new(until);
-        loop {
-            let seen = seen(ballot, self.nodes.len());
-            let well = |server: usize| !self.nodes[server].health.is_failing();
-            let limit = match seen {
-                Seen::Open => until,
-                _ if !ballot.pending().any(well) => return seen,
-                _ => linger.over(),
-            };
-            if !ballot.next(limit).await {
-                return if seen == Seen::Open {
-                    Seen::Unclear
-                } else {
-                    seen
-                };
-            }
-        }
-    }
 }
 
-/// The lead gave the lock to whoever was first in line, who is about to ask the others for it: it has
-/// not entered yet.
-fn on_its_way(entry: &Entry) -> Option<Entry> {
-    let briefly = entry.ttl.is_some_and(|ttl| ttl <= GRACE);
-    briefly.then(|| Entry {
-        count: 0,
-        ..entry.clone()
-    })
+/// The waiter to which the lead has handed the lock. It is about to ask the others, and has not entered yet.
+fn next_holder(call: &QuorumCall<Option<Entry>>, lead: usize) -> Option<Entry> {
+    let mut entry = call.reply(lead)?.as_ref().ok()?.clone()?;
+    entry.count = 0;
+    entry.ttl.is_some_and(|ttl| ttl <= GRACE).then_some(entry)
 }
 
-fn seen(ballot: &Ballot<Option<Entry>>, servers: usize) -> Seen {
-    let entries = || ballot.answers().filter_map(|(_, entry)| entry.as_ref());
-    let (mut open, mut unclear) = (false, false);
-    // Somebody of whom none has spoken yet may hold it too.
+/// Whether an owner has a majority, and what that has.
+fn holder(call: &QuorumCall<Option<Entry>>) -> (Verdict, Option<Entry>) {
+    let entries = || call.oks().filter_map(|(_, entry)| entry.as_ref());
+    let mut verdict = Verdict::No;
+    // An owner that no member has named yet may hold it too.
     let owners = entries().map(|entry| entry.owner.as_str());
     for owner in owners.chain([""]) {
-        let of_owner = |entry: &Option<Entry>| {
-            let holder = entry.as_ref().map(|entry| entry.owner.as_str());
-            holder == Some(owner)
-        };
-        match ballot.tally(of_owner).verdict() {
+        let is_owners =
+            |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.owner == owner);
+        match call.verdict(is_owners) {
             Verdict::Yes => {
                 let of_owner = entries().filter(|entry| entry.owner == owner);
-                return Seen::Held(agreed(owner, of_owner, servers));
+                let entry = agreed(&of_owner.collect::<Vec<_>>(), call.members());
+                return (Verdict::Yes, Some(entry));
             }
-            Verdict::Open => open = true,
-            Verdict::Split | Verdict::TooFew => unclear = true,
-            Verdict::No => {}
+            Verdict::Open => verdict = Verdict::Open,
+            Verdict::Split | Verdict::TooFew if verdict == Verdict::No => verdict = Verdict::Split,
+            _ => {}
         }
     }
-    match (open, unclear) {
-        (true, _) => Seen::Open,
-        (false, true) => Seen::Unclear,
-        (false, false) => Seen::Free,
-    }
+    (verdict, None)
 }
 
-/// What a majority has at least: so many entries, so much time, so high a token.
-fn agreed<'a>(owner: &str, entries: impl Iterator<Item = &'a Entry>, servers: usize) -> Entry {
-    let entries: Vec<&Entry> = entries.collect();
+/// What a majority has at least: the count, the time and the token.
+fn agreed(entries: &[&Entry], members: usize) -> Entry {
+    let ttl = |entry: &&Entry| entry.ttl.unwrap_or(Duration::MAX);
     let counts = entries.iter().map(|entry| entry.count).collect();
-    let ttls = entries
-        .iter()
-        .map(|entry| entry.ttl.unwrap_or(Duration::MAX));
-    let ttl = majority_has(ttls.collect(), servers);
     let tokens = entries.iter().map(|entry| entry.token).collect();
+    let ttl = majority_has(entries.iter().map(ttl).collect(), members);
     Entry {
-        owner: owner.to_owned(),
-        count: majority_has(counts, servers).unwrap_or(0),
+        owner: entries[0].owner.clone(),
+        count: majority_has(counts, members).unwrap_or(0),
         ttl: ttl.filter(|ttl| *ttl < Duration::MAX),
-        token: majority_has(tokens, servers).flatten(),
+        token: majority_has(tokens, members).flatten(),
     }
 }

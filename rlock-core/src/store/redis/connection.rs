@@ -1,4 +1,4 @@
-//! One connection to the server, or two where the protocol cannot mix messages with answers.
+//! One connection to the server, or two where the protocol cannot mix notifications with replies.
 
 use std::{
     convert::Infallible,
@@ -7,59 +7,51 @@ use std::{
 
 use futures_util::StreamExt;
 use redis::{
-    AsyncConnectionConfig, Client, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisResult,
+    AsyncConnectionConfig, Client, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult,
     Value,
     aio::{MultiplexedConnection, PubSubSink},
-    cmd,
+    from_redis_value, pipe,
 };
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use super::{
-    abilities::{Missing, refused, try_scripts},
     address::Server,
-    errors::{wants_password, wants_reconnect},
+    batch::Batcher,
+    capabilities::{Capability, absent_script, runs_scripts, tracking, unless_refused},
     link::Link,
-    pipe::Pipe,
-    roster::{Presence, run_id},
-    tracking::try_tracking,
+    roster::{Presence, is_a_name},
 };
 use crate::store::BoxFuture;
 
 /// A connection that was up when it was handed out.
-#[derive(Clone)]
-pub(super) struct Connection {
-    /// Counts the connections of a link.
+pub(in crate::store) struct Connection {
+    /// Numbers the connections of a link.
     pub(super) epoch: u64,
     pub(super) commands: MultiplexedConnection,
-    /// The same, for scripts.
-    pub(super) pipe: Arc<Pipe>,
-    /// What the server calls it, where other connections send their news here.
+    pub(super) batcher: Batcher,
+    /// The server's number for it, where other connections send their reports here.
     pub(super) id: Option<i64>,
-    /// What the server does not do.
-    pub(super) missing: Missing,
-    /// Messages for the client come by it.
-    pub(super) listens: bool,
+    pub(super) missing: Vec<Capability>,
     /// Whether the server reports changes of the keys read on this connection.
     pub(super) is_told: bool,
-    /// What the server calls its run, until that is in the roster.
+    /// The server's name for its run, until it is in the roster.
     pub(super) run_id: Option<String>,
     /// Its entry there.
-    pub(super) presence: Option<Arc<Presence>>,
-    /// A connection of its own for messages, where the protocol cannot mix them with answers.
-    _messages: Option<Messages>,
+    pub(super) presence: Option<Presence>,
+    /// A connection of its own for notifications, where the protocol cannot mix them with replies.
+    subscription: Option<(PubSubSink, AbortOnDrop)>,
 }
 
-#[derive(Clone)]
-struct Messages {
-    refused: bool,
-    _sink: PubSubSink,
-    _pump: Arc<Pump>,
+/// Ends a task when this is dropped.
+pub(super) struct AbortOnDrop(AbortHandle);
+
+impl AbortOnDrop {
+    pub(super) fn new<T>(task: &JoinHandle<T>) -> Self {
+        Self(task.abort_handle())
+    }
 }
 
-/// The task that passes messages on; ends with its connection.
-struct Pump(JoinHandle<()>);
-
-impl Drop for Pump {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -68,9 +60,10 @@ impl Drop for Pump {
 impl Connection {
     /// Opens a connection that reports to `link`.
     pub(super) async fn open(link: &Arc<Link>, client: &Client, epoch: u64) -> RedisResult<Self> {
+        let settings = client.get_connection_info().redis_settings();
+        let resp3 = settings.protocol() != ProtocolVersion::RESP2;
         let mut config = without_time_outs();
-        let pushes = speaks_resp3(client);
-        if pushes {
+        if resp3 {
             let link = Arc::downgrade(link);
             config = config.set_push_sender(move |push| {
                 receive(&link, epoch, push);
@@ -78,65 +71,95 @@ impl Connection {
             });
         }
         let commands = multiplexed(client, &config).await?;
-        let (mut id, mut missing) = (None, Missing::default());
-        let mut listens = listens(link, pushes);
-        let run_id;
-        let messages = if pushes {
-            // Sent together, because each round trip is one that holders wait for after an outage.
-            let refused;
-            (refused, missing.messages, (), id, (), run_id) = tokio::try_join!(
-                boxed(try_tracking(commands.clone(), link.news_go_to())),
-                boxed(listen(link, commands.clone(), listens)),
-                boxed(load_scripts(link, commands.clone())),
-                boxed(own_id(link, commands.clone())),
-                boxed(note_time(link, commands.clone())),
-                boxed(name_of_run(link, commands.clone())),
-            )?;
-            missing.tracking = refused.tracking;
-            missing.scripts = refused.scripts;
-            None
-        } else {
-            ((), missing.scripts, (), run_id) = tokio::try_join!(
-                boxed(load_scripts(link, commands.clone())),
-                boxed(try_scripts(commands.clone())),
-                boxed(note_time(link, commands.clone())),
-                boxed(name_of_run(link, commands.clone())),
-            )?;
-            if listens {
-                let channel = link.channel();
-                let opened = boxed(Messages::open(link, client, epoch, &channel)).await?;
-                missing.messages = opened.refused;
-                Some(opened)
-            } else {
-                None
+        let mut opened = Self {
+            epoch,
+            batcher: Batcher::new(commands.clone(), Arc::clone(&link.commands)),
+            commands: commands.clone(),
+            id: None,
+            missing: Vec::new(),
+            is_told: false,
+            run_id: None,
+            presence: None,
+            subscription: None,
+        };
+        let subscribe = async {
+            match link.channel() {
+                Some(channel) if resp3 => unless_refused(commands.clone().subscribe(channel).await),
+                _ => Ok(Some(())),
             }
         };
-        listens &= !missing.messages;
-        Ok(Self {
-            epoch,
-            pipe: Arc::new(Pipe::new(commands.clone(), Arc::clone(&link.calls))),
-            commands,
-            id,
-            missing,
-            listens,
-            is_told: pushes && !missing.tracking,
-            run_id,
-            presence: None,
-            _messages: messages,
-        })
+        // Together, because holders wait for each round trip after an outage.
+        let (mut subscribed, ()) =
+            tokio::try_join!(boxed(subscribe), boxed(opened.set_up(link, resp3)))?;
+        if !resp3 && let Some(channel) = link.channel() {
+            subscribed = boxed(opened.subscribe(link, client, &channel)).await?;
+        }
+        if subscribed.is_none() {
+            opened.missing.push(Capability::Notifications);
+        }
+        Ok(opened)
     }
-}
 
-impl Messages {
-    async fn open(
+    /// Loads the scripts, which saves the first calls a round trip, and asks what the server does.
+    async fn set_up(&mut self, link: &Link, resp3: bool) -> RedisResult<()> {
+        let mut setup = pipe();
+        if resp3 {
+            setup.add_command(tracking(link.reports_to()));
+        }
+        setup.add_command(absent_script()).cmd("TIME");
+        if resp3 && link.is_home() {
+            setup.cmd("CLIENT").arg("ID");
+        }
+        if link.roster().is_some() {
+            setup.cmd("INFO").arg("server");
+        }
+        for script in link.commands.scripts.common() {
+            setup.load_script(script);
+        }
+        let replies = self.commands.send_packed_commands(&setup, 0, setup.len());
+        let mut replies = replies.await?.into_iter().map(Value::extract_error);
+        let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
+        if resp3 {
+            self.is_told = unless_refused(next())?.is_some();
+            if !self.is_told {
+                self.missing.push(Capability::Tracking);
+            }
+        }
+        if !runs_scripts(next())? {
+            self.missing.push(Capability::Scripts);
+        }
+        // Without the permission, tokens from before a failover may be given again.
+        if let Some(time) = unless_refused(next())? {
+            let (seconds, micros): (u64, u64) = from_redis_value(time)?;
+            link.commands.opened_at(seconds * 1_000_000 + micros);
+        }
+        if resp3 && link.is_home() {
+            let id = unless_refused(next())?;
+            self.id = id.map(from_redis_value).transpose()?;
+        }
+        if link.roster().is_some()
+            && let Some(server) = unless_refused(next())?
+        {
+            let run_id: Option<String> = from_redis_value::<InfoDict>(server)?.get("run_id");
+            self.run_id = run_id.filter(|run_id| is_a_name(run_id));
+        }
+        // Without the permission, scripts are loaded when they are missed.
+        for reply in replies {
+            unless_refused(reply)?;
+        }
+        Ok(())
+    }
+
+    /// Subscribes by a connection of its own. Returns `None` if the server refuses that.
+    async fn subscribe(
+        &mut self,
         link: &Arc<Link>,
         client: &Client,
-        epoch: u64,
         channel: &str,
-    ) -> RedisResult<Self> {
+    ) -> RedisResult<Option<()>> {
         let (mut sink, mut stream) = client.get_async_pubsub().await?.split();
-        let refused = refused(sink.subscribe(channel).await)?;
-        let link = Arc::downgrade(link);
+        let subscribed = unless_refused(sink.subscribe(channel).await)?;
+        let (link, epoch) = (Arc::downgrade(link), self.epoch);
         let pump = tokio::spawn(async move {
             while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
                 link.heard(message.get_payload_bytes());
@@ -145,11 +168,8 @@ impl Messages {
                 link.give_up(epoch);
             }
         });
-        Ok(Self {
-            refused,
-            _sink: sink,
-            _pump: Arc::new(Pump(pump)),
-        })
+        self.subscription = Some((sink, AbortOnDrop::new(&pump)));
+        Ok(subscribed)
     }
 }
 
@@ -158,82 +178,15 @@ pub(super) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> BoxFu
     Box::pin(future)
 }
 
-/// Listens to what concerns this client. Answers whether that is refused.
-async fn listen(
-    link: &Link,
-    mut commands: MultiplexedConnection,
-    listens: bool,
-) -> RedisResult<bool> {
-    if !listens {
-        return Ok(false);
-    }
-    refused(commands.subscribe(link.channel()).await)
-}
-
-/// Whether messages are to come by this connection. On the runtime of the callers they are not worth one
-/// more connection, and owners in a cluster are named after the background connection.
-fn listens(link: &Link, pushes: bool) -> bool {
-    link.is_home() || pushes && !link.calls.names.are_of_cluster()
-}
-
-/// Loads the scripts ahead, which saves the first calls a round trip; without the permission
-/// they are loaded when they are missed.
-async fn load_scripts(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<()> {
-    let mut loads = Pipeline::new();
-    for script in link.calls.scripts.all() {
-        script.load_with(&mut loads);
-    }
-    let answers = commands.send_packed_commands(&loads, 0, loads.len());
-    for answer in answers.await? {
-        server_may_refuse(answer.extract_error().map(drop))?;
-    }
-    Ok(())
-}
-
-fn speaks_resp3(client: &Client) -> bool {
-    client.get_connection_info().redis_settings().protocol() != ProtocolVersion::RESP2
-}
-
-/// What the server calls a connection to which others send their news.
-async fn own_id(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<Option<i64>> {
-    if !link.is_home() {
-        return Ok(None);
-    }
-    let id = cmd("CLIENT").arg("ID").query_async(&mut commands).await;
-    match id {
-        Err(error) => server_may_refuse(Err(error)).map(|()| None),
-        id => id.map(Some),
-    }
-}
-
-/// Without the permission to ask for the time, tokens from before a failover may be given again.
-async fn note_time(link: &Link, mut commands: MultiplexedConnection) -> RedisResult<()> {
-    match cmd("TIME").query_async::<(u64, u64)>(&mut commands).await {
-        Ok((seconds, micros)) => {
-            link.calls.opened_at(seconds * 1_000_000 + micros);
-            Ok(())
-        }
-        Err(error) => server_may_refuse(Err(error)),
-    }
-}
-
-/// What tells the server from the others of a quorum, where it is one of these.
-async fn name_of_run(link: &Link, commands: MultiplexedConnection) -> RedisResult<Option<String>> {
-    match link.roster() {
-        Some(_) => run_id(commands).await,
-        None => Ok(None),
-    }
-}
-
-/// Time-outs are ours: one for the whole of connecting, one for each request.
+/// Returns a configuration without time-outs. Ours are for the whole of connecting, and for each request.
 pub(super) fn without_time_outs() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
 }
 
-/// A connection for a few commands, to which nothing is sent without being asked for.
-pub(super) async fn plain(server: &Server) -> RedisResult<MultiplexedConnection> {
+/// Opens a connection for a few commands, to which nothing is pushed.
+pub(in crate::store) async fn plain(server: &Server) -> RedisResult<MultiplexedConnection> {
     multiplexed(server.without_pushes(), &without_time_outs()).await
 }
 
@@ -245,16 +198,7 @@ pub(super) fn multiplexed<'a>(
     boxed(client.get_multiplexed_async_connection_with_config(config))
 }
 
-/// Lets an answer pass that refuses, but not a connection that failed.
-pub(super) fn server_may_refuse(outcome: RedisResult<()>) -> RedisResult<()> {
-    match outcome {
-        Err(error) if wants_reconnect(&error) || error.is_io_error() => Err(error),
-        Err(error) if wants_password(&error) => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Takes what the server sends without being asked.
+/// Handles what the server pushes.
 pub(super) fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
     let Some(link) = link.upgrade() else {
         return;

@@ -44,9 +44,9 @@ const SETTLING: [&str; 6] = [
     "{0}; this server is a node of a Redis Cluster, and a lock may be at any of them: connect by \
      `redis-cluster://host:port,host:port,…`"
 )]
-pub(super) struct Elsewhere(pub(super) RedisError);
+pub(in crate::store) struct Elsewhere(pub(in crate::store) RedisError);
 
-pub(super) fn classify(error: RedisError) -> StoreError {
+pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     let (transient, maybe_executed) = match error.kind() {
         // Never sent and reply lost look alike; a reply that was cut short does not parse.
         ErrorKind::Io | ErrorKind::Parse => (true, true),
@@ -77,12 +77,12 @@ fn is_elsewhere(error: &RedisError) -> bool {
 }
 
 /// Whether the same request may succeed as soon as the nodes of a cluster have agreed.
-pub(super) fn is_settling(error: &StoreError) -> bool {
+pub(in crate::store) fn is_settling(error: &StoreError) -> bool {
     has_one_of(error, &SETTLING)
 }
 
 /// Whether the keys of a request lie at two nodes of the cluster, because their slot is about to move.
-pub(super) fn is_split(error: &StoreError) -> bool {
+pub(in crate::store) fn is_split(error: &StoreError) -> bool {
     has_one_of(error, &["TRYAGAIN", NON_LOCAL])
 }
 
@@ -96,44 +96,23 @@ fn has_one_of(error: &StoreError, codes: &[&str]) -> bool {
     error.is_some_and(|error| codes.iter().any(|code| has_code(error, code)))
 }
 
-/// An answer that makes no sense.
-pub(super) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
-    StoreError {
-        transient: false,
-        maybe_executed: true,
-        foreign: false,
-        source: error.into().into(),
-    }
+/// A reply that makes no sense.
+pub(in crate::store) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    StoreError::new(false, true, error)
 }
 
 /// A request that never left, and never will.
-pub(super) fn not_sent(why: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
-    StoreError {
-        maybe_executed: false,
-        ..unexpected(why)
-    }
-}
-
-/// The server refuses this login.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}; {way_out}")]
-struct NoLogin {
-    error: RedisError,
-    way_out: &'static str,
+pub(in crate::store) fn not_sent(why: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    StoreError::new(false, false, why)
 }
 
 /// Classifies an error as [`classify`]. If the server refuses the login, the error explains where
 /// the URL contains it.
-pub(super) fn classify_login(error: RedisError, way_out: &'static str) -> StoreError {
+pub(in crate::store) fn classify_login(error: RedisError, way_out: &'static str) -> StoreError {
     if !wants_password(&error) && error.kind() != ErrorKind::AuthenticationFailed {
         return classify(error);
     }
-    StoreError {
-        transient: false,
-        maybe_executed: false,
-        foreign: false,
-        source: Arc::new(NoLogin { error, way_out }),
-    }
+    not_sent(format!("{error}; {way_out}"))
 }
 
 /// Whether the server wants to know first who asks, or does not believe it.

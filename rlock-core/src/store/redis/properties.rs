@@ -13,30 +13,31 @@ use redis::{PushInfo, Value};
 use uuid::Uuid;
 
 use super::{
-    address::Address,
-    calls::Calls,
+    address::{Address, Manner},
+    commands::Commands,
     connection::receive,
     errors::classify,
-    link::{Link, Part},
-    messages,
-    names::Names,
-    scripts::{read_acquired, read_entry, read_extended, read_released, read_renewed},
+    keyspace::Keyspace,
+    link::{Link, Role},
+    notifications,
+    replies::{read_acquired, read_entry, read_extended, read_released, read_renewed},
+    tls::Tls,
 };
 use crate::{
     key::Key,
     lease::{MAX_LEASE, Time},
     owner::OwnerId,
-    store::{Acquired, GRACE, News, Next, Onward, Released, TokenBlock},
+    store::{Acquired, GRACE, News, Next, Onward, Released, TokenBlock, endpoint::Endpoint},
 };
 
 const CLIENT: Uuid = Uuid::from_u128(7);
 
-fn names_of_locks() -> Names {
-    Names::new("lock:".to_owned())
+fn names_of_locks() -> Keyspace {
+    Keyspace::new("lock:".to_owned())
 }
 
-/// Writes news as `grant.lua` does.
-fn written(names: &Names, news: &News) -> String {
+/// Writes news as `library.lua` does.
+fn written(keyspace: &Keyspace, news: &News) -> String {
     match news {
         News::Granted {
             key,
@@ -48,29 +49,29 @@ fn written(names: &Names, news: &News) -> String {
             "{owner} {first}/{size}/{} {} {}",
             u8::from(*wanted),
             ttl.as_millis(),
-            names.lock(key)
+            keyspace.lock(key)
         ),
-        News::Wanted { key, owner } => format!("{owner} wanted 0 {}", names.lock(key)),
+        News::Wanted { key, owner } => format!("{owner} wanted 0 {}", keyspace.lock(key)),
         News::AskAgain { key, owner, after } => {
-            format!("{owner}  {} {}", after.as_millis(), names.lock(key))
+            format!("{owner}  {} {}", after.as_millis(), keyspace.lock(key))
         }
         other => panic!("{other:?} is no message"),
     }
 }
 
-fn check_news(names: &Names, news: &News) {
+fn check_news(keyspace: &Keyspace, news: &News) {
     match news {
         News::Granted { owner, .. } | News::Wanted { owner, .. } | News::AskAgain { owner, .. } => {
             if let News::Granted { ttl, .. } = news {
                 assert!(*ttl <= GRACE);
             }
             assert_eq!(owner.client(), CLIENT, "the message is for another client");
-            let again = messages::read(names, CLIENT, written(names, news).as_bytes());
+            let again = notifications::read(keyspace, CLIENT, written(keyspace, news).as_bytes());
             assert_eq!(again.as_ref(), Some(news), "written again it says the same");
         }
         News::Changed(key) => {
-            let name = names.lock(key);
-            assert_eq!(names.key(name.as_bytes()).as_ref(), Some(key));
+            let name = keyspace.lock(key);
+            assert_eq!(keyspace.key(name.as_bytes()).as_ref(), Some(key));
         }
         News::AllChanged | News::SomeChanged(_) | News::Disconnected => {}
     }
@@ -79,12 +80,12 @@ fn check_news(names: &Names, news: &News) {
 /// A message on the client's channel is for one of its owners and says something definite, or is
 /// ignored.
 pub(crate) fn message(message: &[u8]) {
-    let names = names_of_locks();
+    let keyspace = names_of_locks();
     let owner = format!("{CLIENT}:3 ");
     for beginning in ["", &owner, &format!("{owner}4711/16/1 1000 ")] {
         let message = [beginning.as_bytes(), message].concat();
-        if let Some(news) = messages::read(&names, CLIENT, &message) {
-            check_news(&names, &news);
+        if let Some(news) = notifications::read(&keyspace, CLIENT, &message) {
+            check_news(&keyspace, &news);
         }
     }
 }
@@ -136,13 +137,24 @@ pub(crate) fn reply(reply: &[u8]) {
     let _ = read_entry(value);
 }
 
+fn address() -> Address {
+    let Ok(Endpoint::Server(server)) = Endpoint::parse("redis://127.0.0.1/") else {
+        panic!("a valid URL");
+    };
+    let manner = Manner {
+        nodelay: true,
+        tls: Tls::default(),
+    };
+    Address::new(&server, manner).expect("valid")
+}
+
 fn push(push: PushInfo) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&heard);
     let link = Link::new(
-        Address::parse("redis://127.0.0.1/", true).expect("valid"),
-        Arc::new(Calls::new(Names::new("lock:".to_owned()), MAX_LEASE)),
-        Part::Home {
+        address(),
+        Arc::new(Commands::new(Keyspace::new("lock:".to_owned()), MAX_LEASE)),
+        Role::Home {
             client: CLIENT,
             roster: None,
             beyond: Vec::new(),
@@ -158,10 +170,10 @@ fn push(push: PushInfo) {
 
 /// Different keys have nothing in common on the server, and all that belongs to a key has its hash tag.
 pub(crate) fn names(one: &str, other: &str) {
-    let names = names_of_locks();
+    let keyspace = names_of_locks();
     let all = |key: &Key| {
-        let lock = names.lock(key);
-        assert_eq!(names.key(lock.as_bytes()).as_ref(), Some(key));
+        let lock = keyspace.lock(key);
+        assert_eq!(keyspace.key(lock.as_bytes()).as_ref(), Some(key));
         let all = [
             format!("{lock}:fence"),
             format!("{lock}:queue"),
@@ -170,7 +182,7 @@ pub(crate) fn names(one: &str, other: &str) {
         let tag = hash_tag(key.as_str()).unwrap_or(key.as_str());
         for name in &all {
             assert_eq!(hash_tag(name), Some(tag), "{name}");
-            assert!(*name == lock || names.key(name.as_bytes()).is_none());
+            assert!(*name == lock || keyspace.key(name.as_bytes()).is_none());
         }
         all
     };
@@ -192,8 +204,9 @@ fn hash_tag(name: &str) -> Option<&str> {
 
 /// A URL is an address or an error.
 pub(crate) fn url(url: &str) {
-    match Address::parse(url, true) {
-        Ok(address) => assert!(!address.to_string().contains(char::is_control)),
+    match Endpoint::parse(url) {
+        Ok(Endpoint::Server(server)) => assert!(!server.to_string().contains(char::is_control)),
+        Ok(_) => {}
         Err(error) => assert!(error.to_string().contains("`url`")),
     }
 }

@@ -1,55 +1,55 @@
 //! Waits until replicas have a lock that was granted.
 //!
-//! `WAIT` speaks of what its own connection wrote, and holds up whatever comes after it there. A lock may
-//! be granted by any connection, even another client's, when that one gives it on. So a connection of
-//! its own writes once more, after the grant, to a key that belongs to the lock, and waits for that: writes
-//! reach replicas in the order in which the master executed them. The same connection asks whether the
-//! owner still has the lock, because it may lead to another master than the one that granted it.
-//!
-//! What is asked for while it waits leaves together, with one `WAIT` for all.
+//! `WAIT` speaks of what its own connection wrote, and blocks later commands of that connection. A lock may be granted by
+//! any connection, even another client's, when that one hands it off. So a connection of its own writes once more, after
+//! the grant, to a key that belongs to the lock, and waits for that: writes reach replicas in the order in which the
+//! master executed them. The same connection checks whether the owner still has the lock, because it may lead to another
+//! master than the one that granted it. Requests that arrive during a `WAIT` share the next one.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use redis::{
     ErrorKind, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection,
     from_redis_value, pipe,
 };
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::{Mutex, mpsc, oneshot},
     time::timeout,
 };
 
-use super::{address::Address, calls::Calls, connection::plain, errors::classify, scripts::millis};
+use super::{
+    address::Address,
+    commands::{Commands, millis},
+    connection::plain,
+    errors::{classify, not_sent},
+};
 use crate::{
     options::Replicas,
     store::{Claim, StoreError},
     wait::Backoff,
 };
 
-/// How many locks one `WAIT` is for, at the most.
-const TOGETHER: usize = 256;
+/// How many requests share one `WAIT`.
+const PER_WAIT: usize = 256;
 
 pub(super) struct Witness {
     address: Address,
-    calls: Arc<Calls>,
+    commands: Arc<Commands>,
     asked: Replicas,
     /// How long the server may take beyond the time that `WAIT` may take.
     response_timeout: Duration,
-    waiting: Mutex<Vec<Granted>>,
-    some: Notify,
+    queue: mpsc::UnboundedSender<Granted>,
+    queued: Mutex<mpsc::UnboundedReceiver<Granted>>,
 }
 
-/// Locks that were granted together, and who wants to know how many replicas have them.
+/// Locks that were granted together.
 struct Granted {
     claims: Vec<Claim>,
     lease: Duration,
-    answer: oneshot::Sender<Result<Seen, StoreError>>,
+    reply: oneshot::Sender<Result<Seen, StoreError>>,
 }
 
-/// What the master said.
+/// The reply of the master.
 #[derive(Clone, Copy)]
 struct Seen {
     held: bool,
@@ -59,17 +59,18 @@ struct Seen {
 impl Witness {
     pub(super) fn new(
         address: Address,
-        calls: Arc<Calls>,
+        commands: Arc<Commands>,
         asked: Replicas,
         response_timeout: Duration,
     ) -> Self {
+        let (queue, queued) = mpsc::unbounded_channel();
         Self {
             address,
-            calls,
+            commands,
             asked,
             response_timeout,
-            waiting: Mutex::default(),
-            some: Notify::new(),
+            queue,
+            queued: Mutex::new(queued),
         }
     }
 
@@ -80,20 +81,19 @@ impl Witness {
         lease: Duration,
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
-        let (answer, receiver) = oneshot::channel();
-        self.waiting().push(Granted {
-            claims: claims.to_vec(),
+        let (reply, receiver) = oneshot::channel();
+        let claims = claims.to_vec();
+        let _ = self.queue.send(Granted {
+            claims,
             lease,
-            answer,
+            reply,
         });
-        self.some.notify_one();
-        // One `WAIT` may be under way, and this one comes after it.
+        // One `WAIT` may be in flight, and this one comes after it.
         let patience = within * 2 + self.response_timeout;
-        let seen = timeout(patience, receiver).await;
-        let seen = match seen {
-            Ok(Ok(seen)) => seen?,
-            Ok(Err(_)) | Err(_) => return Err(StoreError::no_answer(patience)),
+        let Ok(Ok(seen)) = timeout(patience, receiver).await else {
+            return Err(StoreError::no_answer(patience));
         };
+        let seen = seen?;
         if !seen.held {
             return Err(too_few(
                 "the master that was asked for its replicas does not have the lock; another may have \
@@ -111,32 +111,26 @@ impl Witness {
         Ok(())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Granted>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is to leave now beside these, without what nobody wants to know any more.
-    fn with_others(&self, mut granted: Vec<Granted>) -> Vec<Granted> {
-        let mut waiting = self.waiting();
-        granted.retain(|granted| !granted.answer.is_closed());
-        waiting.retain(|granted| !granted.answer.is_closed());
-        let most = waiting.len().min(TOGETHER.saturating_sub(granted.len()));
-        granted.extend(waiting.drain(..most));
-        granted
-    }
-
     /// Runs for as long as the client lives.
     pub(super) async fn run(&self) {
-        let (mut connection, mut again) = (None, Vec::new());
+        let mut queued = self.queued.lock().await;
+        let (mut connection, mut granted) = (None, Vec::new());
         let mut backoff = Backoff::default();
         loop {
-            let granted = self.with_others(std::mem::take(&mut again));
             if granted.is_empty() {
-                self.some.notified().await;
+                queued.recv_many(&mut granted, PER_WAIT).await;
+            }
+            while granted.len() < PER_WAIT
+                && let Ok(more) = queued.try_recv()
+            {
+                granted.push(more);
+            }
+            granted.retain(|granted| !granted.reply.is_closed());
+            if granted.is_empty() {
                 continue;
             }
-            again = self.answer(&mut connection, granted).await;
-            if again.is_empty() {
+            granted = self.answer(&mut connection, granted).await;
+            if granted.is_empty() {
                 backoff = Backoff::default();
             } else {
                 tokio::time::sleep(backoff.next()).await;
@@ -144,7 +138,7 @@ impl Witness {
         }
     }
 
-    /// Asks for all, and answers each. What may be answered otherwise a moment later is returned.
+    /// Asks for all, and replies to each. Returns those whose reply may be another a moment later.
     async fn answer(
         &self,
         connection: &mut Option<MultiplexedConnection>,
@@ -163,15 +157,14 @@ impl Witness {
             match answer {
                 Err(error) if error.transient => again.push(granted),
                 answer => {
-                    // Whoever wanted to know may be gone.
-                    let _ = granted.answer.send(answer);
+                    let _ = granted.reply.send(answer);
                 }
             }
         }
         again
     }
 
-    /// Fails where `WAIT` does, which speaks of all; else each may fail for itself.
+    /// Fails if `WAIT` does. Else each lock may fail for itself.
     async fn ask(
         &self,
         connection: &mut Option<MultiplexedConnection>,
@@ -179,9 +172,11 @@ impl Witness {
     ) -> Result<Vec<Result<Seen, StoreError>>, StoreError> {
         let patience = self.asked.within + self.response_timeout;
         let asked = timeout(patience, async {
-            let connection = match connection {
-                Some(connection) => connection,
-                None => connection.insert(self.connect(patience).await?),
+            let connection = if let Some(connection) = connection {
+                connection
+            } else {
+                let server = self.address.server(patience).await?;
+                connection.insert(plain(&server).await?)
             };
             let request = self.request(granted);
             let answers = connection.send_packed_commands(&request, 0, request.len());
@@ -193,20 +188,15 @@ impl Witness {
         }
     }
 
-    async fn connect(&self, patience: Duration) -> RedisResult<MultiplexedConnection> {
-        let server = self.address.server(patience).await?;
-        plain(&server).await
-    }
-
     fn request(&self, granted: &[Granted]) -> Pipeline {
         let mut request = pipe();
         for Granted { claims, lease, .. } in granted {
             for claim in claims {
-                let lock = self.calls.names.lock(&claim.key);
+                let lock = self.commands.keyspace.lock(&claim.key);
                 request
                     .cmd("PEXPIRE")
                     .arg(format!("{lock}:fence"))
-                    .arg(millis(self.calls.fence_retention + *lease))
+                    .arg(millis(self.commands.fence_retention + *lease))
                     .cmd("HEXISTS")
                     .arg(lock)
                     .arg(claim.owner.to_string());
@@ -220,8 +210,7 @@ impl Witness {
     }
 }
 
-/// Two answers for each lock, and the number of replicas. A lock whose name leads to something else fails
-/// for itself.
+/// Reads two replies for each lock, and the number of replicas. A lock whose name leads to another key fails for itself.
 fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Result<Seen, StoreError>>> {
     let claims: usize = granted.iter().map(|granted| granted.claims.len()).sum();
     let number = |answer: Value| Ok(from_redis_value::<usize>(answer.extract_error()?)?);
@@ -230,7 +219,7 @@ fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Result<Seen
     let wrong = || RedisError::from((ErrorKind::UnexpectedReturnType, "answers are missing"));
     let replicas = match waited.ok_or_else(wrong)? {
         Ok(replicas) => replicas,
-        // What was refused first says best what is amiss with the server.
+        // The first refusal explains best what is amiss with the server.
         Err(last) => return Err(facts.into_iter().find_map(Result::err).unwrap_or(last)),
     };
     let mut facts = facts.into_iter();
@@ -244,13 +233,10 @@ fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Result<Seen
     Ok(seen.collect())
 }
 
-/// The lock is there, but not where it was to be as well.
+/// The master has the lock, but too few replicas do.
 fn too_few(what: String) -> StoreError {
-    let source: Box<dyn std::error::Error + Send + Sync> = what.into();
     StoreError {
         transient: true,
-        maybe_executed: false,
-        foreign: false,
-        source: source.into(),
+        ..not_sent(what)
     }
 }

@@ -3,10 +3,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::{InfoDict, RedisResult, aio::MultiplexedConnection, cmd};
-
-use super::connection::server_may_refuse;
-
 /// Shared by all servers of a quorum.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
@@ -70,22 +66,8 @@ impl Drop for Presence {
     }
 }
 
-/// What the server calls its present run: no other has that name. `None`: it does not say, or this user
-/// may not ask.
-pub(super) async fn run_id(mut commands: MultiplexedConnection) -> RedisResult<Option<String>> {
-    let mut info = cmd("INFO");
-    info.arg("server");
-    match info.query_async::<InfoDict>(&mut commands).await {
-        Ok(server) => {
-            let run_id: Option<String> = server.get("run_id");
-            Ok(run_id.filter(|run_id| is_a_name(run_id)))
-        }
-        Err(error) => server_may_refuse(Err(error)).map(|()| None),
-    }
-}
-
-/// Some services blank it out.
-fn is_a_name(run_id: &str) -> bool {
+/// Returns whether this identifies a run. Some services blank the name out.
+pub(super) fn is_a_name(run_id: &str) -> bool {
     let mut characters = run_id.chars();
     let first = characters.next();
     characters.any(|character| Some(character) != first)

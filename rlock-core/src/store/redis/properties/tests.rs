@@ -85,16 +85,16 @@ proptest! {
         key in texts(), sequence: u64, token in proptest::option::of(any::<u64>()), ms: u64
     ) {
         let Ok(key) = Key::parse(&key) else { return Ok(()) };
-        let (names, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence));
+        let (keyspace, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence));
         let ttl = Duration::from_millis(ms);
         let news = match token {
             Some(token) => News::Granted { key, owner, block: TokenBlock { first: token / 2, size: 1 + token % 16 }, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
             None => News::AskAgain { key, owner, after: ttl },
         };
-        let message = written(&names, &news);
-        prop_assert_eq!(messages::read(&names, CLIENT, message.as_bytes()), Some(news));
+        let message = written(&keyspace, &news);
+        prop_assert_eq!(notifications::read(&keyspace, CLIENT, message.as_bytes()), Some(news));
         let another = Uuid::from_u128(8);
-        prop_assert_eq!(messages::read(&names, another, message.as_bytes()), None);
+        prop_assert_eq!(notifications::read(&keyspace, another, message.as_bytes()), None);
     }
 
     #[test]

@@ -1,4 +1,41 @@
-local lease, count, fence_ttl, channel, floor = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[6])
+-- Acquires locks for owners that want them once, all or none; or counts further entries of their owners.
+-- KEYS  lock, lock, …
+-- ARGV  lease (ms), count wanted, time to keep the fence (ms), 1 to join the wait queue, channel prefix,
+--       least token, owner, owner, …
+-- Replies  {1, token, token, …}  every owner holds its lock with that count; each token is the first of its block
+--          {2, token, token, …}  the same, and others wait for one of the locks
+--          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th (from 0), for ttl ms (-1: without an end);
+--                               place: 2 for the first waiter, 1 behind others, 0 if it did not join the queue;
+--                               earlier grants up to these tokens are void
+--          {-1}                  further entries wanted by an owner that holds nothing
+-- The count is absolute, so a repeated request changes nothing.
+local lock, fence_ttl = KEYS[1], ARGV[3]
+
+-- The usual case: one lock that is free, and nobody waits.
+local token, first
+if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', lock) == -2 then
+  local fence = lock .. ':fence'
+  token = redis.pcall('INCRBY', fence, '17')
+  if type(token) == 'number' and token >= tonumber(ARGV[6]) and token < 9007199254740992 then
+    redis.call('PEXPIRE', fence, fence_ttl)
+    first = redis.pcall('ZPOPMIN', lock .. ':queue')
+    if not first[1] then
+      local done = redis.pcall('HSET', lock, ARGV[7], '1')
+      if done == 1 then
+        done = redis.pcall('PEXPIRE', lock, ARGV[1])
+        if done == 1 then
+          redis.pcall('EXISTS', lock)
+          return {1, token}
+        end
+        redis.call('HDEL', lock, ARGV[7])
+      end
+      return done
+    end
+  end
+end
+
+local lib = library()
+local lease, count, waits, channel, floor = tonumber(ARGV[1]), ARGV[2], ARGV[4] == '1', ARGV[5], tonumber(ARGV[6])
 local held, ttls, tokens, taken, handed_off = {}, {}, {}, nil, nil
 
 for n, lock in ipairs(KEYS) do
@@ -10,7 +47,7 @@ for n, lock in ipairs(KEYS) do
       break
     end
     local refused
-    tokens[n], refused = last_token(lock)
+    tokens[n], refused = lib.last_token(lock)
     if refused then
       return refused
     end
@@ -22,59 +59,55 @@ end
 for n, lock in ipairs(taken and {} or KEYS) do
   if not tokens[n] then
     local refused
-    tokens[n], refused = next_token(lock, fence_ttl, floor, token)
+    tokens[n], refused = lib.next_token(lock, fence_ttl, floor, token)
     if refused then
       return refused
     end
   end
-  if not held[n] then
-    -- Where a lock ended by its lease, those in line come first.
-    first = first or redis.pcall('ZPOPMIN', lock .. ':queue')
-    if first[1] and waiters(channel)(lock, tokens[n], first, ARGV[n + 6], ARGV[4] == '1') then
-      taken, ttls[n], handed_off = n, tonumber(GRACE), true
-      break
-    end
-    first = nil
+  -- Where a lock ended by its lease, its waiters come first.
+  if not held[n] and lib.hand_off(channel, lock, tokens[n], first, ARGV[n + 6], waits) then
+    taken, ttls[n], handed_off = n, tonumber(lib.GRACE), true
+    break
   end
 end
 
--- What was given, or kept for one of several locks since it stood in line, goes to whoever is next.
+-- Hands a free lock to its next waiter.
+local function pass_on(lock, token)
+  token = token or lib.next_token(lock, fence_ttl, floor)
+  if token then
+    lib.hand_off(channel, lock, token)
+  end
+end
+
+-- Undoes what was granted now, or handed to the owner since it joined the queue.
 local function give_back(n)
-  local lock = KEYS[n]
-  if redis.pcall('HDEL', lock, ARGV[n + 6]) == 1 then
-    local next = next_token(lock, fence_ttl, floor)
-    if next then
-      waiters(channel)(lock, next, redis.pcall('ZPOPMIN', lock .. ':queue'))
-    end
+  if redis.pcall('HDEL', KEYS[n], ARGV[n + 6]) == 1 then
+    pass_on(KEYS[n])
   end
 end
 
 if taken then
   for n, lock in ipairs(KEYS[2] and count == '1' and KEYS or {}) do
     give_back(n)
-    -- One that is free is not taken either, and may have somebody else in line.
+    -- A lock that is free is not acquired either, and may have other waiters.
     if n < taken and ttls[n] == -2 and redis.pcall('EXISTS', lock .. ':queue') == 1 then
-      local next = tokens[n] or next_token(lock, fence_ttl, floor)
-      if next then
-        waiters(channel)(lock, next, redis.pcall('ZPOPMIN', lock .. ':queue'))
-      end
+      pass_on(lock, tokens[n])
     end
   end
-  local in_line = 0
-  if ARGV[4] == '1' then
-    local _, stand_in_line, tell = waiters(channel)
-    in_line = stand_in_line(KEYS[taken], ARGV[taken + 6])
-    -- Who was given the lock just now is told so by that.
-    if in_line == 2 and not handed_off then
+  local place = 0
+  if waits then
+    place = lib.join_queue(KEYS[taken], ARGV[taken + 6])
+    -- The grant told a new owner already.
+    if place == 2 and not handed_off then
       local holder = redis.pcall('HGETALL', KEYS[taken])[1]
       if holder and holder ~= 'kept' then
-        tell(holder, KEYS[taken], 'wanted', '0')
+        lib.notify(channel, holder, KEYS[taken], 'wanted', '0')
       end
     end
   end
-  local refusal = {0, taken - 1, ttls[taken], in_line}
+  local refusal = {0, taken - 1, ttls[taken], place}
   for n, lock in ipairs(KEYS) do
-    refusal[n + 4] = last_token(lock) or 0
+    refusal[n + 4] = lib.last_token(lock) or 0
   end
   return refusal
 end
@@ -85,7 +118,7 @@ for n, lock in ipairs(KEYS) do
     refused = redis.pcall('HSET', lock, ARGV[n + 6], count)
   end
   if type(refused) ~= 'table' then
-    -- Also where it changes nothing: a replica that was the master a moment ago is to refuse.
+    -- Also where it changes nothing: a replica that was the master a moment ago must refuse.
     refused = redis.pcall('PEXPIRE', lock, ttls[n] < lease and ARGV[1] or ttls[n])
   end
   if type(refused) == 'table' then
@@ -98,10 +131,10 @@ for n, lock in ipairs(KEYS) do
   end
   redis.pcall('EXISTS', lock)
 end
-local answer = 1
+local reply = 1
 for _, lock in ipairs(KEYS) do
   if redis.pcall('EXISTS', lock .. ':queue') == 1 then
-    answer = 2
+    reply = 2
   end
 end
-return {answer, unpack(tokens)}
+return {reply, unpack(tokens)}

@@ -1,6 +1,6 @@
--- Says who holds a lock.
+-- Returns the owner of a lock.
 -- KEYS  lock
--- Answers  {owner, count, ttl (ms, -1: without an end), token or ''}  or an empty list
+-- Replies  {owner, count, ttl (ms, -1: without an end), token or ''}  or an empty list
 local entry = redis.call('HGETALL', KEYS[1])
 if #entry == 0 then
   return {}

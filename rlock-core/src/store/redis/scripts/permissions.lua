@@ -1,6 +1,6 @@
 -- Says what this user may not do of all that a client does.
 -- ARGV  the name of a lock, the name of a channel, what the client is for beside locks on one server
--- Answers  {names of commands that locks need, names of those that make them quicker}
+-- Replies  {names of commands that locks need, names of those that make them quicker}
 -- Servers before Redis 7 cannot tell, and answer empty lists. Of a user who may touch other locks only, the
 -- commands that touch locks are not known.
 local lock, channel = ARGV[1], ARGV[2]

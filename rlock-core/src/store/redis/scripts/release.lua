@@ -1,10 +1,50 @@
-local count, keep, fence_ttl, channel, lease = ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[9]
+-- Lowers an owner's count. At zero the lock goes to the next local waiter, or to the first in the queue.
+-- KEYS  lock
+-- ARGV  owner, count wanted, at least (ms), the fence as the owner knows it, time to keep the fence (ms),
+--       channel prefix, least token, and if the process has a local waiter: its owner, its lease (ms)
+-- Replies  1      done, now or by an earlier copy of this request
+--          token  the same, and the local waiter has the lock: the first token of its block. Nobody else waits
+--          ''     the same, and the local waiter is in the queue
+--          2      the owner does not hold the lock, and others have held it since
+--          0      the owner does not hold the lock
+-- The count is absolute, so a repeated request changes nothing. A release adds one to the fence, by which a late copy
+-- of the request knows that an earlier one was done.
+local lock, owner, count, at_least, next_local = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[8]
+local fence, queue = lock .. ':fence', lock .. ':queue'
 
-if count ~= '0' then
+-- The usual case: nobody waits, or the local waiter is next.
+local released, first, token
+if count == '0' and at_least == '0' then
+  local removed = redis.pcall('HDEL', lock, owner)
+  if type(removed) == 'table' then
+    -- For example, another key has the lock's name. A waiter leaves the wait queue anyway.
+    redis.pcall('ZREM', queue, owner)
+    return removed
+  end
+  released = removed == 1
+  if released then
+    first = redis.pcall('ZPOPMIN', queue)
+    if not next_local and not first[1] then
+      if redis.pcall('INCR', fence) == 1 then
+        redis.pcall('PEXPIRE', fence, ARGV[5])
+      end
+      return 1
+    elseif not first[1] then
+      token = redis.pcall('INCRBY', fence, '17')
+      if type(token) == 'number' and token >= tonumber(ARGV[7]) and token < 9007199254740992
+        and redis.pcall('HSET', lock, next_local, '1') == 1 and redis.pcall('PEXPIRE', lock, ARGV[9]) == 1 then
+        redis.pcall('PEXPIRE', fence, ARGV[5])
+        redis.pcall('EXISTS', lock)
+        return token
+      end
+    end
+  end
+elseif count ~= '0' then
   local held = redis.call('HGET', lock, owner)
   if not held then
     return 0
   elseif held ~= count then
+    -- A write that takes no memory goes first.
     local ttl = redis.call('PTTL', lock)
     if ttl > 0 then
       redis.call('PEXPIRE', lock, ttl)
@@ -15,9 +55,31 @@ if count ~= '0' then
   return 1
 end
 
-if keep ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
-  -- Nobody holds it any more: neither a late renewal nor a late release finds its owner.
-  redis.call('PEXPIRE', lock, keep)
+local lib = library()
+local fence_ttl, channel, lease = ARGV[5], ARGV[6], ARGV[9]
+
+if released then
+  token = lib.next_token(lock, fence_ttl, tonumber(ARGV[7]), token)
+  if not token then
+    return 1
+  elseif lib.hand_off(channel, lock, token, first, nil, next_local) then
+    if next_local and lib.join_queue(lock, next_local) > 0 then
+      redis.pcall('EXISTS', lock)
+      return ''
+    end
+  elseif next_local and type(redis.pcall('HSET', lock, next_local, '1')) == 'number' then
+    if redis.pcall('PEXPIRE', lock, lease) == 1 then
+      redis.pcall('EXISTS', lock)
+      return token
+    end
+    redis.call('HDEL', lock, next_local)
+  end
+  return 1
+end
+
+if at_least ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
+  -- No owner holds it any more: neither a late renewal nor a late release finds its owner.
+  redis.call('PEXPIRE', lock, at_least)
   redis.call('HSET', lock, 'kept', '1')
   redis.call('HDEL', lock, owner)
   if redis.pcall('INCR', fence) == 1 then
@@ -25,47 +87,21 @@ if keep ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
   end
   local waiter = redis.pcall('ZRANGE', queue, '0', '0')[1]
   if waiter then
-    local _, _, tell = waiters(channel)
-    tell(waiter, lock, '', keep)
+    lib.notify(channel, waiter, lock, '', at_least)
   end
   return 1
 end
 
-if given_back then
-  local next = next_token(lock, fence_ttl, tonumber(ARGV[7]), token)
-  if not next then
-    return 1
-  end
-  if first[1] then
-    local hand_off, stand_in_line = waiters(channel)
-    if hand_off(lock, next, first, nil, own) then
-      if own and stand_in_line(lock, own) > 0 then
-        redis.pcall('EXISTS', lock)
-        return ''
-      end
-      return 1
-    end
-  end
-  if own and type(redis.pcall('HSET', lock, own, '1')) == 'number' then
-    if redis.pcall('PEXPIRE', lock, lease) == 1 then
-      redis.pcall('EXISTS', lock)
-      return next
-    end
-    redis.call('HDEL', lock, own)
-  end
-  return 1
-end
-
--- Whoever only stood in line leaves it.
+-- An owner that only waited leaves the queue.
 redis.pcall('ZREM', queue, owner)
-if own and redis.pcall('HEXISTS', lock, own) == 1 then
+if next_local and redis.pcall('HEXISTS', lock, next_local) == 1 then
   if redis.call('PTTL', lock) < tonumber(lease) then
     redis.pcall('PEXPIRE', lock, lease)
   end
-  return last_token(lock) or 1
-elseif own and type(redis.pcall('ZSCORE', queue, own)) == 'string' then
+  return lib.last_token(lock) or 1
+elseif next_local and type(redis.pcall('ZSCORE', queue, next_local)) == 'string' then
   return ''
 end
-local last, spoilt = last_token(lock)
+local last, invalid = lib.last_token(lock)
 local above = (last or 0) - tonumber(ARGV[4])
-return above == 1 and 1 or (above > 1 or spoilt) and 2 or 0
+return above == 1 and 1 or (above > 1 or invalid) and 2 or 0

@@ -1,23 +1,23 @@
--- Gives several locks back, each by itself, where that is simple: its owner holds it, and nobody waits
--- for it. Leaves all others alone.
+-- Releases several locks, each by itself, where that is simple: its owner holds it, and nobody waits for it. Leaves all
+-- others alone.
 -- KEYS  lock, lock, …
 -- ARGV  time to keep fences (ms), owner, owner, …
--- Answers  for each 1, or 0 for a lock that is to be given back by itself
+-- Replies  for each 1, or 0 for a lock that is to be released by itself
 local queues = {}
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
 end
 local nobody_waits = redis.call('EXISTS', unpack(queues)) == 0
 
-local answers = {}
+local replies = {}
 for n, lock in ipairs(KEYS) do
-  answers[n] = 0
+  replies[n] = 0
   if (nobody_waits or redis.pcall('EXISTS', queues[n]) == 0) and redis.pcall('HDEL', lock, ARGV[n + 1]) == 1 then
     local fence = lock .. ':fence'
     if redis.pcall('INCR', fence) == 1 then
       redis.pcall('PEXPIRE', fence, ARGV[1])
     end
-    answers[n] = 1
+    replies[n] = 1
   end
 end
-return answers
+return replies

@@ -1,0 +1,142 @@
+//! The end of a client.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::LockClient;
+use crate::{
+    error::{LockError, LostCause},
+    store::StoreError,
+};
+
+impl LockClient {
+    /// Shuts the client down: stops the running bodies and releases every lock.
+    ///
+    /// From now on, acquires fail with [`LockError::Closed`]. Running bodies lose their locks with
+    /// [`LostCause::Closed`] and stop at their next await.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Unavailable`] if a lock could not be released within twice the response
+    /// time-out, because the store did not reply or a body did not stop. The lock of such a body is
+    /// still in use, and ends with its lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the client is closed all the same. Call `shutdown` again to wait.
+    pub async fn shutdown(&self) -> Result<(), LockError> {
+        let core = self.core();
+        core.close();
+        let started = core.clock.now();
+        // Without its background, the client cannot release anything.
+        let released = core.in_runtime(async {
+            tokio::select! {
+                biased;
+                () = core.background_ended() => core.watchdog.lose_all(LostCause::Closed).is_empty(),
+                released = self.release_all() => released,
+            }
+        });
+        let released = released.await;
+        self.handle.stop();
+        let limit = Some(core.options.response_timeout);
+        let ended = core.in_runtime_within(limit, core.background_ended()).await;
+        let error = match ended {
+            Some(()) if released => return Ok(()),
+            Some(()) => StoreError::not_given_back(),
+            None => StoreError::stands_still(),
+        };
+        let action = "give back every lock at shutdown".to_owned();
+        Err(error.into_lock_error(action, core.clock.now().since(started)))
+    }
+
+    /// Waits until the client's locks are released, then [shuts the client
+    /// down](Self::shutdown). For a service that stops.
+    ///
+    /// From now on, a call outside of this client's locks fails with [`LockError::Draining`], even
+    /// if it already waits. Existing holds continue: bodies run and leases are renewed. Calls
+    /// inside of a body, or of [`LockGuard::scope`](crate::LockGuard::scope), may acquire further
+    /// locks. After `within`, the shutdown stops the remaining bodies.
+    ///
+    /// # Errors
+    ///
+    /// As [`shutdown`](Self::shutdown).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the client stays in its current state: it grants no new locks, and
+    /// existing holds continue. Call `drain` or `shutdown` again to shut it down.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{Drained, LockClient};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// let job = tokio::spawn(async move {
+    ///     lock.run(tokio::time::sleep(Duration::from_millis(50))).await
+    /// });
+    /// tokio::task::yield_now().await;
+    /// // The server accepts no more requests. Requests in progress have 20 seconds.
+    /// let drained = client.drain(Duration::from_secs(20)).await?;
+    /// assert_eq!(drained, Drained::Completed);
+    /// job.await.expect("no panic")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
+        let core = self.core();
+        core.drain();
+        let until = core.clock.now() + within;
+        let in_time = core.in_runtime(async {
+            tokio::select! {
+                biased;
+                () = core.drained() => true,
+                () = core.background_ended() => false,
+                () = core.clock.sleep_until(until) => false,
+            }
+        });
+        let drained = match (in_time.await, core.watchdog.count()) {
+            (true, _) | (false, 0) => Drained::Completed,
+            (false, locks) => Drained::Interrupted { locks },
+        };
+        self.shutdown().await?;
+        Ok(drained)
+    }
+
+    async fn release_all(&self) -> bool {
+        let core = self.core();
+        let limit = core.options.response_timeout;
+        let ownerships = core.watchdog.lose_all(LostCause::Closed);
+        let quiet = timeout(limit, core.quiet(&ownerships)).await.is_ok();
+        // A call that was in progress may have been granted a lock meanwhile.
+        for ownership in core.watchdog.lose_all(LostCause::Closed) {
+            // A lock whose body has not stopped is still in use.
+            if !ownership.has_body() {
+                ownership.abandon();
+                core.watchdog.forget(&ownership);
+                core.releases().settle(ownership);
+            }
+        }
+        let released = timeout(limit, core.releases().idle()).await.is_ok();
+        quiet && released
+    }
+}
+
+/// The result of [`LockClient::drain`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Drained {
+    /// The holders released all locks.
+    Completed,
+    /// The time ran out. The shutdown took the remaining locks from their holders, whose bodies
+    /// stop with [`LockError::Lost`].
+    Interrupted {
+        /// The number of locks that were still held.
+        locks: usize,
+    },
+}

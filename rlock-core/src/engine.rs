@@ -1,0 +1,12 @@
+//! The layer between calls and the store. Calls use ownerships of keys one after another; the background renews and
+//! releases them.
+
+pub(crate) mod acquire;
+pub(crate) mod call_chain;
+pub(crate) mod clients;
+pub(crate) mod core;
+pub(crate) mod driver;
+pub(crate) mod entry;
+pub(crate) mod ownership;
+pub(crate) mod release;
+pub(crate) mod watchdog;

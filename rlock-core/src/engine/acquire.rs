@@ -1,0 +1,278 @@
+//! Acquires locks: first by re-entry through the call chain, then through the local queues, then from the store.
+
+mod holder;
+mod negotiate;
+mod nested;
+
+use std::{pin::pin, time::Duration};
+
+use tokio::time::sleep;
+
+use crate::{
+    engine::{call_chain, core::Core, driver::ClientHandle, entry::EntryGuard, ownership::Terms},
+    error::{LockError, whole_millis},
+    few::Few,
+    key::Key,
+    lease::Time,
+    options::{LockOptions, Wait},
+    store::{Acquired, Claim, Route, StoreError},
+    wait::Backoff,
+};
+
+/// The last part of a wait, in which no further request is sent.
+const LAST: Duration = Duration::from_millis(10);
+
+/// The keys and options of a call, checked.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// In ascending order, each once, so that calls for the same keys never wait for each other.
+    pub(crate) keys: Few<Key>,
+    pub(crate) options: LockOptions,
+}
+
+/// The reason why no lock was acquired.
+pub(crate) enum AcquireError {
+    /// Another owner has the lock of this key. `remaining` is the rest of its lease, if known.
+    Taken {
+        key: Key,
+        waited: Duration,
+        remaining: Option<Duration>,
+    },
+    Failed(LockError),
+}
+
+impl From<LockError> for AcquireError {
+    fn from(error: LockError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Acquires the locks of all keys for the current call chain, or none of them.
+pub(crate) async fn acquire(
+    client: &ClientHandle,
+    request: &Request,
+) -> Result<Few<EntryGuard>, AcquireError> {
+    let core = client.core();
+    let _call = core.call();
+    let attempt = Attempt::new(client, request);
+    // Calls inside of a hold may need further locks to finish.
+    let is_inside = call_chain::is_inside_hold_of(core.id);
+    let stop = || {
+        let action = || attempt.action();
+        if core.is_closed() {
+            Some(LockError::Closed { action: action() })
+        } else if core.is_draining() && !is_inside {
+            Some(LockError::Draining { action: action() })
+        } else {
+            None
+        }
+    };
+    // Pinned here: a function that takes a future by value doubles its size.
+    let mut run = pin!(attempt.run());
+    let outcome = core.in_runtime_within(attempt.longest(), core.unless(stop, run.as_mut()));
+    match outcome.await {
+        Some(outcome) => outcome?,
+        None => Err(attempt.failed(StoreError::stands_still())),
+    }
+}
+
+/// Enters the hold that the current call is inside of. Returns `None` without such a hold, or if entering needs a
+/// request or a wait.
+pub(crate) fn enter_at_once(
+    client: &ClientHandle,
+    key: &str,
+    options: &LockOptions,
+) -> Option<Result<EntryGuard, LockError>> {
+    let core = client.core();
+    if core.counts_entries() {
+        return None;
+    }
+    let _call = core.call();
+    if core.is_closed() {
+        return None;
+    }
+    let (ownership, token) = call_chain::hold_of(core.id, key)?;
+    let now = core.clock.now();
+    let terms = Terms::new(now, options);
+    let entered = match ownership.enter_locally(token, terms)? {
+        Ok(entered) => entered,
+        Err(cause) => return Some(Err(nested::lost(core, &ownership, cause))),
+    };
+    let entry = EntryGuard::new(client, &ownership, entered, terms, now);
+    if let Some(least) = options.at_least {
+        ownership.keep_until(now + least);
+    }
+    Some(Ok(entry))
+}
+
+/// One call on its way to its locks.
+struct Attempt<'a> {
+    client: &'a ClientHandle,
+    core: &'a Core,
+    request: &'a Request,
+    started: Time,
+    deadline: Time,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(client: &'a ClientHandle, request: &'a Request) -> Self {
+        let core = client.core();
+        let started = core.clock.now();
+        let deadline = match request.options.wait {
+            Wait::Never => started,
+            Wait::For(wait) => started + wait,
+            Wait::Forever => Time::NEVER,
+        };
+        Self {
+            client,
+            core,
+            request,
+            started,
+            deadline,
+        }
+    }
+
+    async fn run(&self) -> Result<Few<EntryGuard>, AcquireError> {
+        let mut entries: Few<EntryGuard> = Few::new();
+        let mut fresh = Few::new();
+        for key in &self.request.keys {
+            let entry = match call_chain::hold_of(self.core.id, key.as_str()) {
+                Some((ownership, token)) => self.enter(&ownership, token).await?,
+                None => None,
+            };
+            match entry {
+                Some(entry) => entries.push(entry),
+                None => fresh.push(key),
+            }
+        }
+        if !fresh.is_empty() {
+            let mut acquired = match self.negotiate(fresh).await {
+                Ok(acquired) => acquired,
+                Err(refused) => return Err(self.with_holder(refused).await),
+            };
+            if self.core.options.replicas.is_some() {
+                acquired = self.replicated(acquired).await?;
+            }
+            entries.extend(acquired);
+        }
+        if let Some(least) = self.request.options.at_least {
+            let until = self.now() + least;
+            entries
+                .iter()
+                .for_each(|entry| entry.ownership.keep_until(until));
+        }
+        Ok(entries)
+    }
+
+    /// Returns the entries once enough replicas have their locks; otherwise releases them. Meanwhile the watchdog
+    /// renews them, and a cancelled call drops them.
+    async fn replicated(&self, entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, AcquireError> {
+        let claims: Few<Claim> = entries
+            .iter()
+            .map(|entry| entry.ownership.claim())
+            .collect();
+        let confirmed = self
+            .core
+            .store
+            .replicate(&claims, self.request.options.lease)
+            .await;
+        let Err(error) = confirmed else {
+            return Ok(entries);
+        };
+        for entry in entries {
+            // A release that fails is repeated in the background.
+            let _ = entry.release().await;
+        }
+        Err(self.failed(error))
+    }
+
+    /// Sends one acquire for these locks.
+    async fn ask(
+        &self,
+        claims: &[Claim],
+        count: u32,
+        waits: bool,
+        route: Route,
+    ) -> Result<Acquired, StoreError> {
+        let by = (route, self.request_timeout());
+        let store = &self.core.store;
+        store
+            .acquire(claims, self.request.options.lease, count, waits, by)
+            .await
+    }
+
+    /// Returns whether the call asks once and does not wait.
+    fn asks_once(&self) -> bool {
+        matches!(
+            self.request.options.wait,
+            Wait::Never | Wait::For(Duration::ZERO)
+        )
+    }
+
+    fn now(&self) -> Time {
+        self.core.clock.now()
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.since(self.now())
+    }
+
+    fn waited(&self) -> Duration {
+        self.now().since(self.started)
+    }
+
+    /// Returns the time-out of one request.
+    fn request_timeout(&self) -> Duration {
+        let most = self.core.options.response_timeout;
+        if self.asks_once() {
+            most
+        } else {
+            self.left().min(most)
+        }
+    }
+
+    /// Returns the longest time that the call may take, including a request in flight when its wait ends.
+    fn longest(&self) -> Option<Duration> {
+        let options = &self.core.options;
+        let replicas = options
+            .replicas
+            .map_or(Duration::ZERO, |asked| asked.within);
+        let beyond = options.response_timeout + replicas * 2;
+        match self.request.options.wait {
+            Wait::Never => Some(beyond),
+            Wait::For(wait) => Some(wait + beyond),
+            Wait::Forever => None,
+        }
+    }
+
+    fn action(&self) -> String {
+        let keys: Vec<&str> = self.request.keys.iter().map(Key::as_str).collect();
+        format!("acquire lock `{}`", keys.join("`, `"))
+    }
+
+    fn taken(&self, key: &Key, remaining: Option<Duration>) -> AcquireError {
+        AcquireError::Taken {
+            key: key.clone(),
+            waited: self.waited(),
+            remaining: remaining.map(whole_millis),
+        }
+    }
+
+    fn failed(&self, error: StoreError) -> AcquireError {
+        AcquireError::Failed(error.into_lock_error(self.action(), self.waited()))
+    }
+
+    /// Pauses after a failure, or returns the error. Pauses are at most half of the time left, so that none ends the
+    /// wait.
+    async fn pause(&self, backoff: &mut Backoff, error: StoreError) -> Result<(), AcquireError> {
+        if !error.transient || self.asks_once() {
+            return Err(self.failed(error));
+        }
+        sleep(backoff.next().min(self.left() / 2)).await;
+        // A request without time left would return a less precise error.
+        if self.left() <= LAST {
+            return Err(self.failed(error));
+        }
+        Ok(())
+    }
+}

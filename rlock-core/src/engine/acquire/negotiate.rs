@@ -1,0 +1,350 @@
+//! Acquires locks that the call chain is not inside of, and waits for those that are taken.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::smallvec;
+use tokio::time::{sleep, timeout};
+
+use super::{AcquireError, Attempt, LAST};
+use crate::{
+    engine::{
+        entry::EntryGuard,
+        ownership::{Ownership, Terms, Turn, WaiterTerms},
+    },
+    error::LostCause,
+    few::Few,
+    key::Key,
+    lease::{Time, valid_until},
+    options::LockOptions,
+    store::{Acquired, Claim, Grant, StoreError, TokenBlock},
+    wait::Backoff,
+};
+
+/// A lock that another owner has, as far as is known.
+#[derive(Clone, Copy)]
+struct Contended {
+    /// The index of its key.
+    at: usize,
+    ttl: Option<Duration>,
+}
+
+/// A placeholder for a grant that the reply fills in.
+const NOTHING: Grant = Grant {
+    block: TokenBlock::EMPTY,
+    since: Time::NEVER,
+    ttl: Duration::ZERO,
+    wanted: false,
+};
+
+/// The reply to one request for all locks.
+enum Reply {
+    Granted(Few<Grant>),
+    Contended(Contended),
+}
+
+impl Attempt<'_> {
+    /// Acquires all of these locks, or none.
+    pub(super) async fn negotiate(&self, keys: Few<&Key>) -> Result<Few<EntryGuard>, AcquireError> {
+        let (mut contended, mut refused) = (None, None);
+        let mut turns = self.turns(&keys, None, &mut contended).await?;
+        let mut backoff = Backoff::default();
+        loop {
+            let now = self.now();
+            let ownerships = self.ownerships(&keys, &turns, now);
+            let owned: Option<Few<Grant>> = ownerships
+                .iter()
+                .map(|ownership| self.usable(ownership, now))
+                .collect();
+            if let Some(grants) = owned {
+                self.core
+                    .store
+                    .is_present()
+                    .map_err(|error| self.failed(error))?;
+                if let Some(entries) = self.begin(turns, &ownerships, &grants, now) {
+                    return Ok(entries);
+                }
+                turns = self.turns(&keys, None, &mut contended).await?;
+                continue;
+            }
+            if let [ownership] = &*ownerships {
+                // The grant that an earlier caller asked for may arrive.
+                ownership.until_reported(self.deadline).await;
+                let now = self.now();
+                if ownership.is_useless(now) || self.usable(ownership, now).is_some() {
+                    continue;
+                }
+            }
+            if let Some(Contended { at, ttl }) = contended
+                && self.left().is_zero()
+            {
+                return Err(self.taken(keys[at], ttl));
+            }
+            let arrive: Few<bool> = ownerships
+                .iter()
+                .map(|ownership| ownership.grant().is_none())
+                .collect();
+            match self.request(&ownerships).await {
+                Ok(Reply::Granted(grants)) => {
+                    for ((turn, grant), arrives) in turns.iter().zip(&grants).zip(arrive) {
+                        if arrives {
+                            turn.arrived(grant.wanted);
+                        }
+                    }
+                    if let Some(entries) = self.begin(turns, &ownerships, &grants, self.now()) {
+                        return Ok(entries);
+                    }
+                    turns = self.turns(&keys, None, &mut contended).await?;
+                }
+                Ok(Reply::Contended(by)) => {
+                    if self.asks_once() {
+                        return Err(self.taken(keys[by.at], by.ttl));
+                    }
+                    contended = Some(by);
+                    if let [ownership] = &*ownerships {
+                        if ownership.is_spoilt() && !ownership.is_queued() {
+                            // The next owner gets no notification either, and asks without a pause.
+                            sleep(backoff.next().min(self.left() / 2)).await;
+                        }
+                    } else {
+                        turns = self.wait_for_one(&keys, turns, &ownerships, by).await?;
+                    }
+                }
+                Err(error) => {
+                    // The wait ended during the last request, so an earlier reply is more precise.
+                    if self.left() <= LAST && error.maybe_executed {
+                        return Err(match contended {
+                            Some(Contended { at, ttl }) => self.taken(keys[at], ttl),
+                            None => self.failed(refused.unwrap_or(error)),
+                        });
+                    }
+                    if !error.maybe_executed {
+                        refused = Some(error.clone());
+                    }
+                    self.pause(&mut backoff, error).await?;
+                }
+            }
+        }
+    }
+
+    /// Gets the turns of all keys.
+    ///
+    /// While the call waits for one turn it keeps no other: that would block other callers of a free lock.
+    async fn turns(
+        &self,
+        keys: &[&Key],
+        mut have: Option<(usize, Turn)>,
+        contended: &mut Option<Contended>,
+    ) -> Result<Few<Turn>, AcquireError> {
+        if let ([key], None, false) = (keys, &have, self.asks_once()) {
+            return Ok(smallvec![self.turn(key, (0, contended)).await?]);
+        }
+        loop {
+            match self.try_turns(keys, have) {
+                Ok(turns) => return Ok(turns),
+                Err(at) if self.asks_once() => return Err(self.taken(keys[at], None)),
+                Err(at) => have = Some((at, self.turn(keys[at], (at, contended)).await?)),
+            }
+        }
+    }
+
+    /// Returns all turns, or the index of one that another caller has.
+    fn try_turns(
+        &self,
+        keys: &[&Key],
+        mut have: Option<(usize, Turn)>,
+    ) -> Result<Few<Turn>, usize> {
+        let mut turns = Few::new();
+        for (at, key) in keys.iter().enumerate() {
+            let turn = match have.take_if(|(had, _)| *had == at) {
+                Some((_, turn)) => Some(turn),
+                None => self.core.queues.try_turn(key),
+            };
+            turns.push(turn.ok_or(at)?);
+        }
+        Ok(turns)
+    }
+
+    async fn turn(
+        &self,
+        key: &Key,
+        (at, contended): (usize, &mut Option<Contended>),
+    ) -> Result<Turn, AcquireError> {
+        let LockOptions {
+            lease, watchdog, ..
+        } = self.request.options;
+        let waiting = match self
+            .core
+            .queues
+            .enqueue(key, WaiterTerms { lease, watchdog })
+        {
+            Ok(turn) => return Ok(turn),
+            Err(waiting) => waiting,
+        };
+        *contended = Some(Contended { at, ttl: None });
+        let turn = timeout(self.left(), waiting.turn()).await;
+        turn.map_err(|_| self.taken(key, None))
+    }
+
+    /// Returns the ownerships to use: those that earlier callers left, otherwise fresh ones.
+    fn ownerships(&self, keys: &[&Key], turns: &[Turn], now: Time) -> Few<Arc<Ownership>> {
+        let ownership = |(key, turn): (&&Key, &Turn)| {
+            turn.ownership(now, || {
+                let (clock, owner) = (self.core.clock.clone(), self.core.fresh_owner());
+                Ownership::new(clock, (*key).clone(), owner, self.request.options.lease)
+            })
+        };
+        keys.iter().zip(turns).map(ownership).collect()
+    }
+
+    /// Returns a grant that needs no request: from a hand-off of the store, or from a local hold that has ended.
+    fn usable(&self, ownership: &Ownership, now: Time) -> Option<Grant> {
+        let grant = ownership.grant()?;
+        // Without a watchdog, a grant for a short time is not renewed.
+        let is_long_enough =
+            self.request.options.watchdog || grant.ttl >= self.request.options.lease;
+        (is_long_enough && grant.is_fresh(self.request.options.lease, now)).then_some(grant)
+    }
+
+    /// Asks the store for those locks that this client does not own yet.
+    ///
+    /// A lock that the store handed off and no hold has used is requested again with the others. If one of them is
+    /// contended, the same request takes it back.
+    async fn request(&self, ownerships: &[Arc<Ownership>]) -> Result<Reply, StoreError> {
+        let now = self.now();
+        let usable: Few<Option<Grant>> = ownerships
+            .iter()
+            .map(|ownership| {
+                self.usable(ownership, now)
+                    .filter(|_| ownership.is_passed())
+            })
+            .collect();
+        let missing = usable
+            .iter()
+            .enumerate()
+            .filter(|(_, grant)| grant.is_none());
+        let missing: Few<usize> = missing.map(|(at, _)| at).collect();
+        let asked: Few<&Arc<Ownership>> = missing.iter().map(|at| &ownerships[*at]).collect();
+        let claims: Few<Claim> = asked.iter().map(|ownership| ownership.claim()).collect();
+        let doubtful = asked
+            .iter()
+            .find_map(|ownership| ownership.route_in_doubt());
+        let route = doubtful.unwrap_or_else(|| self.core.store.route());
+        let is_single = asked.len() == 1;
+        let takes_back = !is_single || self.core.store.takes_back();
+        let begin = |ownership: &&Arc<Ownership>| {
+            if takes_back {
+                ownership.set_taken_back(true);
+            }
+            ownership.begin_request(route)
+        };
+        let in_doubt: Few<bool> = asked.iter().map(begin).collect();
+        let reply = self.ask(&claims, 1, !self.asks_once(), route).await;
+        if is_single {
+            // The request was not cancelled, so its reply reports whether a grant is still being taken back.
+            asked[0].set_taken_back(false);
+        }
+        let is_known = match &reply {
+            Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
+            Ok(Acquired::NotHeld) => false,
+            Err(error) => !error.maybe_executed,
+        };
+        for (ownership, in_doubt) in asked.iter().zip(in_doubt) {
+            if is_known && !in_doubt {
+                ownership.certain();
+            }
+        }
+        match reply? {
+            Acquired::Granted {
+                tokens,
+                wanted,
+                sent_at,
+            } => {
+                let mut grants: Few<Grant> = usable
+                    .into_iter()
+                    .map(|grant| grant.unwrap_or(NOTHING))
+                    .collect();
+                let mut are_new = true;
+                for ((at, ownership), token) in missing.iter().zip(&asked).zip(tokens) {
+                    let grant = Grant {
+                        block: TokenBlock::granted(token),
+                        since: sent_at,
+                        ttl: self.request.options.lease,
+                        wanted,
+                    };
+                    are_new &= ownership.granted(grant);
+                    grants[*at] = grant;
+                }
+                // A lease may have ended before the reply arrived.
+                let is_late = |grant: &Grant| valid_until(grant.since, grant.ttl) <= self.now();
+                if !are_new || grants.iter().any(is_late) {
+                    return Err(StoreError::late());
+                }
+                Ok(Reply::Granted(grants))
+            }
+            Acquired::Held {
+                claim,
+                ttl,
+                in_line,
+                sent_at,
+                fences,
+                spoilt,
+            } => {
+                for ((at, ownership), fence) in asked.iter().enumerate().zip(fences) {
+                    if ownership.is_passed() {
+                        // It was lost, and an owner is granted a lock once.
+                        self.core.watchdog.lose(ownership, LostCause::Removed);
+                    }
+                    ownership.is_past(fence);
+                    if at != claim || self.asks_once() {
+                        ownership.not_granted(sent_at);
+                    } else {
+                        ownership.refused(sent_at, ttl, in_line);
+                    }
+                    if spoilt {
+                        ownership.spoil();
+                    }
+                }
+                let at = missing.get(claim).copied().unwrap_or(0);
+                Ok(Reply::Contended(Contended { at, ttl }))
+            }
+            Acquired::NotHeld => Err(StoreError::late()),
+        }
+    }
+
+    /// Begins the holds. Returns `None` if one of the ownerships was lost meanwhile.
+    fn begin(
+        &self,
+        turns: Few<Turn>,
+        ownerships: &[Arc<Ownership>],
+        grants: &[Grant],
+        now: Time,
+    ) -> Option<Few<EntryGuard>> {
+        let terms = Terms::new(now, &self.request.options);
+        let holds = ownerships.iter().zip(grants).zip(turns);
+        let begin = |((ownership, grant), turn): ((&Arc<Ownership>, &Grant), Turn)| {
+            let entered = ownership.begin(terms, *grant, turn)?;
+            Some(EntryGuard::new(self.client, ownership, entered, terms, now))
+        };
+        holds.map(begin).collect()
+    }
+
+    /// Waits for the contended lock among several. Passes on the turns of the others meanwhile, because those locks may
+    /// be free.
+    async fn wait_for_one(
+        &self,
+        keys: &[&Key],
+        mut turns: Few<Turn>,
+        ownerships: &[Arc<Ownership>],
+        contended: Contended,
+    ) -> Result<Few<Turn>, AcquireError> {
+        let Contended { at, ttl } = contended;
+        let turn = turns.swap_remove(at);
+        drop(turns);
+        ownerships[at].until_reported(self.deadline).await;
+        if self.left().is_zero() {
+            return Err(self.taken(keys[at], ttl));
+        }
+        self.turns(keys, Some((at, turn)), &mut Some(contended))
+            .await
+    }
+}

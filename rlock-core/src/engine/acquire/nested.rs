@@ -1,0 +1,115 @@
+//! Re-enters a hold of the call chain.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+
+use super::{AcquireError, Attempt};
+use crate::{
+    engine::{
+        core::Core,
+        entry::EntryGuard,
+        ownership::{Ownership, Terms},
+        release::ReleaseOnDrop,
+    },
+    error::{LockError, LostCause},
+    store::{Acquired, StoreError},
+    wait::Backoff,
+};
+
+impl Attempt<'_> {
+    /// Enters the hold with this token again. Returns `None` if it has ended: the lock is acquired anew.
+    pub(super) async fn enter(
+        &self,
+        ownership: &Arc<Ownership>,
+        token: u64,
+    ) -> Result<Option<EntryGuard>, AcquireError> {
+        if self.core.counts_entries() {
+            self.enter_counted(ownership, token).await
+        } else {
+            self.enter_locally(ownership, token)
+        }
+    }
+
+    fn enter_locally(
+        &self,
+        ownership: &Arc<Ownership>,
+        token: u64,
+    ) -> Result<Option<EntryGuard>, AcquireError> {
+        let now = self.now();
+        let terms = Terms::new(now, &self.request.options);
+        let Some(entered) = ownership.enter_locally(token, terms) else {
+            return Ok(None);
+        };
+        let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
+        Ok(Some(EntryGuard::new(
+            self.client,
+            ownership,
+            entered,
+            terms,
+            now,
+        )))
+    }
+
+    async fn enter_counted(
+        &self,
+        ownership: &Arc<Ownership>,
+        token: u64,
+    ) -> Result<Option<EntryGuard>, AcquireError> {
+        let within = if self.asks_once() {
+            self.request_timeout()
+        } else {
+            self.left()
+        };
+        let Ok(_changing) = timeout(within, ownership.changing.lock()).await else {
+            return Err(self.failed(StoreError::busy()));
+        };
+        let Some((count, enterable)) = ownership.enterable(token) else {
+            return Ok(None);
+        };
+        enterable.map_err(|cause| lost(self.core, ownership, cause))?;
+        let release_on_drop = ReleaseOnDrop::new(self.core, ownership);
+        let claim = [ownership.claim()];
+        let mut backoff = Backoff::default();
+        loop {
+            let route = ownership
+                .route_in_doubt()
+                .unwrap_or_else(|| self.core.store.route());
+            let in_doubt = ownership.begin_request(route);
+            ownership.about_to_change(route);
+            let reply = self.ask(&claim, count + 1, false, route).await;
+            if reply.is_ok() && !in_doubt {
+                ownership.certain();
+            }
+            match reply {
+                Ok(Acquired::Granted { sent_at, .. }) => {
+                    let now = self.now();
+                    let terms = Terms::new(now, &self.request.options);
+                    let entered = ownership.enter(terms, sent_at);
+                    let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
+                    release_on_drop.disarm();
+                    return Ok(Some(EntryGuard::new(
+                        self.client,
+                        ownership,
+                        entered,
+                        terms,
+                        now,
+                    )));
+                }
+                Ok(Acquired::Held { .. } | Acquired::NotHeld) => {
+                    return Err(lost(self.core, ownership, LostCause::Removed).into());
+                }
+                Err(error) => self.pause(&mut backoff, error).await?,
+            }
+            if let Some(cause) = ownership.broken(self.now()) {
+                return Err(lost(self.core, ownership, cause).into());
+            }
+        }
+    }
+}
+
+/// Marks the ownership as lost, and returns the error of the nested acquire.
+pub(super) fn lost(core: &Core, ownership: &Arc<Ownership>, cause: LostCause) -> LockError {
+    core.watchdog.lose(ownership, cause);
+    ownership.lost_error(cause)
+}

@@ -1,0 +1,306 @@
+//! The state that all handles of a client and its background share.
+
+use std::{
+    future::{Future, pending, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, time::timeout};
+use uuid::Uuid;
+
+use crate::{
+    caller::note_caller,
+    clock::ClientClock,
+    engine::{
+        ownership::{LocalQueues, Ownership, Releases},
+        watchdog::{Renewer, Watchdog},
+    },
+    options::{Options, Reentry},
+    owner::OwnerId,
+    store::{Listener, News, Store, Which},
+    sync::{
+        Notify,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        enter,
+    },
+};
+
+pub(crate) struct Core {
+    pub(crate) id: Uuid,
+    pub(crate) clock: ClientClock,
+    pub(crate) options: Options,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) queues: Arc<LocalQueues>,
+    /// The runtime that provides the timers of calls.
+    timers: Handle,
+    /// Whether the background is on a runtime that may not be driven.
+    may_stand_still: bool,
+    sequence: AtomicU64,
+    draining: AtomicBool,
+    closed: AtomicBool,
+    background_ended: AtomicBool,
+    /// Notified when one of these three is set.
+    ending: Notify,
+    /// The number of calls that acquire, enter or release.
+    calls: AtomicUsize,
+    /// Notified when a call or an entry ends while the client drains.
+    ended: Notify,
+}
+
+/// Applies the events of the store.
+#[derive(Clone)]
+pub(crate) struct EventHandler {
+    watchdog: Arc<Watchdog>,
+    queues: Arc<LocalQueues>,
+}
+
+impl EventHandler {
+    pub(crate) fn new(options: &Options, clock: &ClientClock) -> Self {
+        Self {
+            watchdog: Arc::new(Watchdog::new(clock.clone())),
+            queues: Arc::new(LocalQueues::new(options.local_handovers)),
+        }
+    }
+
+    pub(crate) fn listener(&self) -> Listener {
+        let handler = self.clone();
+        Arc::new(move |event| handler.on_event(event))
+    }
+
+    fn on_event(&self, event: News) {
+        let queues = &self.queues;
+        match event {
+            News::Granted {
+                key,
+                owner,
+                block,
+                ttl,
+                wanted,
+            } => queues.handed_off(&key, owner, block, ttl, wanted),
+            News::Wanted { key, owner } => queues.wanted(&key, owner),
+            News::AskAgain { key, owner, after } => {
+                let mut requested = queues.requested(&key);
+                if let Some(ownership) = requested.find(|ownership| ownership.owner == owner) {
+                    ownership.ask_after(after);
+                }
+            }
+            News::Changed(key) => {
+                if let Some(ownership) = queues.owned(&key) {
+                    self.watchdog.suspect(&ownership);
+                }
+                queues
+                    .requested(&key)
+                    .for_each(|ownership| ownership.changed());
+            }
+            News::AllChanged => self.may_have_changed(&Which::all()),
+            News::SomeChanged(which) => self.may_have_changed(&which),
+            News::Disconnected => {
+                self.watchdog.doubt_all(&Which::all());
+                queues.ask_again(&Which::all());
+            }
+        }
+    }
+
+    fn may_have_changed(&self, which: &Which) {
+        self.watchdog.suspect_all(which);
+        self.queues.ask_again(which);
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        id: Uuid,
+        clock: ClientClock,
+        options: Options,
+        store: Arc<dyn Store>,
+        handler: EventHandler,
+        (timers, may_stand_still): (Handle, bool),
+    ) -> Self {
+        let EventHandler { watchdog, queues } = handler;
+        Self {
+            id,
+            clock,
+            options,
+            store,
+            watchdog,
+            queues,
+            timers,
+            may_stand_still,
+            sequence: AtomicU64::new(1),
+            draining: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            background_ended: AtomicBool::new(false),
+            ending: Notify::new(),
+            calls: AtomicUsize::new(0),
+            ended: Notify::new(),
+        }
+    }
+
+    pub(crate) fn fresh_owner(&self) -> OwnerId {
+        OwnerId::new(self.id, self.sequence.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn releases(&self) -> &Releases {
+        &self.queues.releases
+    }
+
+    /// Returns a renewer of this client's ownerships.
+    pub(crate) fn renewer(&self) -> Arc<Renewer> {
+        Arc::new(Renewer {
+            watchdog: Arc::clone(&self.watchdog),
+            queues: Arc::clone(&self.queues),
+            store: Arc::clone(&self.store),
+            response_timeout: self.options.response_timeout,
+            counts_entries: self.counts_entries(),
+        })
+    }
+
+    /// Returns whether the store counts nested entries.
+    pub(crate) fn counts_entries(&self) -> bool {
+        self.options.reentry == Reentry::Counted
+    }
+
+    /// Starts draining: from now on only calls inside of a hold acquire locks.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.queues.end_retentions();
+        self.ending.notify_waiters();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Closes the client: from now on no lock is acquired.
+    pub(crate) fn close(&self) {
+        // In this order: a call that waits fails with `Closed`, not with `Draining`.
+        self.closed.store(true, Ordering::Release);
+        self.drain();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the background no longer renews or releases. A runtime of the user may have stopped its timers, too.
+    pub(crate) fn end_background(&self) {
+        self.background_ended.store(true, Ordering::Release);
+        self.ending.notify_waiters();
+    }
+
+    pub(crate) async fn background_ended(&self) {
+        let ended = || self.background_ended.load(Ordering::Acquire).then_some(());
+        self.unless(ended, pending::<()>())
+            .await
+            .unwrap_or_default();
+    }
+
+    /// Runs a future until `stop` returns a reason to end, which is checked before each poll and when the client ends.
+    pub(crate) async fn unless<E, F: Future>(
+        &self,
+        stop: impl Fn() -> Option<E>,
+        future: F,
+    ) -> Result<F::Output, E> {
+        let mut future = pin!(future);
+        let mut ending = pin!(None);
+        poll_fn(|cx| {
+            loop {
+                if let Some(end) = stop() {
+                    return Poll::Ready(Err(end));
+                }
+                if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(output));
+                }
+                // Most futures do not wait, and so need no notification.
+                if ending.is_none() {
+                    ending.set(Some(self.ending.notified()));
+                }
+                match ending.as_mut().as_pin_mut().map(|ending| ending.poll(cx)) {
+                    Some(Poll::Ready(())) => ending.set(None),
+                    // The client may have begun to end just before the notification was requested.
+                    _ => return stop().map_or(Poll::Pending, |end| Poll::Ready(Err(end))),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Counts a call as in progress until the returned value is dropped.
+    pub(crate) fn call(&self) -> Call<'_> {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        Call(self)
+    }
+
+    /// Notes that a call or an entry ended.
+    pub(crate) fn ended(&self) {
+        if self.is_draining() {
+            self.ended.notify_waiters();
+        }
+    }
+
+    /// Resolves when no call is in progress and no lock is held.
+    pub(crate) async fn drained(&self) {
+        self.until_ended(|| self.watchdog.count() == 0).await;
+    }
+
+    /// Resolves when no call is in progress and no body runs inside these ownerships.
+    pub(crate) async fn quiet(&self, ownerships: &[Arc<Ownership>]) {
+        self.until_ended(|| !ownerships.iter().any(|ownership| ownership.has_body()))
+            .await;
+    }
+
+    async fn until_ended(&self, nothing_else: impl Fn() -> bool) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            let calls = self.calls.load(Ordering::Acquire);
+            if calls == 0 && nothing_else() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Runs a future on the executor that polls it, with the timers of the client's thread.
+    pub(crate) async fn in_runtime<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            let _noted = note_caller();
+            let _entered = enter(&self.timers);
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Runs a future that depends on the background. Returns `None` if the user's runtime is not driven and the limit
+    /// has passed. Otherwise the future's own time-outs end it.
+    pub(crate) async fn in_runtime_within<F: Future>(
+        &self,
+        limit: Option<Duration>,
+        future: F,
+    ) -> Option<F::Output> {
+        // Pinned once, not moved into each branch.
+        let future = pin!(future);
+        match limit {
+            Some(limit) if self.may_stand_still => {
+                let in_time = self.in_runtime(async { timeout(limit, future).await });
+                in_time.await.ok()
+            }
+            _ => Some(self.in_runtime(future).await),
+        }
+    }
+}
+
+/// A call that is in progress.
+pub(crate) struct Call<'a>(&'a Core);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+        self.0.ended();
+    }
+}

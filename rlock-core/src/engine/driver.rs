@@ -1,0 +1,240 @@
+//! The client's background: a thread with a runtime for its connection, its watchdog and its
+//! release queue. A service that blocks its own runtime does not endanger its locks.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    io,
+    panic::{RefUnwindSafe, UnwindSafe},
+    pin::pin,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::{SetOnce, oneshot},
+    time::timeout,
+};
+
+use crate::sync::enter;
+use crate::{
+    engine::{core::Core, release},
+    error::LostCause,
+};
+
+/// How long a client continues to release dropped locks after its last handle was dropped.
+const DRAIN: Duration = Duration::from_secs(5);
+/// The pause before a background task that panicked restarts.
+const RESTART: Duration = Duration::from_millis(100);
+
+/// Where a client's background runs.
+pub(crate) struct Driver {
+    pub(crate) runtime: Handle,
+    /// The timers of calls, on a thread that always runs.
+    pub(crate) timers: Handle,
+    /// Keeps the client's thread alive; `None` if there is none.
+    keep: Option<Arc<oneshot::Sender<()>>>,
+}
+
+impl Driver {
+    /// Starts a named thread with a runtime of its own.
+    pub(crate) fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (keep, dropped) = oneshot::channel::<()>();
+        thread::Builder::new()
+            .name("rlock".to_owned())
+            .spawn(move || {
+                // Ends when the last `keep` is dropped.
+                let _ = runtime.block_on(dropped);
+            })?;
+        Ok(Self {
+            runtime: handle.clone(),
+            timers: handle,
+            keep: Some(Arc::new(keep)),
+        })
+    }
+
+    /// Runs the background on the user's runtime. That runtime may not be driven, so the timers of
+    /// calls run on a thread of the client.
+    pub(crate) fn on(runtime: Handle) -> io::Result<Self> {
+        Ok(Self {
+            runtime,
+            ..Self::start()?
+        })
+    }
+
+    /// Runs the background and all timers on a runtime whose clock the user controls.
+    pub(crate) fn in_time_of(runtime: Handle) -> Self {
+        Self {
+            timers: runtime.clone(),
+            runtime,
+            keep: None,
+        }
+    }
+
+    /// Returns whether the background may be on a runtime that is not driven.
+    pub(crate) fn may_stand_still(&self) -> bool {
+        self.runtime.id() != self.timers.id()
+    }
+
+    /// Runs a connection attempt on the calling executor. Returns `None` if the user's runtime does
+    /// not complete it within `limit`.
+    pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut future = pin!(async {
+            if self.may_stand_still() {
+                timeout(limit, future).await.ok()
+            } else {
+                Some(future.await)
+            }
+        });
+        poll_fn(|cx| {
+            let _entered = enter(&self.timers);
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Begins the background work of a client.
+    pub(crate) fn drive(self, core: Core) -> ClientHandle {
+        let core = Arc::new(core);
+        let wish = Arc::new(SetOnce::<Wish>::new());
+        let stop = Stop {
+            wish: Arc::clone(&wish),
+            _keep: self.keep.clone(),
+        };
+        // Made here: a runtime that is gone drops the task without ever polling it.
+        let end = End {
+            core: Arc::clone(&core),
+            _keep: self.keep,
+        };
+        self.runtime.spawn(async move {
+            let end = end;
+            background(&end.core, &wish).await;
+        });
+        ClientHandle(Arc::new(Running { core, stop }))
+    }
+}
+
+/// A handle of a client. The background ends with the last one.
+#[derive(Clone)]
+pub(crate) struct ClientHandle(Arc<Running>);
+
+// A panic leaves no partial change: no foreign code runs while a client's state changes.
+impl UnwindSafe for ClientHandle {}
+impl RefUnwindSafe for ClientHandle {}
+
+impl fmt::Debug for ClientHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClient")
+            .field("id", &self.core().id)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Running {
+    core: Arc<Core>,
+    stop: Stop,
+}
+
+impl ClientHandle {
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0.core
+    }
+
+    /// Ends the background immediately.
+    pub(crate) fn stop(&self) {
+        let _ = self.0.stop.wish.set(Wish::AtOnce);
+    }
+}
+
+/// Marks the client as ended when dropped: the background has ended, or never started.
+struct End {
+    core: Arc<Core>,
+    _keep: Option<Arc<oneshot::Sender<()>>>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.core.close();
+        self.core.watchdog.lose_all(LostCause::Closed);
+        self.core.releases().close();
+        self.core.queues.forget_all();
+        self.core.end_background();
+    }
+}
+
+/// How the background ends.
+enum Wish {
+    /// All locks were released or waited for.
+    AtOnce,
+    /// Dropped locks are released first.
+    WhenDrained,
+}
+
+/// Ends the background when dropped, after the dropped locks are released.
+struct Stop {
+    wish: Arc<SetOnce<Wish>>,
+    // The timers of the remaining handles run on the thread.
+    _keep: Option<Arc<oneshot::Sender<()>>>,
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        let _ = self.wish.set(Wish::WhenDrained);
+    }
+}
+
+async fn background(core: &Arc<Core>, stop: &SetOnce<Wish>) {
+    let tasks = async {
+        tokio::join!(
+            supervised("watchdog", || core.renewer().run()),
+            supervised("release queue", || release::run(Arc::clone(core))),
+            supervised("store", || Arc::clone(&core.store).background()),
+        );
+    };
+    let end = async {
+        // A client whose shutdown was cancelled is closed, but did not wait for its releases.
+        if let Wish::WhenDrained = stop.wait().await {
+            core.queues.end_retentions();
+            if timeout(DRAIN, core.releases().idle()).await.is_err() {
+                tracing::warn!(
+                    "could not release all dropped locks in time, their leases will end them"
+                );
+            }
+        }
+    };
+    tokio::select! {
+        () = tasks => {}
+        () = end => {}
+    }
+}
+
+/// Runs a background task, and restarts it if it panics: a bug that one ownership provokes must not stop the
+/// renewal of all others.
+async fn supervised<F>(name: &str, start: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    loop {
+        let mut task = Owned(tokio::spawn(start()));
+        match (&mut task.0).await {
+            Err(error) if error.is_panic() => {
+                tracing::error!(task = name, %error, "background task panicked, it starts again");
+                tokio::time::sleep(RESTART).await;
+            }
+            _ => return,
+        }
+    }
+}
+
+/// A spawned task that ends with its owner.
+struct Owned(tokio::task::JoinHandle<()>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

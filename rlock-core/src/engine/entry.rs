@@ -1,0 +1,231 @@
+//! One entry's handle on the ownership that it uses, limited by the entry's own `max_hold` and end.
+
+use std::{
+    ops::Deref,
+    panic::{RefUnwindSafe, UnwindSafe},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    engine::{
+        core::Core,
+        driver::ClientHandle,
+        ownership::{EntryId, MaxHold, Ownership, Terms},
+        release,
+        watchdog::report,
+    },
+    error::{LockError, LostCause},
+    lease::Time,
+    store::StoreError,
+};
+
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(crate) client: ClientHandle,
+    pub(crate) ownership: Arc<Ownership>,
+    /// The fencing token of the hold.
+    pub(crate) token: u64,
+    id: EntryId,
+    max_hold: Option<Arc<MaxHold>>,
+}
+
+// No foreign code runs while the state of an ownership changes.
+impl UnwindSafe for Entry {}
+impl RefUnwindSafe for Entry {}
+
+impl Entry {
+    pub(crate) fn core(&self) -> &Core {
+        self.client.core()
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        self.ownership.key.as_str()
+    }
+
+    /// Returns the number of entries of the hold.
+    pub(crate) fn count(&self) -> u32 {
+        self.ownership.count(self.token)
+    }
+
+    /// Marks that a body runs inside. The body stops when the lock is lost.
+    pub(crate) fn runs_body(&self) {
+        self.ownership.runs_body(self.id);
+    }
+
+    /// Returns the cause if the entry is no longer valid. Reports a loss that was not reported before.
+    ///
+    /// Does not check whether the entry has left; see [`Entry::left`].
+    pub(crate) fn broken(&self, now: Time) -> Option<LostCause> {
+        let cause = self.cause(now)?;
+        self.notice_and_report(cause);
+        Some(cause)
+    }
+
+    fn cause(&self, now: Time) -> Option<LostCause> {
+        let broken = self.ownership.broken(now);
+        let Some(limit) = &self.max_hold else {
+            return broken;
+        };
+        let over = now >= limit.at;
+        match broken {
+            // The earlier end counts.
+            Some(LostCause::Expired) if over && limit.at <= self.ownership.valid_until() => {
+                Some(LostCause::MaxHold)
+            }
+            None if over => Some(LostCause::MaxHold),
+            broken => broken,
+        }
+    }
+
+    fn notice_and_report(&self, cause: LostCause) {
+        if self.notice(cause) {
+            report(&self.ownership, cause);
+        }
+    }
+
+    /// Notes a loss. Returns whether to report it, because it was not noticed before.
+    fn notice(&self, cause: LostCause) -> bool {
+        if self.ownership.lost().is_some() {
+            return false;
+        }
+        match &self.max_hold {
+            Some(limit) if cause == LostCause::MaxHold => limit.notice(),
+            _ => self.core().watchdog.lose_unreported(&self.ownership, cause),
+        }
+    }
+
+    /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.
+    pub(crate) fn left(&self) -> Option<LostCause> {
+        self.ownership
+            .left(self.id)
+            .map(|cause| self.first_of(cause))
+    }
+
+    /// Resolves when the entry has left.
+    pub(crate) async fn until_left(&self) -> LostCause {
+        self.first_of(self.ownership.until_left(self.id).await)
+    }
+
+    fn first_of(&self, left: LostCause) -> LostCause {
+        match &self.max_hold {
+            Some(limit) if limit.is_noticed() => LostCause::MaxHold,
+            _ => left,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.core().clock.now()
+    }
+
+    pub(crate) fn valid_for(&self) -> Duration {
+        let now = self.now();
+        if self.broken(now).is_some() {
+            return Duration::ZERO;
+        }
+        let until = self.max_hold.as_ref().map_or(Time::NEVER, |limit| limit.at);
+        self.ownership.valid_until().min(until).since(now)
+    }
+
+    pub(crate) async fn lost(&self) -> LostCause {
+        let Some(limit) = &self.max_hold else {
+            return self.ownership.until_lost().await;
+        };
+        let core = self.core();
+        let cause = core.in_runtime(async {
+            tokio::select! {
+                biased;
+                cause = self.ownership.until_lost() => cause,
+                () = core.clock.sleep_until(limit.at) => LostCause::MaxHold,
+            }
+        });
+        let cause = cause.await;
+        self.notice_and_report(cause);
+        cause
+    }
+
+    async fn release(&self) -> Result<(), LockError> {
+        let core = self.core();
+        let _call = core.call();
+        let now = core.clock.now();
+        let broken = self.broken(now);
+        if let Some(outcome) = release::leave(core, &self.ownership, self.id, broken, now) {
+            return outcome;
+        }
+        let longest = core.options.response_timeout * 3;
+        // Boxed, so that the futures of callers stay small.
+        let settled = Box::pin(async {
+            let mut settled = pin!(release::settle_now(core, &self.ownership, broken));
+            core.in_runtime_within(Some(longest), settled.as_mut())
+                .await
+        });
+        let settled = settled.await;
+        settled.unwrap_or_else(|| {
+            let action = format!("release lock `{}`", self.key());
+            Err(StoreError::stands_still().into_lock_error(action, longest))
+        })
+    }
+
+    fn leave(&self) {
+        // The last chance to notice a loss by the clock.
+        if let Some(cause) = self.cause(self.now())
+            && self.notice(cause)
+        {
+            self.core().watchdog.report_later(&self.ownership, cause);
+        }
+        release::leave_in_background(self.core(), &self.ownership, self.id);
+    }
+}
+
+/// Keeps an entry until it is released or dropped.
+pub(crate) struct EntryGuard {
+    entry: Entry,
+    /// Whether the entry was removed from its ownership.
+    left: bool,
+}
+
+impl EntryGuard {
+    /// Guards an entry that has begun. From now on the watchdog tracks its ownership.
+    pub(crate) fn new(
+        client: &ClientHandle,
+        ownership: &Arc<Ownership>,
+        (id, token): (EntryId, u64),
+        terms: Terms,
+        now: Time,
+    ) -> Self {
+        client.core().watchdog.track(ownership, now);
+        let entry = Entry {
+            client: client.clone(),
+            ownership: Arc::clone(ownership),
+            token,
+            id,
+            max_hold: terms.until.and_then(|_| ownership.max_hold(id)),
+        };
+        Self { entry, left: false }
+    }
+
+    /// Removes the entry, and waits for the store's reply if that takes a request.
+    pub(crate) async fn release(mut self) -> Result<(), LockError> {
+        // A future that is never polled drops the guard instead. From here on, the release removes the entry.
+        self.left = true;
+        self.entry.release().await
+    }
+}
+
+impl Deref for EntryGuard {
+    type Target = Entry;
+
+    fn deref(&self) -> &Entry {
+        &self.entry
+    }
+}
+
+impl Drop for EntryGuard {
+    /// Removes the entry. The background reports a loss, and sends the request.
+    fn drop(&mut self) {
+        if !self.left {
+            self.entry.leave();
+        }
+    }
+}

@@ -1,0 +1,603 @@
+//! The local queues. For each key, one caller of the client has the turn and may ask the store. All others wait in the
+//! order of their calls. To the store, a local queue is one waiter.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Ownership, Releases};
+use crate::{
+    key::Key,
+    lease::Time,
+    owner::OwnerId,
+    store::{TokenBlock, Which},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        oneshot,
+    },
+};
+
+/// The queue of each key that this client owns or a caller waits for.
+pub(crate) struct LocalQueues {
+    queues: Mutex<HashMap<Key, Arc<LocalQueue>>>,
+    pub(crate) releases: Releases,
+    /// How many local waiters are served in a row while other clients wait. Only waiters that were queued when this
+    /// client received the lock are counted.
+    local_handovers: usize,
+    /// Whether nothing is retained any more, because the client ends.
+    draining: AtomicBool,
+}
+
+#[derive(Default)]
+struct LocalQueue(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiter>,
+    /// The ownership that the caller with the turn asks for, or has.
+    current: Option<Arc<Ownership>>,
+    /// The ownership that the release of the current one asks for on behalf of the next waiter.
+    next: Option<Arc<Ownership>>,
+    /// Whether the current ownership is retained: the next caller may take it.
+    is_retained: bool,
+    /// Whether other clients wait for the lock, as far as is known.
+    wanted: bool,
+    /// How many further callers are served before other clients are.
+    handovers: usize,
+    places: u64,
+}
+
+struct Waiter {
+    place: u64,
+    terms: WaiterTerms,
+    turn: oneshot::Sender<Turn>,
+}
+
+/// The options of a waiter that its request needs.
+#[derive(Clone, Copy)]
+pub(crate) struct WaiterTerms {
+    pub(crate) lease: Duration,
+    /// Whether its lease is renewed.
+    pub(crate) watchdog: bool,
+}
+
+/// The right to ask the store for a key. Dropping it passes it to the next waiter, together with the current
+/// ownership.
+pub(crate) struct Turn(Option<Member>);
+
+/// A caller's membership in a queue.
+struct Member {
+    queues: Arc<LocalQueues>,
+    key: Key,
+    queue: Arc<LocalQueue>,
+}
+
+impl LocalQueue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> Option<Arc<Ownership>> {
+        self.state().current.clone()
+    }
+
+    /// Returns the ownerships that the store may be asked for: the current one and the next.
+    fn requested(&self) -> impl Iterator<Item = Arc<Ownership>> + use<> {
+        let state = self.state();
+        [state.current.clone(), state.next.clone()]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Returns the retained ownership. The caller has to resume it, or to end its retention.
+    fn take_retained(&self) -> Option<Arc<Ownership>> {
+        self.state().take_retained()
+    }
+}
+
+impl State {
+    fn arrived(&mut self, most: usize, wanted: bool) {
+        self.handovers = self.waiting.len().min(most);
+        self.wanted |= wanted;
+    }
+
+    fn take_retained(&mut self) -> Option<Arc<Ownership>> {
+        let is_retained = std::mem::take(&mut self.is_retained);
+        is_retained.then(|| self.current.clone()).flatten()
+    }
+}
+
+impl LocalQueues {
+    pub(crate) fn new(local_handovers: usize) -> Self {
+        Self {
+            queues: Mutex::default(),
+            releases: Releases::default(),
+            local_handovers,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, HashMap<Key, Arc<LocalQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether no caller has a turn or waits for one.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues().is_empty()
+    }
+
+    fn queue(&self, key: &Key) -> Option<Arc<LocalQueue>> {
+        self.queues().get(key).cloned()
+    }
+
+    /// Returns the current ownership of this key, granted or not.
+    pub(crate) fn current(&self, key: &Key) -> Option<Arc<Ownership>> {
+        self.queue(key)?.current()
+    }
+
+    /// Returns the ownership of this key, if the client owns it.
+    pub(crate) fn owned(&self, key: &Key) -> Option<Arc<Ownership>> {
+        self.current(key).filter(|ownership| ownership.is_owned())
+    }
+
+    /// Returns the ownerships of this key that the store may be asked for.
+    pub(crate) fn requested(&self, key: &Key) -> impl Iterator<Item = Arc<Ownership>> + use<> {
+        self.queue(key)
+            .into_iter()
+            .flat_map(|queue| queue.requested())
+    }
+
+    /// Applies the message that the store handed the lock off to an owner in its wait queue.
+    pub(crate) fn handed_off(
+        &self,
+        key: &Key,
+        owner: OwnerId,
+        block: TokenBlock,
+        ttl: Duration,
+        wanted: bool,
+    ) {
+        let Some(queue) = self.queue(key) else {
+            return;
+        };
+        let mut requested = queue.requested();
+        let Some(ownership) = requested.find(|ownership| ownership.owner == owner) else {
+            return;
+        };
+        if ownership.is_requested() {
+            // In this order: the waiter may begin and end its hold at once.
+            queue.state().arrived(self.local_handovers, wanted);
+            ownership.handed_off(block, ttl, wanted);
+        }
+    }
+
+    fn member(self: &Arc<Self>, key: &Key, queue: &Arc<LocalQueue>) -> Member {
+        Member {
+            queues: Arc::clone(self),
+            key: key.clone(),
+            queue: Arc::clone(queue),
+        }
+    }
+
+    /// Returns the turn, if no other caller has it or waits for it.
+    pub(crate) fn try_turn(self: &Arc<Self>, key: &Key) -> Option<Turn> {
+        let retained = {
+            let mut queues = self.queues();
+            let Some(queue) = queues.get(key) else {
+                return Some(self.open(&mut queues, key));
+            };
+            let mut state = queue.state();
+            if !state.waiting.is_empty() {
+                return None;
+            }
+            state.take_retained()
+        };
+        retained?.resume()
+    }
+
+    /// Returns the turn, or a place in the queue.
+    pub(crate) fn enqueue(
+        self: &Arc<Self>,
+        key: &Key,
+        terms: WaiterTerms,
+    ) -> Result<Turn, Waiting> {
+        let (waiting, retained) = {
+            let mut queues = self.queues();
+            let Some(queue) = queues.get(key) else {
+                return Ok(self.open(&mut queues, key));
+            };
+            let mut state = queue.state();
+            let retained = state.take_retained();
+            let is_first = retained.is_some() && state.waiting.is_empty();
+            let waiting = (!is_first).then(|| self.join(key, queue, &mut state, terms));
+            (waiting, retained)
+        };
+        let turn = retained.and_then(|ownership| ownership.resume());
+        if waiting.is_none()
+            && let Some(turn) = turn
+        {
+            return Ok(turn);
+        }
+        // The turn goes to the first waiter.
+        drop(turn);
+        waiting.map_or_else(|| self.wait_for_retained(key, terms), Err)
+    }
+
+    /// Waits for a retained ownership that cannot be resumed now: it is being released, or its tokens have not arrived.
+    fn wait_for_retained(self: &Arc<Self>, key: &Key, terms: WaiterTerms) -> Result<Turn, Waiting> {
+        let waiting = {
+            let mut queues = self.queues();
+            let Some(queue) = queues.get(key) else {
+                return Ok(self.open(&mut queues, key));
+            };
+            self.join(key, queue, &mut queue.state(), terms)
+        };
+        self.check_retained(key);
+        Err(waiting)
+    }
+
+    fn join(
+        self: &Arc<Self>,
+        key: &Key,
+        queue: &Arc<LocalQueue>,
+        state: &mut State,
+        terms: WaiterTerms,
+    ) -> Waiting {
+        let (sender, turn) = oneshot::channel();
+        let place = state.places;
+        state.places += 1;
+        state.waiting.push_back(Waiter {
+            place,
+            terms,
+            turn: sender,
+        });
+        Waiting {
+            member: self.member(key, queue),
+            place,
+            turn,
+        }
+    }
+
+    fn open(self: &Arc<Self>, queues: &mut HashMap<Key, Arc<LocalQueue>>, key: &Key) -> Turn {
+        let queue = Arc::default();
+        let member = self.member(key, &queue);
+        queues.insert(key.clone(), queue);
+        Turn(Some(member))
+    }
+
+    /// Notes that other clients wait for the lock of this owner.
+    pub(crate) fn wanted(&self, key: &Key, owner: OwnerId) {
+        let Some(queue) = self.queue(key) else {
+            return;
+        };
+        let retained = {
+            let mut state = queue.state();
+            // The next has the lock before the reply to the release is received.
+            let mut known = state.current.iter().chain(&state.next);
+            if !known.any(|ownership| ownership.owner == owner) {
+                return;
+            }
+            state.wanted = true;
+            state.take_retained()
+        };
+        if let Some(ownership) = retained {
+            ownership.end_retention();
+        }
+    }
+
+    /// Checks an ownership after it was retained or its extension ended. Local callers or other clients may have asked
+    /// for it just before.
+    pub(crate) fn check_retained(&self, key: &Key) {
+        let Some(queue) = self.queue(key) else {
+            return;
+        };
+        let (retained, ends) = {
+            let mut state = queue.state();
+            let ends = state.wanted || self.draining.load(Ordering::Acquire);
+            if state.waiting.is_empty() && !ends {
+                return;
+            }
+            (state.take_retained(), ends)
+        };
+        match retained {
+            Some(ownership) if ends => ownership.end_retention(),
+            Some(ownership) => drop(ownership.resume()),
+            None => {}
+        }
+    }
+
+    /// Ends all retentions, and retains nothing any more. The ownerships are released in the background.
+    pub(crate) fn end_retentions(&self) {
+        // In this order: what is retained meanwhile is checked after that.
+        self.draining.store(true, Ordering::Release);
+        let queues: Vec<_> = self.queues().values().cloned().collect();
+        for ownership in queues.iter().filter_map(|queue| queue.take_retained()) {
+            ownership.end_retention();
+        }
+    }
+
+    /// Forgets all ownerships when the client has ended. An ownership that was not released keeps its turn, and the turn
+    /// keeps the queues.
+    pub(crate) fn forget_all(&self) {
+        let queues: Vec<_> = self.queues().values().cloned().collect();
+        for queue in queues {
+            let (current, next) = {
+                let mut state = queue.state();
+                (state.current.take(), state.next.take())
+            };
+            drop((current, next));
+        }
+    }
+
+    /// Makes all waiters for these keys ask the store again, because messages may have been missed.
+    pub(crate) fn ask_again(&self, which: &Which) {
+        let queues: Vec<_> = {
+            let queues = self.queues();
+            let meant = queues.iter().filter(|(key, _)| which.has(key));
+            meant.map(|(_, queue)| Arc::clone(queue)).collect()
+        };
+        for ownership in queues.iter().flat_map(|queue| queue.requested()) {
+            ownership.ask_after(Duration::ZERO);
+        }
+    }
+
+    fn give_up(&self, ownership: Option<Arc<Ownership>>) {
+        if let Some(ownership) = ownership
+            && ownership.give_up()
+        {
+            self.releases.settle(ownership);
+        }
+    }
+}
+
+impl Turn {
+    fn member(&self) -> &Member {
+        self.0
+            .as_ref()
+            .expect("only a turn that is dropped has no member")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.member().queue.state()
+    }
+
+    pub(crate) fn queues(&self) -> &Arc<LocalQueues> {
+        &self.member().queues
+    }
+
+    /// Returns the ownership to use: the one that the caller before left, if it is usable, otherwise a fresh one.
+    pub(crate) fn ownership(
+        &self,
+        now: Time,
+        fresh: impl FnOnce() -> Arc<Ownership>,
+    ) -> Arc<Ownership> {
+        // Only the caller with the turn replaces it.
+        let present = self.state().current.clone();
+        match present {
+            Some(present) if !present.is_useless(now) => present,
+            useless => {
+                let fresh = fresh();
+                let mut state = self.state();
+                state.current = Some(Arc::clone(&fresh));
+                // This belongs to the former ownership.
+                state.wanted = false;
+                drop(state);
+                self.queues().give_up(useless);
+                fresh
+            }
+        }
+    }
+
+    /// Notes that this client received the lock from the store.
+    pub(crate) fn arrived(&self, wanted: bool) {
+        let most = self.queues().local_handovers;
+        self.state().arrived(most, wanted);
+    }
+
+    /// Decides whether the next local waiter is served before other clients. Counts it if so.
+    pub(crate) fn serves_next(&self, fits: impl FnOnce(&WaiterTerms) -> bool) -> bool {
+        let mut state = self.state();
+        let may = !state.wanted || state.handovers > 0;
+        let serves = may && state.waiting.front().is_some_and(|next| fits(&next.terms));
+        if serves {
+            state.handovers = state.handovers.saturating_sub(1);
+        }
+        serves
+    }
+
+    /// Sets whether the ownership is retained. Returns whether to check it: callers or other clients wait for it, or the
+    /// client drains.
+    pub(crate) fn set_retained(&self, is_retained: bool) -> bool {
+        let mut state = self.state();
+        state.is_retained = is_retained;
+        let ends = state.wanted || self.queues().draining.load(Ordering::Acquire);
+        ends || !state.waiting.is_empty()
+    }
+
+    /// Returns whether other clients wait for the lock, as far as is known.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.state().wanted
+    }
+
+    /// Returns whether local callers wait for the lock.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.state().waiting.is_empty()
+    }
+
+    /// Returns the ownership that a release asks for on behalf of the next waiter, and that waiter's lease.
+    pub(crate) fn next(
+        &self,
+        fresh: impl FnOnce(WaiterTerms) -> Arc<Ownership>,
+    ) -> Option<(Arc<Ownership>, Duration)> {
+        let mut state = self.state();
+        let terms = state.waiting.front()?.terms;
+        if state.next.is_none() {
+            // This belongs to the present ownership.
+            state.wanted = false;
+        }
+        let next = state.next.get_or_insert_with(|| fresh(terms));
+        Some((Arc::clone(next), terms.lease))
+    }
+
+    /// Passes the turn on after the current ownership has ended.
+    pub(crate) fn ended(self) {
+        let ended = {
+            let mut state = self.state();
+            let next = state.next.take();
+            state.is_retained = false;
+            std::mem::replace(&mut state.current, next)
+        };
+        self.queues().give_up(ended);
+        drop(self);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(member) = self.0.take() {
+            member.pass_on();
+        }
+    }
+}
+
+impl Member {
+    /// Passes the turn to the next waiter. Without a waiter, gives the current ownership up or retains it.
+    fn pass_on(mut self) {
+        loop {
+            let next = self.queue.state().waiting.pop_front();
+            let Some(next) = next else {
+                match self.retain_or_close() {
+                    None => return,
+                    Some(member) => self = member,
+                }
+                continue;
+            };
+            match next.turn.send(Turn(Some(self))) {
+                Ok(()) => return,
+                // The waiter has just given up.
+                Err(mut turn) => match turn.0.take() {
+                    Some(member) => self = member,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Retains the ownership or removes the queue. Returns `self` if a waiter came meanwhile.
+    fn retain_or_close(self) -> Option<Self> {
+        let current = self.queue.current();
+        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
+        let Some(current) = current else {
+            return self.close();
+        };
+        if let Some(mut turn) = current.retain_again(Turn(Some(self))) {
+            return turn.0.take()?.close();
+        }
+        // A caller may have come just before.
+        queues.check_retained(&key);
+        None
+    }
+
+    /// Removes the queue, unless a waiter came.
+    fn close(self) -> Option<Self> {
+        let current = {
+            let mut queues = self.queues.queues();
+            let mut state = self.queue.state();
+            if !state.waiting.is_empty() {
+                drop(state);
+                drop(queues);
+                return Some(self);
+            }
+            queues.remove(&self.key);
+            state.current.take()
+        };
+        self.queues.give_up(current);
+        None
+    }
+}
+
+/// A place in a queue. Dropping it leaves the queue.
+pub(crate) struct Waiting {
+    member: Member,
+    place: u64,
+    turn: oneshot::Receiver<Turn>,
+}
+
+impl Waiting {
+    /// Waits for the turn. Dropping the future leaves the queue.
+    pub(crate) async fn turn(mut self) -> Turn {
+        match (&mut self.turn).await {
+            Ok(turn) => turn,
+            // A waiter is only removed from the queue to be sent the turn.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Places are in ascending order.
+        let mut state = self.member.queue.state();
+        if let Ok(at) = state
+            .waiting
+            .binary_search_by_key(&self.place, |waiter| waiter.place)
+        {
+            let waiter = state.waiting.remove(at);
+            drop(state);
+            drop(waiter);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, pin::Pin, task::Poll};
+
+    use super::*;
+
+    const TERMS: WaiterTerms = WaiterTerms {
+        lease: Duration::from_secs(30),
+        watchdog: true,
+    };
+
+    async fn its_turn(queues: &Arc<LocalQueues>, key: &Key) -> Turn {
+        match queues.enqueue(key, TERMS) {
+            Ok(turn) => turn,
+            Err(waiting) => waiting.turn().await,
+        }
+    }
+
+    async fn stands<F: Future>(mut waiting: Pin<&mut F>) -> bool {
+        poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await
+    }
+
+    #[tokio::test]
+    async fn nothing_is_left_of_a_queue_when_all_callers_are_gone() {
+        let queues = Arc::new(LocalQueues::new(16));
+        let key = Key::parse("k").expect("valid");
+        let turn = queues.try_turn(&key).expect("free");
+        assert!(queues.try_turn(&key).is_none());
+        let mut waiting = Box::pin(its_turn(&queues, &key));
+        assert!(stands(waiting.as_mut()).await);
+        drop(turn);
+        assert!(queues.try_turn(&key).is_none(), "the waiter comes first");
+        drop(waiting);
+        drop(queues.try_turn(&key).expect("free again"));
+        assert!(queues.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_gives_up_leaves_no_place_behind() {
+        let queues = Arc::new(LocalQueues::new(16));
+        let key = Key::parse("k").expect("valid");
+        let turn = queues.try_turn(&key).expect("free");
+        for _ in 0..10 {
+            let mut waiting = Box::pin(its_turn(&queues, &key));
+            assert!(stands(waiting.as_mut()).await);
+        }
+        assert!(turn.state().waiting.is_empty());
+    }
+}

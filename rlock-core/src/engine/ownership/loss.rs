@@ -1,0 +1,159 @@
+//! Losses: of an ownership, with all of its entries, and of one entry by its `max_hold`.
+
+use std::{pin::pin, sync::Arc};
+
+use super::{EntryId, EntryState, Ownership, Phase, State, pass};
+use crate::{
+    error::LostCause,
+    lease::Time,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// The `max_hold` of one entry. Handles keep it after the entry has left.
+pub(crate) struct MaxHold {
+    /// The end of the `max_hold`.
+    pub(crate) at: Time,
+    noticed: AtomicBool,
+}
+
+impl MaxHold {
+    pub(super) fn new(at: Time) -> Self {
+        Self {
+            at,
+            noticed: AtomicBool::new(false),
+        }
+    }
+
+    /// Marks the limit as noticed. Returns `true` at the first call.
+    pub(crate) fn notice(&self) -> bool {
+        !self.noticed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_noticed(&self) -> bool {
+        self.noticed.load(Ordering::Acquire)
+    }
+}
+
+impl EntryState {
+    pub(super) fn is_lost(&self) -> bool {
+        self.max_hold
+            .as_ref()
+            .is_some_and(|limit| limit.is_noticed())
+    }
+}
+
+impl Ownership {
+    /// Returns the cause if the ownership was marked as lost.
+    pub(crate) fn lost(&self) -> Option<LostCause> {
+        self.state().lost
+    }
+
+    /// Returns the cause if the ownership is lost or its lease has ended at `now`. A report of the loss may come later.
+    pub(crate) fn broken(&self, now: Time) -> Option<LostCause> {
+        self.state().broken(now)
+    }
+
+    /// Returns the cause if an entry has left: `Released`, unless the ownership was lost before.
+    pub(crate) fn left(&self, id: EntryId) -> Option<LostCause> {
+        let state = self.state();
+        if state.entries.iter().any(|entry| entry.id == id) {
+            return None;
+        }
+        let lost = state.lost.filter(|_| state.lost_with.contains(&id));
+        Some(lost.unwrap_or(LostCause::Released))
+    }
+
+    /// Resolves when the entry has left.
+    pub(crate) async fn until_left(&self, id: EntryId) -> LostCause {
+        self.until(|| self.left(id)).await
+    }
+
+    /// Resolves when the ownership is marked as lost.
+    pub(crate) async fn until_lost(&self) -> LostCause {
+        self.until(|| self.lost()).await
+    }
+
+    async fn until(&self, end: impl Fn() -> Option<LostCause>) -> LostCause {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            if let Some(cause) = end() {
+                return cause;
+            }
+            ended.await;
+        }
+    }
+
+    /// Returns the `max_hold` of a present entry.
+    pub(crate) fn max_hold(&self, id: EntryId) -> Option<Arc<MaxHold>> {
+        let state = self.state();
+        let entry = state.entries.iter().find(|entry| entry.id == id)?;
+        entry.max_hold.clone()
+    }
+
+    /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
+    /// loss: a call relied on the ownership, and its `max_hold` has not been reported.
+    pub(crate) fn lose(&self, cause: LostCause) -> bool {
+        let (turn, is_news) = {
+            let mut state = self.state();
+            if !state.is_owned() {
+                return false;
+            }
+            state.phase = Phase::Lost;
+            state.lost = Some(cause);
+            state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
+            let is_news = !state.entries.iter().all(EntryState::is_lost);
+            (state.turn.take(), is_news)
+        };
+        self.ended.notify_waiters();
+        pass(turn);
+        is_news
+    }
+
+    /// Marks an ownership as lost because its release found it lost. Returns whether to report the loss.
+    pub(crate) fn lose_at_release(&self, cause: LostCause) -> bool {
+        let is_news = {
+            let mut state = self.state();
+            if state.token == 0 || state.lost.is_some() || !state.entries.is_empty() {
+                return false;
+            }
+            state.lost = Some(cause);
+            !state.is_reported
+        };
+        self.ended.notify_waiters();
+        is_news
+    }
+
+    /// Marks each entry whose `max_hold` has ended, and returns how many were not marked before.
+    pub(crate) fn notice_max_hold(&self, now: Time) -> usize {
+        let state = self.state();
+        let limits = state
+            .entries
+            .iter()
+            .filter_map(|entry| entry.max_hold.as_ref());
+        limits
+            .filter(|limit| now >= limit.at && limit.notice())
+            .count()
+    }
+}
+
+impl State {
+    /// Returns when the next `max_hold` ends.
+    pub(super) fn next_max_hold(&self) -> Time {
+        let entries = self.entries.iter().filter(|entry| !entry.is_lost());
+        entries
+            .map(|entry| entry.until)
+            .min()
+            .unwrap_or(Time::NEVER)
+    }
+
+    /// Returns the cause of a lease that ended without renewal.
+    pub(super) fn cause_of_expiry(&self, end: Time) -> LostCause {
+        let mut renewed = self.entries.iter().filter(|entry| entry.renewed).peekable();
+        if renewed.peek().is_some() && renewed.all(|entry| entry.until <= end) {
+            LostCause::MaxHold
+        } else {
+            LostCause::Expired
+        }
+    }
+}

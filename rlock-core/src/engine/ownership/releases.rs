@@ -1,0 +1,116 @@
+//! The release queue: requests that the background sends.
+
+use std::{collections::VecDeque, pin::pin, sync::Arc};
+
+use super::Ownership;
+use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering};
+
+/// A queue of ownerships whose count on the store may be wrong, and of ownerships that need further tokens. Each
+/// ownership is queued at most once for either.
+#[derive(Default)]
+pub(crate) struct Releases {
+    state: Mutex<State>,
+    pub(crate) wake: Notify,
+    idle: Notify,
+}
+
+/// A task of the background.
+pub(crate) enum Work {
+    /// Correct the store's count.
+    Settle(Arc<Ownership>),
+    /// Reserve this many further tokens.
+    Extend(Arc<Ownership>, u64),
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Work>,
+    under_way: usize,
+    /// The background has ended.
+    closed: bool,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.closed || self.under_way == 0 && self.waiting.is_empty()
+    }
+}
+
+impl Releases {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a correction of the store's count for this ownership. Never blocks.
+    pub(crate) fn settle(&self, ownership: Arc<Ownership>) {
+        if !ownership.queued.swap(true, Ordering::AcqRel) {
+            self.push(Work::Settle(ownership));
+        }
+    }
+
+    /// Queues a reservation of further tokens. Never blocks.
+    pub(crate) fn extend(&self, ownership: Arc<Ownership>, tokens: u64) {
+        self.push(Work::Extend(ownership, tokens));
+    }
+
+    fn push(&self, work: Work) {
+        {
+            let mut state = self.state();
+            if state.closed {
+                return;
+            }
+            state.waiting.push_back(work);
+        }
+        self.wake.notify_one();
+    }
+
+    /// Closes the queue. Ownerships that are not released by now end with their lease.
+    pub(crate) fn close(&self) {
+        let left = {
+            let mut state = self.state();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(left);
+        self.idle.notify_waiters();
+    }
+
+    pub(crate) fn take(&self, room: usize) -> Vec<Work> {
+        let mut state = self.state();
+        let n = room.min(state.waiting.len());
+        state.under_way += n;
+        state.waiting.drain(..n).collect()
+    }
+
+    fn done(&self) {
+        let idle = {
+            let mut state = self.state();
+            state.under_way -= 1;
+            state.is_idle()
+        };
+        if idle {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Resolves when nothing is left to do.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let mut idle = pin!(self.idle.notified());
+            idle.as_mut().enable();
+            if self.state().is_idle() {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+/// Counts background work as done, even if it panics.
+pub(crate) struct Done<'a>(pub(crate) &'a Releases);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}

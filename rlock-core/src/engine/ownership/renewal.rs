@@ -1,0 +1,217 @@
+//! When an ownership is renewed, and the watchdog's action when it is due.
+
+use std::time::Duration;
+
+use super::{Ownership, Phase, State};
+use crate::{
+    error::LostCause,
+    lease::{Time, next_look, renewal_attempt, renewal_due},
+    store::{Renewal, Route},
+};
+
+/// The time after which a lock is renewed that the store granted for less than its lease. A shorter hold saves the
+/// request.
+const SOON: Duration = Duration::from_millis(20);
+
+/// When the watchdog checks an ownership next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Deadline {
+    pub(crate) at: Time,
+    /// Another client changed the lock, so the ownership is checked even if it is not renewed.
+    pub(crate) suspect: bool,
+}
+
+/// The watchdog's action for an ownership that is due.
+#[derive(Clone, Copy)]
+pub(crate) enum Action {
+    /// Reports it as lost: its lease ended without a confirmed renewal.
+    Lose(LostCause),
+    /// Ends the retention.
+    EndRetention,
+    /// Renews it by this lease.
+    Renew(Duration),
+    /// Asks the store whether it still exists. It is not renewed.
+    Verify,
+    /// Waits: for its deadline, or for the reply to the last renewal of a busy server.
+    Wait,
+}
+
+impl Ownership {
+    /// Notes that a renewal is about to be sent. Returns it with the confirmed lease, or `None` if no renewal is wanted
+    /// any more.
+    pub(crate) fn begin_renewal(&self, now: Time) -> Option<(Renewal, Duration)> {
+        let mut state = self.state();
+        // The batch may have waited for its slot until after the end of the lease.
+        let wanted = state.wants_renewal(now) && now < state.valid_until;
+        state.renewing = wanted.then_some(now);
+        state.renewing?;
+        state.echo |= state.request.reads_by(Route::Home);
+        let renewal = Renewal {
+            key: self.key.clone(),
+            owner: self.owner,
+            lease: state.lease,
+        };
+        Some((renewal, state.confirmed_lease))
+    }
+
+    /// Notes that a renewal has its reply, or was abandoned.
+    pub(crate) fn end_renewal(&self) {
+        let mut state = self.state();
+        state.renewing = None;
+        state.echo = false;
+    }
+
+    /// Confirms the lease that the store granted to a renewal sent at `sent_at`, and puts off the deadline. Returns the
+    /// previous deadline and the next one, unless the ownership is not tracked, or is still to be checked because of a
+    /// change that was reported since.
+    ///
+    /// If the lease has ended, a late reply does not revive it, because other owners may have had the lock since.
+    pub(crate) fn renewed(
+        &self,
+        sent_at: Time,
+        lease: Duration,
+        now: Time,
+    ) -> Option<(Time, Time)> {
+        let mut state = self.state();
+        if now >= state.valid_until {
+            return None;
+        }
+        state.confirm(sent_at, lease);
+        let former = state.deadline.filter(|deadline| !deadline.suspect)?;
+        let at = state.due(now);
+        state.deadline = Some(Deadline { at, suspect: false });
+        Some((former.at, at))
+    }
+
+    /// Returns when the ownership is due, if nothing happens before.
+    pub(crate) fn due(&self) -> Time {
+        self.state().due(self.now())
+    }
+
+    /// Returns the deadline that the schedule lacks for this ownership. Returns `None` if it is not owned, or if an
+    /// earlier deadline is scheduled, because that check schedules the next.
+    pub(crate) fn missing_deadline(&self, now: Time) -> Option<Deadline> {
+        let state = self.state();
+        let is_missing = state.is_owned() && !state.is_watched(now);
+        is_missing.then(|| Deadline {
+            at: state.due_beside_renewal(now),
+            suspect: false,
+        })
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        self.state().deadline
+    }
+
+    /// Sets when the watchdog checks the ownership next, and returns the previous deadline.
+    pub(crate) fn set_deadline(&self, next: Option<Deadline>) -> Option<Deadline> {
+        std::mem::replace(&mut self.state().deadline, next)
+    }
+
+    /// Clears and returns the deadline of an ownership that the client no longer owns.
+    pub(crate) fn untrack(&self) -> Option<Deadline> {
+        let mut state = self.state();
+        if state.is_owned() {
+            None
+        } else {
+            state.deadline.take()
+        }
+    }
+
+    /// Returns the action for an ownership that is due, and the next deadline, which counts if the action fails.
+    ///
+    /// `is_pending` returns whether the store may still reply to a renewal sent at that time. It may if its latest
+    /// reply to any renewal is not older than the given duration.
+    pub(crate) fn come_due(
+        &self,
+        now: Time,
+        is_pending: impl FnOnce(Time, Duration) -> bool,
+    ) -> (Action, Time) {
+        let mut state = self.state();
+        let end = state.valid_until;
+        let suspect = state.deadline.is_some_and(|deadline| deadline.suspect);
+        let (action, next) = if now >= state.end_of_retention() {
+            (Action::EndRetention, end)
+        } else if now >= end {
+            (Action::Lose(state.cause_of_expiry(end)), end)
+        } else if !suspect && state.confirmed_lease >= state.lease && now < state.due(now) {
+            // An earlier hold needed this check.
+            (Action::Wait, state.due(now))
+        } else if state.wants_renewal(now) {
+            let pause = renewal_attempt(state.confirmed_lease);
+            let is_pending = state
+                .renewing
+                .is_some_and(|sent| is_pending(sent, pause / 2));
+            let action = if is_pending && !suspect {
+                Action::Wait
+            } else {
+                state.renewing = Some(now + pause * 2);
+                Action::Renew(state.lease)
+            };
+            (action, (now + pause).min(end))
+        } else if suspect {
+            (Action::Verify, end)
+        } else {
+            (Action::Wait, end)
+        };
+        let next = next
+            .min(state.end_of_retention())
+            .min(state.next_max_hold());
+        let at = next_look(next, now);
+        state.deadline = Some(Deadline { at, suspect: false });
+        (action, at)
+    }
+}
+
+impl State {
+    /// The end of the lease, of an entry's `max_hold` or of the retention.
+    fn end(&self) -> Time {
+        let end = self.valid_until.min(self.next_max_hold());
+        end.min(self.end_of_retention())
+    }
+
+    /// Returns when the ownership is due, or when a renewal that is under way may be repeated: a hold that begins
+    /// meanwhile does not send another.
+    fn due_beside_renewal(&self, now: Time) -> Time {
+        let due = self.due(now);
+        let pause = renewal_attempt(self.confirmed_lease);
+        let again = |sent: Time| (sent.min(now) + pause).min(self.end());
+        self.renewing.map_or(due, |sent| due.max(again(sent)))
+    }
+
+    /// Whether the watchdog checks the ownership as soon as it is due.
+    pub(super) fn is_watched(&self, now: Time) -> bool {
+        let is_in_time = |present: Deadline| present.at <= self.due_beside_renewal(now);
+        self.deadline.is_some_and(is_in_time)
+    }
+
+    fn due(&self, now: Time) -> Time {
+        let end = self.end();
+        if !self.wants_renewal(now) {
+            return end;
+        }
+        let due = renewal_due(self.confirmed_at, self.confirmed_lease).min(end);
+        if self.confirmed_lease < self.lease {
+            due.min(now + SOON)
+        } else {
+            due
+        }
+    }
+
+    fn wants_renewal(&self, now: Time) -> bool {
+        let mut entries = self.entries.iter();
+        match self.phase {
+            Phase::Held => entries.any(|entry| entry.renewed && now < entry.until),
+            Phase::Retained => true,
+            // A caller that is not polled must not keep the lock.
+            Phase::Requested | Phase::Passed | Phase::Lost | Phase::Ended => false,
+        }
+    }
+
+    fn end_of_retention(&self) -> Time {
+        match self.phase {
+            Phase::Retained => self.retained_until,
+            _ => Time::NEVER,
+        }
+    }
+}

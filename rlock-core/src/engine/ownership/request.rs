@@ -1,0 +1,256 @@
+//! The state of the requests for an ownership.
+
+use std::time::Duration;
+
+use crate::{
+    lease::Time,
+    store::{Grant, Place, Route, TokenBlock},
+    wait::fallback,
+};
+
+/// The longest sleep of a waiter that the store notifies: the delay after a lost notification.
+const UNTOLD: Duration = Duration::from_secs(5);
+/// The same limit for the first waiter, if the store does not report that a lock became free
+/// without a release. One process asks for each key. A shorter sleep would lose more locks to
+/// unseen replies: the store keeps such a lock for a whole lease.
+const UNWATCHED: Duration = Duration::from_secs(2);
+/// The shortest time between two requests of a waiter that is notified of changes. Most changes are
+/// renewals, which come every few milliseconds if leases are short.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+pub(super) struct Request {
+    step: Step,
+    /// The store may have executed a request whose reply was not received.
+    in_doubt: bool,
+    /// The request in doubt may take its grant back, whenever it is executed.
+    taken_back: bool,
+    /// The route of the latest request.
+    route: Route,
+    /// The route that read the lock last. The server reports changes by another route. `None`: the lock was not read
+    /// since the grant.
+    reader: Option<Route>,
+    /// When the first request was about to be sent.
+    begun: Option<Time>,
+    /// Grants with this fence, or a smaller one, have ended.
+    past: u64,
+    /// When to ask again, by a notification since the latest request was about to be sent. The reply may arrive
+    /// after the notification.
+    advised: Option<Time>,
+    /// Another client has changed the lock since the latest request was about to be sent.
+    changed: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Step {
+    /// The store does not know the owner.
+    #[default]
+    Absent,
+    /// The lock was not granted before `since`. `ask_at`: when to ask again without a notification.
+    /// `queued`: the place in the store's wait queue.
+    Waiting {
+        since: Time,
+        ask_at: Time,
+        queued: Option<Place>,
+    },
+    Granted(Grant),
+}
+
+impl Request {
+    /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
+    pub(super) fn begin(&mut self, route: Route, now: Time) -> bool {
+        self.route = route;
+        self.advised = None;
+        self.changed = false;
+        self.begun.get_or_insert(now);
+        std::mem::replace(&mut self.in_doubt, true)
+    }
+
+    /// Sets whether the request in doubt may take its grant back: it asks for several locks, all or none, or asks
+    /// several servers.
+    pub(super) fn set_taken_back(&mut self, may_be: bool) {
+        self.taken_back = may_be;
+    }
+
+    /// Marks the grant as taken back, perhaps after the next grant.
+    pub(super) fn spoil(&mut self) {
+        self.in_doubt = true;
+        self.taken_back = true;
+    }
+
+    /// Returns whether a grant may be taken back without notice. Such a grant is not used.
+    pub(super) fn is_spoilt(&self) -> bool {
+        self.in_doubt && self.taken_back
+    }
+
+    /// Returns the route of a request in doubt. The next request takes the same route, so that it does not overtake
+    /// that request.
+    pub(super) fn route_in_doubt(&self) -> Option<Route> {
+        self.in_doubt.then_some(self.route)
+    }
+
+    /// Notes that the replies to all requests were received.
+    pub(super) fn certain(&mut self) {
+        self.in_doubt = false;
+        self.taken_back = false;
+    }
+
+    /// Applies the reply that another owner has the lock and this one was not queued.
+    pub(super) fn refused(&mut self, since: Time, ttl: Option<Duration>, now: Time) {
+        self.step = Step::Waiting {
+            since,
+            ask_at: now + fallback(ttl, UNTOLD),
+            queued: None,
+        };
+    }
+
+    /// Applies the reply that the owner was in the store's wait queue at `since`.
+    pub(super) fn queued(&mut self, since: Time, ttl: Option<Duration>, place: Place, now: Time) {
+        let ask_at = match self.step {
+            // The message of the grant overtook this reply.
+            Step::Granted(grant) if grant.is_fresh(grant.ttl, now) => return,
+            Step::Granted(_) => now,
+            Step::Absent | Step::Waiting { .. } => {
+                let is_unwatched = place.first && !place.watched;
+                now + fallback(ttl, if is_unwatched { UNWATCHED } else { UNTOLD })
+            }
+        };
+        let advised = self.advised.take().unwrap_or(ask_at);
+        self.step = Step::Waiting {
+            since,
+            ask_at: ask_at.min(advised),
+            queued: Some(place),
+        };
+        self.ask_after_change();
+    }
+
+    /// Applies the reply that neither granted the lock nor queued the owner.
+    pub(super) fn not_granted(&mut self, since: Time) {
+        self.step = match self.step {
+            Step::Absent | Step::Waiting { queued: None, .. } => Step::Absent,
+            // The owner may still have its place.
+            Step::Waiting { .. } | Step::Granted(_) => Step::Waiting {
+                since,
+                ask_at: since,
+                queued: Some(Place::BEHIND),
+            },
+        };
+    }
+
+    /// Notes the store's fence at the time of a refusal. Messages about earlier grants come too late.
+    pub(super) fn is_past(&mut self, fence: u64) {
+        self.past = self.past.max(fence);
+        if let Step::Granted(grant) = self.step
+            && grant.block.fence() <= fence
+        {
+            self.step = Step::Waiting {
+                since: grant.since,
+                ask_at: grant.since,
+                queued: Some(Place::BEHIND),
+            };
+        }
+    }
+
+    /// Applies the reply that granted the lock. No request is in doubt any more.
+    pub(super) fn granted(&mut self, grant: Grant) {
+        self.step = Step::Granted(grant);
+        self.certain();
+        self.reader = Some(self.route);
+    }
+
+    /// Leaves this grant to the next hold of the ownership. Messages up to this fence come too late.
+    pub(super) fn passed_on(&mut self, grant: Grant, fence: u64) {
+        self.step = Step::Granted(grant);
+        self.past = fence;
+    }
+
+    /// Notes that a request which changes and reads the lock is about to be sent. Returns whether the store will
+    /// report it to the route that read the lock before.
+    pub(super) fn reads_by(&mut self, route: Route) -> bool {
+        let before = self.reader.replace(route);
+        before.is_some_and(|before| before != route)
+    }
+
+    /// Applies the message that the store handed the lock off to the owner. Returns whether it is news.
+    pub(super) fn hand_off(&mut self, block: TokenBlock, ttl: Duration, wanted: bool) -> bool {
+        if block.fence() <= self.past {
+            return false;
+        }
+        let since = match self.step {
+            Step::Waiting { since, .. } => Some(since),
+            // The reply that the owner is queued is not received yet.
+            Step::Absent | Step::Granted(_) => self.begun,
+        };
+        if let Some(since) = since {
+            self.step = Step::Granted(Grant {
+                block,
+                since,
+                ttl,
+                wanted,
+            });
+            self.reader = None;
+        }
+        true
+    }
+
+    /// Makes the waiter ask again at this time at the latest.
+    pub(super) fn ask_by(&mut self, at: Time) {
+        self.advised = Some(self.advised.map_or(at, |advised| advised.min(at)));
+        if let Step::Waiting { ask_at, .. } = &mut self.step {
+            *ask_at = (*ask_at).min(at);
+        }
+    }
+
+    /// Notes that another client changed the lock: its owner renewed it, or it is free. Returns whether the waiter
+    /// asks sooner.
+    pub(super) fn changed(&mut self) -> bool {
+        self.changed = true;
+        self.ask_after_change()
+    }
+
+    /// Schedules the first waiter's next request after a change of the lock, which subscribes it to the next
+    /// change. The other waiters do not ask.
+    fn ask_after_change(&mut self) -> bool {
+        let Step::Waiting {
+            since,
+            ask_at,
+            queued: Some(Place { first: true, .. }),
+        } = &mut self.step
+        else {
+            return false;
+        };
+        let at = (*since + BETWEEN_CHANGES).min(*ask_at);
+        self.changed && std::mem::replace(ask_at, at) > at
+    }
+
+    pub(super) fn grant(&self) -> Option<Grant> {
+        match self.step {
+            Step::Granted(grant) => Some(grant),
+            Step::Absent | Step::Waiting { .. } => None,
+        }
+    }
+
+    /// Returns when to ask again, while the owner waits.
+    pub(super) fn ask_at(&self) -> Option<Time> {
+        match self.step {
+            Step::Waiting { ask_at, .. } => Some(ask_at),
+            Step::Absent | Step::Granted(_) => None,
+        }
+    }
+
+    /// Returns whether the owner is in the store's wait queue, as far as is known.
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(
+            self.step,
+            Step::Waiting {
+                queued: Some(_),
+                ..
+            }
+        )
+    }
+
+    /// Returns whether the store may have granted the lock to the owner, or queued the owner.
+    pub(super) fn concerns_store(&self) -> bool {
+        self.in_doubt || self.is_queued() || self.grant().is_some()
+    }
+}

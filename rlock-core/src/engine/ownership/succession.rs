@@ -1,0 +1,192 @@
+//! The end of a hold whose ownership continues: the next local waiter takes it, or it is retained.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{AfterLeave, Ownership, Phase, ReleaseState, State, Turn, WaiterTerms};
+use crate::{
+    lease::Time,
+    store::{Grant, TokenBlock},
+    sync::atomic::Ordering,
+};
+
+/// How long an ownership waits for an extension of its tokens while local callers wait.
+const EXTENSION: Duration = Duration::from_secs(1);
+
+/// The successors that a hold may have without a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Succession {
+    /// Nothing: the ownership is released.
+    None,
+    /// A hold of the next local waiter.
+    Waiters,
+    /// A hold of the next local waiter, or retention.
+    Retained,
+}
+
+impl Ownership {
+    /// Ends a hold without entries: by a local hand-over, else by retention, else by a release.
+    pub(super) fn end_hold(
+        self: &Arc<Self>,
+        state: &mut State,
+        succession: Succession,
+        now: Time,
+    ) -> AfterLeave {
+        if succession != Succession::None && self.is_certain(state, now) {
+            if let Some(turn) = Self::pass_to_waiter(state, now) {
+                return AfterLeave::HandOver(turn);
+            }
+            if let Some(until) = Self::retention(state, succession, now) {
+                let is_awaited = Self::retain(state, until);
+                return AfterLeave::Retained { is_awaited };
+            }
+        }
+        state.phase = Phase::Ended;
+        AfterLeave::Release
+    }
+
+    /// Returns whether nothing about the ownership is in doubt, and its lease will last for a while.
+    fn is_certain(&self, state: &State, now: Time) -> bool {
+        let is_kept = state.keep_until.is_some_and(|until| until > now);
+        // In this order: an ownership leaves the release queue when its change has begun.
+        let is_queued = self.queued.load(Ordering::Acquire);
+        let is_changing = is_queued || state.is_lowered || self.changing.try_lock().is_err();
+        let is_in_doubt =
+            state.request.route_in_doubt().is_some() || state.release == ReleaseState::InDoubt;
+        state.is_owned()
+            && state.doubted_at.is_none()
+            && state.grant().is_fresh(state.lease, now)
+            && !is_kept
+            && !is_changing
+            && !is_in_doubt
+    }
+
+    /// Passes the ownership to the next local waiter, if that waiter may be served now. Returns its turn.
+    fn pass_to_waiter(state: &mut State, now: Time) -> Option<Turn> {
+        if !state.tokens.is_left() {
+            return None;
+        }
+        let grant = state.grant();
+        let fits = |terms: &WaiterTerms| terms.watchdog && grant.is_fresh(terms.lease, now);
+        if !state.turn.as_ref()?.serves_next(fits) {
+            return None;
+        }
+        state.pass()
+    }
+
+    /// Returns the end of the retention, if there is one: of `retain`, or of the wait for further tokens.
+    fn retention(state: &State, succession: Succession, now: Time) -> Option<Time> {
+        let turn = state.turn.as_ref()?;
+        if turn.is_wanted() {
+            return None;
+        }
+        if turn.has_waiters() {
+            let waits = !state.tokens.is_left() && state.tokens.is_coming();
+            return waits.then(|| now + EXTENSION);
+        }
+        let may = succession == Succession::Retained && state.tokens.is_coming();
+        (may && !state.retain.is_zero()).then(|| now + state.retain)
+    }
+
+    /// Retains the ownership. Returns whether callers or other clients wait for it already.
+    fn retain(state: &mut State, until: Time) -> bool {
+        state.retained_until = until;
+        state.phase = Phase::Retained;
+        state.is_reported = true;
+        state
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn.set_retained(true))
+    }
+
+    /// Retains an ownership again after its caller began no hold. Returns the turn if it cannot be retained.
+    pub(super) fn retain_again(self: &Arc<Self>, turn: Turn) -> Option<Turn> {
+        let mut state = self.state();
+        let now = self.now();
+        let until = state.retained_until;
+        let is_idle = state.phase == Phase::Passed && state.request.grant().is_some();
+        let may_last = now < until && until != Time::NEVER && !turn.is_wanted();
+        if !is_idle || !may_last || !self.is_certain(&state, now) {
+            return Some(turn);
+        }
+        state.phase = Phase::Retained;
+        if !state.is_watched(now) {
+            // The watchdog came by meanwhile, and would notice the end of the retention, or of the lease, too late.
+            state.phase = Phase::Passed;
+            return Some(turn);
+        }
+        state.turn = Some(turn);
+        Self::retain(&mut state, until);
+        None
+    }
+
+    /// Passes a retained ownership to a local caller, and returns the turn. Returns `None` if its tokens have not
+    /// arrived, or if it is released instead.
+    pub(crate) fn resume(self: &Arc<Self>) -> Option<Turn> {
+        let (turn, is_kept) = {
+            let mut state = self.state();
+            if state.phase != Phase::Retained {
+                return None;
+            }
+            if !state.tokens.is_left() && state.tokens.is_coming() {
+                state.turn.as_ref()?.set_retained(true);
+                return None;
+            }
+            // A mending of servers that lost the ownership may be in flight.
+            let is_free = state.tokens.is_left() && self.changing.try_lock().is_ok();
+            (is_free.then(|| state.pass()).flatten(), is_free)
+        };
+        if !is_kept {
+            self.end_retention();
+        }
+        turn
+    }
+
+    /// Ends the retention: the ownership is released in the background.
+    pub(crate) fn end_retention(self: &Arc<Self>) {
+        let queues = {
+            let mut state = self.state();
+            if state.phase != Phase::Retained {
+                return;
+            }
+            state.phase = Phase::Ended;
+            state.turn.as_ref().map(|turn| {
+                turn.set_retained(false);
+                Arc::clone(turn.queues())
+            })
+        };
+        if let Some(queues) = queues {
+            queues.releases.settle(Arc::clone(self));
+        }
+    }
+
+    /// Ends an ownership that no caller wants any more. Returns whether the store has to be asked to release it.
+    pub(super) fn give_up(&self) -> bool {
+        let mut state = self.state();
+        if state.phase == Phase::Ended || !state.entries.is_empty() {
+            return false;
+        }
+        state.phase = Phase::Ended;
+        state.request.concerns_store()
+    }
+}
+
+impl State {
+    /// Returns the ownership as it was confirmed last.
+    fn grant(&self) -> Grant {
+        Grant {
+            block: TokenBlock::EMPTY,
+            since: self.confirmed_at,
+            ttl: self.confirmed_lease,
+            wanted: false,
+        }
+    }
+
+    /// Ends the hold. The caller that gets the turn continues with the ownership.
+    fn pass(&mut self) -> Option<Turn> {
+        let grant = self.grant();
+        self.request.passed_on(grant, self.tokens.fence());
+        self.phase = Phase::Passed;
+        self.is_reported = true;
+        self.turn.take()
+    }
+}

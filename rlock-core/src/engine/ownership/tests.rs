@@ -1,0 +1,291 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::{Action, AfterLeave, EntryId, LocalQueues, Ownership, Succession, Terms, WaiterTerms};
+use crate::{
+    client::LockClient,
+    clock::{ClientClock, Clock},
+    engine::watchdog::Watchdog,
+    error::LostCause,
+    key::Key,
+    lease::Time,
+    owner::OwnerId,
+    store::{Grant, Release, Route, TokenBlock, Which},
+};
+
+const LEASE: Duration = Duration::from_millis(20);
+const TERMS: Terms = Terms {
+    lease: LEASE,
+    watchdog: true,
+    until: None,
+    retain: Duration::ZERO,
+};
+
+fn held() -> Arc<Ownership> {
+    held_on(TERMS)
+}
+
+fn held_on(terms: Terms) -> Arc<Ownership> {
+    let key = Key::parse("k").expect("valid");
+    let turn = Arc::new(LocalQueues::new(16)).try_turn(&key).expect("free");
+    let hold = Ownership::new(
+        ClientClock::default(),
+        key,
+        OwnerId::new(Uuid::nil(), 1),
+        terms.lease,
+    );
+    let grant = Grant {
+        block: TokenBlock::granted(1),
+        since: ClientClock::default().now(),
+        ttl: terms.lease,
+        wanted: false,
+    };
+    hold.begin(terms, grant, turn).expect("it is not lost");
+    hold
+}
+
+#[test]
+fn a_renewal_that_is_answered_in_time_extends_a_lease() {
+    let hold = held();
+    let before = hold.valid_until();
+    // As seen a moment before the end, however slow the machine is.
+    let sent = Time::from_nanos(before.nanos() - 1);
+    hold.renewed(sent, LEASE, sent);
+    assert!(hold.valid_until() > before);
+}
+
+#[test]
+fn a_renewal_that_is_answered_late_does_not_bring_a_lease_back() {
+    let hold = held();
+    thread::sleep(LEASE);
+    let now = ClientClock::default().now();
+    hold.renewed(now, LEASE, now);
+    assert_eq!(
+        hold.broken(ClientClock::default().now()),
+        Some(LostCause::Expired)
+    );
+}
+
+#[test]
+fn an_entry_that_is_answered_late_does_not_bring_a_lease_back() {
+    let hold = held();
+    thread::sleep(LEASE);
+    assert!(hold.enter(TERMS, ClientClock::default().now()).is_err());
+    assert_eq!(
+        hold.broken(ClientClock::default().now()),
+        Some(LostCause::Expired)
+    );
+}
+
+/// A clock that stands still until it jumps.
+#[derive(Default)]
+struct Still(AtomicU64);
+
+impl Clock for Still {
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// An ownership of 30 s that the watchdog tracks, its clock, and what tracks it.
+fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) {
+    let still = Arc::new(Still::default());
+    let clock = ClientClock::given(Arc::clone(&still) as Arc<dyn Clock>);
+    let key = Key::parse("k").expect("valid");
+    let turn = Arc::new(LocalQueues::new(16)).try_turn(&key).expect("free");
+    let owner = OwnerId::new(Uuid::nil(), 1);
+    let lease = Duration::from_secs(30);
+    let hold = turn.ownership(clock.now(), || {
+        Ownership::new(clock.clone(), key, owner, lease)
+    });
+    let terms = Terms {
+        lease,
+        retain,
+        ..TERMS
+    };
+    let grant = Grant {
+        block: TokenBlock::granted(1),
+        since: hold.now(),
+        ttl: lease,
+        wanted: false,
+    };
+    let (entry, _) = hold.begin(terms, grant, turn).expect("it is not lost");
+    let watchdog = Watchdog::new(clock);
+    watchdog.track(&hold, hold.now());
+    (hold, entry, still, watchdog)
+}
+
+#[test]
+fn a_retention_that_goes_on_is_watched_or_ended() {
+    for checked_meanwhile in [false, true] {
+        let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
+        let left = hold.leave(entry, Succession::Retained, true, hold.now());
+        assert!(matches!(left, AfterLeave::Retained { .. }));
+        watchdog.track(&hold, hold.now());
+        clock.0.store(9, Ordering::SeqCst);
+        let turn = hold.resume().expect("retained");
+        if checked_meanwhile {
+            let (_, next) = hold.come_due(Time::from(Duration::from_secs(9)), |_, _| false);
+            assert_eq!(hold.deadline().map(|deadline| deadline.at), Some(next));
+        }
+        drop(turn);
+        assert_eq!(hold.is_retained(), !checked_meanwhile);
+        let deadline = hold.deadline().expect("tracked").at;
+        assert!(!hold.is_retained() || deadline <= hold.due());
+    }
+}
+
+#[test]
+fn holds_that_begin_beside_a_renewal_do_not_send_another() {
+    let (hold, _, clock, _watchdog) = tracked(Duration::ZERO);
+    clock.0.store(10, Ordering::SeqCst);
+    let now = Time::from(Duration::from_secs(10));
+    let (action, next) = hold.come_due(now, |_, _| false);
+    assert!(matches!(action, Action::Renew(_)));
+    assert!(hold.missing_deadline(now).is_none(), "it is to be sent");
+    assert!(hold.begin_renewal(now).is_some());
+    assert!(hold.missing_deadline(now).is_none(), "it is under way");
+    hold.end_renewal();
+    assert!(hold.missing_deadline(now).is_some(), "it has failed");
+    assert!(next > now);
+}
+
+#[test]
+fn a_client_that_drains_does_not_retain_again_what_a_caller_gives_back_unused() {
+    let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
+    let left = hold.leave(entry, Succession::Retained, true, hold.now());
+    assert!(matches!(left, AfterLeave::Retained { .. }));
+    let turn = hold.resume().expect("retained");
+    let queues = Arc::clone(turn.queues());
+    queues.end_retentions();
+    drop(turn);
+    assert!(!hold.is_owned());
+    assert_eq!(queues.releases.take(16).len(), 1, "it is released");
+}
+
+/// The local caller that gets an ownership late, when the store has given it to another client.
+#[tokio::test]
+async fn a_lost_ownership_that_was_handed_over_is_not_waited_for() {
+    let still = Arc::new(Still::default());
+    let url = format!("memory:{}", Uuid::new_v4());
+    let connect = async || {
+        let builder = LockClient::builder().clock(Arc::clone(&still) as Arc<dyn Clock>);
+        builder.connect(&url).await.expect("the store is there")
+    };
+    let (client, other) = (connect().await, connect().await);
+    let lock = client.lock("k").wait_forever();
+    let outer = lock.acquire().await.expect("free");
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let ownership = Arc::clone(&outer.entry().ownership);
+    outer.release().await.expect("held");
+    assert!(ownership.is_passed());
+    still.0.store(12, Ordering::SeqCst);
+    let release = Release {
+        key: &ownership.key,
+        owner: ownership.owner,
+        token: ownership.fence(),
+        count: 0,
+        keep: Duration::ZERO,
+        next: None,
+    };
+    let by = (Route::Home, Duration::from_secs(1));
+    let released = client.core().store.release(release, by).await;
+    released.expect("the store answers");
+    let taken = other.lock("k").acquire().await.expect("free");
+    assert!(waiting.as_mut().now_or_never().is_none(), "it is taken");
+    taken.release().await.expect("held");
+    let soon = tokio::time::timeout(Duration::from_secs(2), waiting).await;
+    let guard = soon.expect("in time").expect("its turn");
+    assert_ne!(guard.owner(), ownership.owner);
+    guard.release().await.expect("held");
+}
+
+/// Returns the queues of the client that holds it.
+fn queues_of(hold: &Ownership) -> Arc<LocalQueues> {
+    let state = hold.state();
+    let turn = state.turn.as_ref().expect("it has its turn");
+    Arc::clone(turn.queues())
+}
+
+#[test]
+fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_ended() {
+    let (hold, entry, _, watchdog) = tracked(Duration::ZERO);
+    let left = hold.leave(entry, Succession::None, true, hold.now());
+    assert!(matches!(left, AfterLeave::Release));
+    watchdog.forget(&hold);
+    let queues = queues_of(&hold);
+    queues.releases.settle(Arc::clone(&hold));
+    queues.releases.close();
+    queues.forget_all();
+    let left = (Arc::downgrade(&hold), Arc::downgrade(&queues));
+    drop((hold, queues, watchdog));
+    assert!(left.0.upgrade().is_none() && left.1.upgrade().is_none());
+}
+
+/// The message overtakes the reply to the release that granted the lock to the next local waiter.
+#[tokio::test]
+async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
+    let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
+    let queues = queues_of(&hold);
+    let terms = WaiterTerms {
+        lease: LEASE,
+        watchdog: true,
+    };
+    let place = queues.enqueue(&hold.key, terms).err();
+    let mut waiting = Box::pin(place.expect("it has a holder").turn());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let left = hold.leave(entry, Succession::None, true, hold.now());
+    assert!(matches!(left, AfterLeave::Release));
+    let next = hold.next(|| OwnerId::new(Uuid::nil(), 2));
+    let (next, _) = next.expect("somebody waits");
+    queues.wanted(&hold.key, next.owner);
+    hold.finish();
+    let turn = waiting.await;
+    assert!(turn.is_wanted());
+    let given = turn.ownership(hold.now(), || unreachable!("the release asked for it"));
+    assert!(Arc::ptr_eq(&given, &next) && turn.is_wanted());
+}
+
+#[test]
+fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
+    for confirmed_after in [None, Some(0), Some(1)] {
+        let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
+        clock.0.store(2, Ordering::SeqCst);
+        watchdog.doubt_all(&Which::all());
+        if let Some(after) = confirmed_after {
+            let sent_at = Time::from(Duration::from_secs(2 + after));
+            clock.0.store(4, Ordering::SeqCst);
+            hold.renewed(sent_at, Duration::from_secs(30), hold.now());
+        }
+        let left = hold.leave(entry, Succession::Retained, true, hold.now());
+        let is_retained = matches!(left, AfterLeave::Retained { .. });
+        assert_eq!(
+            is_retained,
+            confirmed_after == Some(1),
+            "{confirmed_after:?}"
+        );
+    }
+}
+
+#[test]
+fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
+    let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
+    let left = hold.leave(entry, Succession::Retained, true, hold.now());
+    assert!(matches!(left, AfterLeave::Retained { .. }));
+    clock.0.store(2, Ordering::SeqCst);
+    watchdog.doubt_all(&Which::all());
+    let turn = hold.resume().expect("retained");
+    assert!(hold.grant().is_none() && !hold.is_useless(hold.now()));
+    drop(turn);
+    assert!(!hold.is_retained(), "it is released");
+}

@@ -1,0 +1,292 @@
+//! The watchdog: one timer for all ownerships. It renews leases in batches, retries before a lease ends, and reports
+//! losses.
+
+mod backlog;
+mod failure;
+mod renewal;
+mod schedule;
+mod sleep;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+
+use self::{
+    failure::Failure,
+    renewal::Batch,
+    schedule::{Due, Schedule},
+};
+use crate::{
+    clock::ClientClock,
+    engine::ownership::{Action, LocalQueues, Ownership},
+    error::LostCause,
+    lease::Time,
+    store::{Store, Which},
+    sync::{Mutex, MutexGuard, Notify, PoisonError},
+};
+
+/// The longest sleep of the timer while ownerships are tracked. Timers stand still while the machine sleeps,
+/// leases do not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Tracks every ownership that may be lost.
+pub(crate) struct Watchdog {
+    clock: ClientClock,
+    schedule: Mutex<Schedule>,
+    unreported: Mutex<Unreported>,
+    wake: Notify,
+}
+
+/// The events that the watchdog's task logs when it wakes up.
+#[derive(Default)]
+struct Unreported {
+    /// Losses that a destructor has noticed.
+    losses: Vec<(Arc<Ownership>, LostCause)>,
+    /// Failed renewals. Those of one round share one log line.
+    failures: Vec<Failure>,
+}
+
+impl Watchdog {
+    pub(crate) fn new(clock: ClientClock) -> Self {
+        Self {
+            clock,
+            schedule: Mutex::default(),
+            unreported: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unreported(&self) -> MutexGuard<'_, Unreported> {
+        self.unreported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tracks an ownership, or checks it earlier.
+    pub(crate) fn track(&self, ownership: &Arc<Ownership>, now: Time) {
+        // Most entries need no earlier check than is scheduled.
+        if ownership.missing_deadline(now).is_some() && self.schedule().track(ownership, now) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Stops tracking an ownership, unless the client still owns it.
+    pub(crate) fn forget(&self, ownership: &Arc<Ownership>) {
+        self.schedule().forget(ownership);
+    }
+
+    /// Checks an ownership at once, because another client changed the lock.
+    pub(crate) fn suspect(&self, ownership: &Arc<Ownership>) {
+        if !ownership.is_echo() {
+            ownership.doubt(self.clock.now());
+            self.check_now(|schedule, now| schedule.suspect(ownership, now));
+        }
+    }
+
+    /// Checks all ownerships of these keys at once.
+    pub(crate) fn suspect_all(&self, which: &Which) {
+        self.doubt_all(which);
+        self.check_now(|schedule, now| schedule.suspect_all(which, now));
+    }
+
+    /// Stops local hand-overs of these ownerships until they are confirmed, because changes are not reported.
+    pub(crate) fn doubt_all(&self, which: &Which) {
+        let now = self.clock.now();
+        let ownerships = self.schedule().ownerships();
+        for ownership in ownerships
+            .iter()
+            .filter(|ownership| which.has(&ownership.key))
+        {
+            ownership.doubt(now);
+        }
+    }
+
+    fn check_now(&self, change: impl FnOnce(&mut Schedule, Time)) {
+        let now = self.clock.now();
+        let wake = {
+            let mut schedule = self.schedule();
+            change(&mut schedule, now);
+            schedule.first_due().is_some_and(|due| due <= now)
+        };
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Marks an ownership as lost and logs the loss.
+    pub(crate) fn lose(&self, ownership: &Arc<Ownership>, cause: LostCause) {
+        if self.lose_unreported(ownership, cause) {
+            report(ownership, cause);
+        }
+    }
+
+    /// Marks an ownership as lost without logging it. Returns whether the caller has to log the loss.
+    pub(crate) fn lose_unreported(&self, ownership: &Arc<Ownership>, cause: LostCause) -> bool {
+        let is_news = ownership.lose(cause);
+        self.forget(ownership);
+        is_news
+    }
+
+    /// Makes the background log a loss. A thread's destructor must not log: the thread-locals of a subscriber may be
+    /// gone, and a panic would abort the process.
+    pub(crate) fn report_later(&self, ownership: &Arc<Ownership>, cause: LostCause) {
+        self.unreported()
+            .losses
+            .push((Arc::clone(ownership), cause));
+        self.wake.notify_one();
+    }
+
+    /// Makes the background log a failed renewal, together with others that fail at the same time.
+    fn report_failure(&self, failure: Failure) {
+        self.unreported().failures.push(failure);
+        self.wake.notify_one();
+    }
+
+    fn report_unreported(&self) {
+        let Unreported { losses, failures } = std::mem::take(&mut *self.unreported());
+        for (ownership, cause) in losses {
+            report(&ownership, cause);
+        }
+        failure::report(self, &failures);
+    }
+
+    /// Returns the number of tracked ownerships.
+    pub(crate) fn count(&self) -> usize {
+        self.schedule().count()
+    }
+
+    /// Marks every ownership as lost. They stay tracked until they are released.
+    pub(crate) fn lose_all(&self, cause: LostCause) -> Vec<Arc<Ownership>> {
+        self.report_unreported();
+        let ownerships = self.schedule().ownerships();
+        for ownership in &ownerships {
+            if ownership.lose(cause) {
+                report(ownership, cause);
+            }
+        }
+        ownerships
+    }
+}
+
+/// Reports a loss that the release found after the last entry left.
+pub(crate) fn lose_at_release(ownership: &Ownership, cause: LostCause) {
+    if ownership.lose_at_release(cause) {
+        report(ownership, cause);
+    }
+}
+
+/// Logs a loss. The part of the client that notices the loss first calls this once.
+pub(crate) fn report(ownership: &Ownership, cause: LostCause) {
+    tracing::warn!(key = %ownership.key, owner = %ownership.owner, %cause, "lock lost");
+}
+
+/// Renews the ownerships that a watchdog tracks.
+pub(crate) struct Renewer {
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) queues: Arc<LocalQueues>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) response_timeout: Duration,
+    /// Whether the store counts nested entries.
+    pub(crate) counts_entries: bool,
+}
+
+impl Renewer {
+    /// Runs for as long as the client lives.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let watchdog = &self.watchdog;
+        let mut tasks = JoinSet::new();
+        loop {
+            while tasks.try_join_next().is_some() {}
+            watchdog.report_unreported();
+            let Checked { renew, verify } = self.check_due();
+            if !renew.is_empty() {
+                tasks.spawn(renewal::run(Arc::clone(&self), renew));
+            }
+            if !verify.is_empty() {
+                tasks.spawn(Arc::clone(&self).verify(verify));
+            }
+            let now = watchdog.clock.now();
+            let pause = watchdog.schedule().go_to_sleep(now, LONGEST_SLEEP);
+            tokio::select! {
+                () = watchdog.wake.notified() => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Checks the ownerships that are due. Reports losses, and returns the requests to send.
+    fn check_due(&self) -> Checked {
+        let watchdog = &self.watchdog;
+        let due = watchdog.schedule().take_due(watchdog.clock.now());
+        let (mut renew, mut verify) = (Vec::new(), Vec::new());
+        for Due {
+            ownership,
+            action,
+            beyond_max_hold,
+        } in due
+        {
+            for _ in 0..beyond_max_hold {
+                report(&ownership, LostCause::MaxHold);
+            }
+            match action {
+                Action::Lose(cause) => watchdog.lose(&ownership, cause),
+                Action::Renew(lease) => {
+                    renew.push(((lease, self.store.group(&ownership.key)), ownership));
+                }
+                Action::EndRetention => ownership.end_retention(),
+                Action::Verify => verify.push(ownership),
+                Action::Wait => {}
+            }
+        }
+        Checked {
+            renew: renewal::batches(renew),
+            verify,
+        }
+    }
+
+    /// Asks the store whether ownerships that are not renewed still exist.
+    async fn verify(self: Arc<Self>, ownerships: Vec<Arc<Ownership>>) {
+        let watchdog = &self.watchdog;
+        for (done, ownership) in ownerships.iter().enumerate() {
+            match self
+                .store
+                .inspect(&ownership.key, self.response_timeout)
+                .await
+            {
+                Ok(Some(entry))
+                    if entry.count > 0 && entry.owner == ownership.owner.to_string() => {}
+                Ok(_) => watchdog.lose(ownership, LostCause::Removed),
+                Err(error) if error.foreign => watchdog.lose(ownership, LostCause::Removed),
+                Err(_) => {
+                    let later = watchdog.clock.now() + LONGEST_SLEEP;
+                    return watchdog.schedule().verify(&ownerships[done..], later);
+                }
+            }
+        }
+    }
+
+    /// Checks the ownerships that are due, and renews them one batch after another.
+    #[cfg(all(test, shuttle))]
+    pub(crate) async fn check(&self) {
+        for batch in self.check_due().renew {
+            renewal::renew(self, batch).await;
+        }
+    }
+}
+
+/// The requests that a check of the schedule requires.
+struct Checked {
+    renew: Vec<Batch>,
+    verify: Vec<Arc<Ownership>>,
+}
+
+async fn sleep(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}

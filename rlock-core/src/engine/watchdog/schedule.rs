@@ -1,0 +1,138 @@
+//! The schedule of the watchdog: when it checks which ownership.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::{backlog::Backlog, sleep::Sleep};
+use crate::{
+    engine::ownership::{Action, Deadline, Ownership},
+    lease::Time,
+    store::Which,
+};
+
+/// All tracked ownerships by [`Ownership::deadline`]. The owner's sequence number distinguishes ownerships that are due
+/// at the same time.
+#[derive(Default)]
+pub(super) struct Schedule {
+    by_time: BTreeMap<(Time, u64), Arc<Ownership>>,
+    pub(super) backlog: Backlog,
+    sleep: Sleep,
+}
+
+/// An ownership that is due.
+pub(super) struct Due {
+    pub(super) ownership: Arc<Ownership>,
+    pub(super) action: Action,
+    /// The number of entries whose `max_hold` has ended since the last check.
+    pub(super) beyond_max_hold: usize,
+}
+
+impl Schedule {
+    pub(super) fn ownerships(&self) -> Vec<Arc<Ownership>> {
+        self.by_time.values().cloned().collect()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.by_time.len()
+    }
+
+    /// Tracks an ownership, or checks it earlier. Returns whether the timer has to wake up earlier.
+    pub(super) fn track(&mut self, ownership: &Arc<Ownership>, now: Time) -> bool {
+        // Read again, because it may have ended, or come due, meanwhile.
+        let Some(next) = ownership.missing_deadline(now) else {
+            return false;
+        };
+        self.set_deadline(ownership, Some(next));
+        self.sleep.is_too_long_for(next.at, now)
+    }
+
+    /// Stops tracking an ownership, unless the client still owns it: a nested acquire may have entered it just now.
+    pub(super) fn forget(&mut self, ownership: &Arc<Ownership>) {
+        if let Some(former) = ownership.untrack() {
+            self.by_time
+                .remove(&(former.at, ownership.owner.sequence()));
+        }
+    }
+
+    fn set_deadline(&mut self, ownership: &Arc<Ownership>, next: Option<Deadline>) {
+        let sequence = ownership.owner.sequence();
+        if let Some(former) = ownership.set_deadline(next) {
+            self.by_time.remove(&(former.at, sequence));
+        }
+        if let Some(next) = next {
+            self.by_time
+                .insert((next.at, sequence), Arc::clone(ownership));
+        }
+    }
+
+    /// Confirms the lease of an ownership, and postpones its deadline if it is still tracked.
+    pub(super) fn renewed(
+        &mut self,
+        ownership: &Arc<Ownership>,
+        sent_at: Time,
+        lease: Duration,
+        now: Time,
+    ) {
+        if let Some((former, next)) = ownership.renewed(sent_at, lease, now) {
+            let sequence = ownership.owner.sequence();
+            self.by_time.remove(&(former, sequence));
+            self.by_time.insert((next, sequence), Arc::clone(ownership));
+        }
+    }
+
+    /// Schedules a check for this time, because another client changed the lock.
+    pub(super) fn suspect(&mut self, ownership: &Arc<Ownership>, at: Time) {
+        if ownership.deadline().is_some() {
+            self.set_deadline(ownership, Some(Deadline { at, suspect: true }));
+        }
+    }
+
+    pub(super) fn suspect_all(&mut self, which: &Which, at: Time) {
+        for ownership in self
+            .ownerships()
+            .iter()
+            .filter(|ownership| which.has(&ownership.key))
+        {
+            self.suspect(ownership, at);
+        }
+    }
+
+    /// Schedules these ownerships to be verified at this time, or when they are due.
+    pub(super) fn verify(&mut self, ownerships: &[Arc<Ownership>], at: Time) {
+        for ownership in ownerships {
+            self.suspect(ownership, at.min(ownership.due()));
+        }
+    }
+
+    /// Returns the ownerships that are due, and schedules the next attempt for each.
+    pub(super) fn take_due(&mut self, now: Time) -> Vec<Due> {
+        let mut due = Vec::new();
+        while let Some(first) = self.by_time.first_entry() {
+            let (at, sequence) = *first.key();
+            if at > now {
+                break;
+            }
+            let ownership = first.remove();
+            let beyond_max_hold = ownership.notice_max_hold(now);
+            let is_pending = |sent, silence| self.backlog.has(sent, now, silence);
+            let (action, next) = ownership.come_due(now, is_pending);
+            self.by_time
+                .insert((next, sequence), Arc::clone(&ownership));
+            due.push(Due {
+                ownership,
+                action,
+                beyond_max_hold,
+            });
+        }
+        due
+    }
+
+    pub(super) fn first_due(&self) -> Option<Time> {
+        self.by_time.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Returns how long the timer sleeps, at most `longest`. `None`: until it is woken.
+    pub(super) fn go_to_sleep(&mut self, now: Time, longest: Duration) -> Option<Duration> {
+        let next = self.first_due();
+        self.sleep.begin(next, now, longest)
+    }
+}

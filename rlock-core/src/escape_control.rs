@@ -1,0 +1,40 @@
+//! Text from outside, such as a key, in logs and errors.
+
+/// Escapes characters that break a line, control a terminal or change the writing direction, as a
+/// Rust literal does.
+pub(crate) fn escape_control(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if breaks_the_line(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+fn breaks_the_line(c: char) -> bool {
+    let separates = matches!(c, '\u{2028}' | '\u{2029}');
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || separates || turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_text_stays_as_it_is_and_the_rest_stays_on_its_line() {
+        for plain in ["order:42", "späti 鍵 🔑", "%0A \\ \" ' `", ""] {
+            assert_eq!(escape_control(plain), plain);
+        }
+        for (text, shown) in [
+            ("a\r\nb\t", "a\\r\\nb\\t"),
+            ("\u{1b}[31m\0", "\\u{1b}[31m\\u{0}"),
+            ("\u{85}\u{2028}\u{202e}", "\\u{85}\\u{2028}\\u{202e}"),
+        ] {
+            assert_eq!(escape_control(text), shown);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Locks on a Redis Cluster. Everything that belongs to a lock lies in one slot, by its hash tag, and each
+//! slot at one master. Each master is a server with connections of its own; the store routes each request to
+//! the master that has the lock.
+//!
+//! While a slot migrates, its keys move one by one, so those of one lock may lie at two nodes. A key that has
+//! left the exporting master can only be at the importing node, and can only be created there. So:
+//!
+//! - The exporting master serves a lock for as long as it is held there. It creates no keys.
+//! - The importing node is asked for a free lock only once its token and its wait queue have left too.
+//!   Otherwise tokens would be counted anew, and then be replaced by the lower ones that arrive. Until then
+//!   the request is tried again.
+//! - Renewals go where the lock is: they need nothing else.
+
+mod discovery;
+mod migrating;
+mod multi_slot;
+mod nodes;
+mod routing;
+mod seeds;
+mod slots;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{join_all, try_join_all};
+use tokio::runtime::Handle;
+
+use self::{
+    migrating::is_unsettled,
+    nodes::{KeepUp, Nodes},
+    routing::Needs,
+    seeds::Seeds,
+    slots::Slot,
+};
+use super::{
+    Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Release, Released, Renewal, Renewed,
+    Route, Store, StoreError, TokenBlock,
+    endpoint::ClusterEndpoint,
+    redis::{By, RedisOptions, SHORTEST_SILENCE, connecting, fork_guard::ForkGuard},
+};
+use crate::{caller::caller, error::LockError, key::Key};
+
+pub(crate) struct ClusterStore {
+    nodes: Nodes,
+    fork_guard: ForkGuard,
+}
+
+impl ClusterStore {
+    /// Connects to a cluster of which the URL names some nodes; the connections live on `runtime`.
+    pub(crate) async fn connect(
+        endpoint: ClusterEndpoint,
+        options: RedisOptions,
+        listener: Listener,
+        runtime: &Handle,
+        near: Option<Handle>,
+    ) -> Result<Arc<Self>, LockError> {
+        let (clock, patience) = (options.clock.clone(), options.connect_timeout);
+        let started = clock.now();
+        let store = Self::lazy(endpoint, options, listener, runtime, near);
+        let first = Arc::clone(&store);
+        let connected = connecting(runtime.spawn(async move { first.begin(patience).await })).await;
+        connected.map_err(|error| {
+            let action = format!("connect to {}", store.place());
+            error.into_lock_error(action, clock.now().since(started))
+        })?;
+        Ok(store)
+    }
+
+    /// Makes a store that connects in the background.
+    pub(crate) fn lazy(
+        endpoint: ClusterEndpoint,
+        options: RedisOptions,
+        listener: Listener,
+        runtime: &Handle,
+        near: Option<Handle>,
+    ) -> Arc<Self> {
+        let seeds = Seeds::new(endpoint, options.manner());
+        Arc::new(Self {
+            nodes: Nodes::new(seeds, options, listener, runtime.clone(), near),
+            fork_guard: ForkGuard::new(),
+        })
+    }
+
+    /// Acquires locks of one slot.
+    async fn acquire_in(
+        &self,
+        slot: Slot,
+        claims: &[Claim],
+        (lease, count, waits): (Duration, u32, bool),
+        by: By,
+    ) -> Result<Acquired, StoreError> {
+        let keys: Vec<&Key> = claims.iter().map(|claim| &claim.key).collect();
+        self.at_master(slot, Needs::All(&keys), by, |node, by| async move {
+            node.store.acquire_by(claims, lease, count, waits, by).await
+        })
+        .await
+    }
+
+    async fn release_by(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
+        let needs = Needs::All(std::slice::from_ref(&release.key));
+        self.at_master(Slot::of(release.key), needs, by, |node, by| async move {
+            node.store.release_by(release, by).await
+        })
+        .await
+    }
+
+    /// Renews locks of one slot.
+    async fn renew_at(
+        &self,
+        needs: Needs<'_>,
+        batch: &[Renewal],
+        by: By,
+    ) -> Result<Renewed, StoreError> {
+        let slot = Slot::of(&batch[0].key);
+        self.at_master(slot, needs, by, |node, by| async move {
+            node.store.renew_by(batch, by).await
+        })
+        .await
+    }
+
+    /// Renews each lock wherever it is. A node that does not reply must not hold up the others for long.
+    async fn renew_each(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
+        let silence = by.silence.unwrap_or(by.patience).max(SHORTEST_SILENCE);
+        let by = By {
+            patience: by.patience.min(silence),
+            ..by
+        };
+        let each = batch.chunks(1);
+        let mut replies = join_all(each.map(|one| self.renew_at(Needs::Lock, one, by))).await;
+        let kept_by = |reply: &Result<Renewed, _>| match reply {
+            Ok(renewed) => renewed.kept[0],
+            Err(_) => Kept::Unknown,
+        };
+        let kept = replies.iter().map(kept_by).collect();
+        let renewed = replies.iter().flatten();
+        match renewed.map(|renewed| renewed.sent_at).min() {
+            Some(sent_at) => Ok(Renewed { kept, sent_at }),
+            None => replies.swap_remove(0),
+        }
+    }
+}
+
+impl Store for ClusterStore {
+    fn route(&self) -> Route {
+        match &self.nodes.near {
+            Some(near) if caller() == Some(near.id()) => Route::Near,
+            _ => Route::Home,
+        }
+    }
+
+    fn group(&self, key: &Key) -> u16 {
+        Slot::of(key).0
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        count: u32,
+        waits: bool,
+        by: (Route, Duration),
+    ) -> Answer<'a, Acquired> {
+        Box::pin(async move {
+            let terms = (lease, count, waits);
+            match claims {
+                [Claim { key, .. }] => {
+                    self.acquire_in(Slot::of(key), claims, terms, by.into())
+                        .await
+                }
+                _ => self.acquire_across(claims, terms, by.into()).await,
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released> {
+        Box::pin(async move { self.release_by(&release, by.into()).await })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        timeout: Duration,
+        silence: Duration,
+    ) -> Answer<'a, Renewed> {
+        let by = By::renewal(timeout, silence);
+        Box::pin(async move {
+            // A batch is of one group, so of one slot.
+            if let [_] = batch {
+                return self.renew_at(Needs::Lock, batch, by).await;
+            }
+            match self.renew_at(Needs::OnePlace, batch, by).await {
+                Err(error) if is_unsettled(&error) => self.renew_each(batch, by).await,
+                outcome => outcome,
+            }
+        })
+    }
+
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+        let options = &self.nodes.options;
+        let within = options
+            .replicas
+            .map_or(Duration::ZERO, |asked| asked.within);
+        // An earlier `WAIT` may be under way.
+        let by: By = (Route::Home, within * 2 + options.response_timeout).into();
+        let each = claims.chunks(1).map(move |claim| {
+            let slot = Slot::of(&claim[0].key);
+            self.at_master(slot, Needs::Lock, by, move |node, _| async move {
+                node.store.replicate(claim, lease).await
+            })
+        });
+        Box::pin(async move { try_join_all(each).await.map(drop) })
+    }
+
+    fn is_present(&self) -> Result<(), StoreError> {
+        self.fork_guard.check()
+    }
+
+    fn extends(&self) -> bool {
+        true
+    }
+
+    fn extend<'a>(
+        &'a self,
+        claim: &'a Claim,
+        tokens: u64,
+        timeout: Duration,
+    ) -> Answer<'a, Option<TokenBlock>> {
+        let (slot, by) = (Slot::of(&claim.key), (Route::Home, timeout).into());
+        Box::pin(
+            self.at_master(slot, Needs::Lock, by, move |node, by| async move {
+                node.store.extend_by(claim, tokens, by).await
+            }),
+        )
+    }
+
+    fn place(&self) -> String {
+        format!("the cluster of {}", self.nodes.seeds)
+    }
+
+    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
+        Box::pin(self.ping(timeout))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
+        let (slot, by) = (Slot::of(key), (Route::Home, timeout).into());
+        Box::pin(
+            self.at_master(slot, Needs::Lock, by, move |node, by| async move {
+                node.store.inspect_by(key, by).await
+            }),
+        )
+    }
+
+    fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let _keep_up = KeepUp(&self.nodes);
+            self.keep_discovering().await;
+        })
+    }
+}

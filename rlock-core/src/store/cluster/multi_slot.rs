@@ -1,0 +1,133 @@
+//! Locks of different slots, all or none. No script reaches them all, so they are acquired slot by slot, in
+//! the same order by every client: no client waits while it holds what another may want.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use redis::{Pipeline, from_redis_value};
+
+use super::{ClusterStore, Needs, slots::Slot};
+use crate::{
+    few::Few,
+    key::Key,
+    lease::Time,
+    store::{
+        Acquired, Claim, Release, StoreError,
+        redis::{
+            By,
+            errors::{classify, unexpected},
+            request::Request,
+        },
+    },
+};
+
+impl ClusterStore {
+    /// Acquires locks of any slots. If another owner holds one, those that were granted before are released,
+    /// and the wait queues of the others are left: the lock may have been handed to this owner meanwhile.
+    pub(super) async fn acquire_across(
+        &self,
+        claims: &[Claim],
+        terms: (Duration, u32, bool),
+        by: By,
+    ) -> Result<Acquired, StoreError> {
+        let clock = &self.nodes.options.clock;
+        let until = clock.now() + by.patience;
+        let left = || By {
+            patience: until.since(clock.now()),
+            ..by
+        };
+        let slot = |at: &usize| Slot::of(&claims[*at].key);
+        let mut order: Vec<usize> = (0..claims.len()).collect();
+        order.sort_by_key(slot);
+        let mut tokens: Few<u64> = claims.iter().map(|_| 0).collect();
+        let (mut first_sent, mut any_wanted): (Option<Time>, bool) = (None, false);
+        for group in order.chunk_by(|one, next| slot(one) == slot(next)) {
+            let some: Vec<Claim> = group.iter().map(|at| claims[*at].clone()).collect();
+            let reply = self.acquire_in(slot(&group[0]), &some, terms, left()).await;
+            let others = first_sent.is_some();
+            let mut reply = reply.map_err(|error| in_doubt(error, others))?;
+            match &mut reply {
+                Acquired::Granted {
+                    tokens: some,
+                    wanted,
+                    sent_at,
+                } => {
+                    any_wanted |= *wanted;
+                    first_sent = first_sent.or(Some(*sent_at));
+                    for (at, token) in group.iter().zip(some) {
+                        tokens[*at] = *token;
+                    }
+                }
+                Acquired::Held { claim, fences, .. } => {
+                    let mut all = self.leave_all_but(group, claims, tokens, left()).await?;
+                    for (at, fence) in group.iter().zip(&*fences) {
+                        all[*at] = *fence;
+                    }
+                    (*claim, *fences) = (group[*claim], all);
+                    return Ok(reply);
+                }
+                Acquired::NotHeld => return Ok(reply),
+            }
+        }
+        Ok(Acquired::Granted {
+            tokens,
+            wanted: any_wanted,
+            sent_at: first_sent.unwrap_or_else(|| clock.now()),
+        })
+    }
+
+    /// Releases or leaves the locks of all other groups. Returns their fences: no grant of these tokens, or
+    /// of earlier ones, is worth anything any more.
+    async fn leave_all_but(
+        &self,
+        group: &[usize],
+        claims: &[Claim],
+        granted: Few<u64>,
+        by: By,
+    ) -> Result<Few<u64>, StoreError> {
+        let leave = async |(at, (claim, token)): (usize, (&Claim, u64))| {
+            if group.contains(&at) {
+                return Ok(token);
+            }
+            let release = Release {
+                key: &claim.key,
+                owner: claim.owner,
+                token,
+                count: 0,
+                keep: Duration::ZERO,
+                next: None,
+            };
+            self.release_by(&release, by).await?;
+            match token {
+                0 => self.fence(&claim.key, by).await,
+                token => Ok(token),
+            }
+        };
+        let left = try_join_all(claims.iter().zip(granted).enumerate().map(leave)).await;
+        // What was not released still belongs to the owners.
+        left.map(Few::from_vec)
+            .map_err(|error| in_doubt(error, true))
+    }
+
+    /// Returns the last token of a lock, or 0 if there has been none for long.
+    async fn fence(&self, key: &Key, by: By) -> Result<u64, StoreError> {
+        self.at_master(Slot::of(key), Needs::Lock, by, |node, by| async move {
+            let mut get = Pipeline::new();
+            let lock = node.store.commands.keyspace.lock(key);
+            get.cmd("GET").arg(format!("{lock}:fence"));
+            let (reply, _) = node.store.call(&Request::Commands(get), by).await?;
+            let reply = reply.extract_error().map_err(classify)?;
+            let (token,): (Option<u64>,) = from_redis_value(reply).map_err(unexpected)?;
+            Ok(token.unwrap_or(0))
+        })
+        .await
+    }
+}
+
+/// Marks an error as ambiguous if other locks may have been granted, or not released.
+fn in_doubt(error: StoreError, others: bool) -> StoreError {
+    StoreError {
+        maybe_executed: error.maybe_executed || others,
+        ..error
+    }
+}

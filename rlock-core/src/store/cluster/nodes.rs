@@ -1,0 +1,363 @@
+//! The nodes of a cluster that locks are asked of: each a server with connections of its own.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    seeds::Seeds,
+    slots::{Layout, NodeAddr, SLOTS, Slot},
+};
+use crate::store::{
+    Listener, News, StoreError, Which,
+    redis::{
+        RedisOptions, RedisStore, commands::Commands, errors::classify, errors::not_sent,
+        keyspace::Keyspace,
+    },
+};
+
+/// How long a node without slots is kept, as one that is about to get its first.
+const UNUSED: Duration = Duration::from_secs(30);
+/// How long layouts older than the latest are ignored: their nodes were cut off from the others. After that
+/// the cluster may be another one.
+const OVERTAKEN: Duration = Duration::from_secs(30);
+
+pub(super) struct Nodes {
+    pub(super) seeds: Seeds,
+    pub(super) options: RedisOptions,
+    pub(super) listener: Listener,
+    background: Handle,
+    pub(super) near: Option<Handle>,
+    /// Nodes are neither made nor dropped while it is locked: they call the listener, which reads it.
+    pub(super) table: Arc<watch::Sender<Table>>,
+    /// Notified when there is reason to discover the masters again.
+    pub(super) rediscover: Arc<Notify>,
+}
+
+pub(super) struct Table {
+    /// By slot.
+    masters: Vec<Option<Arc<Node>>>,
+    nodes: HashMap<NodeAddr, Arc<Node>>,
+    /// The ids of all nodes of the latest layout.
+    ids: HashMap<NodeAddr, String>,
+    /// The epoch of the latest layout, and when it was adopted.
+    adopted: (u64, Instant),
+    /// Why no layout has been adopted yet.
+    failure: Option<StoreError>,
+}
+
+/// A node and its connections, which end with it.
+pub(super) struct Node {
+    pub(super) addr: NodeAddr,
+    id: String,
+    pub(super) store: Arc<RedisStore>,
+    made: Instant,
+    keeper: JoinHandle<()>,
+}
+
+impl Nodes {
+    pub(super) fn new(
+        seeds: Seeds,
+        options: RedisOptions,
+        listener: Listener,
+        background: Handle,
+        near: Option<Handle>,
+    ) -> Self {
+        let failure = StoreError {
+            transient: true,
+            ..not_sent("no node of the cluster has said yet who has which slots")
+        };
+        Self {
+            seeds,
+            options,
+            listener,
+            background,
+            near,
+            table: Arc::new(watch::Sender::new(Table {
+                masters: vec![None; usize::from(SLOTS)],
+                nodes: HashMap::new(),
+                ids: HashMap::new(),
+                adopted: (0, Instant::now()),
+                failure: Some(failure),
+            })),
+            rediscover: Arc::default(),
+        }
+    }
+
+    /// Returns the nodes that have slots.
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+        let Table { masters, nodes, .. } = &*self.table.borrow();
+        let nodes = nodes.values().filter(|node| has_slots(masters, node));
+        nodes.cloned().collect()
+    }
+
+    /// Returns `true` if the masters are known, and all are connected.
+    pub(super) fn are_up(&self) -> bool {
+        let masters = self.masters();
+        !masters.is_empty() && masters.iter().all(|node| node.store.home.is_up())
+    }
+
+    /// Returns the nodes that can be asked about the cluster.
+    pub(super) fn known(&self) -> HashSet<NodeAddr> {
+        let table = self.table.borrow();
+        table.ids.keys().chain(&self.seeds.addrs).cloned().collect()
+    }
+
+    /// Waits until a layout has been adopted. Fails at once if a node refuses this client.
+    pub(super) async fn until_known(&self, until: Instant) -> Result<(), StoreError> {
+        let mut table = self.table.subscribe();
+        let refused = |failure: &StoreError| !failure.transient;
+        let settled = table.wait_for(|table| table.failure.as_ref().is_none_or(refused));
+        let _ = timeout_at(until, settled).await;
+        self.table.borrow().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Records why discovery failed. Returns `false` if the masters are known from before.
+    pub(super) fn fails(&self, error: &StoreError) -> bool {
+        self.table.send_if_modified(|table| {
+            let is_unknown = table.failure.is_some();
+            if is_unknown {
+                table.failure = Some(error.clone());
+            }
+            is_unknown
+        })
+    }
+
+    /// Returns the node at this address. A node that was unknown is asked for its id.
+    pub(super) async fn at(
+        &self,
+        addr: &NodeAddr,
+        as_master: bool,
+        patience: Duration,
+    ) -> Result<Arc<Node>, StoreError> {
+        let id = {
+            let table = self.table.borrow();
+            let known = table.nodes.get(addr).map(|node| &node.id);
+            known.or_else(|| table.ids.get(addr)).cloned()
+        };
+        let id = match id {
+            Some(id) => id,
+            None => self.seeds.id(addr, patience).await?,
+        };
+        self.node(addr, &id, as_master)
+    }
+
+    /// Returns the node of this id, which is made if it is missing.
+    ///
+    /// A node that becomes a master is made anew: its connections know a time (`Commands::opened_at`) when
+    /// another was the master, whose tokens it may not have.
+    fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Result<Arc<Node>, StoreError> {
+        let find = |table: &Table| {
+            let node = table.nodes.get(addr).filter(|node| node.id == id);
+            let node = node.filter(|node| !as_master || has_slots(&table.masters, node));
+            node.cloned()
+        };
+        if let Some(node) = find(&self.table.borrow()) {
+            return Ok(node);
+        }
+        let made = Arc::new(self.make(addr, id)?);
+        let (mut node, mut replaced) = (Arc::clone(&made), None);
+        self.table.send_if_modified(|table| {
+            match find(table) {
+                Some(other) => node = other,
+                None => replaced = table.nodes.insert(addr.clone(), Arc::clone(&made)),
+            }
+            false
+        });
+        drop(replaced);
+        Ok(node)
+    }
+
+    fn make(&self, addr: &NodeAddr, id: &str) -> Result<Node, StoreError> {
+        let address = self.seeds.address(addr).map_err(classify)?;
+        let keyspace = Keyspace::at_node(self.options.prefix.clone(), id);
+        let commands = Arc::new(Commands::new(keyspace, self.options.fence_retention));
+        let (listener, near) = (self.listener_at(addr), self.near.as_ref());
+        let store = RedisStore::of_cluster(&address, &self.options, &commands, &listener, near);
+        let store = Arc::new(store);
+        Ok(Node {
+            addr: addr.clone(),
+            id: id.to_owned(),
+            store: Arc::clone(&store),
+            made: Instant::now(),
+            keeper: self
+                .background
+                .spawn(keep(store, Arc::clone(&self.rediscover))),
+        })
+    }
+
+    /// Returns a listener that passes on what a node reports, for its own slots only.
+    fn listener_at(&self, addr: &NodeAddr) -> Listener {
+        let (table, listener) = (Arc::downgrade(&self.table), Arc::clone(&self.listener));
+        let addr = addr.clone();
+        Arc::new(move |news| match news {
+            News::AllChanged => {
+                let (table, addr) = (Weak::clone(&table), addr.clone());
+                listener(News::SomeChanged(Which::new(move |key| {
+                    let Some(table) = table.upgrade() else {
+                        return false;
+                    };
+                    let master = table.borrow().master(Slot::of(key));
+                    master.is_some_and(|master| master.addr == addr)
+                })));
+            }
+            news => listener(news),
+        })
+    }
+
+    /// Records that a node names another as the master of a slot.
+    pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
+        let mut former = Some(node);
+        self.table
+            .send_modify(|table| std::mem::swap(&mut table.masters[slot.index()], &mut former));
+    }
+
+    /// Adopts the layout that a node reports. Returns which slots have other masters now, if any have.
+    pub(super) fn adopt(&self, layout: Layout) -> Result<Option<Vec<bool>>, StoreError> {
+        let (latest, adopted_at) = self.table.borrow().adopted;
+        if layout.epoch < latest && adopted_at.elapsed() < OVERTAKEN {
+            return Ok(None);
+        }
+        let mut masters = vec![None; usize::from(SLOTS)];
+        let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
+        for (first, last, addr) in &layout.ranges {
+            let node = match nodes.get(addr) {
+                Some(node) => Arc::clone(node),
+                None => self.node(addr, &layout.ids[addr], true)?,
+            };
+            nodes.insert(addr, Arc::clone(&node));
+            masters[usize::from(*first)..=usize::from(*last)].fill(Some(node));
+        }
+        let (mut changed, mut unused) = (Vec::new(), Vec::new());
+        let is_changed = self.table.send_if_modified(|table| {
+            std::mem::swap(&mut table.masters, &mut masters);
+            let former = table.masters.iter().zip(&masters);
+            changed.extend(former.map(|(master, former)| {
+                master.as_ref().map(|node| &node.id) != former.as_ref().map(|node| &node.id)
+            }));
+            table.ids = layout.ids;
+            table.adopted = (layout.epoch, Instant::now());
+            table.failure = None;
+            let Table { masters, nodes, .. } = table;
+            let is_unused =
+                |node: &Arc<Node>| node.made.elapsed() > UNUSED && !has_slots(masters, node);
+            unused.extend(nodes.extract_if(|_, node| is_unused(node)));
+            changed.contains(&true)
+        });
+        drop(unused);
+        Ok(is_changed.then_some(changed))
+    }
+}
+
+/// Ends the nodes' connections when it is dropped.
+pub(super) struct KeepUp<'a>(pub(super) &'a Nodes);
+
+impl Drop for KeepUp<'_> {
+    fn drop(&mut self) {
+        // After a panic the background goes on.
+        if !std::thread::panicking() {
+            for node in self.0.table.borrow().nodes.values() {
+                node.keeper.abort();
+            }
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn master(&self, slot: Slot) -> Option<Arc<Node>> {
+        self.masters[slot.index()].clone()
+    }
+}
+
+fn has_slots(masters: &[Option<Arc<Node>>], node: &Arc<Node>) -> bool {
+    let mut masters = masters.iter().flatten();
+    masters.any(|master| Arc::ptr_eq(master, node))
+}
+
+/// Keeps the connections of a node up.
+async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
+    // If this fails, the rest connects.
+    let _ = store.home.connect().await;
+    // Another node may have taken the place of one that is silent, whose connection never breaks.
+    let suspect = async {
+        loop {
+            store.home.until(true).await;
+            store.home.until(false).await;
+            rediscover.notify_one();
+        }
+    };
+    tokio::join!(store.keep_up(), suspect);
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{endpoint::Endpoint, redis::Tls};
+
+    const PATIENCE: Duration = Duration::from_millis(1);
+
+    fn nodes() -> Nodes {
+        let options = RedisOptions {
+            fence_retention: Duration::from_secs(24 * 60 * 60),
+            client: uuid::Uuid::nil(),
+            clock: crate::clock::ClientClock::default(),
+            prefix: "lock".to_owned(),
+            tcp_nodelay: true,
+            connect_timeout: PATIENCE,
+            response_timeout: PATIENCE,
+            replicas: None,
+            tls: Tls::default(),
+            roster: None,
+        };
+        let endpoint = Endpoint::parse("redis-cluster://127.0.0.1:1").expect("valid");
+        let Endpoint::Cluster(endpoint) = endpoint else {
+            panic!("a cluster");
+        };
+        let seeds = Seeds::new(endpoint, options.manner());
+        Nodes::new(seeds, options, Arc::new(drop), Handle::current(), None)
+    }
+
+    /// All slots have the master at this port.
+    fn view(epoch: u64, port: u16) -> Layout {
+        let host = "127.0.0.1".to_owned();
+        let master = NodeAddr { host, port };
+        Layout {
+            epoch,
+            ids: HashMap::from([(master.clone(), format!("node {port}"))]),
+            ranges: vec![(0, SLOTS - 1, master)],
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_node_says_that_was_cut_off_is_passed_over_for_a_while() {
+        let nodes = nodes();
+        let master = || nodes.masters().iter().map(|node| node.addr.port).max();
+        let adopt = |view| nodes.adopt(view).expect("it makes sense").is_some();
+        assert!(adopt(view(4, 1)));
+        assert!(adopt(view(5, 2)));
+        assert!(!adopt(view(4, 1)));
+        assert_eq!(master(), Some(2));
+        assert!(adopt(view(5, 3)), "a slot may move within an epoch");
+        // Then it is another cluster.
+        nodes
+            .table
+            .send_modify(|table| table.adopted.1 -= OVERTAKEN);
+        assert!(adopt(view(1, 1)));
+        assert_eq!(master(), Some(1));
+    }
+}

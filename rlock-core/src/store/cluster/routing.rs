@@ -1,0 +1,234 @@
+//! Routes a request to the node that has the lock, wherever that is now.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures_util::future::try_join_all;
+use redis::{ErrorKind, ServerErrorKind};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::{
+    ClusterStore,
+    migrating::{disputed, down, have_left, is_unsettled, masterless, on_its_way, passing},
+    nodes::Node,
+    slots::{NodeAddr, Slot},
+};
+use crate::{
+    key::Key,
+    store::{
+        Answer, StoreError,
+        redis::{
+            By,
+            errors::{Elsewhere, is_settling, is_split},
+        },
+    },
+    wait::Backoff,
+};
+
+/// The longest pause between tries while a slot migrates.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a request needs of a slot that migrates.
+#[derive(Clone, Copy)]
+pub(super) enum Needs<'a> {
+    /// All that belongs to these locks, at one node.
+    All(&'a [&'a Key]),
+    /// The lock, wherever it is.
+    Lock,
+    /// All locks that it names, at one node. Otherwise the caller asks in parts, so it is not repeated.
+    OnePlace,
+}
+
+/// A request on its way.
+struct Routed<'a> {
+    slot: Slot,
+    needs: Needs<'a>,
+    by: By,
+    until: Instant,
+    backoff: Backoff,
+    /// The node to ask.
+    node: Arc<Node>,
+    /// The master of the slot, while the node to ask imports it.
+    exporter: Option<Arc<Node>>,
+    /// Whether a former master of the slot named the new one.
+    moved: bool,
+}
+
+impl Routed<'_> {
+    /// Returns the way of the next try, with the remaining time.
+    fn by(&self) -> By {
+        By {
+            patience: self.until.saturating_duration_since(Instant::now()),
+            asking: self.exporter.is_some(),
+            ..self.by
+        }
+    }
+}
+
+impl ClusterStore {
+    /// Asks the node that has the slot. Tries again while the nodes do not agree which one that is, as long
+    /// as there is time.
+    pub(super) async fn at_master<T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        slot: Slot,
+        needs: Needs<'_>,
+        by: By,
+        ask: impl Fn(Arc<Node>, By) -> F,
+    ) -> Result<T, StoreError> {
+        self.fork_guard.check()?;
+        let until = Instant::now() + by.patience;
+        let mut request = Routed {
+            slot,
+            needs,
+            by,
+            until,
+            backoff: Backoff::default(),
+            node: self.master_up(slot, until).await?,
+            exporter: None,
+            moved: false,
+        };
+        loop {
+            match ask(Arc::clone(&request.node), request.by()).await {
+                Err(error) => self.reroute(&mut request, error).await?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Finds the node to ask after an error, or returns the error that ends the request.
+    ///
+    /// Boxed and not generic over the reply, so that it is compiled once for all requests.
+    fn reroute<'a>(&'a self, request: &'a mut Routed<'_>, error: StoreError) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let Some(error) = self.redirect(request, error).await? else {
+                return Ok(());
+            };
+            let pause = request.backoff.next().min(LONGEST_PAUSE);
+            if matches!(request.needs, Needs::OnePlace) || request.by().patience <= pause {
+                return Err(error);
+            }
+            sleep(pause).await;
+            // A busy machine may have taken longer. A request without time would only hide the reason.
+            if request.by().patience.is_zero() {
+                return Err(error);
+            }
+            request.node = self.master_up(request.slot, request.until).await?;
+            Ok(())
+        })
+    }
+
+    /// Follows a redirection. Returns the reason for a pause if the slot is unsettled.
+    async fn redirect(
+        &self,
+        request: &mut Routed<'_>,
+        error: StoreError,
+    ) -> Result<Option<StoreError>, StoreError> {
+        let (slot, asked) = (request.slot, Arc::clone(&request.node));
+        if let Some(exporter) = request.exporter.take() {
+            return if is_unsettled(&error) {
+                Ok(Some(on_its_way(slot, &exporter.addr, Some(&asked.addr))))
+            } else {
+                Err(error)
+            };
+        }
+        match redirection(&error, slot, &asked.addr) {
+            Some((addr, true)) => {
+                let importer = self.nodes.at(&addr, false, request.by().patience).await?;
+                if !has_left(&asked, request).await? {
+                    return Ok(Some(on_its_way(slot, &asked.addr, Some(&addr))));
+                }
+                (request.node, request.exporter) = (importer, Some(asked));
+                Ok(None)
+            }
+            Some((addr, false)) => {
+                self.nodes.rediscover.notify_one();
+                let master = self.nodes.at(&addr, true, request.by().patience).await?;
+                self.nodes.note(slot, master);
+                if std::mem::replace(&mut request.moved, true) {
+                    return Ok(Some(disputed(slot, &error)));
+                }
+                request.node = self.master_up(slot, request.until).await?;
+                Ok(None)
+            }
+            None => {
+                if error.transient || is_unsettled(&error) {
+                    self.nodes.rediscover.notify_one();
+                }
+                if error.source.is::<Elsewhere>() {
+                    Ok(Some(disputed(slot, &error)))
+                } else if is_split(&error) {
+                    Ok(Some(on_its_way(slot, &asked.addr, None)))
+                } else if is_settling(&error) {
+                    Ok(Some(error))
+                } else {
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    /// Waits until the master of a slot is connected.
+    async fn master_up(&self, slot: Slot, until: Instant) -> Result<Arc<Node>, StoreError> {
+        let mut table = self.nodes.table.subscribe();
+        loop {
+            let master = table.borrow_and_update().master(slot);
+            match master {
+                Some(node) if node.store.is_up() => return Ok(node),
+                Some(node) => {
+                    self.nodes.rediscover.notify_one();
+                    tokio::select! {
+                        connected = node.store.until_up() => return connected.map(|()| node),
+                        _ = table.changed() => {}
+                        () = sleep_until(until) => return Err(down(&node)),
+                    }
+                }
+                None => {
+                    self.nodes.until_known(until).await?;
+                    self.nodes.rediscover.notify_one();
+                    let changed = timeout_at(until, table.changed()).await;
+                    changed.map(drop).map_err(|_| masterless(slot))?;
+                }
+            }
+        }
+    }
+
+    /// Checks that all masters reply, once they are known.
+    pub(super) async fn ping(&self, patience: Duration) -> Result<(), StoreError> {
+        self.fork_guard.check()?;
+        let until = Instant::now() + patience;
+        self.nodes.until_known(until).await?;
+        let masters = self.nodes.masters();
+        let left = until.saturating_duration_since(Instant::now());
+        let replies = masters.iter().map(|node| async move {
+            let reply = node.store.answers_when_up(left).await;
+            reply.map_err(|error| StoreError {
+                source: passing(format!("the node at {}: {error}", node.addr)).source,
+                ..error
+            })
+        });
+        try_join_all(replies).await.map(drop)
+    }
+}
+
+/// Returns whether the master of a slot no longer has the lock, so that the importing node may be asked.
+async fn has_left(master: &Node, request: &Routed<'_>) -> Result<bool, StoreError> {
+    match request.needs {
+        Needs::OnePlace => Ok(false),
+        Needs::Lock => Ok(true),
+        Needs::All(keys) => match have_left(&master.store, keys, request.by()).await {
+            Err(error) if is_unsettled(&error) => Ok(false),
+            outcome => outcome,
+        },
+    }
+}
+
+/// Returns where a node sends a request for this slot, and whether that node is still importing it. A
+/// redirection for another slot belongs to another request of the same batch.
+fn redirection(error: &StoreError, slot: Slot, asked: &NodeAddr) -> Option<(NodeAddr, bool)> {
+    let Elsewhere(error) = error.source.downcast_ref()?;
+    let (address, number) = error.redirect_node()?;
+    let addr = NodeAddr::parse(address, asked).filter(|_| number == slot.0)?;
+    Some((
+        addr,
+        error.kind() == ErrorKind::Server(ServerErrorKind::Ask),
+    ))
+}

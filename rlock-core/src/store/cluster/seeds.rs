@@ -1,0 +1,128 @@
+//! The nodes that a URL names, and how all nodes are asked about the cluster.
+
+use std::{fmt, time::Duration};
+
+use redis::{
+    ConnectionInfo, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, Value, pipe,
+};
+use tokio::time::timeout;
+
+use super::slots::{Layout, NodeAddr};
+use crate::store::{
+    StoreError,
+    endpoint::{ClusterEndpoint, ServerEndpoint},
+    redis::{
+        address::{Address, LOGIN, Manner, Server, elsewhere},
+        connection::plain,
+        errors::{classify_login, not_sent},
+        highest_epoch::highest_epoch,
+    },
+};
+
+pub(super) struct Seeds {
+    pub(super) addrs: Vec<NodeAddr>,
+    /// A node, but for its address.
+    node: ConnectionInfo,
+    manner: Manner,
+}
+
+impl Seeds {
+    pub(super) fn new(endpoint: ClusterEndpoint, manner: Manner) -> Self {
+        let addr = |(host, port)| NodeAddr { host, port };
+        Self {
+            addrs: endpoint.nodes.into_iter().map(addr).collect(),
+            node: endpoint.node,
+            manner,
+        }
+    }
+
+    /// Returns how a node is connected to.
+    pub(super) fn address(&self, addr: &NodeAddr) -> RedisResult<Address> {
+        let endpoint = ServerEndpoint::Fixed(self.info(addr));
+        Address::new(&endpoint, self.manner.clone())
+    }
+
+    fn info(&self, addr: &NodeAddr) -> ConnectionInfo {
+        elsewhere(&self.node, addr.host.clone(), addr.port)
+    }
+
+    /// Asks these nodes for the layout of the cluster, all at once.
+    pub(super) async fn layout(
+        &self,
+        addrs: Vec<NodeAddr>,
+        patience: Duration,
+    ) -> Result<Layout, StoreError> {
+        let asked = addrs.iter().map(|addr| self.layout_of(addr, patience));
+        let layout = highest_epoch(asked, |layout: &Layout| layout.epoch, patience).await;
+        layout.unwrap_or_else(|| Err(not_sent("there is no node to ask")))
+    }
+
+    async fn layout_of(&self, addr: &NodeAddr, patience: Duration) -> Result<Layout, StoreError> {
+        let mut commands = pipe();
+        commands.cmd("CLUSTER").arg("INFO");
+        commands.cmd("CLUSTER").arg("SLOTS").ignore_errors();
+        let (info, slots): (RedisResult<String>, RedisResult<Value>) =
+            self.query(addr, &commands, patience).await?;
+        let slots = slots.map_err(|error| {
+            let shown = error.to_string();
+            if shown.contains("cluster support disabled") {
+                return not_sent(format!(
+                    "{addr} is no node of a cluster ({shown}); connect to it by `redis://{addr}`"
+                ));
+            }
+            refused(error)
+        })?;
+        // Where `CLUSTER INFO` is refused, all layouts count alike.
+        let layout = Layout::read(&info.unwrap_or_default(), &slots, addr);
+        layout.ok_or_else(|| StoreError {
+            transient: true,
+            ..not_sent(format!("{addr} knows no node that has slots"))
+        })
+    }
+
+    /// Asks a node for its id.
+    pub(super) async fn id(
+        &self,
+        addr: &NodeAddr,
+        patience: Duration,
+    ) -> Result<String, StoreError> {
+        let mut my_id = pipe();
+        my_id.cmd("CLUSTER").arg("MYID");
+        let (id,) = self.query(addr, &my_id, patience).await?;
+        Ok(id)
+    }
+
+    /// Connects to a node for these commands.
+    async fn query<T: FromRedisValue>(
+        &self,
+        addr: &NodeAddr,
+        commands: &Pipeline,
+        patience: Duration,
+    ) -> Result<T, StoreError> {
+        let replies = Box::pin(async {
+            let server = Server::new(&self.info(addr), &self.manner)?;
+            commands.query_async(&mut plain(&server).await?).await
+        });
+        let replies = timeout(patience, replies).await.unwrap_or_else(|_| {
+            let waited = format!("no answer from {addr} within {patience:?}");
+            Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
+        });
+        replies.map_err(refused)
+    }
+}
+
+/// Classifies an error of a request that changes nothing.
+fn refused(error: RedisError) -> StoreError {
+    StoreError {
+        maybe_executed: false,
+        ..classify_login(error, LOGIN)
+    }
+}
+
+/// Shows the addresses; never a password.
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addrs: Vec<String> = self.addrs.iter().map(ToString::to_string).collect();
+        f.write_str(&addrs.join(", "))
+    }
+}

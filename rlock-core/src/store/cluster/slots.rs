@@ -1,0 +1,212 @@
+//! Slots, and the nodes that serve them.
+
+use std::{collections::HashMap, fmt};
+
+use crc::{CRC_16_XMODEM, Crc};
+use redis::{FromRedisValue, Value};
+
+use crate::key::Key;
+
+pub(super) const SLOTS: u16 = 16_384;
+
+/// One of the slots into which a cluster divides its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot(pub(super) u16);
+
+impl Slot {
+    /// Returns the slot of all that belongs to the lock of this key: the names on the server share the
+    /// key's hash tag, or the whole key as one.
+    pub(super) fn of(key: &Key) -> Self {
+        const CHECKSUM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+        let key = key.as_str();
+        let tag = key
+            .split_once('{')
+            .and_then(|(_, tagged)| tagged.split_once('}'))
+            .map_or(key, |(tag, _)| tag);
+        Self(CHECKSUM.checksum(tag.as_bytes()) % SLOTS)
+    }
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Host and port of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct NodeAddr {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl NodeAddr {
+    /// Parses the `host:port` of a redirection. A node that leaves the host out means its own.
+    pub(super) fn parse(address: &str, asked: &Self) -> Option<Self> {
+        let (host, port) = address.rsplit_once(':')?;
+        Some(Self::new(host, port.parse().ok()?, asked))
+    }
+
+    fn new(host: &str, port: u16, asked: &Self) -> Self {
+        let host = match host {
+            "" | "?" => asked.host.clone(),
+            host => host.trim_matches(['[', ']']).to_owned(),
+        };
+        Self { host, port }
+    }
+}
+
+impl fmt::Display for NodeAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// The slots of the whole cluster, as one node sees them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Grows with every promotion.
+    pub(super) epoch: u64,
+    /// The first slot, the last slot, and their master.
+    pub(super) ranges: Vec<(u16, u16, NodeAddr)>,
+    /// The ids of all these nodes, replicas too.
+    pub(super) ids: HashMap<NodeAddr, String>,
+}
+
+impl Layout {
+    /// Reads the replies to `CLUSTER INFO` and `CLUSTER SLOTS`. Returns `None` if they name no master.
+    pub(super) fn read(info: &str, slots: &Value, asked: &NodeAddr) -> Option<Self> {
+        let epoch = info
+            .lines()
+            .find_map(|line| line.strip_prefix("cluster_current_epoch:"))
+            .and_then(|epoch| epoch.trim().parse().ok());
+        let mut layout = Self {
+            epoch: epoch.unwrap_or(0),
+            ranges: Vec::new(),
+            ids: HashMap::new(),
+        };
+        for range in read::<Vec<Vec<Value>>>(slots)? {
+            let [first, last, nodes @ ..] = range.as_slice() else {
+                return None;
+            };
+            let (first, last) = (read(first)?, read(last)?);
+            if first > last || last >= SLOTS {
+                return None;
+            }
+            let mut nodes = nodes.iter().map(|node| read_node(node, asked));
+            let (master, id) = nodes.next()??;
+            layout.ranges.push((first, last, master.clone()));
+            layout.ids.insert(master, id);
+            layout.ids.extend(nodes.flatten());
+        }
+        (!layout.ranges.is_empty()).then_some(layout)
+    }
+}
+
+fn read_node(node: &Value, asked: &NodeAddr) -> Option<(NodeAddr, String)> {
+    let node: Vec<Value> = read(node)?;
+    let [host, port, id, ..] = node.as_slice() else {
+        return None;
+    };
+    let host: Option<String> = read(host)?;
+    let addr = NodeAddr::new(&host.unwrap_or_default(), read(port)?, asked);
+    Some((addr, read(id)?))
+}
+
+fn read<T: FromRedisValue>(value: &Value) -> Option<T> {
+    T::from_redis_value_ref(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> NodeAddr {
+        NodeAddr {
+            host: "seed".to_owned(),
+            port: 1,
+        }
+    }
+
+    fn node(host: Value, port: i64) -> Value {
+        Value::Array(vec![host, Value::Int(port), bulk("id")])
+    }
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn slots_are_those_that_servers_count() {
+        // As `CLUSTER KEYSLOT` replies for the names of these locks.
+        for (key, slot) in [
+            ("a", 15_495),
+            ("b", 3_300),
+            ("c", 7_365),
+            ("123456789", 12_739),
+        ] {
+            for key in [key.to_owned(), format!("x{{{key}}}y"), format!("{{{key}}}")] {
+                let key = Key::parse(&key).expect("valid");
+                assert_eq!(Slot::of(&key).0, slot, "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_layout_names_masters_and_replicas_and_hosts_that_are_left_out() {
+        let slots = Value::Array(vec![
+            Value::Array(vec![
+                Value::Int(0),
+                Value::Int(99),
+                node(bulk("10.0.0.1"), 7),
+                node(Value::Nil, 8),
+            ]),
+            Value::Array(vec![Value::Int(100), Value::Int(16_383), node(bulk(""), 9)]),
+        ]);
+        let info = "cluster_state:ok\r\ncluster_current_epoch:6\r\n";
+        let layout = Layout::read(info, &slots, &asked()).expect("it makes sense");
+        let mut addrs: Vec<_> = layout.ids.keys().map(ToString::to_string).collect();
+        addrs.sort_unstable();
+        assert_eq!(layout.ids[&layout.ranges[0].2], "id");
+        assert_eq!(addrs, ["10.0.0.1:7", "seed:8", "seed:9"]);
+        assert_eq!(layout.epoch, 6);
+        let (first, last, master) = &layout.ranges[1];
+        assert_eq!((*first, *last, master.port), (100, 16_383, 9));
+    }
+
+    #[test]
+    fn answers_that_make_no_sense_are_no_layout() {
+        for slots in [
+            Value::Nil,
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16_384)])]),
+            Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(1)])]),
+            Value::Array(vec![Value::Array(vec![
+                Value::Int(9),
+                Value::Int(7),
+                node(bulk("backwards"), 1),
+            ])]),
+            Value::Array(vec![Value::Array(vec![
+                Value::Int(0),
+                Value::Int(1),
+                Value::Array(vec![bulk("nameless"), Value::Int(1)]),
+            ])]),
+        ] {
+            assert_eq!(Layout::read("", &slots, &asked()), None, "{slots:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_leave_the_host_out_or_be_one_of_ipv6() {
+        for (address, place) in [
+            ("10.0.0.1:7", "10.0.0.1:7"),
+            (":7", "seed:7"),
+            ("?:7", "seed:7"),
+            ("::1:7", "::1:7"),
+        ] {
+            let read = NodeAddr::parse(address, &asked()).expect("it makes sense");
+            assert_eq!(read.to_string(), place);
+        }
+        for address in ["", "host", "host:none"] {
+            assert_eq!(NodeAddr::parse(address, &asked()), None);
+        }
+    }
+}

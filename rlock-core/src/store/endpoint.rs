@@ -1,0 +1,643 @@
+//! The URLs of stores: each is parsed once, and shown without its secrets in errors.
+
+mod redact;
+
+use std::fmt;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError};
+
+pub(crate) use self::redact::redacted;
+use super::quorum::MOST_SERVERS;
+use crate::{error::LockError, escape_control::escape_control};
+
+/// The store that a URL names.
+pub(crate) enum Endpoint {
+    /// The embedded store of this name. An empty name stands for a new store.
+    Memory(String),
+    Server(ServerEndpoint),
+    Cluster(ClusterEndpoint),
+    /// Independent servers, of which a majority grants a lock.
+    Quorum(Vec<ServerEndpoint>),
+}
+
+/// One server that has the locks.
+///
+/// The protocol of a connection is RESP3, unless the URL asks for RESP2.
+#[derive(Clone)]
+pub(crate) enum ServerEndpoint {
+    Fixed(ConnectionInfo),
+    /// The master of a service, as its Sentinels know it. The host of `master` is a placeholder.
+    Master {
+        service: String,
+        sentinels: Vec<ConnectionInfo>,
+        master: ConnectionInfo,
+    },
+}
+
+/// The Redis Cluster to which these nodes belong.
+pub(crate) struct ClusterEndpoint {
+    pub(crate) nodes: Vec<(String, u16)>,
+    /// The connection to each node. Its host is a placeholder.
+    pub(crate) node: ConnectionInfo,
+}
+
+/// The port of a Sentinel whose URL names none.
+const SENTINEL_PORT: u16 = 26379;
+
+/// The kinds of URLs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Memory,
+    /// One server, over TCP.
+    Server,
+    /// One server, over a Unix socket.
+    Socket,
+    Sentinels,
+    Cluster,
+}
+
+/// Each scheme, its kind, and whether it uses TLS.
+const SCHEMES: [(&str, Kind, bool); 12] = [
+    ("memory", Kind::Memory, false),
+    ("redis", Kind::Server, false),
+    ("rediss", Kind::Server, true),
+    ("redis-sentinel", Kind::Sentinels, false),
+    ("rediss-sentinel", Kind::Sentinels, true),
+    ("redis-cluster", Kind::Cluster, false),
+    ("rediss-cluster", Kind::Cluster, true),
+    ("unix", Kind::Socket, false),
+    ("redis+unix", Kind::Socket, false),
+    ("valkey", Kind::Server, false),
+    ("valkeys", Kind::Server, true),
+    ("valkey+unix", Kind::Socket, false),
+];
+
+impl Kind {
+    /// Returns the form of a URL behind the scheme's colon.
+    fn form(self) -> &'static str {
+        match self {
+            Self::Memory => "name",
+            Self::Server => "//[user:password@]host[:port][/database]",
+            Self::Socket => "///path/to/socket[?db=0&user=…&pass=…]",
+            Self::Sentinels => "//[user:password@]host[:port],host[:port],…/service[/database]",
+            Self::Cluster => "//[user:password@]host[:port],host[:port],…",
+        }
+    }
+
+    /// Returns the known options, and where a URL contains the other settings.
+    fn options(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Memory => ("", ""),
+            Self::Socket => ("`protocol`, `db`, `user`, `pass`", ""),
+            Self::Server => (
+                "`protocol`",
+                "; a database stands in the path (`redis://host/3`), user and password before the host, \
+                 times are set by `LockClient::builder()`",
+            ),
+            Self::Sentinels => (
+                "`protocol`, `sentinel_user`, `sentinel_password`",
+                "; a database stands behind the service, the master's user and password before the hosts, \
+                 times are set by `LockClient::builder()`",
+            ),
+            Self::Cluster => (
+                "`protocol`",
+                "; user and password stand before the hosts, times are set by `LockClient::builder()`",
+            ),
+        }
+    }
+
+    fn is_one_server(self) -> bool {
+        matches!(self, Self::Server | Self::Socket | Self::Sentinels)
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
+        let Some(parts) = Parts::of(url) else {
+            return Err(invalid(
+                url,
+                format!("expected one of {}", schemes(|_| true)),
+            ));
+        };
+        if let Some(reason) = parts.misuse() {
+            return Err(invalid(url, reason));
+        }
+        let parsed = parts.endpoint(url);
+        parsed.map_err(|reason| {
+            let (scheme, form) = (parts.scheme, parts.kind.form());
+            invalid(url, format!("{reason}; expected `{scheme}:{form}`"))
+        })
+    }
+
+    /// Parses the URLs of a quorum.
+    pub(crate) fn quorum<I>(urls: I) -> Result<Self, LockError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
+        if urls.is_empty() {
+            let way_out = "a quorum needs servers: three, or five, that do not fail together";
+            return Err(invalid_urls("[]".to_owned(), way_out));
+        }
+        if urls.len() > MOST_SERVERS {
+            let way_out = "a quorum has 32 servers at most; three or five are enough";
+            return Err(invalid_urls(format!("{} URLs", urls.len()), way_out));
+        }
+        let mut servers: Vec<ServerEndpoint> = Vec::with_capacity(urls.len());
+        for url in &urls {
+            let server = ServerEndpoint::member(url)?;
+            let address = server.to_string();
+            if servers.iter().any(|other| other.to_string() == address) {
+                let way_out = "each server is named once: one that votes twice is no majority";
+                return Err(invalid_urls(format!("`{address}`, twice"), way_out));
+            }
+            servers.push(server);
+        }
+        Ok(Self::Quorum(servers))
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn uses_tls(&self) -> bool {
+        let of_server = |server: &ServerEndpoint| match server {
+            ServerEndpoint::Fixed(info) => is_tls(info),
+            ServerEndpoint::Master { master, .. } => is_tls(master),
+        };
+        match self {
+            Self::Memory(_) => false,
+            Self::Server(server) => of_server(server),
+            Self::Cluster(cluster) => is_tls(&cluster.node),
+            Self::Quorum(servers) => servers.iter().all(of_server),
+        }
+    }
+}
+
+impl ServerEndpoint {
+    /// Parses the URL of a member of a quorum, which is one server.
+    fn member(url: &str) -> Result<Self, LockError> {
+        if Parts::of(url).is_some_and(|parts| parts.kind.is_one_server())
+            && let Endpoint::Server(server) = Endpoint::parse(url)?
+        {
+            return Ok(server);
+        }
+        let known = schemes(Kind::is_one_server);
+        let reason = format!("a quorum is made of single servers: {known}");
+        Err(invalid(url, reason))
+    }
+}
+
+/// Shows the address without secrets: host and port, the path of a socket, or a service.
+impl fmt::Display for ServerEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = match self {
+            Self::Fixed(info) => info.addr().to_string(),
+            Self::Master {
+                service, sentinels, ..
+            } => {
+                let hosts = sentinels.iter().map(|sentinel| sentinel.addr().to_string());
+                let hosts = hosts.collect::<Vec<_>>().join(", ");
+                format!("{service} ({hosts})")
+            }
+        };
+        f.write_str(&escape_control(&address))
+    }
+}
+
+fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some((host.clone(), *port))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(feature = "tls")]
+fn is_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+/// The parts of a URL with a known scheme: `scheme:[//][login@]hosts[/path][?query][#fragment]`.
+struct Parts<'a> {
+    scheme: &'static str,
+    kind: Kind,
+    tls: bool,
+    has_slashes: bool,
+    /// With its `@`.
+    login: &'a str,
+    hosts: &'a str,
+    /// Everything behind the hosts: path, query and fragment.
+    tail: &'a str,
+    /// With its `/`.
+    path: &'a str,
+    query: &'a str,
+    fragment: Option<&'a str>,
+}
+
+impl<'a> Parts<'a> {
+    /// Splits a URL, if its scheme is known.
+    fn of(url: &'a str) -> Option<Self> {
+        let (name, rest) = url.split_once(':')?;
+        let (scheme, kind, tls) = *SCHEMES.iter().find(|(scheme, ..)| *scheme == name)?;
+        let behind = rest.strip_prefix("//");
+        let (authority, tail) = match behind {
+            Some(behind) => behind.split_at(behind.find(['/', '?', '#']).unwrap_or(behind.len())),
+            None => ("", rest),
+        };
+        let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+        let (before, fragment) = match tail.split_once('#') {
+            Some((before, fragment)) => (before, Some(fragment)),
+            None => (tail, None),
+        };
+        let (path, query) = before.split_once('?').unwrap_or((before, ""));
+        Some(Self {
+            scheme,
+            kind,
+            tls,
+            has_slashes: behind.is_some(),
+            login,
+            hosts,
+            tail,
+            path,
+            query,
+            fragment,
+        })
+    }
+
+    /// Returns why a URL would not be read as it is meant.
+    fn misuse(&self) -> Option<String> {
+        if self.kind == Kind::Memory {
+            let reason = "the embedded store has no host; expected `memory:` or `memory:name`";
+            return self.has_slashes.then(|| reason.to_owned());
+        }
+        if !cfg!(feature = "tls") && self.tls {
+            return Some("TLS needs the feature `tls` of rlock-core".to_owned());
+        }
+        // The text before the `@` would pass for a host and a port, and be shown.
+        if self.kind != Kind::Socket && self.has_slashes && self.tail.contains('@') {
+            return Some(
+                "an `@` stands behind the host: in a user's name or password, `/`, `?`, `#` and `@` are \
+                 percent-encoded, as `%2F`, `%3F`, `%23` and `%40`"
+                    .to_owned(),
+            );
+        }
+        match self.fragment {
+            Some("insecure") => Some(
+                "certificates are always verified; have the system trust the authority that signed the \
+                 server's, or name that in the environment variable `SSL_CERT_FILE`"
+                    .to_owned(),
+            ),
+            Some(_) => Some("nothing can follow a `#`; in a password it is written `%23`".to_owned()),
+            None => self.unknown_option(),
+        }
+    }
+
+    /// Returns the error for an option that redis-rs would ignore.
+    fn unknown_option(&self) -> Option<String> {
+        let protocol = self.option("protocol");
+        if protocol.is_some_and(|set| !matches!(set, "resp2" | "2" | "resp3" | "3")) {
+            return Some("`protocol` is `resp2` or `resp3`".to_owned());
+        }
+        let (known, elsewhere) = self.kind.options();
+        let is_known = |name| {
+            known
+                .split(", ")
+                .any(|known| known.trim_matches('`') == name)
+        };
+        let number = self.options().position(|(name, _)| !is_known(name))?;
+        // An option that may be part of a password is counted, not named.
+        let unknown = match redact::names(self.query).nth(number).flatten() {
+            Some(name) => format!("option `{name}`"),
+            None => format!("option {} behind the `?`", number + 1),
+        };
+        let reason = format!("{unknown} is not known; known are {known}{elsewhere}");
+        Some(reason)
+    }
+
+    fn options(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
+        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    }
+
+    fn option(&self, name: &str) -> Option<&'a str> {
+        self.options()
+            .find_map(|(key, value)| (key == name).then_some(value))
+    }
+
+    fn endpoint(&self, url: &str) -> Result<Endpoint, String> {
+        let protocol = match self.option("protocol") {
+            Some("resp2" | "2") => ProtocolVersion::RESP2,
+            _ => ProtocolVersion::RESP3,
+        };
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        let Self { login, query, .. } = self;
+        let path = self.path.strip_prefix('/').unwrap_or_default();
+        Ok(match self.kind {
+            Kind::Memory => Endpoint::Memory(self.tail.to_owned()),
+            Kind::Server | Kind::Socket => {
+                Endpoint::Server(ServerEndpoint::Fixed(connection(url, protocol)?))
+            }
+            Kind::Cluster => {
+                let node = |host: &str| {
+                    connection(&format!("{scheme}://{login}{host}/?{query}"), protocol)
+                };
+                let nodes = self.each_host(node)?;
+                if !matches!(path, "" | "0") {
+                    return Err("a cluster has one database, and its number is 0".to_owned());
+                }
+                Endpoint::Cluster(ClusterEndpoint {
+                    nodes: nodes.iter().filter_map(host_and_port).collect(),
+                    node: node("node")?,
+                })
+            }
+            Kind::Sentinels => {
+                let [user, password] = ["sentinel_user", "sentinel_password"]
+                    .map(|name| self.option(name).unwrap_or_default());
+                let sentinels = self.each_host(|host| {
+                    let login = match (user, password) {
+                        ("", "") => String::new(),
+                        _ => format!("{user}:{password}@"),
+                    };
+                    // The colons of an IPv6 address stand between brackets.
+                    let port = match host.rsplit_once(':') {
+                        Some((_, port)) if !port.ends_with(']') => String::new(),
+                        _ => format!(":{SENTINEL_PORT}"),
+                    };
+                    let url = format!("{scheme}://{login}{host}{port}/");
+                    connection(&url, ProtocolVersion::RESP2)
+                })?;
+                let (service, database) = path.split_once('/').unwrap_or((path, ""));
+                if service.is_empty() {
+                    return Err("it names no service".to_owned());
+                }
+                let master = format!("{scheme}://{login}master/{database}?{query}");
+                Endpoint::Server(ServerEndpoint::Master {
+                    service: service.to_owned(),
+                    sentinels,
+                    master: connection(&master, protocol)?,
+                })
+            }
+        })
+    }
+
+    fn each_host(
+        &self,
+        connection: impl Fn(&str) -> Result<ConnectionInfo, String>,
+    ) -> Result<Vec<ConnectionInfo>, String> {
+        if !self.has_slashes {
+            return Err("it names no host".to_owned());
+        }
+        let connect = |host| match host {
+            "" => Err("it names a host without a name".to_owned()),
+            host => connection(host),
+        };
+        self.hosts.split(',').map(connect).collect()
+    }
+}
+
+/// Lists schemes for an error.
+fn schemes(are_meant: impl Fn(Kind) -> bool) -> String {
+    let meant = SCHEMES.iter().filter(|(_, kind, _)| are_meant(*kind));
+    let names = meant.map(|(scheme, kind, _)| match kind {
+        Kind::Memory => format!("`{scheme}:`"),
+        _ => format!("`{scheme}://`"),
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Reads the URL of one server.
+fn connection(url: &str, protocol: ProtocolVersion) -> Result<ConnectionInfo, String> {
+    let parsed = url.into_connection_info();
+    let info = parsed.map_err(|error: RedisError| {
+        // redis-rs appends the name of the error's kind.
+        let kind = format!(" - {:?}", error.kind());
+        error.to_string().replacen(&kind, "", 1)
+    })?;
+    let mut settings = info.redis_settings().clone().set_protocol(protocol);
+    // Without a password, redis-rs skips the login and stays the user `default`. A user with
+    // `nopass` may log in with any password.
+    if settings.username().is_some() && settings.password().is_none() {
+        settings = settings.set_password("");
+    }
+    Ok(info.set_redis_settings(settings))
+}
+
+/// Returns the error for a URL, which shows the URL without its secrets.
+fn invalid(url: &str, reason: String) -> LockError {
+    LockError::InvalidOption {
+        option: "url",
+        value: format!("`{}`", redacted(url)),
+        reason,
+    }
+}
+
+/// Returns the error for a list of URLs. `value` contains no password.
+pub(crate) fn invalid_urls(value: String, reason: &str) -> LockError {
+    LockError::InvalidOption {
+        option: "urls",
+        value,
+        reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn server(url: &str) -> ServerEndpoint {
+        match Endpoint::parse(url) {
+            Ok(Endpoint::Server(server)) => server,
+            Ok(_) => panic!("{url} names no server"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn fixed(url: &str) -> ConnectionInfo {
+        match server(url) {
+            ServerEndpoint::Fixed(info) => info,
+            ServerEndpoint::Master { .. } => panic!("{url} names Sentinels"),
+        }
+    }
+
+    /// Returns the error for a URL, which never shows the password.
+    fn refusal(url: &str) -> String {
+        let error = Endpoint::parse(url).err().expect(url);
+        let shown = format!("{error} {error:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+        shown
+    }
+
+    #[test]
+    fn errors_and_addresses_never_show_a_password() {
+        for (url, address) in [
+            ("redis://user:s3cret@127.0.0.1:7/2", "127.0.0.1:7"),
+            ("unix:///run/a%0d%0ab.sock", "/run/a\\r\\nb.sock"),
+            (
+                "redis-sentinel://app:s3cret@one,two:1,[::1]:2/orders/3?sentinel_password=s3cret",
+                "orders (one:26379, two:1, ::1:2)",
+            ),
+        ] {
+            assert_eq!(server(url).to_string(), address);
+        }
+        for (url, reason) in [
+            (
+                "redis://u:s3cret@h:99999/",
+                "Redis URL did not parse; expected `redis://",
+            ),
+            (
+                "redis://u:s3cret@h/not-a-number",
+                "Invalid database number; expected `redis://",
+            ),
+            ("redis://u:s3cret@h/?protocol=9", "`protocol` is `resp2`"),
+            ("redis:s3cret", "Missing hostname; expected `redis://"),
+            ("unix:s3cret", "expected `unix:///path"),
+            ("redis-sentinel://u:s3cret@one,two", "names no service"),
+            (
+                "redis-sentinel://u:s3cret@one,,two/orders",
+                "host without a name",
+            ),
+            ("redis-sentinel://u:s3cret@one:99999/orders", "expected"),
+            ("redis-sentinel://u:s3cret@one/orders/x", "expected"),
+            ("redis-cluster://u:s3cret@one,,two", "host without a name"),
+            ("redis-cluster://u:s3cret@", "host without a name"),
+            (
+                "redis-cluster://u:s3cret@one:99999",
+                "`redis-cluster://…@one:99999`",
+            ),
+            ("redis-cluster://u:s3cret@one,two/1", "one database"),
+            ("redis-cluster:one", "expected `redis-cluster://[user:"),
+        ] {
+            let shown = refusal(url);
+            assert!(shown.contains(reason), "{shown}");
+            let (scheme, rest) = url.split_once(':').expect("a scheme");
+            let is_shown = rest.contains("//") == shown.contains(&format!("`{scheme}://…@"));
+            assert!(is_shown, "{shown}");
+        }
+    }
+
+    #[test]
+    fn nodes_of_a_cluster_share_a_login() {
+        let url = "redis-cluster://app:s3cret@one,two:1,[::1]:2/?protocol=resp2";
+        let Ok(Endpoint::Cluster(ClusterEndpoint { nodes, node })) = Endpoint::parse(url) else {
+            panic!("{url} names a cluster");
+        };
+        let nodes: Vec<_> = nodes
+            .iter()
+            .map(|(host, port)| (host.as_str(), *port))
+            .collect();
+        assert_eq!(nodes, [("one", 6379), ("two", 1), ("::1", 2)]);
+        assert_eq!(node.redis_settings().password(), Some("s3cret"));
+        assert_eq!(node.redis_settings().protocol(), ProtocolVersion::RESP2);
+    }
+
+    #[test]
+    fn a_password_that_is_cut_is_refused_before_it_passes_for_an_address() {
+        for (url, hint) in [
+            ("redis://user:12/s3cret@h/", "%2F"),
+            ("redis://user:12?s3cret@h/", "%3F"),
+            ("redis://user:12#s3cret@h/", "%23"),
+            ("redis://user:12#s3cret", "%23"),
+            ("redis-cluster://u:12/s3cret@one", "%2F"),
+            ("unix:///redis.sock?pass=12#s3cret", "%23"),
+        ] {
+            let shown = refusal(url);
+            assert!(shown.contains(hint), "{shown}");
+        }
+        let whole = fixed("redis://user:12%2Fs3%40cret@h/");
+        assert_eq!(whole.redis_settings().password(), Some("12/s3@cret"));
+        fixed("unix:///redis.sock?user=u&pass=s3@cret");
+    }
+
+    #[test]
+    fn unknown_options_are_refused_and_named_if_they_are_no_password() {
+        for (url, option) in [
+            ("redis://h/?db=3", "option `db` "),
+            ("redis://h/?protocol=resp3&s3cret", "option 2 "),
+            ("unix:///redis.sock?db=3&pass=x&s3cret=1", "option 3 "),
+            ("unix:///redis.sock?password=s3cret", "option `password` "),
+            (
+                "redis-sentinel://h/orders?sentinel_pasword=s3cret",
+                "option `sentinel_pasword` ",
+            ),
+            (
+                "redis-cluster://h/?&sentinel_user=s3cret",
+                "option `sentinel_user` ",
+            ),
+            ("redis://h/?protocol=s3cret", "`protocol` is "),
+        ] {
+            let shown = refusal(url);
+            assert!(shown.contains(&format!("`url`: {option}")), "{shown}");
+        }
+        for url in [
+            "redis://u:s3cret@h/3",
+            "redis://h?protocol=2",
+            "redis://h/?",
+            "unix:///redis.sock?db=3&user=u&pass=s3cret&protocol=resp2",
+            "redis-sentinel://h/orders/3?sentinel_user=u&sentinel_password=p&protocol=3",
+            "redis-cluster://h/?protocol=resp2",
+        ] {
+            assert!(Endpoint::parse(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn verification_cannot_be_switched_off() {
+        let shown = refusal("rediss://h/#insecure");
+        assert!(shown.contains("always verified"), "{shown}");
+    }
+
+    #[test]
+    fn the_url_may_ask_for_the_older_protocol() {
+        for (url, protocol) in [
+            ("redis://h/", ProtocolVersion::RESP3),
+            ("redis://h/?protocol=3", ProtocolVersion::RESP3),
+            ("redis://h/?protocol=resp2", ProtocolVersion::RESP2),
+            ("unix:///s?db=1&protocol=2", ProtocolVersion::RESP2),
+        ] {
+            assert_eq!(fixed(url).redis_settings().protocol(), protocol, "{url}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_password_is_shown_wherever_it_stands(before in "[ -~]{0,4}", after in "[ -~]{0,4}") {
+            let password = format!("{before}S3CRET{after}");
+            let encode = |text, byte| format!("{text}%{byte:02x}");
+            let encoded = password.bytes().fold(String::new(), encode);
+            for password in [&password, &encoded] {
+                let mut urls = vec![
+                    format!("redis://:{password}@h/"),
+                    format!("redis://u:{password}@h:1/2"),
+                    format!("rediss://u:{password}@h/"),
+                    format!("redis://u:{password}@h:99999/"),
+                    format!("redis://u:{password}@h/no-number"),
+                    format!("redis://u:{password}@"),
+                    format!("redis:u:{password}@h"),
+                    format!("unix:///redis.sock?user=u&pass={password}"),
+                    format!("unix:///redis.sock?pass={password}&db=none"),
+                    format!("unix://u:{password}@h/redis.sock"),
+                    format!("u:{password}@h:6379/0"),
+                    format!("{password}@h:6379"),
+                    format!("{password}://@h"),
+                    format!("http://u:{password}@h/"),
+                ];
+                // The text before an `@` is a login, and the text after it is a host.
+                if !password.contains('@') {
+                    urls.push(format!("redis://u:{password}"));
+                }
+                for url in urls {
+                    let shown = match Endpoint::parse(&url) {
+                        Ok(Endpoint::Server(server)) => server.to_string(),
+                        Ok(_) => panic!("{url} names a server"),
+                        Err(error) => format!("{error} {error:?}"),
+                    };
+                    let shown = shown.to_lowercase();
+                    prop_assert!(!shown.contains("s3cret") && !shown.contains("%53%33"), "{shown}");
+                }
+            }
+        }
+    }
+}

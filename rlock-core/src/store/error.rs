@@ -1,0 +1,101 @@
+//! The error of a request to a store.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use crate::error::LockError;
+
+/// A request that failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{source}")]
+pub(crate) struct StoreError {
+    /// Whether the same request may succeed later.
+    pub(crate) transient: bool,
+    /// Whether the request may have been executed nevertheless.
+    pub(crate) maybe_executed: bool,
+    /// Whether the key of the lock has a value of another type.
+    pub(crate) foreign: bool,
+    pub(crate) source: Arc<dyn Error + Send + Sync>,
+}
+
+impl StoreError {
+    pub(crate) fn new(
+        transient: bool,
+        maybe_executed: bool,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self {
+            transient,
+            maybe_executed,
+            foreign: false,
+            source: source.into().into(),
+        }
+    }
+
+    pub(super) fn ambiguous(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(true, true, source)
+    }
+
+    pub(crate) fn no_answer(after: Duration) -> Self {
+        Self::ambiguous(format!("no answer within {after:?}"))
+    }
+
+    /// Too few servers of a quorum replied.
+    pub(crate) fn no_majority() -> Self {
+        Self::ambiguous("too few servers of the quorum replied")
+    }
+
+    /// One server has not replied, while others have.
+    pub(crate) fn silent() -> Self {
+        Self::ambiguous("no reply in time")
+    }
+
+    /// The reply arrived after the lease that it grants had ended.
+    pub(crate) fn late() -> Self {
+        Self::ambiguous("the reply came after the lease that it grants had ended")
+    }
+
+    /// The background ended before all locks were released.
+    pub(crate) fn not_given_back() -> Self {
+        Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))
+    }
+
+    /// The background is on the user's runtime, which did not complete the request in time.
+    pub(crate) fn stands_still() -> Self {
+        Self::ambiguous(
+            "the Tokio runtime of `LockClientBuilder::runtime` is not driven; drive it, or leave the option out, so \
+             that the client uses its own thread",
+        )
+    }
+
+    /// The request was not sent, because other requests for the same ownership were in flight.
+    pub(crate) fn busy() -> Self {
+        let source = "other changes of the same ownership are in flight";
+        Self::new(true, false, source)
+    }
+
+    /// This kind of store cannot wait for replicas.
+    pub(crate) fn no_replicas() -> Self {
+        let source = "`replicas` is for one server, for the master that Sentinels know, or for a Redis Cluster";
+        Self::new(false, false, source)
+    }
+
+    /// Only the embedded store can revoke a lock.
+    pub(super) fn cannot_revoke() -> Self {
+        let source =
+            "only the embedded store takes a lock from its holder; on a server, delete the key";
+        Self::new(false, false, source)
+    }
+
+    pub(crate) fn into_lock_error(self, action: String, waited: Duration) -> LockError {
+        let source = self.source;
+        if self.transient {
+            LockError::Unavailable {
+                action,
+                waited,
+                source,
+            }
+        } else {
+            LockError::Store { action, source }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The owners that wait for each lock, in the order in which they came.
+
+use std::collections::{HashMap, VecDeque};
+
+use uuid::Uuid;
+
+use crate::{key::Key, lease::Time, owner::OwnerId};
+
+/// One owner for each client, and since when it waits. A lock without waiters has no queue.
+#[derive(Default)]
+pub(super) struct WaitQueues(pub(super) HashMap<Key, VecDeque<(OwnerId, Time)>>);
+
+impl WaitQueues {
+    pub(super) fn of(&self, key: &Key) -> impl Iterator<Item = OwnerId> {
+        let queue = self.0.get(key).into_iter().flatten();
+        queue.map(|(owner, _)| *owner)
+    }
+
+    pub(super) fn first(&self, key: &Key) -> Option<OwnerId> {
+        self.of(key).next()
+    }
+
+    pub(super) fn has(&self, key: &Key, owner: OwnerId) -> bool {
+        self.of(key).any(|waiter| waiter == owner)
+    }
+
+    /// Adds an owner at the end, unless it is in the queue.
+    pub(super) fn join(&mut self, key: &Key, owner: OwnerId, now: Time) {
+        if !self.has(key, owner) {
+            let queue = self.0.entry(key.clone()).or_default();
+            queue.push_back((owner, now));
+        }
+    }
+
+    pub(super) fn leave(&mut self, key: &Key, owner: OwnerId) {
+        if let Some(queue) = self.0.get_mut(key) {
+            queue.retain(|(waiter, _)| *waiter != owner);
+            if queue.is_empty() {
+                self.0.remove(key);
+            }
+        }
+    }
+
+    pub(super) fn leave_all(&mut self, client: Uuid) {
+        self.0.retain(|_, queue| {
+            queue.retain(|(waiter, _)| waiter.client() != client);
+            !queue.is_empty()
+        });
+    }
+
+    pub(super) fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
+        let first = self.0.get(key)?.front().copied()?;
+        self.leave(key, first.0);
+        Some(first)
+    }
+}

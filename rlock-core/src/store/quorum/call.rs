@@ -1,0 +1,331 @@
+//! One request to the members of a quorum, and their replies as they come.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    member::Member,
+    verdict::{Tally, Verdict, majority},
+};
+use crate::store::{BoxFuture, Servers, StoreError};
+
+/// How long members that usually reply are waited for once the others have decided: ten times as long as those
+/// took, within these bounds.
+pub(super) const SHORTEST_LATE: Duration = Duration::from_millis(20);
+pub(super) const LONGEST_LATE: Duration = Duration::from_millis(250);
+
+pub(super) type Members = Arc<[Arc<Member>]>;
+pub(super) type Reply<T> = Result<T, StoreError>;
+/// A request that was sent, and the number of its member.
+pub(super) type UnderWay<T> = FuturesUnordered<BoxFuture<'static, (usize, Reply<T>)>>;
+
+/// What a request knows of its call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Terms {
+    decided: Arc<AtomicBool>,
+    /// Whether the request waits for a connection, because too few members are connected.
+    pub(super) until_up: bool,
+}
+
+impl Terms {
+    /// Whether the call is decided. A request that has not left by then is not sent: a rollback may be ahead of it.
+    pub(super) fn is_decided(&self) -> bool {
+        self.decided.load(Ordering::Acquire)
+    }
+}
+
+/// How long a call goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    Over,
+    /// For late replies, which decide nothing.
+    Late,
+    /// The same, for at least a quarter of the time: they decide something.
+    Decisive,
+    Full,
+}
+
+pub(super) struct QuorumCall<T> {
+    members: Members,
+    replies: Vec<Option<Reply<T>>>,
+    under_way: UnderWay<T>,
+    /// The members whose replies are not waited for any more.
+    given_up: Servers,
+    terms: Terms,
+}
+
+impl<T: Send + 'static> QuorumCall<T> {
+    pub(super) fn new(members: &Members) -> Self {
+        let up = members.iter().filter(|member| member.store.is_up()).count();
+        Self {
+            members: Arc::clone(members),
+            replies: members.iter().map(|_| None).collect(),
+            under_way: FuturesUnordered::new(),
+            given_up: Servers::default(),
+            terms: Terms {
+                decided: Arc::default(),
+                until_up: up < majority(members.len()),
+            },
+        }
+    }
+
+    /// Calls all members.
+    pub(super) fn to_all<F>(members: &Members, request: impl Fn(Arc<Member>, Terms) -> F) -> Self
+    where
+        F: Future<Output = Reply<T>> + Send + 'static,
+    {
+        let mut call = Self::new(members);
+        for member in &**members {
+            call.ask(member.number, &request);
+        }
+        call
+    }
+
+    /// Calls one member, again if it has replied before.
+    pub(super) fn ask<F>(&mut self, member: usize, request: impl Fn(Arc<Member>, Terms) -> F)
+    where
+        F: Future<Output = Reply<T>> + Send + 'static,
+    {
+        let reply = request(Arc::clone(&self.members[member]), self.terms.clone());
+        self.replies[member] = None;
+        self.given_up.0 &= !(1 << member);
+        self.under_way
+            .push(Box::pin(async move { (member, reply.await) }));
+    }
+
+    /// Collects replies until `wait` is over, or gives up on the members that are missing.
+    pub(super) async fn collect(&mut self, until: Instant, wait: impl Fn(&Self) -> Wait) {
+        let started = Instant::now();
+        let mut late = None;
+        loop {
+            let limit = match wait(self) {
+                Wait::Over => return,
+                Wait::Full => until,
+                wait => {
+                    let late = *late.get_or_insert_with(|| {
+                        let longer = started.elapsed() * 10;
+                        Instant::now() + longer.clamp(SHORTEST_LATE, LONGEST_LATE)
+                    });
+                    let quarter = started + until.saturating_duration_since(started) / 4;
+                    let is_decisive = wait == Wait::Decisive;
+                    until.min(if is_decisive { late.max(quarter) } else { late })
+                }
+            };
+            if !self.next(limit).await {
+                let silent: Vec<usize> = self.pending().collect();
+                for member in silent {
+                    self.given_up.0 |= 1 << member;
+                }
+                return;
+            }
+        }
+    }
+
+    /// Marks the members that were waited for in vain as failing: other acquires do not wait for them.
+    pub(super) fn mark_silent(&self) {
+        for (number, member) in self.members.iter().enumerate() {
+            if self.given_up.has(number) {
+                member.health.fails();
+            }
+        }
+    }
+
+    /// Collects replies until they decide, and returns their verdict.
+    pub(super) async fn decide_by(
+        &mut self,
+        until: Instant,
+        is_yes: impl Fn(&T) -> bool,
+    ) -> Verdict {
+        let wait = |call: &Self| match call.verdict(&is_yes) {
+            Verdict::Open => Wait::Full,
+            _ => Wait::Over,
+        };
+        self.collect(until, wait).await;
+        self.verdict(is_yes)
+    }
+
+    /// Takes the next reply, and all that came with it. Returns whether there was one in time.
+    pub(super) async fn next(&mut self, until: Instant) -> bool {
+        let Ok(Some((member, reply))) = timeout_at(until, self.under_way.next()).await else {
+            return false;
+        };
+        self.replies[member] = Some(reply);
+        while let Some(Some((member, reply))) = self.under_way.next().now_or_never() {
+            self.replies[member] = Some(reply);
+        }
+        true
+    }
+
+    /// The number of members, also of those that were not called.
+    pub(super) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn set(&mut self, member: usize, reply: Reply<T>) {
+        self.replies[member] = Some(reply);
+    }
+
+    pub(super) fn reply(&self, member: usize) -> Option<&Reply<T>> {
+        self.replies[member].as_ref()
+    }
+
+    /// The successful replies so far.
+    pub(super) fn oks(&self) -> impl Iterator<Item = (usize, &T)> {
+        let replies = self.replies.iter().enumerate();
+        replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().ok()?)))
+    }
+
+    /// The failures so far.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (&Arc<Member>, &StoreError)> {
+        let replies = self.members.iter().zip(&self.replies);
+        replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().err()?)))
+    }
+
+    fn pending(&self) -> impl Iterator<Item = usize> {
+        let replies = self.replies.iter().enumerate();
+        let pending =
+            replies.filter(|(member, reply)| reply.is_none() && !self.given_up.has(*member));
+        pending.map(|(member, _)| member)
+    }
+
+    /// Whether the reply of a member that usually replies is missing.
+    pub(super) fn awaits(&self, member: usize) -> bool {
+        self.replies[member].is_none()
+            && !self.given_up.has(member)
+            && !self.members[member].health.is_failing()
+    }
+
+    /// The same of any member.
+    pub(super) fn awaits_any(&self) -> bool {
+        (0..self.replies.len()).any(|member| self.awaits(member))
+    }
+
+    pub(super) fn verdict(&self, is_yes: impl Fn(&T) -> bool) -> Verdict {
+        let yes = self.oks().filter(|(_, reply)| is_yes(reply)).count();
+        let no = self.oks().count() - yes;
+        let pending = self.pending().count();
+        let failed = self.replies.len() - yes - no - pending;
+        let tally = Tally {
+            yes,
+            no,
+            failed,
+            pending,
+        };
+        tally.verdict()
+    }
+
+    /// Whether a majority replied, whatever it says.
+    pub(super) fn has_majority(&self) -> bool {
+        self.oks().count() >= majority(self.replies.len())
+    }
+
+    /// Replies that decide are waited for until a majority has replied; then they are late.
+    pub(super) fn wait_for_majority(&self) -> Wait {
+        if self.has_majority() {
+            Wait::Late
+        } else {
+            Wait::Full
+        }
+    }
+
+    /// Whether a member without a reply may have done what was asked, or may yet do it.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.replies.iter().any(|reply| match reply {
+            None => true,
+            Some(Err(error)) => error.maybe_executed,
+            Some(Ok(_)) => false,
+        })
+    }
+
+    /// Why there is no majority.
+    pub(super) fn error(&self) -> StoreError {
+        let replies = self.members.iter().zip(&self.replies);
+        let failures = replies.filter_map(|(member, reply)| {
+            let error = match reply {
+                Some(Ok(_)) => return None,
+                Some(Err(error)) => error.clone(),
+                None => member.why_silent(),
+            };
+            Some((member.address.as_str(), error))
+        });
+        no_majority(self.replies.len(), &failures.collect::<Vec<_>>())
+    }
+
+    /// Decides the call. Returns the requests without a reply.
+    pub(super) fn decide(self) -> UnderWay<T> {
+        self.terms.decided.store(true, Ordering::Release);
+        self.under_way
+    }
+}
+
+/// The error of a request that these servers, of all, did not answer.
+fn no_majority(servers: usize, failures: &[(&str, StoreError)]) -> StoreError {
+    let (answered, needed) = (servers - failures.len(), majority(servers));
+    let too_many = |is: fn(&StoreError) -> bool| {
+        failures.iter().filter(|(_, error)| is(error)).count() > servers - needed
+    };
+    let agree = if answered >= needed {
+        " that agree"
+    } else {
+        ""
+    };
+    let each = failures
+        .iter()
+        .map(|(address, error)| format!("{address}: {error}"));
+    let each = match each.collect::<Vec<_>>().join("; ") {
+        none if none.is_empty() => none,
+        each => format!(" ({each})"),
+    };
+    let text =
+        format!("{answered} of {servers} servers answered, {needed} are needed{agree}{each}");
+    StoreError {
+        // A server that refuses would refuse again; the others may come back.
+        transient: !too_many(|error| !error.transient),
+        maybe_executed: answered > 0 || failures.iter().any(|(_, error)| error.maybe_executed),
+        foreign: too_many(|error| error.foreign),
+        ..StoreError::ambiguous(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal() -> StoreError {
+        StoreError {
+            transient: false,
+            maybe_executed: false,
+            ..StoreError::no_answer(Duration::from_secs(2))
+        }
+    }
+
+    #[test]
+    fn the_error_says_how_many_are_missing_and_which_and_why() {
+        let silent = StoreError::no_answer(Duration::from_secs(2));
+        let missing = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        let error = no_majority(5, &missing.map(|address| (address, silent.clone())));
+        assert!(error.transient && error.maybe_executed && !error.foreign);
+        assert_eq!(
+            error.to_string(),
+            "2 of 5 servers answered, 3 are needed (127.0.0.1:1: no answer within 2s; \
+             127.0.0.1:2: no answer within 2s; 127.0.0.1:3: no answer within 2s)"
+        );
+    }
+
+    #[test]
+    fn what_a_minority_refuses_for_good_is_worth_another_try() {
+        let silent = StoreError::no_answer(Duration::from_secs(2));
+        assert!(no_majority(3, &[("h", refusal()), ("h", silent)]).transient);
+        let error = no_majority(3, &[("h", refusal()), ("h", refusal())]);
+        assert!(!error.transient && error.maybe_executed);
+        assert!(!no_majority(1, &[("h", refusal())]).maybe_executed);
+    }
+}

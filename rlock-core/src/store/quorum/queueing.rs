@@ -1,0 +1,173 @@
+//! The wait queue of a quorum. The queues of several members would share a lock out among the waiters that are
+//! first in them, so one member keeps the queue, the *lead*: the first one that replies.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use super::{
+    QuorumStore,
+    call::{LONGEST_LATE, Members, QuorumCall, SHORTEST_LATE},
+    member::{AcquireRequest, Health},
+    redlock::{PAUSE, is_granted, refusing},
+};
+use crate::{
+    lease::Time,
+    store::{Acquired, GRACE, Listener, News, Onward, Place, Released},
+};
+
+/// How often a member is asked whether it still replies while a waiter is in its queue.
+const PULSE: Duration = Duration::from_millis(200);
+
+/// Returns the number of the member that keeps the queue.
+pub(super) fn lead(members: &Members) -> usize {
+    let well = members.iter().position(|member| member.is_well());
+    let up = || members.iter().position(|member| member.store.is_up());
+    well.or_else(up).unwrap_or(0)
+}
+
+/// Whether the member has handed the lock to the first waiter, which is about to ask the others for it. Newcomers
+/// do not overtake it.
+pub(super) fn has_handed_off(call: &QuorumCall<Acquired>, lead: usize) -> bool {
+    let reply = call.reply(lead);
+    matches!(reply, Some(Ok(Acquired::Held { ttl: Some(ttl), .. })) if *ttl <= GRACE)
+}
+
+/// Passes on what one member reports, as far as it concerns more than that member.
+pub(super) fn listener(health: Arc<Health>, listener: Listener) -> Listener {
+    Arc::new(move |news| match news {
+        // One member's grant is not yet the lock: the waiter asks all, and a holder mends its lock there.
+        News::Granted { key, owner, .. } => {
+            let after = Duration::ZERO;
+            listener(News::Changed(key.clone()));
+            listener(News::AskAgain { key, owner, after });
+        }
+        News::Disconnected => {
+            health.fails();
+            if health.leave_queue() {
+                listener(News::Disconnected);
+            }
+        }
+        news => listener(news),
+    })
+}
+
+impl QuorumStore {
+    /// Watches the members in whose queues waiters are: a member that stands still would never report.
+    pub(super) async fn watch_queues(&self) {
+        loop {
+            if !self.members.iter().any(|member| member.health.has_queue()) {
+                self.queued.notified().await;
+            }
+            sleep(PULSE).await;
+            for member in &*self.members {
+                if member.health.has_queue()
+                    && Arc::clone(member).ping(PULSE).await.is_err()
+                    && member.health.leave_queue()
+                {
+                    let address = &member.address;
+                    tracing::debug!(address, "silent: waiters turn to another server");
+                    (self.listener)(News::Disconnected);
+                }
+            }
+        }
+    }
+
+    /// Joins the queue of a member that refused, if the lead has not queued the owner. Returns which member has.
+    pub(super) async fn join_queue(
+        &self,
+        request: &AcquireRequest,
+        call: &mut QuorumCall<Acquired>,
+        by: Instant,
+    ) -> Option<usize> {
+        let mut refusing = refusing(call).into_iter();
+        let member = refusing.find(|member| self.members[*member].is_well())?;
+        let now = Instant::now();
+        if by < now + SHORTEST_LATE {
+            return None;
+        }
+        let mut join = QuorumCall::new(&self.members);
+        join.ask(member, |member, terms| {
+            member.acquire(request.clone(), true, terms)
+        });
+        if !join.next(by.min(now + LONGEST_LATE)).await {
+            self.members[member].health.fails();
+        }
+        // Without a reply in time the member may still grant the lock, or queue the owner.
+        let silent = || Err(self.members[member].why_silent());
+        let reply = join.reply(member).cloned().unwrap_or_else(silent);
+        self.detach(join);
+        let is_free = reply.as_ref().is_ok_and(is_granted);
+        call.set(member, reply);
+        if is_free {
+            for claim in &*request.claims {
+                (self.listener)(News::AskAgain {
+                    key: claim.key.clone(),
+                    owner: claim.owner,
+                    after: PAUSE,
+                });
+            }
+            return Some(member);
+        }
+        queued_at(call)
+    }
+
+    /// What became of the waiter that a release named: queued at the lead, or unknown. It asks all members even if it is
+    /// first there.
+    pub(super) fn went_on(&self, call: &QuorumCall<Released>, lead: usize) -> Onward {
+        match call.reply(lead) {
+            Some(Ok(Released::Done(in_line @ Onward::InLine { .. }))) => {
+                self.queued.notify_one();
+                *in_line
+            }
+            _ => Onward::Unknown,
+        }
+    }
+}
+
+/// Returns the member in whose queue the owner is.
+pub(super) fn queued_at(call: &QuorumCall<Acquired>) -> Option<usize> {
+    let mut oks = call.oks();
+    let queued = oks.find(|(_, reply)| {
+        matches!(
+            reply,
+            Acquired::Held {
+                in_line: Some(_),
+                ..
+            }
+        )
+    });
+    queued.map(|(member, _)| member)
+}
+
+/// Returns the reply to a waiter that is refused: what the member says that queued the owner, else any that refused.
+pub(super) fn refusal(
+    request: &AcquireRequest,
+    call: &QuorumCall<Acquired>,
+    queued_at: Option<usize>,
+    sent_at: Time,
+    spoilt: bool,
+) -> Acquired {
+    let held = |member| match call.reply(member) {
+        Some(Ok(Acquired::Held {
+            claim,
+            ttl,
+            in_line,
+            ..
+        })) => Some((*claim, *ttl, *in_line)),
+        _ => None,
+    };
+    let (claim, ttl, place) = queued_at
+        .and_then(held)
+        .or_else(|| (0..call.members()).find_map(held))
+        .unwrap_or((0, None, None));
+    Acquired::Held {
+        claim,
+        ttl,
+        in_line: queued_at.map(|_| place.unwrap_or(Place::BEHIND)),
+        sent_at,
+        // No single member's report of a grant is believed, so none is too late.
+        fences: request.claims.iter().map(|_| 0).collect(),
+        spoilt,
+    }
+}

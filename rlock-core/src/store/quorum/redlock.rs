@@ -1,0 +1,333 @@
+//! Redlock: what a majority of independent members grants is granted.
+//!
+//! A request goes to all members at once. A lease counts from before its request was sent, so the validity that is
+//! left when a majority has granted it is the lease less the time that passed and the drift of clocks. What a
+//! minority granted is rolled back.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, future::join_all};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    QuorumStore,
+    call::{QuorumCall, Wait},
+    detached::deliver,
+    member::{AcquireRequest, ReleaseRequest},
+    queueing::{has_handed_off, lead, queued_at, refusal},
+    verdict::Verdict,
+};
+use crate::{
+    lease::Time,
+    store::{Acquired, Kept, Mending, Released, Renewal, Renewed, Servers, StoreError},
+};
+
+/// The pauses of an owner that has the lead's vote, before it asks the other members again: an owner that stands in its
+/// way by chance rolls back meanwhile. They double from the first to the last.
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(16);
+/// How long members that are sent a rollback are waited for.
+const ROLLBACK: Duration = Duration::from_millis(250);
+
+pub(super) fn is_granted(reply: &Acquired) -> bool {
+    matches!(reply, Acquired::Granted { .. })
+}
+
+/// The members that replied, and granted nothing.
+pub(super) fn refusing(call: &QuorumCall<Acquired>) -> Vec<usize> {
+    let refusing = call.oks().filter(|(_, reply)| !is_granted(reply));
+    refusing.map(|(member, _)| member).collect()
+}
+
+/// Collects the votes on an acquire.
+async fn voted(call: &mut QuorumCall<Acquired>, lead: usize, until: Instant) -> Verdict {
+    call.collect(until, |call| match call.verdict(is_granted) {
+        Verdict::Open => call.wait_for_majority(),
+        // The lead knows who comes first.
+        Verdict::Yes if call.awaits(lead) => Wait::Late,
+        // What the others grant is to be rolled back.
+        Verdict::No | Verdict::Split if call.awaits_any() => Wait::Late,
+        _ => Wait::Over,
+    })
+    .await;
+    call.mark_silent();
+    call.verdict(is_granted)
+}
+
+/// Until when replies decide about a lease: later ones leave little of it.
+fn decisive_until(patience: Duration, lease: Duration) -> Instant {
+    const SHORTEST: Duration = Duration::from_millis(20);
+    Instant::now() + patience.min((lease / 8).max(SHORTEST))
+}
+
+impl QuorumStore {
+    /// Acquires locks that are free.
+    pub(super) async fn acquire_free(
+        &self,
+        request: AcquireRequest,
+        waits: bool,
+        patience: Duration,
+    ) -> Result<Acquired, StoreError> {
+        let queue_by = waits.then(|| Instant::now() + patience);
+        let sent_at = self.clock.now();
+        let until = decisive_until(patience, request.lease);
+        let lead = lead(&self.members);
+        let ask = || {
+            QuorumCall::to_all(&self.members, |member, terms| {
+                let waits = waits && member.number == lead;
+                member.acquire(request.clone(), waits, terms)
+            })
+        };
+        let mut call = ask();
+        let (mut pause, mut gives_way) = (PAUSE, true);
+        let rolled_back = loop {
+            match voted(&mut call, lead, until).await {
+                Verdict::Yes if has_handed_off(&call, lead) => {
+                    break self.rollback(&request, &call).await;
+                }
+                // The owner that the lead knows may be asking the others, unless it has left.
+                Verdict::Yes if gives_way && refusing(&call).contains(&lead) => {
+                    gives_way = false;
+                    let rolled_back = self.rollback(&request, &call).await;
+                    if !rolled_back || Instant::now() + LAST_PAUSE >= until {
+                        break rolled_back;
+                    }
+                    sleep(LAST_PAUSE).await;
+                    self.detach(call);
+                    call = ask();
+                    continue;
+                }
+                Verdict::Yes => return self.granted(&request, call, sent_at, until).await,
+                Verdict::No | Verdict::Split => {}
+                Verdict::TooFew | Verdict::Open => {
+                    let error = call.error();
+                    self.detach(call);
+                    return Err(error);
+                }
+            }
+            let has_lead = matches!(call.reply(lead), Some(Ok(reply)) if is_granted(reply));
+            if !has_lead || pause > LAST_PAUSE || Instant::now() + pause >= until {
+                break self.rollback(&request, &call).await;
+            }
+            sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+            pause *= 2;
+            for member in refusing(&call) {
+                call.ask(member, |member, terms| {
+                    member.acquire(request.clone(), false, terms)
+                });
+            }
+        };
+        let place = match (queued_at(&call), queue_by) {
+            (None, Some(by)) if rolled_back => self.join_queue(&request, &mut call, by).await,
+            (place, _) => place,
+        };
+        if place.is_some() {
+            self.queued.notify_one();
+        }
+        // A queued owner is released on all members if it does not ask again. Any other is to be released if a late
+        // reply may grant the lock.
+        let spoilt = !rolled_back || place.is_none() && call.is_in_doubt();
+        let refusal = refusal(&request, &call, place, sent_at, spoilt);
+        self.detach(call);
+        Ok(refusal)
+    }
+
+    async fn granted(
+        &self,
+        request: &AcquireRequest,
+        call: QuorumCall<Acquired>,
+        sent_at: Time,
+        until: Instant,
+    ) -> Result<Acquired, StoreError> {
+        let is_wanted = |reply: &_| matches!(reply, Acquired::Granted { wanted: true, .. });
+        let wanted = call.oks().any(|(_, reply)| is_wanted(reply));
+        Ok(Acquired::Granted {
+            tokens: self.agree_on_tokens(request, call, until).await?,
+            wanted,
+            sent_at,
+        })
+    }
+
+    /// Has members take back what they granted. Returns whether all did: no rollback may be on its way when the same
+    /// owner asks again.
+    fn rollback(
+        &self,
+        request: &AcquireRequest,
+        call: &QuorumCall<Acquired>,
+    ) -> impl Future<Output = bool> + use<> {
+        let mut releases = Vec::new();
+        for (member, reply) in call.oks() {
+            let Acquired::Granted { tokens, .. } = reply else {
+                continue;
+            };
+            for (claim, token) in request.claims.iter().zip(tokens) {
+                let member = Arc::clone(&self.members[member]);
+                let release = ReleaseRequest {
+                    key: claim.key.clone(),
+                    owner: claim.owner,
+                    token: *token,
+                    count: 0,
+                    keep: Duration::ZERO,
+                    next: None,
+                };
+                releases.push(async move { member.release(&release, ROLLBACK).await });
+            }
+        }
+        join_all(releases).map(|replies| replies.iter().all(Result::is_ok))
+    }
+
+    /// Counts a further entry of an owner.
+    pub(super) async fn enter(
+        &self,
+        request: AcquireRequest,
+        patience: Duration,
+    ) -> Result<Acquired, StoreError> {
+        let sent_at = self.clock.now();
+        let until = decisive_until(patience, request.lease);
+        let mut call = QuorumCall::to_all(&self.members, |member, terms| {
+            member.acquire(request.clone(), false, terms)
+        });
+        let outcome = match call.decide_by(until, is_granted).await {
+            Verdict::Yes => Ok(Acquired::Granted {
+                // The tokens of the hold stand.
+                tokens: request.claims.iter().map(|_| 0).collect(),
+                wanted: false,
+                sent_at,
+            }),
+            Verdict::No => Ok(Acquired::NotHeld),
+            Verdict::Split | Verdict::TooFew | Verdict::Open => Err(call.error()),
+        };
+        self.detach(call);
+        outcome
+    }
+
+    pub(super) async fn renew_all(
+        &self,
+        batch: &[Renewal],
+        patience: Duration,
+        silence: Duration,
+    ) -> Result<Renewed, StoreError> {
+        let sent_at = self.clock.now();
+        let batch: Arc<[Renewal]> = batch.into();
+        let mut call = QuorumCall::to_all(&self.members, |member, terms| {
+            member.renew(Arc::clone(&batch), (patience, silence), terms)
+        });
+        let holds = 0..batch.len();
+        let is_open = |call: &_| {
+            holds
+                .clone()
+                .any(|hold| kept_by(call, hold) == Verdict::Open)
+        };
+        // Holds that are decided do not wait for long for those that are not.
+        call.collect(Instant::now() + patience, |call| match is_open(call) {
+            false if !call.awaits_any() => Wait::Over,
+            _ if !call.has_majority() => Wait::Full,
+            false => Wait::Late,
+            true => Wait::Decisive,
+        })
+        .await;
+        let renewed = if call.has_majority() {
+            let kept = holds.map(|hold| kept(&call, hold)).collect();
+            Ok(Renewed { kept, sent_at })
+        } else {
+            Err(call.error())
+        };
+        self.detach(call);
+        renewed
+    }
+
+    /// Gives a hold to the members that do not know it. What comes late is followed by a release, or mended by the next
+    /// renewal.
+    pub(super) async fn mend_on(&self, hold: Mending, on: Servers, patience: Duration) {
+        let members = self.members.iter().filter(|member| on.has(member.number));
+        let mended = join_all(members.map(|member| Arc::clone(member).mend(&hold)));
+        let _ = timeout(patience, mended).await;
+    }
+
+    pub(super) async fn release_on_all(
+        &self,
+        mut request: ReleaseRequest,
+        patience: Duration,
+    ) -> Result<Released, StoreError> {
+        let lead = lead(&self.members);
+        let next = request.next.take();
+        let mut call = QuorumCall::to_all(&self.members, |member, _| {
+            // The others keep no queue.
+            let next = next.filter(|_| member.number == lead);
+            let request = ReleaseRequest {
+                next,
+                ..request.clone()
+            };
+            async move { member.release(&request, member.patience).await }
+        });
+        let until = Instant::now() + patience;
+        call.collect(until, |call| {
+            let is_open = call.verdict(is_done) == Verdict::Open;
+            if is_open || next.is_some() && call.awaits(lead) {
+                call.wait_for_majority()
+            } else {
+                Wait::Over
+            }
+        })
+        .await;
+        let has_moved_on = |(_, reply): (_, &Released)| *reply == Released::MovedOn;
+        let outcome = match call.verdict(is_done) {
+            Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&call, lead))),
+            // If others have had the lock since on one member, they may have had it on the others.
+            Verdict::No if call.oks().any(has_moved_on) => Ok(Released::MovedOn),
+            Verdict::No => Ok(Released::NotHeld),
+            Verdict::TooFew | Verdict::Open => Err(call.error()),
+        };
+        // After an error the caller releases again. A count that is lowered is set right by the next change.
+        if outcome.is_ok() && request.count == 0 {
+            self.deliver_to_rest(&request, call);
+        } else {
+            self.detach(call);
+        }
+        outcome
+    }
+
+    /// Has every member carry out a release: those that failed, and those that fail later.
+    fn deliver_to_rest(&self, request: &ReleaseRequest, call: QuorumCall<Released>) {
+        for (member, error) in call.failures() {
+            if error.transient {
+                let delivered = deliver(Arc::clone(member), request.clone());
+                self.detached.follow(delivered);
+            }
+        }
+        for reply in call.decide() {
+            let (members, request) = (Arc::clone(&self.members), request.clone());
+            self.detached.follow(async move {
+                if let (member, Err(error)) = reply.await
+                    && error.transient
+                {
+                    deliver(Arc::clone(&members[member]), request).await;
+                }
+            });
+        }
+    }
+}
+
+fn is_done(released: &Released) -> bool {
+    matches!(released, Released::Done(_))
+}
+
+/// Whether the members have the hold with its whole lease.
+fn kept_by(call: &QuorumCall<Renewed>, hold: usize) -> Verdict {
+    call.verdict(|renewed| renewed.kept.get(hold).is_some_and(|kept| kept.is_whole()))
+}
+
+fn kept(call: &QuorumCall<Renewed>, hold: usize) -> Kept {
+    let says = |kept: Kept| {
+        let oks = call.oks();
+        oks.filter(move |(_, renewed)| renewed.kept.get(hold) == Some(&kept))
+    };
+    match kept_by(call, hold) {
+        Verdict::Yes => match says(Kept::No).fold(0, |lost, (member, _)| lost | 1 << member) {
+            0 => Kept::by_one(true, says(Kept::Wanted).next().is_some()),
+            lost => Kept::NotOn(Servers(lost)),
+        },
+        Verdict::No => Kept::No,
+        Verdict::Split | Verdict::TooFew | Verdict::Open => Kept::Unknown,
+    }
+}

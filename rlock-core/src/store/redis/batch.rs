@@ -1,0 +1,307 @@
+//! Sends requests that are in flight at the same time with one write, and several of a kind with one script. A write
+//! costs the client and the server a system call each, which is most of what a request costs.
+
+use std::{
+    future::{Future, poll_fn},
+    io, mem,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::Poll,
+};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{
+    Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::coop::unconstrained,
+};
+
+use super::{
+    commands::{Batchable, Commands},
+    errors::classify,
+};
+
+/// How many requests one script serves. It holds the server up for about 50 µs then; more save little.
+const PER_SCRIPT: usize = 16;
+/// How many requests are taken from the queue at a time.
+const PER_WRITE: usize = 4096;
+
+/// Sends the requests of one connection. Its task ends with it.
+pub(super) struct Batcher {
+    connection: MultiplexedConnection,
+    queue: mpsc::UnboundedSender<Queued>,
+    in_flight: AtomicUsize,
+    shared: Arc<Shared>,
+}
+
+/// What the task shares with the callers.
+struct Shared {
+    commands: Arc<Commands>,
+    /// How many requests were queued, and are not yet in the connection's own queue.
+    leaving: AtomicUsize,
+    /// The server refuses the scripts that serve several requests.
+    one_by_one: AtomicBool,
+}
+
+struct Queued {
+    request: Request,
+    reply: Reply,
+}
+
+enum Request {
+    Call(Cmd),
+    Batchable(Batchable),
+}
+
+/// Receives `None` if the request was batched and has to be sent by itself.
+type Reply = oneshot::Sender<RedisResult<Option<Value>>>;
+
+impl Batcher {
+    /// Batches requests for this connection, on the present runtime.
+    pub(super) fn new(connection: MultiplexedConnection, commands: Arc<Commands>) -> Self {
+        let shared = Arc::new(Shared {
+            commands,
+            leaving: AtomicUsize::new(0),
+            one_by_one: AtomicBool::new(false),
+        });
+        let (queue, queued) = mpsc::unbounded_channel();
+        tokio::spawn(Arc::clone(&shared).send_queued(queued, connection.clone()));
+        Self {
+            connection,
+            queue,
+            in_flight: AtomicUsize::new(0),
+            shared,
+        }
+    }
+
+    /// Sends a request. If the future is dropped before the request left, it is not sent.
+    pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
+        let in_flight = InFlight::begin(&self.in_flight);
+        // A request that was cancelled is no longer in flight, but may still leave. The request that settles it must not
+        // overtake it.
+        if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
+            let mut connection = self.connection.clone();
+            // The first poll puts it into the connection's queue, before any later request.
+            let reply = unconstrained(connection.send_packed_command(&call)).await;
+            return reply.and_then(Value::extract_error);
+        }
+        self.enqueue(Request::Call(call)).await?.ok_or_else(gone)
+    }
+
+    /// Returns whether a batchable request would share a script with others.
+    pub(super) fn batches(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+            && !self.shared.one_by_one.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request together with others. Returns `None` if it has to be sent by itself.
+    pub(super) async fn send_batched(&self, request: &Batchable) -> RedisResult<Option<Value>> {
+        let _in_flight = InFlight::begin(&self.in_flight);
+        self.enqueue(Request::Batchable(request.clone())).await
+    }
+
+    async fn enqueue(&self, request: Request) -> RedisResult<Option<Value>> {
+        let (reply, receiver) = oneshot::channel();
+        self.shared.leaving.fetch_add(1, Ordering::AcqRel);
+        // The task lives as long as the queue, unless its runtime has ended; then `receiver` fails.
+        let _ = self.queue.send(Queued { request, reply });
+        receiver.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+struct InFlight<'a> {
+    count: &'a AtomicUsize,
+    alone: bool,
+}
+
+impl<'a> InFlight<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        let alone = count.fetch_add(1, Ordering::Relaxed) == 0;
+        Self { count, alone }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The connection ended before there was a reply.
+pub(super) fn gone() -> RedisError {
+    RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))
+}
+
+impl Shared {
+    async fn send_queued(
+        self: Arc<Self>,
+        mut queue: mpsc::UnboundedReceiver<Queued>,
+        connection: MultiplexedConnection,
+    ) {
+        let mut in_flight = FuturesUnordered::new();
+        let mut queued = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                taken = queue.recv_many(&mut queued, PER_WRITE) => {
+                    if taken == 0 {
+                        return;
+                    }
+                    // Tasks that are about to send a request do so now.
+                    tokio::task::yield_now().await;
+                    queued.extend(std::iter::from_fn(|| queue.try_recv().ok()));
+                    in_flight.push(self.send(connection.clone(), mem::take(&mut queued)));
+                }
+                Some(()) = in_flight.next() => {}
+            }
+        }
+    }
+
+    async fn send(&self, mut connection: MultiplexedConnection, mut queued: Vec<Queued>) {
+        let taken = queued.len();
+        queued.retain(|queued| !queued.reply.is_closed());
+        let batch = Batch::new(queued, &self.commands);
+        let replies = {
+            let count = batch.parts.len();
+            let mut sent = pin!(unconstrained(async {
+                match count {
+                    0 => Ok(Vec::new()),
+                    _ => {
+                        connection
+                            .send_packed_commands(&batch.commands, 0, count)
+                            .await
+                    }
+                }
+            }));
+            // The first poll puts the batch into the connection's queue, or into the line for that.
+            let first = poll_fn(|cx| Poll::Ready(sent.as_mut().poll(cx))).await;
+            self.leaving.fetch_sub(taken, Ordering::AcqRel);
+            match first {
+                Poll::Ready(replies) => replies,
+                Poll::Pending => sent.await,
+            }
+        };
+        match replies {
+            Ok(replies) => {
+                let mut is_forgotten = false;
+                for (part, reply) in batch.parts.into_iter().zip(replies) {
+                    is_forgotten |= self.deliver(part, reply.extract_error());
+                }
+                if is_forgotten {
+                    let scripts = &self.commands.scripts;
+                    for script in [&scripts.acquire_together, &scripts.release_together] {
+                        // The next batch finds out whether this failed.
+                        let _ = script.load_async(&mut connection).await;
+                    }
+                }
+            }
+            Err(error) => {
+                for part in batch.parts {
+                    for reply in part.replies {
+                        let _ = reply.send(Err(error.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes a reply on to the callers. Returns whether the server does not know the script any more.
+    fn deliver(&self, part: Part, reply: RedisResult<Value>) -> bool {
+        let Part { mut replies, share } = part;
+        let Some(share) = share else {
+            if let Some(caller) = replies.pop() {
+                let _ = caller.send(reply.map(Some));
+            }
+            return false;
+        };
+        // After a refusal nothing was done, and each request is sent by itself.
+        let (mut shares, mut is_forgotten, mut is_refused) = (Vec::new(), false, false);
+        match reply {
+            Ok(Value::Array(values)) => shares = values,
+            Ok(_) => is_refused = true,
+            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => is_forgotten = true,
+            Err(error) => is_refused = !classify(error).transient,
+        }
+        if is_refused && !self.one_by_one.swap(true, Ordering::Relaxed) {
+            tracing::debug!("the server refuses scripts for several requests: one by one");
+        }
+        let mut shares = shares.into_iter();
+        for caller in replies {
+            let done = match shares.next() {
+                Some(Value::Int(done)) if done > 0 => Some(share(done)),
+                _ => None,
+            };
+            let _ = caller.send(Ok(done));
+        }
+        is_forgotten
+    }
+}
+
+/// What leaves with one write.
+struct Batch {
+    commands: Pipeline,
+    /// In the order of the commands.
+    parts: Vec<Part>,
+}
+
+/// The callers of one command.
+struct Part {
+    replies: Vec<Reply>,
+    /// Of a script that serves several requests: makes the reply of the script for one out of its share.
+    share: Option<fn(i64) -> Value>,
+}
+
+impl Batch {
+    /// Puts acquires first and releases last: no request of an owner overtakes its acquire, and none is
+    /// overtaken by its release.
+    fn new(queued: Vec<Queued>, commands: &Commands) -> Self {
+        let mut batch = Self {
+            commands: Pipeline::with_capacity(queued.len()),
+            parts: Vec::with_capacity(queued.len()),
+        };
+        let (mut acquires, mut others, mut releases) = (Vec::new(), Vec::new(), Vec::new());
+        for Queued { request, reply } in queued {
+            match request {
+                Request::Call(call) => others.push((call, reply)),
+                Request::Batchable(request @ Batchable::Acquire { .. }) => {
+                    acquires.push((request, reply));
+                }
+                Request::Batchable(request) => releases.push((request, reply)),
+            }
+        }
+        batch.add_together(acquires, commands, |token| {
+            Value::Array(vec![Value::Int(1), Value::Int(token)])
+        });
+        for (call, reply) in others {
+            batch.add(call, vec![reply], None);
+        }
+        batch.add_together(releases, commands, Value::Int);
+        batch
+    }
+
+    fn add(&mut self, call: Cmd, replies: Vec<Reply>, share: Option<fn(i64) -> Value>) {
+        self.commands.add_command(call);
+        self.parts.push(Part { replies, share });
+    }
+
+    fn add_together(
+        &mut self,
+        mut queued: Vec<(Batchable, Reply)>,
+        commands: &Commands,
+        share: fn(i64) -> Value,
+    ) {
+        while !queued.is_empty() {
+            let some = queued.drain(..queued.len().min(PER_SCRIPT));
+            let (requests, replies): (Vec<_>, Vec<_>) = some.unzip();
+            match requests.as_slice() {
+                [request] => self.add(commands.alone(request), replies, None),
+                requests => self.add(commands.together(requests), replies, Some(share)),
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Finds out, when a client connects, what the server or its user does not do, and logs each once.
+
+use redis::{
+    Cmd, InfoDict, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
+    pipe,
+};
+
+use super::{
+    address::Address,
+    errors::{wants_password, wants_reconnect},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Capability {
+    Scripts,
+    /// The protocol that mixes notifications with replies.
+    Resp3,
+    Tracking,
+    /// Subscriptions to the client's channel.
+    Notifications,
+}
+
+impl Capability {
+    const ALL: [Self; 4] = [
+        Self::Scripts,
+        Self::Resp3,
+        Self::Tracking,
+        Self::Notifications,
+    ];
+
+    /// Returns the name and the consequence of its absence.
+    fn described(self) -> &'static str {
+        match self {
+            Self::Scripts => "scripts (EVALSHA): no lock can be taken",
+            Self::Resp3 => {
+                "RESP3: a lock that is deleted is noticed by the next renewal, not at once"
+            }
+            Self::Tracking => {
+                "CLIENT TRACKING: a lock that is deleted is noticed by the next renewal, not at once"
+            }
+            Self::Notifications => {
+                "SUBSCRIBE: a waiter in another process asks again after a change of the lock, or within five seconds"
+            }
+        }
+    }
+}
+
+/// Logs what is missing and was not `known` to be.
+pub(super) fn log_missing(missing: &[Capability], known: &[Capability], address: &Address) {
+    let is_new = |one: &Capability| missing.contains(one) && !known.contains(one);
+    let new = Capability::ALL.into_iter().filter(is_new);
+    let described: Vec<_> = new.map(Capability::described).collect();
+    let missing = described.join("; ");
+    if is_new(&Capability::Scripts) {
+        tracing::error!(%address, %missing, "the server cannot serve locks");
+    } else if !missing.is_empty() {
+        tracing::warn!(%address, %missing, "the server lacks abilities: locks work without them");
+    }
+}
+
+/// Returns `None` if the server refuses what it was asked for. Fails if the connection did.
+pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T>> {
+    match outcome {
+        Err(error) if wants_reconnect(&error) || error.is_io_error() || wants_password(&error) => {
+            Err(error)
+        }
+        outcome => Ok(outcome.ok()),
+    }
+}
+
+/// Calls a script that does not exist, to find out whether scripts can be called.
+pub(super) fn absent_script() -> Cmd {
+    let mut call = cmd("EVALSHA");
+    call.arg("0".repeat(40)).arg(0);
+    call
+}
+
+/// Returns whether scripts can be called, by the reply to [`absent_script`].
+pub(super) fn runs_scripts(reply: RedisResult<Value>) -> RedisResult<bool> {
+    match reply {
+        Err(error) if error.kind() == ServerErrorKind::NoScript.into() => Ok(true),
+        reply => unless_refused(reply).map(|reply| reply.is_some()),
+    }
+}
+
+/// Has the server report changes by other connections of the locks that this one reads: here, or to the connection with
+/// this id.
+pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
+    let mut track = cmd("CLIENT");
+    track.arg("TRACKING").arg("ON");
+    if let Some(id) = reports_to {
+        track.arg("REDIRECT").arg(id);
+    }
+    track.arg("NOLOOP");
+    track
+}
+
+/// Warns if the server may evict locks to make room. Logs nothing without the permission to ask.
+pub(super) async fn warn_of_eviction(mut connection: MultiplexedConnection) {
+    let mut info = cmd("INFO");
+    info.arg("memory");
+    let Ok(memory) = info.query_async::<InfoDict>(&mut connection).await else {
+        return;
+    };
+    let limit: u64 = memory.get("maxmemory").unwrap_or(0);
+    let policy: String = memory.get("maxmemory_policy").unwrap_or_default();
+    if limit > 0 && !policy.is_empty() && policy != "noeviction" {
+        tracing::warn!(
+            policy,
+            "the server may evict locks when its memory is full; use a server with \
+             `maxmemory-policy noeviction` for locks"
+        );
+    }
+}
+
+/// The commands that locks need, and those that make them quicker.
+type Refused = (Vec<String>, Vec<String>);
+
+/// Logs what the user may not do, because inside scripts most refusals would pass in silence. Returns the capabilities
+/// that are known to be missing then. `beyond` names what the client is for beside locks on one server.
+pub(super) async fn warn_of_refusals(
+    mut connection: MultiplexedConnection,
+    address: &Address,
+    (lock, channel): (&str, &str),
+    beyond: &[&str],
+) -> Vec<Capability> {
+    let script = Script::new(include_str!("scripts/permissions.lua"));
+    let mut call = script.arg(lock);
+    // One round trip. Where loading is refused, another client may have done it.
+    let mut requests = pipe();
+    requests.load_script(&script).ignore().ignore_errors();
+    requests.invoke_script(call.arg(channel).arg(beyond));
+    let replies: RedisResult<(RedisResult<Refused>,)> = requests.query_async(&mut connection).await;
+    let Ok((Ok((needed, better)),)) = replies else {
+        // The first request for a lock fails.
+        return Vec::new();
+    };
+    if !needed.is_empty() {
+        let commands = needed.join(", ");
+        tracing::error!(%address, commands, "the server's user lacks permissions that locks need");
+    }
+    if !better.is_empty() {
+        let commands = better.join(", ");
+        tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
+            losses are noticed later, or questions stay open");
+    }
+    let is_refused = |command: &str| needed.iter().chain(&better).any(|name| name == command);
+    [
+        ("evalsha", Capability::Scripts),
+        ("client|tracking", Capability::Tracking),
+        ("subscribe", Capability::Notifications),
+    ]
+    .into_iter()
+    .filter_map(|(command, capability)| is_refused(command).then_some(capability))
+    .collect()
+}

@@ -1,0 +1,135 @@
+//! Reads the replies of the scripts.
+
+use std::time::Duration;
+
+use redis::{Value, from_redis_value};
+
+use super::errors::unexpected;
+use crate::{
+    lease::Time,
+    store::{
+        Acquired, Entry, Grant, Kept, Next, Onward, Place, Released, Renewed, StoreError,
+        TokenBlock,
+    },
+};
+
+/// The limit of fencing tokens. Scripts count in doubles, which are exact below it.
+const TOO_LARGE_TOKEN: u64 = 1 << 53;
+
+/// Returns a remaining time to live; `None` for one without an end.
+fn ttl(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+pub(super) fn read_acquired(
+    answer: Value,
+    claims: usize,
+    sent_at: Time,
+    watched: bool,
+) -> Result<Acquired, StoreError> {
+    let answer: Vec<i64> = from_redis_value(answer).map_err(unexpected)?;
+    match answer.as_slice() {
+        [is_wanted @ (1 | 2), tokens @ ..] if tokens.len() == claims => {
+            let tokens: Result<_, _> = tokens.iter().map(|token| u64::try_from(*token)).collect();
+            Ok(Acquired::Granted {
+                tokens: tokens.map_err(unexpected)?,
+                wanted: *is_wanted == 2,
+                sent_at,
+            })
+        }
+        [0, claim, millis, in_line, fences @ ..] => match usize::try_from(*claim) {
+            Ok(claim) if claim < claims && fences.len() == claims => Ok(Acquired::Held {
+                claim,
+                ttl: ttl(*millis),
+                in_line: (*in_line > 0).then_some(Place {
+                    first: *in_line == 2,
+                    watched,
+                }),
+                sent_at,
+                fences: fences
+                    .iter()
+                    .map(|fence| u64::try_from(*fence).unwrap_or(0))
+                    .collect(),
+                spoilt: false,
+            }),
+            _ => Err(unexpected(format!("claim {claim} of {claims} is taken"))),
+        },
+        [-1] => Ok(Acquired::NotHeld),
+        _ => Err(unexpected(format!("{answer:?} for {claims} locks"))),
+    }
+}
+
+pub(super) fn read_released(
+    answer: &Value,
+    next: Option<Next>,
+    sent_at: Time,
+    watched: bool,
+) -> Result<Released, StoreError> {
+    let onward = match (answer, next) {
+        (Value::Int(0), _) => return Ok(Released::NotHeld),
+        (Value::Int(2), _) => return Ok(Released::MovedOn),
+        (Value::Int(1), _) => Onward::Unknown,
+        (Value::BulkString(token), Some(_)) if token.is_empty() => {
+            // If other waiters are ahead of this one, the reply to its next request says so.
+            let place = Place::first(watched);
+            Onward::InLine {
+                since: sent_at,
+                place,
+            }
+        }
+        (Value::Int(token), Some(next)) => Onward::Granted(Grant {
+            block: TokenBlock::granted(u64::try_from(*token).map_err(unexpected)?),
+            since: sent_at,
+            ttl: next.lease,
+            wanted: false,
+        }),
+        _ => return Err(unexpected(format!("{answer:?} to a release"))),
+    };
+    Ok(Released::Done(onward))
+}
+
+pub(super) fn read_renewed(
+    answer: Value,
+    asked: usize,
+    sent_at: Time,
+) -> Result<Renewed, StoreError> {
+    let kept = if answer == Value::Int(1) {
+        vec![Kept::Yes; asked]
+    } else {
+        let answers: Vec<u8> = from_redis_value(answer).map_err(unexpected)?;
+        let kept = answers.into_iter();
+        kept.map(|held| Kept::by_one(held > 0, held == 2)).collect()
+    };
+    if kept.len() == asked {
+        Ok(Renewed { kept, sent_at })
+    } else {
+        Err(unexpected(format!(
+            "{} answers to {asked} renewals",
+            kept.len()
+        )))
+    }
+}
+
+pub(super) fn read_extended(answer: Value) -> Result<Option<TokenBlock>, StoreError> {
+    let answer: Vec<u64> = from_redis_value(answer).map_err(unexpected)?;
+    match *answer.as_slice() {
+        [] => Ok(None),
+        [fence, size] if size <= fence => Ok(Some(TokenBlock::extension(fence, size))),
+        _ => Err(unexpected(format!("{answer:?} to an extension"))),
+    }
+}
+
+pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
+    if matches!(&answer, Value::Array(items) if items.is_empty()) {
+        return Ok(None);
+    }
+    let (owner, count, millis, token): (String, u32, i64, String) =
+        from_redis_value(answer).map_err(unexpected)?;
+    Ok(Some(Entry {
+        owner,
+        count,
+        ttl: ttl(millis),
+        // No guard has an invalid token either.
+        token: token.parse().ok().filter(|token| *token < TOO_LARGE_TOKEN),
+    }))
+}

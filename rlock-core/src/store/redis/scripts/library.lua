@@ -1,0 +1,151 @@
+-- What several scripts share. This file stands before each of them.
+--
+-- The keys of a lock have one hash tag: `<lock>` is a hash of its owner to the count of its entries, `<lock>:fence`
+-- counts the fencing tokens, and `<lock>:queue` is a sorted set of the owners that wait, one per process, by the
+-- server's time (µs) at which they came. Only the locks are declared as keys: a server that tracks keys for a client
+-- remembers every declared key at each read, and would report changes that concern nobody. The last command on each
+-- lock reads it, so that tracking reports the changes by other clients.
+--
+-- Each script is idempotent. It returns no error after a write that took effect: a full server refuses commands that
+-- may take memory only as long as a script has written nothing, and what an ACL may refuse later is called by pcall.
+-- Constant arguments are strings, because the server formats each number by printf.
+
+-- Returns the shared functions. A script calls this after its usual case, because each function costs time to create.
+local function library()
+  -- How long a lock is reserved for a waiter that has not confirmed its wait (ms).
+  local GRACE = '1000'
+  -- A waiter that was silent for longer than this (ms) may be dead.
+  local SILENT = 50
+  -- The lifetime of a queue (ms). Waiters ask again sooner, which renews it.
+  local QUEUE_TTL = '20000'
+  -- A grant reserves a block of tokens, from the one that the fence shows. A release adds one more, so the next grant
+  -- adds BLOCK + 1.
+  local BLOCK, STEP, BACK = 16, '17', '-17'
+  -- Lua's numbers are doubles: from 2^53 on, tokens would repeat.
+  local TOO_LARGE = 9007199254740992
+  local lib, time = {GRACE = GRACE}, nil
+
+  -- Returns the server's time (µs), or nil and an error.
+  local function micros()
+    time = time or redis.pcall('TIME')
+    if time.err then
+      return nil, time
+    end
+    return time[1] * 1000000 + time[2]
+  end
+
+  -- Returns the error for an invalid fencing token, which stays as it is.
+  function lib.invalid_token(fence)
+    return redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token, which is an integer below 2^53;'
+      .. ' delete it, and tokens go on from the server\'s time')
+  end
+
+  -- Returns the last fencing token, or nil. The second result is an error if the token is invalid.
+  function lib.last_token(lock)
+    local fence = lock .. ':fence'
+    local text = redis.pcall('GET', fence)
+    if not text then
+      return nil
+    elseif type(text) == 'string' then
+      local token = string.find(text, '^%d+$') and tonumber(text)
+      if token and token < TOO_LARGE then
+        return token
+      end
+    elseif not string.find(text.err, 'WRONGTYPE', 1, true) then
+      return nil, text
+    end
+    return nil, lib.invalid_token(fence)
+  end
+
+  -- Reserves the next block of fencing tokens and returns its first, or nil and an error. A token below the floor was
+  -- counted from nothing, or from an older copy of the data. Then the block begins at the server's time, which is more
+  -- than any earlier token. `token` is the reply of INCRBY, if the script sent that already.
+  function lib.next_token(lock, ttl, floor, token)
+    local fence = lock .. ':fence'
+    token = token or redis.pcall('INCRBY', fence, STEP)
+    if type(token) ~= 'number' then
+      for _, why in ipairs({'not an integer', 'would overflow', 'WRONGTYPE'}) do
+        if string.find(token.err, why, 1, true) then
+          return nil, lib.invalid_token(fence)
+        end
+      end
+      return nil, token
+    elseif token >= TOO_LARGE or token <= BLOCK then
+      redis.pcall('INCRBY', fence, BACK)
+      return nil, lib.invalid_token(fence)
+    elseif token >= floor then
+      redis.pcall('PEXPIRE', fence, ttl)
+      return token
+    end
+    local now, refused = micros()
+    if now then
+      token = math.max(floor, now)
+      refused = redis.pcall('SET', fence, string.format('%.0f', token), 'PX', ttl)
+    end
+    if refused.err then
+      redis.pcall('PEXPIRE', fence, ttl)
+      return nil, refused
+    end
+    return token
+  end
+
+  -- Notifies the client of an owner about a lock: `<first token>/<size of the block>/<1 if others wait>` and the lease
+  -- of a grant; `wanted`; or nothing, and after how long to ask again. Returns whether the client listens.
+  function lib.notify(channel, owner, lock, what, ms)
+    local message = owner .. ' ' .. what .. ' ' .. ms .. ' ' .. lock
+    -- Not replicated: a client that still listens at a replica is passed over here, and must not receive the grant.
+    redis.set_repl(redis.REPL_NONE)
+    local receivers = redis.pcall('PUBLISH', channel .. string.sub(owner, 1, 36), message)
+    redis.set_repl(redis.REPL_ALL)
+    return type(receivers) == 'number' and receivers > 0
+  end
+
+  -- Hands a free lock to the first waiter whose client listens, and returns whether there is one. `first` is the reply
+  -- of ZPOPMIN, if the script sent that already. `asks` is an owner that needs no notification. `joins`: another owner
+  -- joins the queue after this. A write that an ACL refuses leaves the lock free.
+  function lib.hand_off(channel, lock, token, first, asks, joins)
+    local queue = lock .. ':queue'
+    first = first or redis.pcall('ZPOPMIN', queue)
+    while first[1] and first[1] ~= asks do
+      local owner = first[1]
+      if type(redis.pcall('HSET', lock, owner, '1')) ~= 'number' then
+        return false
+      end
+      local given = redis.pcall('PEXPIRE', lock, GRACE) == 1
+      local wanted = given and (joins or redis.pcall('EXISTS', queue) == 1) and 1 or 0
+      if given and lib.notify(channel, owner, lock, string.format('%.0f/%d/%d', token, BLOCK, wanted), GRACE) then
+        -- The new owner may be dead, so the next waiter asks again after the grace period; and so does the last one,
+        -- which was heard of last, because the next may be dead, too.
+        local now = micros()
+        if not now or now - first[2] > SILENT * 1000 then
+          local second = redis.pcall('ZRANGE', queue, '0', '0')[1]
+          if second then
+            lib.notify(channel, second, lock, '', GRACE)
+            local last = redis.pcall('ZRANGE', queue, '-1', '-1')[1]
+            if last ~= second then
+              lib.notify(channel, last, lock, '', GRACE)
+            end
+          end
+        end
+        return true
+      end
+      redis.call('HDEL', lock, owner)
+      first = redis.pcall('ZPOPMIN', queue)
+    end
+    return false
+  end
+
+  -- Adds an owner to the queue. Returns 2 for the first waiter, 1 behind others, and 0 without room or permission,
+  -- where the owner asks again by its timer.
+  function lib.join_queue(lock, owner)
+    local queue, now = lock .. ':queue', micros()
+    if not now or type(redis.pcall('ZADD', queue, 'NX', string.format('%.0f', now), owner)) ~= 'number' then
+      return 0
+    end
+    redis.pcall('PEXPIRE', queue, QUEUE_TTL)
+    return redis.pcall('ZRANGE', queue, '0', '0')[1] == owner and 2 or 1
+  end
+
+  return lib
+end
+
