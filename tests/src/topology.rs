@@ -171,6 +171,13 @@ impl Place {
         self.topology
     }
 
+    /// Whether waiters are served in order however slow a server is. On a quorum, only while the member that keeps the
+    /// queue replies in time.
+    #[must_use]
+    pub fn keeps_strict_order(&self) -> bool {
+        !matches!(self.topology, Topology::Quorum { .. })
+    }
+
     /// Deletes the lock of a key without braces behind its holder's back. Says whether there was one.
     pub async fn delete(&self, key: &str) -> bool {
         let lock = format!("{}{{{key}}}", self.name);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::select_all;
 use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_tests::{Place, assert_taken, eventually, within};
 use tokio::task::JoinHandle;
@@ -32,18 +33,29 @@ pub(crate) async fn clients_are_served_in_the_order_of_asking_and_nobody_overtak
     let mut held = clients[0].lock("k").acquire().await.expect("free");
     let mut waiting = vec![in_line(&clients[1], "k").await];
     waiting.push(in_line(&clients[2], "k").await);
+    let mut overtaken = 0;
     for round in 0..6 {
         // Behind the others, although it has the lock.
         waiting.push(in_line(&clients[round % 3], "k").await);
         let (token, before) = (held.fencing_token(), held.owner().to_string());
         held.release().await.expect("held");
-        let given = owner(&newcomer, "k").await.expect("never free");
-        assert_ne!(given, before);
-        assert_taken(&newcomer, "k").await;
-        held = served(waiting.remove(0)).await;
-        assert_eq!(held.owner().to_string(), given);
+        if place.keeps_strict_order() {
+            let given = owner(&newcomer, "k").await.expect("never free");
+            assert_ne!(given, before);
+            assert_taken(&newcomer, "k").await;
+            held = served(waiting.remove(0)).await;
+            assert_eq!(held.owner().to_string(), given);
+        } else {
+            let next = select_all(waiting.iter_mut());
+            let (first, ahead, _) = within(LONG, "the next has its turn", next).await;
+            held = first.expect("no panic");
+            drop(waiting.remove(ahead));
+            overtaken += ahead;
+        }
         assert!(held.fencing_token() > token);
     }
+    // A member of a quorum that replies late is not waited for, and it may be the one that keeps the queue.
+    assert!(overtaken <= 2, "{overtaken}");
     held.release().await.expect("held");
     for waiting in waiting {
         served(waiting).await.release().await.expect("held");

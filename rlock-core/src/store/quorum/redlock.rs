@@ -262,8 +262,8 @@ impl QuorumStore {
         });
         let until = Instant::now() + patience;
         call.collect(until, |call| {
-            let is_open = call.verdict(is_done) == Verdict::Open;
-            if is_open || next.is_some() && call.awaits(lead) {
+            // The lead hands the lock to its first waiter. Until it has, a newcomer could overtake that waiter.
+            if call.verdict(is_done) == Verdict::Open || call.awaits(lead) {
                 call.wait_for_majority()
             } else {
                 Wait::Over
