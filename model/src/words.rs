@@ -112,8 +112,11 @@ pub enum Released {
 pub enum Onward {
     /// It has the lock, with the block that begins with this token. Nobody else waits.
     Granted(Token),
-    /// It stands in line.
-    InLine,
+    /// It is in the queue.
+    InLine {
+        /// Whether it is the first waiter.
+        first: bool,
+    },
     /// There is none, or it is to ask for itself.
     Unknown,
 }

@@ -337,14 +337,15 @@ async fn send(
         None => core.options.response_timeout,
     };
     let reply = core.store.release(release, (route, left.min(most))).await?;
-    if let (Released::Done(onward), Some((next, _))) = (reply, next) {
+    if let (Released::Done(onward), Some((next, lease))) = (reply, next) {
         match onward {
             Onward::Granted(grant) => {
                 ownership.next_arrived(grant.wanted);
                 next.granted(grant);
             }
             Onward::InLine { since, place } => {
-                next.refused(since, None, Some(place));
+                // The lease of the owner before it is not known. Its own one is a guess.
+                next.refused(since, Some(lease), Some(place));
                 if !next_in_doubt {
                     next.certain();
                 }

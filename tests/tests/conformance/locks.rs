@@ -108,10 +108,10 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
 
 pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    let lock = one.lock("order:42").lease(Duration::from_millis(600));
+    let lock = one.lock("order:42").lease(Duration::from_millis(1_500));
     let body = async {
         for _ in 0..6 {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_millis(600)).await;
             assert_taken(&other, "order:42").await;
         }
     };

@@ -157,7 +157,7 @@ impl Embedded {
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
                 Onward::Granted(grant) => words::Onward::Granted(grant.block.first),
-                Onward::InLine { .. } => words::Onward::InLine,
+                Onward::InLine { place, .. } => words::Onward::InLine { first: place.first },
                 Onward::Unknown => words::Onward::Unknown,
             }),
             Released::NotHeld => words::Released::NotHeld,

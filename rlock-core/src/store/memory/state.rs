@@ -47,11 +47,6 @@ pub(super) struct Lock {
     pub(super) expires: Time,
 }
 
-fn in_line(since: Time) -> Onward {
-    let place = Place::first(true);
-    Onward::InLine { since, place }
-}
-
 impl State {
     pub(super) fn acquire(
         &mut self,
@@ -168,9 +163,9 @@ impl State {
         if let Some(Next { owner, lease }) = next {
             if handed_off {
                 self.queues.join(key, owner, now);
-                return in_line(now);
+            } else {
+                self.grant(key, owner, lease, 1, now);
             }
-            self.grant(key, owner, lease, 1, now);
         }
         self.onward(key, next, now)
     }
@@ -189,10 +184,12 @@ impl State {
                 wanted: false,
             });
         }
-        if self.queues.has(key, owner) {
-            return in_line(now);
+        if !self.queues.has(key, owner) {
+            return Onward::Unknown;
         }
-        Onward::Unknown
+        let mut place = Place::BEHIND;
+        place.first = self.queues.first(key) == Some(owner);
+        Onward::InLine { since: now, place }
     }
 
     pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {

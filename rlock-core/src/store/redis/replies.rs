@@ -69,14 +69,13 @@ pub(super) fn read_released(
         (Value::Int(0), _) => return Ok(Released::NotHeld),
         (Value::Int(2), _) => return Ok(Released::MovedOn),
         (Value::Int(1), _) => Onward::Unknown,
-        (Value::BulkString(token), Some(_)) if token.is_empty() => {
-            // If other waiters are ahead of this one, the reply to its next request says so.
-            let place = Place::first(watched);
-            Onward::InLine {
-                since: sent_at,
-                place,
-            }
-        }
+        (Value::BulkString(place), Some(_)) => Onward::InLine {
+            since: sent_at,
+            place: match &place[..] {
+                b"2" => Place::first(watched),
+                _ => Place::BEHIND,
+            },
+        },
         (Value::Int(token), Some(next)) => Onward::Granted(Grant {
             block: TokenBlock::granted(u64::try_from(*token).map_err(unexpected)?),
             since: sent_at,

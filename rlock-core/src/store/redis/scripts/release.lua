@@ -4,7 +4,7 @@
 --       channel prefix, least token, and if the process has a local waiter: its owner, its lease (ms)
 -- Replies  1      done, now or by an earlier copy of this request
 --          token  the same, and the local waiter has the lock: the first token of its block. Nobody else waits
---          ''     the same, and the local waiter is in the queue
+--          place  the same, and the local waiter is in the queue: as text, 2 for the first waiter, 1 behind others
 --          2      the owner does not hold the lock, and others have held it since
 --          0      the owner does not hold the lock
 -- The count is absolute, so a repeated request changes nothing. A release adds one to the fence, by which a late copy
@@ -63,9 +63,13 @@ if released then
   if not token then
     return 1
   elseif lib.hand_off(channel, lock, token, first, nil, next_local) then
-    if next_local and lib.join_queue(lock, next_local) > 0 then
+    local place = next_local and lib.join_queue(lock, next_local) or 0
+    if place == 2 then
+      -- The other waiters need no report of changes.
       redis.pcall('EXISTS', lock)
-      return ''
+    end
+    if place > 0 then
+      return tostring(place)
     end
   elseif next_local and type(redis.pcall('HSET', lock, next_local, '1')) == 'number' then
     if redis.pcall('PEXPIRE', lock, lease) == 1 then
@@ -100,7 +104,7 @@ if next_local and redis.pcall('HEXISTS', lock, next_local) == 1 then
   end
   return lib.last_token(lock) or 1
 elseif next_local and type(redis.pcall('ZSCORE', queue, next_local)) == 'string' then
-  return ''
+  return tostring(lib.join_queue(lock, next_local))
 end
 local last, invalid = lib.last_token(lock)
 local above = (last or 0) - tonumber(ARGV[4])
