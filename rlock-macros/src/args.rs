@@ -1,88 +1,18 @@
 //! The options in the parentheses: each at most once, each with a value of the right kind.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+mod errors;
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{
     Expr, ExprArray, ExprGroup, ExprLit, ExprParen, ExprPath, ExprUnary, Lit, LitStr, Path, Token,
 };
 
-use crate::check;
 use crate::duration::{self, Bounds, Time};
-use crate::errors::Errors;
+use crate::errors::{Errors, error};
+use crate::options::LockOption;
 use crate::template::Template;
-
-/// An option: its name, what it takes, and how that is written.
-pub(crate) struct Known {
-    pub(crate) name: &'static str,
-    pub(crate) takes: &'static str,
-    pub(crate) form: &'static str,
-}
-
-const TIME: &str = "a duration: a string, or an expression of type `Duration`";
-
-pub(crate) const OPTIONS: [Known; 12] = [
-    Known {
-        name: "key",
-        takes: "a string literal or a list of them",
-        form: "key = \"order:<id>\"",
-    },
-    Known {
-        name: "lease",
-        takes: TIME,
-        form: "lease = \"30s\"",
-    },
-    Known {
-        name: "wait",
-        takes: TIME,
-        form: "wait = \"5s\"` or `wait = \"forever\"",
-    },
-    Known {
-        name: "watchdog",
-        takes: "a bool",
-        form: "watchdog = false",
-    },
-    Known {
-        name: "max_hold",
-        takes: TIME,
-        form: "max_hold = \"10min\"",
-    },
-    Known {
-        name: "at_least",
-        takes: TIME,
-        form: "at_least = \"10s\"",
-    },
-    Known {
-        name: "retain",
-        takes: TIME,
-        form: "retain = \"200ms\"",
-    },
-    Known {
-        name: "on_lost",
-        takes: "`\"cancel\"` or `\"continue\"`",
-        form: "on_lost = \"continue\"",
-    },
-    Known {
-        name: "client",
-        takes: "an expression that is a `LockClient` or leads to one",
-        form: "client = self.locks",
-    },
-    Known {
-        name: "if_taken",
-        takes: "an expression of the return type",
-        form: "if_taken = Ok(false)",
-    },
-    Known {
-        name: "or_else",
-        takes: "a function from `LockError` to the return type",
-        form: "or_else = |error| Outcome::Skipped",
-    },
-    Known {
-        name: "crate",
-        takes: "a path to `rlock_core`",
-        form: "crate = ::my_crate::rlock_core",
-    },
-];
 
 /// The options of one attribute.
 #[derive(Default)]
@@ -100,7 +30,7 @@ pub(crate) struct Args {
     pub(crate) or_else: Option<Expr>,
     pub(crate) krate: Option<Path>,
     /// The names read, of options with a broken value too.
-    pub(crate) named: Vec<&'static str>,
+    pub(crate) named: Vec<LockOption>,
 }
 
 pub(crate) enum Wait {
@@ -127,6 +57,37 @@ impl Args {
             errors.collect(parsed);
         }
         args
+    }
+
+    /// Checks what the options ask of each other.
+    pub(crate) fn check(&self, errors: &mut Errors) {
+        errors.collect(self.key_given());
+        errors.collect(self.hold_times());
+    }
+
+    fn key_given(&self) -> syn::Result<()> {
+        if self.named.contains(&LockOption::Key) {
+            return Ok(());
+        }
+        let message =
+            "no `key` says what to lock: write `#[distributed_lock(key = \"order:<id>\")]`";
+        error(Span::call_site(), message)
+    }
+
+    fn hold_times(&self) -> syn::Result<()> {
+        let (Some(Time::Literal(max_hold, most)), Some(Time::Literal(at_least, least))) =
+            (&self.max_hold, &self.at_least)
+        else {
+            return Ok(());
+        };
+        if max_hold >= at_least {
+            return Ok(());
+        }
+        let (written, other) = (most.value(), least.value());
+        let message = format_args!(
+            "`max_hold = {written:?}` is shorter than `at_least = {other:?}`: give the longer time to `max_hold`"
+        );
+        error(most.span(), message)
     }
 
     /// The values that are expressions, which may use the arguments of the function.
@@ -160,68 +121,69 @@ impl Args {
         if !input.peek(Ident::peek_any) {
             if input.peek(LitStr) {
                 // Certainly the key: that it is missing would be said twice.
-                self.named.push("key");
+                self.named.push(LockOption::Key);
             }
-            return Err(check::no_option(input));
+            return Err(errors::no_option(input));
         }
         let name = input.call(Ident::parse_any)?;
-        let known = check::option_name(&name)?;
-        if self.named.contains(&known.name) {
-            errors.push(check::given_twice(&name, known));
+        let known = LockOption::of(&name.to_string())
+            .map_err(|message| syn::Error::new(name.span(), message))?;
+        if self.named.contains(&known) {
+            errors.push(errors::given_twice(&name, known));
         }
-        self.named.push(known.name);
+        self.named.push(known);
         if input.peek(Token![:]) || input.peek(Token![=>]) || input.peek(Token![==]) {
-            return Err(check::no_equals_sign(input, known));
+            return Err(errors::no_equals_sign(input, known));
         }
         if !input.peek(Token![=]) {
-            return Err(check::no_value(&name, known));
+            return Err(errors::no_value(&name, known));
         }
         input.parse::<Token![=]>()?;
         if input.is_empty() || input.peek(Token![,]) {
-            return Err(check::no_value(&name, known));
+            return Err(errors::no_value(&name, known));
         }
         let value = peel(input.parse()?);
         if !input.is_empty() && !input.peek(Token![,]) {
-            errors.push(check::no_comma(input));
+            errors.push(errors::no_comma(input));
         }
         self.set(known, value, errors)
     }
 
-    fn set(&mut self, option: &Known, value: Expr, errors: &mut Errors) -> syn::Result<()> {
-        match option.name {
-            "key" => {
+    fn set(&mut self, option: LockOption, value: Expr, errors: &mut Errors) -> syn::Result<()> {
+        match option {
+            LockOption::Key => {
                 for literal in literals(option, &value)? {
                     self.keys.extend(errors.collect(Template::parse(&literal)));
                 }
             }
-            "lease" => self.lease = Some(time(option, value, &duration::LEASE)?),
-            "wait" => {
+            LockOption::Lease => self.lease = Some(time(option, value, &duration::LEASE)?),
+            LockOption::Wait => {
                 self.wait = Some(match string(&value) {
                     Some(text) if text.value() == "forever" => Wait::Forever,
                     _ => Wait::For(time(option, value, &duration::WAIT)?),
                 });
             }
-            "max_hold" => self.max_hold = Some(time(option, value, &duration::MAX_HOLD)?),
-            "at_least" => self.at_least = Some(time(option, value, &duration::AT_LEAST)?),
-            "retain" => self.retain = Some(time(option, value, &duration::RETAIN)?),
-            "watchdog" => match value {
+            LockOption::MaxHold => self.max_hold = Some(time(option, value, &duration::MAX_HOLD)?),
+            LockOption::AtLeast => self.at_least = Some(time(option, value, &duration::AT_LEAST)?),
+            LockOption::Retain => self.retain = Some(time(option, value, &duration::RETAIN)?),
+            LockOption::Watchdog => match value {
                 Expr::Lit(ExprLit {
                     lit: Lit::Bool(_), ..
                 }) => self.watchdog = Some(value),
                 value => self.watchdog = Some(no_literal(option, value)?),
             },
-            "on_lost" => match string(&value) {
-                Some(text) => self.continue_when_lost = check::on_lost(text)?,
-                None => return Err(check::wrong_kind(option, &value)),
+            LockOption::OnLost => match string(&value) {
+                Some(text) => self.continue_when_lost = errors::on_lost(text)?,
+                None => return Err(errors::wrong_kind(option, &value)),
             },
-            "client" => self.client = Some(no_literal(option, value)?),
-            "if_taken" => self.if_taken = Some(value),
-            "or_else" => self.or_else = Some(no_literal(option, value)?),
-            _ => match value {
+            LockOption::Client => self.client = Some(no_literal(option, value)?),
+            LockOption::IfTaken => self.if_taken = Some(value),
+            LockOption::OrElse => self.or_else = Some(no_literal(option, value)?),
+            LockOption::Crate => match value {
                 Expr::Path(ExprPath {
                     qself: None, path, ..
                 }) => self.krate = Some(path),
-                value => return Err(check::wrong_kind(option, &value)),
+                value => return Err(errors::wrong_kind(option, &value)),
             },
         }
         Ok(())
@@ -246,9 +208,9 @@ fn string(value: &Expr) -> Option<&LitStr> {
     }
 }
 
-fn literals(option: &Known, value: &Expr) -> syn::Result<Vec<LitStr>> {
+fn literals(option: LockOption, value: &Expr) -> syn::Result<Vec<LitStr>> {
     match value {
-        Expr::Array(ExprArray { elems, .. }) if elems.is_empty() => Err(check::no_keys(value)),
+        Expr::Array(ExprArray { elems, .. }) if elems.is_empty() => Err(errors::no_keys(value)),
         Expr::Array(ExprArray { elems, .. }) => elems
             .iter()
             .map(|element| literal(option, &peel(element.clone())))
@@ -257,29 +219,29 @@ fn literals(option: &Known, value: &Expr) -> syn::Result<Vec<LitStr>> {
     }
 }
 
-fn literal(option: &Known, value: &Expr) -> syn::Result<LitStr> {
+fn literal(option: LockOption, value: &Expr) -> syn::Result<LitStr> {
     match value {
-        Expr::Path(constant) => Err(check::no_constant(option, constant)),
-        Expr::Macro(_) => Err(check::no_text_yet(option, value)),
+        Expr::Path(constant) => Err(errors::no_constant(option, constant)),
+        Expr::Macro(_) => Err(errors::no_text_yet(option, value)),
         Expr::Call(_) | Expr::MethodCall(_) | Expr::Reference(_) => {
-            Err(check::no_list(option, value))
+            Err(errors::no_list(option, value))
         }
         value => string(value)
             .cloned()
-            .ok_or_else(|| check::wrong_kind(option, value)),
+            .ok_or_else(|| errors::wrong_kind(option, value)),
     }
 }
 
-fn time(option: &Known, value: Expr, bounds: &Bounds) -> syn::Result<Time> {
+fn time(option: LockOption, value: Expr, bounds: &Bounds) -> syn::Result<Time> {
     if string(&value).is_none() && is_literal(&value) {
-        return Err(check::wrong_kind(option, &value));
+        return Err(errors::wrong_kind(option, &value));
     }
     Time::read(option, value, bounds)
 }
 
-fn no_literal(option: &Known, value: Expr) -> syn::Result<Expr> {
+fn no_literal(option: LockOption, value: Expr) -> syn::Result<Expr> {
     if is_literal(&value) {
-        Err(check::wrong_kind(option, &value))
+        Err(errors::wrong_kind(option, &value))
     } else {
         Ok(value)
     }

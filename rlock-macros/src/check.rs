@@ -1,205 +1,230 @@
-//! Every rejection: what was written, and the right form of it.
+//! The checks of a function.
 
 use std::fmt::Write;
 
-use proc_macro2::{Ident, Punct, Span};
-use quote::ToTokens;
-use syn::parse::ParseStream;
-use syn::{Expr, ExprPath, Lit, LitStr};
+use syn::spanned::Spanned;
+use syn::{PathArguments, Signature, Type, TypePath};
 
-use crate::args::{Args, Known, OPTIONS};
-use crate::duration::Time;
-use crate::errors::Errors;
-use crate::nearest::nearest;
+use crate::args::Args;
+use crate::bindings::Binding;
+use crate::errors::{Errors, error};
+use crate::names::{list, nearest};
+use crate::options::LockOption;
+use crate::signature::{Function, Kind};
+use crate::template::{Part, Placeholder, Template};
 
-mod function;
-mod item;
-
-pub(crate) use function::function;
-pub(crate) use item::{no_body, no_function};
-
-fn error<T>(at: Span, message: impl std::fmt::Display) -> syn::Result<T> {
-    Err(syn::Error::new(at, message))
-}
-
-/// Checks what the options ask of each other.
-pub(crate) fn options(args: &Args, errors: &mut Errors) {
-    errors.collect(key_given(args));
-    errors.collect(hold_times(args));
-}
-
-fn key_given(args: &Args) -> syn::Result<()> {
-    if args.named.contains(&"key") {
-        return Ok(());
+/// Checks that the function is one that can be locked, and that the options fit it.
+pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
+    errors.collect(qualifiers(&function.signature));
+    errors.collect(track_caller(function));
+    errors.collect(return_type(function, args));
+    for template in &args.keys {
+        errors.collect(braced_parameter(template, function));
+        for placeholder in template.placeholders() {
+            errors.collect(placeholder_of(template, placeholder, function));
+        }
     }
-    let message = "no `key` says what to lock: write `#[distributed_lock(key = \"order:<id>\")]`";
-    error(Span::call_site(), message)
 }
 
-fn hold_times(args: &Args) -> syn::Result<()> {
-    let (Some(Time::Literal(max_hold, most)), Some(Time::Literal(at_least, least))) =
-        (&args.max_hold, &args.at_least)
-    else {
-        return Ok(());
-    };
-    if max_hold >= at_least {
-        return Ok(());
+/// Refuses `{id}` where `id` is a parameter: whoever is used to `format!` means its value, and every
+/// call would lock the same key.
+fn braced_parameter(template: &Template, function: &Function) -> syn::Result<()> {
+    for part in &template.parts {
+        let Part::Text(text) = part else { continue };
+        let braced = text
+            .split_once('{')
+            .and_then(|(_, rest)| rest.split_once('}'));
+        let Some((tag, _)) = braced else { continue };
+        let root = tag.split(['.', ':', '(']).next().unwrap_or_default().trim();
+        if function.binding(root).is_some() {
+            return error(
+                template.literal.span(),
+                format_args!(
+                    "`{{{tag}}}` in the key is fixed text, a Redis Cluster hash tag, and `{root}` is a parameter: write \
+                     `<{tag}>` for its value, or `{{<{tag}>}}` for a hash tag of it"
+                ),
+            );
+        }
     }
-    let (written, other) = (most.value(), least.value());
-    let message = format_args!(
-        "`max_hold = {written:?}` is shorter than `at_least = {other:?}`: give the longer time to `max_hold`"
-    );
-    error(most.span(), message)
+    Ok(())
 }
 
-/// Finds the option of a name.
-pub(crate) fn option_name(name: &Ident) -> syn::Result<&'static Known> {
-    let written = name.to_string();
-    if let Some(known) = OPTIONS.iter().find(|known| known.name == written) {
-        return Ok(known);
+/// Refuses `#[track_caller]` on a synchronous function, where it has no effect.
+fn track_caller(function: &Function) -> syn::Result<()> {
+    let attributes = function.attributes();
+    let found = attributes
+        .iter()
+        .find(|found| found.path().is_ident("track_caller"));
+    match (&function.kind, found) {
+        (Kind::Sync, Some(attribute)) => Err(syn::Error::new_spanned(
+            attribute,
+            "`#[track_caller]` has no effect on a locked function: its body becomes a closure, and Rust passes no caller's \
+             location to closures; remove it, or put it on a function that calls the locked one",
+        )),
+        _ => Ok(()),
     }
-    // What other libraries call the same.
-    let meant = match &*written {
-        "ttl" | "expire" | "expiry" | "lock_at_most_for" => Some("lease"),
-        "timeout" | "wait_timeout" | "acquire_timeout" => Some("wait"),
-        "name" => Some("key"),
-        "lock_at_least_for" => Some("at_least"),
-        "skip" | "on_taken" | "on_contention" => Some("if_taken"),
-        "fallback" | "on_error" | "fail" => Some("or_else"),
-        _ => nearest(&written, OPTIONS.iter().map(|known| known.name)),
-    };
-    let mut message = format!("unknown option `{written}`");
-    if let Some(meant) = meant {
-        let _ = write!(message, ", did you mean `{meant}`?");
-    }
-    let _ = write!(
-        message,
-        " (the options are {})",
-        list(OPTIONS.iter().map(|known| known.name))
-    );
-    error(name.span(), message)
 }
 
-pub(crate) fn on_lost(text: &LitStr) -> syn::Result<bool> {
-    match &*text.value() {
-        "cancel" => Ok(false),
-        "continue" => Ok(true),
-        other => error(
-            text.span(),
+fn qualifiers(signature: &Signature) -> syn::Result<()> {
+    if let Some(constness) = &signature.constness {
+        return error(
+            constness.span,
+            "a `const fn` cannot lock: what runs at compile time has no server to ask",
+        );
+    }
+    match &signature.abi {
+        Some(abi) if abi.name.as_ref().is_none_or(|name| name.value() != "Rust") => error(
+            abi.extern_token.span,
             format_args!(
-                "`on_lost = {other:?}` is neither `\"cancel\"`, which stops the body when the lease is lost, \
-                 nor `\"continue\"`, which lets it run on"
+                "an `extern` function cannot lock: a caller outside of Rust can take neither the error nor the panic of a \
+                 lock; put the attribute on a Rust function that `{}` calls",
+                signature.ident
             ),
         ),
+        _ => Ok(()),
     }
 }
 
-pub(crate) fn wrong_kind(option: &Known, value: &Expr) -> syn::Error {
-    let Known { name, takes, form } = option;
-    syn::Error::new_spanned(
-        value,
-        format_args!("`{name}` takes {takes}; write `{form}`"),
-    )
-}
-
-/// Returns the error for an expression in place of a list of keys.
-pub(crate) fn no_list(option: &Known, value: &Expr) -> syn::Error {
-    let Known { name, takes, form } = option;
-    syn::Error::new_spanned(
-        value,
-        format_args!(
-            "`{name}` takes {takes}; write `{form}`, or `key = \"order:<ids[]>\"` for a key of each element of a list"
-        ),
-    )
-}
-
-/// Returns the error for a constant in place of a string literal.
-pub(crate) fn no_constant(option: &Known, constant: &ExprPath) -> syn::Error {
-    let name = option.name;
-    let path = constant.to_token_stream().to_string().replace(' ', "");
-    syn::Error::new_spanned(
-        constant,
-        format_args!(
-            "`{name}` takes a string literal: when it is read, constants have no value yet; write `{name} = \"<{path}>\"` \
-             for the value of one"
-        ),
-    )
-}
-
-/// Returns the error for a macro in place of a string literal.
-pub(crate) fn no_text_yet(option: &Known, value: &Expr) -> syn::Error {
-    let Known { name, form, .. } = option;
-    syn::Error::new_spanned(
-        value,
-        format_args!(
-            "`{name}` takes a string literal: when it is read, macros have no value yet; write the text itself, as in \
-             `{form}`"
-        ),
-    )
-}
-
-pub(crate) fn given_twice(name: &Ident, option: &Known) -> syn::Error {
-    let way_out = match option.name {
-        "key" => {
-            ": several keys are one list, as in `key = [\"account:<from>\", \"account:<to>\"]`"
+/// Refuses the return types that certainly cannot carry an error. Others, aliases among them, are
+/// for the compiler to judge.
+fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
+    let way_out = "return `Result<_, E>` with `E: From<LockError>`";
+    let name = &function.signature.ident;
+    let (span, problem) = match function.return_type() {
+        Some(Type::Never(never)) => {
+            return error(
+                never.span(),
+                format_args!(
+                    "`!` has no value for a lock that failed: {way_out}, as in `Result<Infallible, E>`"
+                ),
+            );
         }
-        _ => "",
+        _ if args.named.contains(&LockOption::OrElse) => return Ok(()),
+        Some(Type::Tuple(unit)) if unit.elems.is_empty() => {
+            let span = match function.kind {
+                // Of a method that returns nothing, async-trait wrote this.
+                Kind::Future { .. } => name.span(),
+                Kind::Async | Kind::Sync => unit.span(),
+            };
+            let problem = "`()` has no value for a lock that failed".to_owned();
+            (span, problem)
+        }
+        Some(_) => return Ok(()),
+        None => {
+            let problem = format!("`{name}` returns nothing, so a failed lock would go unseen");
+            (name.span(), problem)
+        }
     };
-    syn::Error::new(
-        name.span(),
-        format_args!("`{name}` is given twice{way_out}"),
-    )
-}
-
-pub(crate) fn no_keys(list: &Expr) -> syn::Error {
-    syn::Error::new_spanned(
-        list,
-        "the list of keys is empty: write what is locked, as in `key = [\"order:<id>\"]`",
-    )
-}
-
-pub(crate) fn no_value(name: &Ident, option: &Known) -> syn::Error {
-    syn::Error::new(
-        name.span(),
-        format_args!("`{name}` needs a value: write `{}`", option.form),
-    )
-}
-
-/// Says that something else stands in the place of `=`, and shows the value behind the right sign.
-pub(crate) fn no_equals_sign(input: ParseStream<'_>, option: &Known) -> syn::Error {
-    let Known { name, form, .. } = option;
-    let right = match value_after_sign(&input.fork()) {
-        Ok(value) => format!("{name} = {value}"),
-        Err(_) => (*form).to_owned(),
-    };
-    input.error(format_args!("expected `=`: write `{right}`"))
-}
-
-fn value_after_sign(input: ParseStream<'_>) -> syn::Result<String> {
-    while !input.peek(Lit) {
-        input.parse::<Punct>()?;
-    }
-    Ok(input.parse::<Lit>()?.to_token_stream().to_string())
-}
-
-pub(crate) fn no_option(input: ParseStream<'_>) -> syn::Error {
-    if input.peek(LitStr) {
-        input.error("a value needs the name of its option: write `key = …`")
+    let more = if args.named.contains(&LockOption::IfTaken) {
+        " as well: `if_taken` answers for a taken lock alone"
     } else {
-        input.error("expected an option, as in `key = \"order:<id>\"`")
+        ""
+    };
+    error(
+        span,
+        format_args!("{problem}: {way_out}, or give `or_else = |error| …`{more}"),
+    )
+}
+
+fn placeholder_of(
+    template: &Template,
+    placeholder: &Placeholder,
+    function: &Function,
+) -> syn::Result<()> {
+    match function.binding(&placeholder.root) {
+        Some(binding) => rendered(template, placeholder, binding),
+        None if is_constant(placeholder, function) => Ok(()),
+        None => no_parameter(template, placeholder, function),
     }
 }
 
-pub(crate) fn no_comma(input: ParseStream<'_>) -> syn::Error {
-    input.error("expected `,` between two options")
+/// Returns whether the root of a placeholder is a constant: written in capitals, and no parameter in capitals. The
+/// compiler reports a constant that does not exist.
+fn is_constant(placeholder: &Placeholder, function: &Function) -> bool {
+    let root = &placeholder.root;
+    let mut constants = function.signature.generics.const_params();
+    let is_parameter = || function.binding(&root.to_lowercase()).is_some();
+    constants.any(|constant| constant.ident == *root)
+        || placeholder.may_be_constant() && !is_parameter()
 }
 
-/// Lists names as `a`, `b` and `c`.
-fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
-    match &*names {
-        [] => String::new(),
-        [only] => only.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+/// Refuses what has no rendering by its looks. Other types are for the compiler to judge.
+fn rendered(template: &Template, placeholder: &Placeholder, binding: &Binding) -> syn::Result<()> {
+    let Placeholder {
+        text,
+        position,
+        steps,
+        format,
+        ..
+    } = placeholder;
+    if steps.is_empty() && format.is_none() && binding.ty.as_ref().is_some_and(is_option) {
+        let message = format_args!(
+            "`<{text}>` at character {position} of the key: an `Option` has no text of its own, and `None` would be one \
+             key for all: write `<{text}:?>` if that is meant, or take the lock in a function that has the value"
+        );
+        return error(template.literal.span(), message);
     }
+    Ok(())
+}
+
+fn is_option(ty: &Type) -> bool {
+    match ty {
+        Type::Reference(inner) => is_option(&inner.elem),
+        Type::Paren(inner) => is_option(&inner.elem),
+        Type::Group(inner) => is_option(&inner.elem),
+        Type::Path(TypePath {
+            qself: None, path, ..
+        }) => path.segments.last().is_some_and(|last| {
+            last.ident == "Option" && matches!(last.arguments, PathArguments::AngleBracketed(_))
+        }),
+        _ => false,
+    }
+}
+
+fn no_parameter(
+    template: &Template,
+    placeholder: &Placeholder,
+    function: &Function,
+) -> syn::Result<()> {
+    let Placeholder {
+        text,
+        position,
+        root,
+        ..
+    } = placeholder;
+    let name = &function.signature.ident;
+    let mut message = format!("`<{text}>` at character {position} of the key: ");
+    let is_hidden = |binding: &Binding| binding.name.to_string().starts_with("__arg");
+    if root != "self" && function.bindings.iter().any(is_hidden) {
+        let _ = write!(
+            message,
+            "`{root}` is not in sight: async-trait moves the patterns of `{name}` into its body, which another \
+             attribute has wrapped since; put `#[distributed_lock]` above that attribute"
+        );
+        return error(template.literal.span(), message);
+    }
+    let _ = match &**root {
+        "self" => write!(message, "`{name}` has no `self`"),
+        _ => write!(message, "`{root}` is no parameter of `{name}`"),
+    };
+    let parameters = function
+        .bindings
+        .iter()
+        .map(|binding| binding.name.to_string());
+    let parameters: Vec<String> = parameters.collect();
+    let parameters = || parameters.iter().map(String::as_str);
+    let _ = match list(parameters()) {
+        none if none.is_empty() => write!(message, ", it has no parameters"),
+        list => write!(message, ", it has {list}"),
+    };
+    if let Some(meant) = nearest(root, parameters()) {
+        let _ = write!(
+            message,
+            ": did you mean `<{meant}{}>`?",
+            &text.trim()[root.len()..]
+        );
+    } else if parameters().any(|parameter| parameter == "self") {
+        let _ = write!(message, "; for a field write `<self.{}>`", text.trim());
+    }
+    error(template.literal.span(), message)
 }

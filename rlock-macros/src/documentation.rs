@@ -1,6 +1,6 @@
 //! Tests that compare the attribute's page with the attribute.
 
-use crate::args::OPTIONS;
+use crate::options::LockOption;
 
 const PAGE: &str = include_str!("../docs/attribute.md");
 
@@ -43,10 +43,10 @@ fn every_link_is_a_heading_of_the_page_or_an_address() {
 
 #[test]
 fn every_option_has_a_row_and_a_heading() {
-    for option in &OPTIONS {
-        let row = format!("| [`{}`](#", option.name);
-        assert!(PAGE.contains(&row), "no row of `{}`", option.name);
+    for option in LockOption::ALL {
+        let row = format!("| [`{}`](#", option.name());
+        assert!(PAGE.contains(&row), "no row of `{}`", option.name());
     }
     let rows = PAGE.matches("\n| [`").count();
-    assert_eq!(rows, OPTIONS.len(), "rows and options differ");
+    assert_eq!(rows, LockOption::ALL.len(), "rows and options differ");
 }

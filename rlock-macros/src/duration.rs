@@ -6,7 +6,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit, LitStr};
 
-use crate::args::Known;
+use crate::options::LockOption;
 
 /// How long an option may last.
 pub(crate) struct Bounds {
@@ -59,7 +59,7 @@ impl Time {
     }
 
     /// Reads `option = value`.
-    pub(crate) fn read(option: &Known, value: Expr, bounds: &Bounds) -> syn::Result<Self> {
+    pub(crate) fn read(option: LockOption, value: Expr, bounds: &Bounds) -> syn::Result<Self> {
         match value {
             Expr::Lit(ExprLit {
                 lit: Lit::Str(text),
@@ -87,8 +87,8 @@ impl ToTokens for Time {
     }
 }
 
-fn parse(option: &Known, text: &str, bounds: &Bounds) -> Result<Duration, String> {
-    let Known { name, form, .. } = option;
+fn parse(option: LockOption, text: &str, bounds: &Bounds) -> Result<Duration, String> {
+    let (name, form) = (option.name(), option.form());
     let time = humantime::parse_duration(text)
         .map_err(|error| format!("`{name} = {text:?}` is no duration, {error}: write `{form}`"))?;
     let wrong = match time {
@@ -102,11 +102,11 @@ fn parse(option: &Known, text: &str, bounds: &Bounds) -> Result<Duration, String
 #[cfg(test)]
 mod tests {
     use super::{AT_LEAST, Bounds, LEASE, MAX_HOLD, WAIT};
-    use crate::args::OPTIONS;
+    use crate::options::LockOption;
     use std::time::Duration;
 
     fn parse(option: &str, text: &str, bounds: &Bounds) -> Result<Duration, String> {
-        let option = OPTIONS.iter().find(|known| known.name == option).unwrap();
+        let option = LockOption::of(option).unwrap();
         super::parse(option, text, bounds)
     }
 

@@ -1,6 +1,11 @@
 //! The mistakes found in one attribute, all to be reported in one compile.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
+
+/// Returns an error at this place.
+pub(crate) fn error<T>(at: Span, message: impl std::fmt::Display) -> syn::Result<T> {
+    Err(syn::Error::new(at, message))
+}
 
 #[derive(Default)]
 pub(crate) struct Errors(Option<syn::Error>);

@@ -15,7 +15,8 @@ mod expand;
 mod fallback;
 mod future;
 mod mention;
-mod nearest;
+mod names;
+mod options;
 mod signature;
 mod template;
 
@@ -28,7 +29,7 @@ pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
 fn expand(args: TokenStream2, item: &TokenStream2) -> TokenStream2 {
     let mut errors = errors::Errors::default();
     let args = args::Args::parse(args, &mut errors);
-    check::options(&args, &mut errors);
+    args.check(&mut errors);
     let function = errors.collect(signature::Function::parse(item.clone()));
     if let Some(function) = &function {
         check::function(function, &args, &mut errors);

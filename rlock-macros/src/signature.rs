@@ -1,12 +1,14 @@
 //! The annotated function: what stays as it is, and what the expansion needs to know of it.
 
+mod item;
+
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Local, ReturnType, Signature, Token, Type, Visibility};
 
 use crate::bindings::{self, Binding};
-use crate::{check, future};
+use crate::future;
 
 /// A function, taken apart only as far as needed: the body stays the tokens that it was.
 pub(crate) struct Function {
@@ -42,9 +44,9 @@ impl Function {
         let head = TokenStream::from_iter(head);
         let (front, signature) = signature
             .parse2(head)
-            .map_err(|error| check::no_function(item, &error))?;
+            .map_err(|error| item::no_function(item, &error))?;
         let Some(body) = last.and_then(braces) else {
-            return Err(check::no_body(&signature));
+            return Err(item::no_body(&signature));
         };
         let mut function = Self {
             front,

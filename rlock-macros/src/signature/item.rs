@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::Signature;
 
 /// Returns the error for an item without a body.
-pub(crate) fn no_body(signature: &Signature) -> syn::Error {
+pub(super) fn no_body(signature: &Signature) -> syn::Error {
     let name = &signature.ident;
     syn::Error::new(
         name.span(),
@@ -43,7 +43,7 @@ fn bare_function_trait(tokens: TokenStream) -> Option<Ident> {
 }
 
 /// Returns the error for an item that is no function.
-pub(crate) fn no_function(item: TokenStream, error: &syn::Error) -> syn::Error {
+pub(super) fn no_function(item: TokenStream, error: &syn::Error) -> syn::Error {
     if let Some(bare) = bare_function_trait(item.clone()) {
         return syn::Error::new(
             bare.span(),

@@ -1,0 +1,123 @@
+//! The errors of options: what was written, and the right form of it.
+
+use proc_macro2::{Ident, Punct};
+use quote::ToTokens;
+use syn::parse::ParseStream;
+use syn::{Expr, ExprPath, Lit, LitStr};
+
+use crate::errors::error;
+use crate::options::LockOption;
+
+pub(super) fn on_lost(text: &LitStr) -> syn::Result<bool> {
+    match &*text.value() {
+        "cancel" => Ok(false),
+        "continue" => Ok(true),
+        other => error(
+            text.span(),
+            format_args!(
+                "`on_lost = {other:?}` is neither `\"cancel\"`, which stops the body when the lease is lost, \
+                 nor `\"continue\"`, which lets it run on"
+            ),
+        ),
+    }
+}
+
+pub(super) fn wrong_kind(option: LockOption, value: &Expr) -> syn::Error {
+    let (name, takes, form) = (option.name(), option.takes(), option.form());
+    syn::Error::new_spanned(
+        value,
+        format_args!("`{name}` takes {takes}; write `{form}`"),
+    )
+}
+
+/// Returns the error for an expression in place of a list of keys.
+pub(super) fn no_list(option: LockOption, value: &Expr) -> syn::Error {
+    let (name, takes, form) = (option.name(), option.takes(), option.form());
+    syn::Error::new_spanned(
+        value,
+        format_args!(
+            "`{name}` takes {takes}; write `{form}`, or `key = \"order:<ids[]>\"` for a key of each element of a list"
+        ),
+    )
+}
+
+/// Returns the error for a constant in place of a string literal.
+pub(super) fn no_constant(option: LockOption, constant: &ExprPath) -> syn::Error {
+    let name = option.name();
+    let path = constant.to_token_stream().to_string().replace(' ', "");
+    syn::Error::new_spanned(
+        constant,
+        format_args!(
+            "`{name}` takes a string literal: when it is read, constants have no value yet; write `{name} = \"<{path}>\"` \
+             for the value of one"
+        ),
+    )
+}
+
+/// Returns the error for a macro in place of a string literal.
+pub(super) fn no_text_yet(option: LockOption, value: &Expr) -> syn::Error {
+    let (name, form) = (option.name(), option.form());
+    syn::Error::new_spanned(
+        value,
+        format_args!(
+            "`{name}` takes a string literal: when it is read, macros have no value yet; write the text itself, as in \
+             `{form}`"
+        ),
+    )
+}
+
+pub(super) fn given_twice(name: &Ident, option: LockOption) -> syn::Error {
+    let way_out = match option {
+        LockOption::Key => {
+            ": several keys are one list, as in `key = [\"account:<from>\", \"account:<to>\"]`"
+        }
+        _ => "",
+    };
+    syn::Error::new(
+        name.span(),
+        format_args!("`{name}` is given twice{way_out}"),
+    )
+}
+
+pub(super) fn no_keys(list: &Expr) -> syn::Error {
+    syn::Error::new_spanned(
+        list,
+        "the list of keys is empty: write what is locked, as in `key = [\"order:<id>\"]`",
+    )
+}
+
+pub(super) fn no_value(name: &Ident, option: LockOption) -> syn::Error {
+    syn::Error::new(
+        name.span(),
+        format_args!("`{name}` needs a value: write `{}`", option.form()),
+    )
+}
+
+/// Says that something else stands in the place of `=`, and shows the value behind the right sign.
+pub(super) fn no_equals_sign(input: ParseStream<'_>, option: LockOption) -> syn::Error {
+    let (name, form) = (option.name(), option.form());
+    let right = match value_after_sign(&input.fork()) {
+        Ok(value) => format!("{name} = {value}"),
+        Err(_) => form.to_owned(),
+    };
+    input.error(format_args!("expected `=`: write `{right}`"))
+}
+
+fn value_after_sign(input: ParseStream<'_>) -> syn::Result<String> {
+    while !input.peek(Lit) {
+        input.parse::<Punct>()?;
+    }
+    Ok(input.parse::<Lit>()?.to_token_stream().to_string())
+}
+
+pub(super) fn no_option(input: ParseStream<'_>) -> syn::Error {
+    if input.peek(LitStr) {
+        input.error("a value needs the name of its option: write `key = …`")
+    } else {
+        input.error("expected an option, as in `key = \"order:<id>\"`")
+    }
+}
+
+pub(super) fn no_comma(input: ParseStream<'_>) -> syn::Error {
+    input.error("expected `,` between two options")
+}

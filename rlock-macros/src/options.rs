@@ -1,0 +1,116 @@
+//! The options of the attribute.
+
+use crate::names::{list, nearest};
+
+/// An option of the attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockOption {
+    Key,
+    Lease,
+    Wait,
+    Watchdog,
+    MaxHold,
+    AtLeast,
+    Retain,
+    OnLost,
+    Client,
+    IfTaken,
+    OrElse,
+    Crate,
+}
+
+const TIME: &str = "a duration: a string, or an expression of type `Duration`";
+
+impl LockOption {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Key,
+        Self::Lease,
+        Self::Wait,
+        Self::Watchdog,
+        Self::MaxHold,
+        Self::AtLeast,
+        Self::Retain,
+        Self::OnLost,
+        Self::Client,
+        Self::IfTaken,
+        Self::OrElse,
+        Self::Crate,
+    ];
+
+    /// Returns the name, a description of the values, and an example.
+    fn row(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Key => (
+                "key",
+                "a string literal or a list of them",
+                "key = \"order:<id>\"",
+            ),
+            Self::Lease => ("lease", TIME, "lease = \"30s\""),
+            Self::Wait => ("wait", TIME, "wait = \"5s\"` or `wait = \"forever\""),
+            Self::Watchdog => ("watchdog", "a bool", "watchdog = false"),
+            Self::MaxHold => ("max_hold", TIME, "max_hold = \"10min\""),
+            Self::AtLeast => ("at_least", TIME, "at_least = \"10s\""),
+            Self::Retain => ("retain", TIME, "retain = \"200ms\""),
+            Self::OnLost => (
+                "on_lost",
+                "`\"cancel\"` or `\"continue\"`",
+                "on_lost = \"continue\"",
+            ),
+            Self::Client => (
+                "client",
+                "an expression that is a `LockClient` or leads to one",
+                "client = self.locks",
+            ),
+            Self::IfTaken => (
+                "if_taken",
+                "an expression of the return type",
+                "if_taken = Ok(false)",
+            ),
+            Self::OrElse => (
+                "or_else",
+                "a function from `LockError` to the return type",
+                "or_else = |error| Outcome::Skipped",
+            ),
+            Self::Crate => (
+                "crate",
+                "a path to `rlock_core`",
+                "crate = ::my_crate::rlock_core",
+            ),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    pub(crate) fn takes(self) -> &'static str {
+        self.row().1
+    }
+
+    pub(crate) fn form(self) -> &'static str {
+        self.row().2
+    }
+
+    /// Finds the option of this name. The error names the option that was probably meant.
+    pub(crate) fn of(written: &str) -> Result<Self, String> {
+        let names = || Self::ALL.iter().map(|option| option.name());
+        if let Some(option) = Self::ALL.iter().find(|option| option.name() == written) {
+            return Ok(*option);
+        }
+        // The names that other libraries use.
+        let meant = match written {
+            "ttl" | "expire" | "expiry" | "lock_at_most_for" => Some("lease"),
+            "timeout" | "wait_timeout" | "acquire_timeout" => Some("wait"),
+            "name" => Some("key"),
+            "lock_at_least_for" => Some("at_least"),
+            "skip" | "on_taken" | "on_contention" => Some("if_taken"),
+            "fallback" | "on_error" | "fail" => Some("or_else"),
+            _ => nearest(written, names()),
+        };
+        let meant = meant.map_or_else(String::new, |meant| format!(", did you mean `{meant}`?"));
+        let options = list(names());
+        Err(format!(
+            "unknown option `{written}`{meant} (the options are {options})"
+        ))
+    }
+}
