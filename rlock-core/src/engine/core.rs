@@ -15,7 +15,7 @@ use crate::{
     caller::note_caller,
     clock::ClientClock,
     engine::{
-        ownership::{LocalQueues, Ownership, Releases},
+        ownership::{LocalQueues, Ownership, ReleaseQueue},
         watchdog::{Renewer, Watchdog},
     },
     options::{Options, Reentry},
@@ -144,7 +144,7 @@ impl Core {
         OwnerId::new(self.id, self.sequence.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn releases(&self) -> &Releases {
+    pub(crate) fn releases(&self) -> &ReleaseQueue {
         &self.queues.releases
     }
 

@@ -9,6 +9,7 @@ mod inspect;
 mod member;
 mod queueing;
 mod redlock;
+mod release;
 mod tokens;
 mod verdict;
 

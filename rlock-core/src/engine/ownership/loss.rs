@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc};
 
-use super::{EntryId, EntryState, Ownership, Phase, State, pass};
+use super::{EntryId, Ownership, Phase, State, entries::EntryState, pass};
 use crate::{
     error::LostCause,
     lease::Time,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{AfterLeave, Ownership, Phase, ReleaseState, State, Turn, WaiterTerms};
+use super::{AfterLeave, Ownership, Phase, State, Turn, WaiterTerms, release::ReleaseState};
 use crate::{
     lease::Time,
     store::{Grant, TokenBlock},

@@ -160,7 +160,7 @@ impl Member {
         self.health.note(reply.await)
     }
 
-    /// Releases at this member.
+    /// ReleaseQueue at this member.
     pub(super) async fn release(
         &self,
         request: &ReleaseRequest,

@@ -8,7 +8,7 @@ use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering};
 /// A queue of ownerships whose count on the store may be wrong, and of ownerships that need further tokens. Each
 /// ownership is queued at most once for either.
 #[derive(Default)]
-pub(crate) struct Releases {
+pub(crate) struct ReleaseQueue {
     state: Mutex<State>,
     pub(crate) wake: Notify,
     idle: Notify,
@@ -36,7 +36,7 @@ impl State {
     }
 }
 
-impl Releases {
+impl ReleaseQueue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,7 +107,7 @@ impl Releases {
 }
 
 /// Counts background work as done, even if it panics.
-pub(crate) struct Done<'a>(pub(crate) &'a Releases);
+pub(crate) struct Done<'a>(pub(crate) &'a ReleaseQueue);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {

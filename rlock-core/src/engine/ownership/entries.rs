@@ -1,0 +1,212 @@
+//! The entries of a hold: how it begins, how nested acquires enter it, and how they leave.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Ownership, Phase, State, Succession, Turn, loss::MaxHold};
+use crate::{
+    error::LostCause,
+    lease::{Time, valid_until},
+    options::LockOptions,
+    store::Grant,
+};
+
+/// One acquire within a hold: the outermost, or a nested one.
+pub(super) struct EntryState {
+    pub(super) id: EntryId,
+    pub(super) renewed: bool,
+    /// The end of its renewals.
+    pub(super) until: Time,
+    pub(super) max_hold: Option<Arc<MaxHold>>,
+    in_body: bool,
+}
+
+/// An id that is never reused within an ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryId(u64);
+
+/// The options of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    /// Whether the watchdog renews the lease while this entry lives.
+    pub(crate) watchdog: bool,
+    /// The end of its `max_hold`.
+    pub(crate) until: Option<Time>,
+    /// How long the ownership is retained after the hold.
+    pub(crate) retain: Duration,
+}
+
+impl Terms {
+    /// Returns the terms of an entry that begins now.
+    pub(crate) fn new(now: Time, options: &LockOptions) -> Self {
+        Self {
+            lease: options.lease,
+            watchdog: options.watchdog,
+            until: options.max_hold.map(|most| now + most),
+            retain: options.retain,
+        }
+    }
+}
+
+/// The step that follows when an entry has left.
+pub(crate) enum AfterLeave {
+    /// Lower the store's count.
+    Lower,
+    /// Release the lock.
+    Release,
+    /// Pass the turn to the next local waiter, outside of all locks.
+    HandOver(Turn),
+    /// Nothing: the ownership is retained. `is_awaited`: local callers or other clients wait for it already.
+    Retained { is_awaited: bool },
+}
+
+impl Ownership {
+    /// Begins a hold with a grant of the store or of the hold before. Returns its entry and its token. Returns `None`
+    /// if the ownership was lost meanwhile, or has no token left.
+    pub(crate) fn begin(&self, terms: Terms, grant: Grant, turn: Turn) -> Option<(EntryId, u64)> {
+        let mut state = self.state();
+        if !matches!(state.phase, Phase::Requested | Phase::Passed) {
+            return None;
+        }
+        state.tokens.granted(grant.block);
+        let Some(token) = state.tokens.take() else {
+            state.request.spoil();
+            return None;
+        };
+        state.token = token;
+        state.phase = Phase::Held;
+        // Another call may have asked for the ownership, with other options.
+        state.lease = terms.lease;
+        state.confirmed_lease = grant.ttl.min(terms.lease);
+        state.confirmed_at = grant.since;
+        state.dispel(grant.since);
+        state.valid_until = valid_until(grant.since, state.confirmed_lease);
+        state.keep_until = None;
+        state.is_reported = false;
+        state.retain = Duration::ZERO;
+        state.retained_until = Time::NEVER;
+        state.turn = Some(turn);
+        Some((state.add(terms), token))
+    }
+
+    /// Returns the number of entries, and `Ok` if a nested acquire may enter the hold with this token, or the cause if it
+    /// may not. Returns `None` if that hold has ended: the nested acquire starts anew.
+    pub(crate) fn enterable(&self, token: u64) -> Option<(u32, Result<(), LostCause>)> {
+        let state = self.state();
+        let enterable = state.enterable(token, self.now())?;
+        Some((state.count(), enterable))
+    }
+
+    /// Adds an entry that the store counted for a request sent at `sent_at`.
+    ///
+    /// A hold that has ended meanwhile continues with this entry. A lease that has ended is not revived, because
+    /// another owner may have had the lock since.
+    pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> Result<(EntryId, u64), LostCause> {
+        let mut state = self.state();
+        if let Some(cause) = state.broken(self.now()) {
+            return Err(cause);
+        }
+        state.phase = Phase::Held;
+        state.confirm(sent_at, terms.lease);
+        Ok((state.add(terms), state.token))
+    }
+
+    /// Adds an entry without a request, where [`enterable`](Self::enterable) allows it.
+    pub(crate) fn enter_locally(
+        &self,
+        token: u64,
+        terms: Terms,
+    ) -> Option<Result<(EntryId, u64), LostCause>> {
+        let mut state = self.state();
+        let enterable = state.enterable(token, self.now())?;
+        Some(enterable.map(|()| (state.add(terms), state.token)))
+    }
+
+    /// Marks that a body runs inside the entry. The body stops when the ownership is lost.
+    pub(crate) fn runs_body(&self, id: EntryId) {
+        if let Some(entry) = self.state().entries.iter_mut().find(|entry| entry.id == id) {
+            entry.in_body = true;
+        }
+    }
+
+    pub(crate) fn has_body(&self) -> bool {
+        self.state().entries.iter().any(|entry| entry.in_body)
+    }
+
+    /// Removes an entry. After the last entry, the next local waiter gets the ownership, or it is retained, if
+    /// `succession` allows that. Otherwise renewal stops, and the caller releases it.
+    pub(crate) fn leave(
+        self: &Arc<Self>,
+        id: EntryId,
+        succession: Succession,
+        counts_entries: bool,
+        now: Time,
+    ) -> AfterLeave {
+        let left = {
+            let mut state = self.state();
+            let left = state.entries.iter().find(|entry| entry.id == id);
+            let late = left.is_some_and(EntryState::is_lost);
+            let over = left.is_none_or(|entry| late || now >= entry.until);
+            state.entries.retain(|entry| entry.id != id);
+            if !state.entries.is_empty() {
+                state.is_lowered |= counts_entries;
+                AfterLeave::Lower
+            } else if over {
+                state.phase = Phase::Ended;
+                state.is_reported = late;
+                AfterLeave::Release
+            } else {
+                self.end_hold(&mut state, succession, now)
+            }
+        };
+        self.ended.notify_waiters();
+        left
+    }
+
+    /// Removes all entries, whether or not their guards still exist.
+    pub(crate) fn abandon(&self) {
+        {
+            let mut state = self.state();
+            state.entries.clear();
+            state.phase = Phase::Ended;
+        }
+        self.ended.notify_waiters();
+    }
+
+    /// Returns the number of entries of the hold with this token.
+    pub(crate) fn count(&self, token: u64) -> u32 {
+        let state = self.state();
+        if state.token == token {
+            state.count()
+        } else {
+            0
+        }
+    }
+}
+
+impl State {
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+    }
+
+    fn enterable(&self, token: u64, now: Time) -> Option<Result<(), LostCause>> {
+        // The ownership may have been handed on to another hold.
+        let is_it = matches!(self.phase, Phase::Held | Phase::Lost) && self.token == token;
+        is_it.then(|| self.broken(now).map_or(Ok(()), Err))
+    }
+
+    fn add(&mut self, terms: Terms) -> EntryId {
+        self.lease = self.lease.max(terms.lease);
+        self.retain = self.retain.max(terms.retain);
+        let id = EntryId(self.next_entry);
+        self.next_entry = self.next_entry.wrapping_add(1);
+        self.entries.push(EntryState {
+            id,
+            renewed: terms.watchdog,
+            until: terms.until.unwrap_or(Time::NEVER),
+            max_hold: terms.until.map(MaxHold::new).map(Arc::new),
+            in_body: false,
+        });
+        id
+    }
+}

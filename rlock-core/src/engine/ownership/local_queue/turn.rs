@@ -1,0 +1,220 @@
+//! The turn for a key, and how it goes from one caller to the next.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{LocalQueue, LocalQueues, Ownership, State, WaiterTerms};
+use crate::{
+    key::Key,
+    lease::Time,
+    sync::{MutexGuard, atomic::Ordering, oneshot},
+};
+
+/// The right to ask the store for a key. Dropping it passes it to the next waiter, together with the current
+/// ownership.
+pub(crate) struct Turn(pub(super) Option<Member>);
+
+/// A caller's membership in a queue.
+pub(super) struct Member {
+    pub(super) queues: Arc<LocalQueues>,
+    pub(super) key: Key,
+    pub(super) queue: Arc<LocalQueue>,
+}
+
+impl Turn {
+    fn member(&self) -> &Member {
+        self.0
+            .as_ref()
+            .expect("only a turn that is dropped has no member")
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.member().queue.state()
+    }
+
+    pub(crate) fn queues(&self) -> &Arc<LocalQueues> {
+        &self.member().queues
+    }
+
+    /// Returns the ownership to use: the one that the caller before left, if it is usable, otherwise a fresh one.
+    pub(crate) fn ownership(
+        &self,
+        now: Time,
+        fresh: impl FnOnce() -> Arc<Ownership>,
+    ) -> Arc<Ownership> {
+        // Only the caller with the turn replaces it.
+        let present = self.state().current.clone();
+        match present {
+            Some(present) if !present.is_useless(now) => present,
+            useless => {
+                let fresh = fresh();
+                let mut state = self.state();
+                state.current = Some(Arc::clone(&fresh));
+                // This belongs to the former ownership.
+                state.wanted = false;
+                drop(state);
+                self.queues().give_up(useless);
+                fresh
+            }
+        }
+    }
+
+    /// Notes that this client received the lock from the store.
+    pub(crate) fn arrived(&self, wanted: bool) {
+        let most = self.queues().local_handovers;
+        self.state().arrived(most, wanted);
+    }
+
+    /// Decides whether the next local waiter is served before other clients. Counts it if so.
+    pub(crate) fn serves_next(&self, fits: impl FnOnce(&WaiterTerms) -> bool) -> bool {
+        let mut state = self.state();
+        let may = !state.wanted || state.handovers > 0;
+        let serves = may && state.waiting.front().is_some_and(|next| fits(&next.terms));
+        if serves {
+            state.handovers = state.handovers.saturating_sub(1);
+        }
+        serves
+    }
+
+    /// Sets whether the ownership is retained. Returns whether to check it: callers or other clients wait for it, or the
+    /// client drains.
+    pub(crate) fn set_retained(&self, is_retained: bool) -> bool {
+        let mut state = self.state();
+        state.is_retained = is_retained;
+        let ends = state.wanted || self.queues().draining.load(Ordering::Acquire);
+        ends || !state.waiting.is_empty()
+    }
+
+    /// Returns whether other clients wait for the lock, as far as is known.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.state().wanted
+    }
+
+    /// Returns whether local callers wait for the lock.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.state().waiting.is_empty()
+    }
+
+    /// Returns the ownership that a release asks for on behalf of the next waiter, and that waiter's lease.
+    pub(crate) fn next(
+        &self,
+        fresh: impl FnOnce(WaiterTerms) -> Arc<Ownership>,
+    ) -> Option<(Arc<Ownership>, Duration)> {
+        let mut state = self.state();
+        let terms = state.waiting.front()?.terms;
+        if state.next.is_none() {
+            // This belongs to the present ownership.
+            state.wanted = false;
+        }
+        let next = state.next.get_or_insert_with(|| fresh(terms));
+        Some((Arc::clone(next), terms.lease))
+    }
+
+    /// Passes the turn on after the current ownership has ended.
+    pub(crate) fn ended(self) {
+        let ended = {
+            let mut state = self.state();
+            let next = state.next.take();
+            state.is_retained = false;
+            std::mem::replace(&mut state.current, next)
+        };
+        self.queues().give_up(ended);
+        drop(self);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(member) = self.0.take() {
+            member.pass_on();
+        }
+    }
+}
+
+impl Member {
+    /// Passes the turn to the next waiter. Without a waiter, gives the current ownership up or retains it.
+    fn pass_on(mut self) {
+        loop {
+            let next = self.queue.state().waiting.pop_front();
+            let Some(next) = next else {
+                match self.retain_or_close() {
+                    None => return,
+                    Some(member) => self = member,
+                }
+                continue;
+            };
+            match next.turn.send(Turn(Some(self))) {
+                Ok(()) => return,
+                // The waiter has just given up.
+                Err(mut turn) => match turn.0.take() {
+                    Some(member) => self = member,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Retains the ownership or removes the queue. Returns `self` if a waiter came meanwhile.
+    fn retain_or_close(self) -> Option<Self> {
+        let current = self.queue.current();
+        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
+        let Some(current) = current else {
+            return self.close();
+        };
+        if let Some(mut turn) = current.retain_again(Turn(Some(self))) {
+            return turn.0.take()?.close();
+        }
+        // A caller may have come just before.
+        queues.check_retained(&key);
+        None
+    }
+
+    /// Removes the queue, unless a waiter came.
+    fn close(self) -> Option<Self> {
+        let current = {
+            let mut queues = self.queues.queues();
+            let mut state = self.queue.state();
+            if !state.waiting.is_empty() {
+                drop(state);
+                drop(queues);
+                return Some(self);
+            }
+            queues.remove(&self.key);
+            state.current.take()
+        };
+        self.queues.give_up(current);
+        None
+    }
+}
+
+/// A place in a queue. Dropping it leaves the queue.
+pub(crate) struct Waiting {
+    pub(super) member: Member,
+    pub(super) place: u64,
+    pub(super) turn: oneshot::Receiver<Turn>,
+}
+
+impl Waiting {
+    /// Waits for the turn. Dropping the future leaves the queue.
+    pub(crate) async fn turn(mut self) -> Turn {
+        match (&mut self.turn).await {
+            Ok(turn) => turn,
+            // A waiter is only removed from the queue to be sent the turn.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Places are in ascending order.
+        let mut state = self.member.queue.state();
+        if let Ok(at) = state
+            .waiting
+            .binary_search_by_key(&self.place, |waiter| waiter.place)
+        {
+            let waiter = state.waiting.remove(at);
+            drop(state);
+            drop(waiter);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The negotiation of an ownership with the store: requests, their replies, and what the store reports meanwhile.
+
+use std::time::Duration;
+
+use super::{Ownership, Phase};
+use crate::{
+    lease::Time,
+    store::{Grant, Place, Route, TokenBlock},
+};
+
+impl Ownership {
+    /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
+    pub(crate) fn begin_request(&self, route: Route) -> bool {
+        self.state().request.begin(route, self.now())
+    }
+
+    /// Notes that a request which changes the lock is about to be sent. If the request before took another route,
+    /// the store reports this change as a foreign one: its echo.
+    pub(crate) fn about_to_change(&self, route: Route) {
+        let mut state = self.state();
+        state.echo |= state.request.reads_by(route);
+    }
+
+    /// Returns whether a reported change is the echo of this client's request. Each echo counts once.
+    pub(crate) fn is_echo(&self) -> bool {
+        std::mem::take(&mut self.state().echo)
+    }
+
+    /// Returns the route of a request in doubt. The next request takes the same route, so that it does not overtake
+    /// that request.
+    pub(crate) fn route_in_doubt(&self) -> Option<Route> {
+        self.state().request.route_in_doubt()
+    }
+
+    /// Notes that the replies to all requests were received.
+    pub(crate) fn certain(&self) {
+        self.state().request.certain();
+    }
+
+    /// Sets whether the request in doubt may take its grant back.
+    pub(crate) fn set_taken_back(&self, may_be: bool) {
+        self.state().request.set_taken_back(may_be);
+    }
+
+    /// Marks the grant as taken back, perhaps after the next grant.
+    pub(crate) fn spoil(&self) {
+        self.state().request.spoil();
+    }
+
+    pub(crate) fn is_spoilt(&self) -> bool {
+        self.state().request.is_spoilt()
+    }
+
+    /// Applies a grant of the store. Returns `false` if the same owner had the lock and lost it, because holds of that
+    /// time may remain. The grant is not used then.
+    pub(crate) fn granted(&self, grant: Grant) -> bool {
+        let mut state = self.state();
+        let is_new = !state.tokens.are_before(grant.block);
+        state.request.granted(grant);
+        if !is_new {
+            state.request.spoil();
+        }
+        is_new
+    }
+
+    /// Applies the message that the store handed the lock off to this owner.
+    pub(crate) fn handed_off(&self, block: TokenBlock, ttl: Duration, wanted: bool) {
+        let is_news = {
+            let mut state = self.state();
+            state.phase == Phase::Requested && state.request.hand_off(block, ttl, wanted)
+        };
+        if is_news {
+            self.reported.notify_one();
+        }
+    }
+
+    /// Applies the reply that another owner has the lock. `queued` is the place in the store's wait queue.
+    pub(crate) fn refused(&self, since: Time, ttl: Option<Duration>, queued: Option<Place>) {
+        let (mut state, now) = (self.state(), self.now());
+        match queued {
+            Some(place) => state.request.queued(since, ttl, place, now),
+            None => state.request.refused(since, ttl, now),
+        }
+    }
+
+    /// Applies the reply that neither granted the lock nor queued the owner.
+    pub(crate) fn not_granted(&self, since: Time) {
+        self.state().request.not_granted(since);
+    }
+
+    /// Notes the store's fence at the time of a refusal.
+    pub(crate) fn is_past(&self, fence: u64) {
+        self.state().request.is_past(fence);
+    }
+
+    /// Makes the waiter ask again after this time at the latest.
+    pub(crate) fn ask_after(&self, after: Duration) {
+        self.state().request.ask_by(self.now() + after);
+        self.reported.notify_one();
+    }
+
+    /// Notes that another client changed the lock: its owner renewed it, or it is free.
+    pub(crate) fn changed(&self) {
+        let sooner = self.state().request.changed();
+        if sooner {
+            self.reported.notify_one();
+        }
+    }
+
+    /// Returns the grant, if there is one. The next hold has to confirm an ownership in doubt.
+    pub(crate) fn grant(&self) -> Option<Grant> {
+        let state = self.state();
+        state.request.grant().filter(|_| state.doubted_at.is_none())
+    }
+
+    /// Doubts the ownership until a later request confirms it: it may be another client's.
+    pub(crate) fn doubt(&self, now: Time) {
+        let mut state = self.state();
+        if state.is_owned() {
+            state.doubted_at = Some(now);
+        }
+    }
+
+    /// Returns whether the owner is in the store's wait queue, as far as is known.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.state().request.is_queued()
+    }
+
+    /// Returns whether the next caller cannot use the ownership: it is lost, or may be taken back.
+    pub(crate) fn is_useless(&self, now: Time) -> bool {
+        let state = self.state();
+        match state.phase {
+            Phase::Requested => state.request.is_spoilt(),
+            Phase::Passed => state.request.is_spoilt() || now >= state.valid_until,
+            Phase::Held | Phase::Retained | Phase::Lost | Phase::Ended => true,
+        }
+    }
+
+    /// Resolves when the lock was granted or the waiter has to ask again, at `deadline` at the latest. Resolves at once if
+    /// the ownership was lost.
+    pub(crate) async fn until_reported(&self, deadline: Time) {
+        while self.lost().is_none() {
+            let reported = self.reported.notified();
+            let Some(ask_at) = self.state().request.ask_at() else {
+                return;
+            };
+            let left = ask_at.min(deadline).since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            let _ = tokio::time::timeout(left, reported).await;
+        }
+    }
+
+    /// Returns the size of an extension of the tokens, if one is due.
+    pub(crate) fn begin_extension(&self, callers_wait: bool) -> Option<u64> {
+        self.state().tokens.begin_extension(callers_wait)
+    }
+
+    /// Adds the tokens of an extension.
+    pub(crate) fn extended(&self, block: TokenBlock) {
+        self.state().tokens.extended(block);
+    }
+}

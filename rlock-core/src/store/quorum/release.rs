@@ -1,0 +1,84 @@
+//! Releases on all members, also on those that are away.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    QuorumStore,
+    call::{QuorumCall, Wait},
+    detached::deliver,
+    member::ReleaseRequest,
+    queueing::lead,
+    verdict::Verdict,
+};
+use crate::store::{Released, StoreError};
+
+impl QuorumStore {
+    pub(super) async fn release_on_all(
+        &self,
+        mut request: ReleaseRequest,
+        patience: Duration,
+    ) -> Result<Released, StoreError> {
+        let lead = lead(&self.members);
+        let next = request.next.take();
+        let mut call = QuorumCall::to_all(&self.members, |member, _| {
+            // The others keep no queue.
+            let next = next.filter(|_| member.number == lead);
+            let request = ReleaseRequest {
+                next,
+                ..request.clone()
+            };
+            async move { member.release(&request, member.patience).await }
+        });
+        let until = Instant::now() + patience;
+        call.collect(until, |call| {
+            // The lead hands the lock to its first waiter. Until it has, a newcomer could overtake that waiter.
+            if call.verdict(is_done) == Verdict::Open || call.awaits(lead) {
+                call.wait_for_majority()
+            } else {
+                Wait::Over
+            }
+        })
+        .await;
+        let has_moved_on = |(_, reply): (_, &Released)| *reply == Released::MovedOn;
+        let outcome = match call.verdict(is_done) {
+            Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&call, lead))),
+            // If others have had the lock since on one member, they may have had it on the others.
+            Verdict::No if call.oks().any(has_moved_on) => Ok(Released::MovedOn),
+            Verdict::No => Ok(Released::NotHeld),
+            Verdict::TooFew | Verdict::Open => Err(call.error()),
+        };
+        // After an error the caller releases again. A count that is lowered is set right by the next change.
+        if outcome.is_ok() && request.count == 0 {
+            self.deliver_to_rest(&request, call);
+        } else {
+            self.detach(call);
+        }
+        outcome
+    }
+
+    /// Has every member carry out a release: those that failed, and those that fail later.
+    fn deliver_to_rest(&self, request: &ReleaseRequest, call: QuorumCall<Released>) {
+        for (member, error) in call.failures() {
+            if error.transient {
+                let delivered = deliver(Arc::clone(member), request.clone());
+                self.detached.follow(delivered);
+            }
+        }
+        for reply in call.decide() {
+            let (members, request) = (Arc::clone(&self.members), request.clone());
+            self.detached.follow(async move {
+                if let (member, Err(error)) = reply.await
+                    && error.transient
+                {
+                    deliver(Arc::clone(&members[member]), request).await;
+                }
+            });
+        }
+    }
+}
+
+fn is_done(released: &Released) -> bool {
+    matches!(released, Released::Done(_))
+}
