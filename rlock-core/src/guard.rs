@@ -105,7 +105,7 @@ impl LockGuard {
             .await
     }
 
-    /// ReleaseQueue the lock and waits for the store's reply.
+    /// Releases the lock and waits for the store's reply.
     ///
     /// A local hand-over and a [retention](crate::Lock::retain) send no request. The lease and the
     /// store's reports then decide whether the hold was lost.

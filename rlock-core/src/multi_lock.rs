@@ -185,7 +185,7 @@ impl MultiLockGuard {
         scope.around(future).await
     }
 
-    /// ReleaseQueue all locks and waits for the store's reply.
+    /// Releases all locks and waits for the store's reply.
     ///
     /// # Errors
     ///

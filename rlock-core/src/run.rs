@@ -180,7 +180,7 @@ fn scope_of(guards: &[LockGuard]) -> Scope {
     })
 }
 
-/// ReleaseQueue all locks in parallel and returns the first error.
+/// Releases all locks in parallel and returns the first error.
 pub(crate) async fn give_back(mut guards: Few<LockGuard>) -> Result<(), LockError> {
     if guards.len() == 1 {
         return guards.remove(0).release().await;
@@ -209,7 +209,7 @@ impl Inside {
         }
     }
 
-    /// ReleaseQueue the locks after the call. Returns an error if a lock was lost meanwhile.
+    /// Releases the locks after the call. Returns an error if a lock was lost meanwhile.
     pub(crate) fn leave<T>(mut self, returned: T) -> Result<T, LockError> {
         self.end().map_or(Ok(returned), Err)
     }
@@ -223,7 +223,7 @@ impl Inside {
     }
 }
 
-/// ReleaseQueue the locks before a panic resumes.
+/// Releases the locks before a panic resumes.
 impl Drop for Inside {
     fn drop(&mut self) {
         if !self.guards.is_empty() {

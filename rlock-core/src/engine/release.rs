@@ -1,4 +1,4 @@
-//! ReleaseQueue. A caller awaits the reply, or the release queue sends the request in the background. The queue also takes
+//! Releases. A caller awaits the reply, or the release queue sends the request in the background. The queue also takes
 //! over a release or an acquire whose future was dropped.
 
 use std::{sync::Arc, time::Duration};

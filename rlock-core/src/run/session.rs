@@ -23,7 +23,7 @@ pub(crate) struct Session {
 enum Stage {
     Acquires(Boxed<Result<Few<LockGuard>, LockError>>),
     Runs(Runs),
-    ReleaseQueue(End, Boxed<Result<(), LockError>>),
+    Releases(End, Boxed<Result<(), LockError>>),
     Ended,
 }
 
@@ -60,11 +60,11 @@ impl Session {
                 Stage::Runs(runs) => {
                     let end = ready!(runs.poll(cx, self.on_lost, body));
                     let release = Box::pin(give_back(mem::take(&mut runs.guards)));
-                    *stage = Stage::ReleaseQueue(end, release);
+                    *stage = Stage::Releases(end, release);
                 }
-                Stage::ReleaseQueue(_, release) => {
+                Stage::Releases(_, release) => {
                     let released = ready!(release.as_mut().poll(cx));
-                    let Stage::ReleaseQueue(end, _) = mem::replace(stage, Stage::Ended) else {
+                    let Stage::Releases(end, _) = mem::replace(stage, Stage::Ended) else {
                         unreachable!("it is matched above");
                     };
                     let told = end.told(released, self.on_lost);

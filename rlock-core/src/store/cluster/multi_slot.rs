@@ -76,7 +76,7 @@ impl ClusterStore {
         })
     }
 
-    /// ReleaseQueue or leaves the locks of all other groups. Returns their fences: no grant of these tokens, or
+    /// Releases or leaves the locks of all other groups. Returns their fences: no grant of these tokens, or
     /// of earlier ones, is worth anything any more.
     async fn leave_all_but(
         &self,

@@ -160,7 +160,7 @@ impl Member {
         self.health.note(reply.await)
     }
 
-    /// ReleaseQueue at this member.
+    /// Releases at this member.
     pub(super) async fn release(
         &self,
         request: &ReleaseRequest,
