@@ -1,8 +1,8 @@
-//! Distributed locks for Rust services, on a Redis or Valkey server or in memory.
+//! Distributed locks for Rust services, on Redis or Valkey servers or in memory.
 //!
-//! A function with [`macro@distributed_lock`] never runs twice at once for the same key, anywhere in
-//! the fleet. The lock is re-entrant along the call chain, renewed while the body runs, given back
-//! whatever ends the body, and carries a fencing token.
+//! Calls of a function with [`macro@distributed_lock`] run one at a time for each key, in the whole
+//! fleet. The lock is re-entrant along the call chain. The client renews it while the body runs, and
+//! releases it on return, error, panic and cancellation. Each hold has a fencing token.
 //!
 #![cfg_attr(feature = "macros", doc = "```")]
 #![cfg_attr(not(feature = "macros"), doc = "```ignore")]
@@ -25,32 +25,42 @@
 //! # Where to begin
 //!
 //! - [`macro@distributed_lock`]: the attribute and its options.
-//! - [`LockClient`]: one connection to one store; [`LockClient::connect`] lists the URLs,
-//!   [`LockClient::builder`] sets prefix, defaults and time-outs.
-//! - [`Lock`] and [`LockGuard`]: locks without the attribute; [`Lock::run`] around a future,
-//!   [`Lock::run_blocking`] around a closure.
-//! - [`current`]: the hold that the present call is inside of, with its fencing token.
-//! - [`LockError`]: what can go wrong, and what to do about it.
+//! - [`LockClient`]: one connection to one store. [`LockClientBuilder::connect`] lists the URLs,
+//!   [`LockClient::builder`] sets the prefix, the defaults and the time-outs.
+//! - [`Lock`] and [`LockGuard`]: locks without the attribute. [`Lock::run`] runs a future inside the
+//!   lock, [`Lock::run_blocking`] a closure.
+//! - [`current`]: the hold that the current call is inside of, with its fencing token.
+//! - [`LockError`]: what can fail, and what to do about it.
 //!
-//! # What it promises, and what no lock can
+//! # Stores
 //!
-//! Of all calls that lock a key through one store and prefix, one is inside at a time. The limits
-//! are those of every lock with a lease: a process that stands still for longer than its lease may
-//! act once more when it wakes up, and a server that loses its memory loses its locks. A
-//! [fencing token](LockGuard::fencing_token) lets the storage refuse the late writer. The README has
-//! the whole list.
+//! | store | connect with |
+//! | --- | --- |
+//! | one Redis (6.2 or later) or Valkey server | `redis://host:6379/`, `rediss://` for TLS, `unix:///path` |
+//! | the master of a Sentinel service | `redis-sentinel://host1,host2,host3/service` |
+//! | Redis Cluster | `redis-cluster://host1,host2,host3` |
+//! | a quorum of independent servers (Redlock) | [`LockClient::quorum`] |
+//! | this process, for tests and tools | [`LockClient::in_memory`], `memory:name` |
+//!
+//! # Guarantees and limits
+//!
+//! Of all calls that lock a key through one store and prefix, one is inside at a time. The limits are
+//! those of every lock with a lease. A process that is paused for longer than its lease can act once
+//! more when it resumes. A server that loses its memory loses its locks. Send the
+//! [fencing token](LockGuard::fencing_token) with each write: storage that refuses smaller tokens
+//! refuses the late writer.
 //!
 //! # Features
 //!
 //! | feature | default | what it adds |
 //! | --- | --- | --- |
 //! | `macros` | yes | the attribute |
-//! | `tls` | no | `rediss://` URLs, verified by the system's root certificates |
+//! | `tls` | no | TLS for servers, verified by the system's root certificates |
 //!
 //! # Runtimes
 //!
-//! A client brings its own background: one thread named `rlock`. Its futures can be awaited on any
-//! executor, its guards dropped anywhere.
+//! A client runs its background on a thread of its own, named `rlock`. Its futures can be awaited on
+//! any executor, and its guards can be dropped on any thread.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]

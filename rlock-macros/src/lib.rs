@@ -1,5 +1,5 @@
-//! The attribute [`macro@distributed_lock`] of `rlock-core`, which re-exports it: depend on
-//! `rlock-core`, and write `use rlock_core::distributed_lock`.
+//! The attribute [`macro@distributed_lock`] of [`rlock-core`](https://docs.rs/rlock-core), which
+//! re-exports it. Depend on `rlock-core`, and write `use rlock_core::distributed_lock`.
 
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as TokenStream2;

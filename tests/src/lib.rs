@@ -52,3 +52,13 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/testing.md")]
 struct Testing;
+
+/// So does the code in the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide.md")]
+struct Guide;
+
+/// So does the code in the page on migrating.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/migrating.md")]
+struct Migrating;

@@ -1,0 +1,168 @@
+//! An HTTP service with axum: locked handlers, errors as status codes, a readiness probe, and a shutdown that waits for held
+//! locks. The tests at the end need no server.
+//!
+//! Needs no server itself; with `REDIS_URL` several instances exclude each other on Redis.
+//!
+//! ```sh
+//! cargo run --bin service
+//! curl -X POST http://127.0.0.1:3000/orders/42/payment
+//! ```
+
+use std::{
+    collections::HashSet,
+    env,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{Path, State},
+    http::{StatusCode, header::RETRY_AFTER},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use rlock_core::{LockClient, LockError, current, distributed_lock};
+use tokio::net::TcpListener;
+
+/// The state of the service. Its handlers lock with `locks`, as they query with a pool.
+#[derive(Clone)]
+struct Orders {
+    locks: LockClient,
+    paid: Arc<Mutex<HashSet<u64>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum OrderError {
+    #[error("order {0} is paid already")]
+    AlreadyPaid(u64),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}
+
+impl IntoResponse for OrderError {
+    fn into_response(self) -> Response {
+        let text = self.to_string();
+        match self {
+            Self::AlreadyPaid(_) => (StatusCode::CONFLICT, text).into_response(),
+            // Another call held the lock for the whole wait: the caller may try again.
+            Self::Lock(error) if error.is_contention() => {
+                (StatusCode::CONFLICT, [(RETRY_AFTER, "1")], text).into_response()
+            }
+            // The store did not reply, or this instance shuts down: another instance may serve.
+            Self::Lock(error) if error.is_outage() || is_closing(&error) => {
+                (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], text).into_response()
+            }
+            Self::Lock(_) => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
+        }
+    }
+}
+
+fn is_closing(error: &LockError) -> bool {
+    matches!(error, LockError::Draining { .. } | LockError::Closed { .. })
+}
+
+impl Orders {
+    fn new(locks: LockClient) -> Self {
+        Self {
+            locks,
+            paid: Arc::default(),
+        }
+    }
+
+    #[distributed_lock(key = "order:<id>", lease = "30s", wait = "2s", client = self.locks)]
+    async fn pay(&self, id: u64) -> Result<String, OrderError> {
+        // The storage would refuse a token below the largest that it has seen.
+        let token = current().map(|hold| hold.fencing_token());
+        let is_new = self
+            .paid
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id);
+        if is_new {
+            Ok(format!("order {id} is paid, token {token:?}\n"))
+        } else {
+            Err(OrderError::AlreadyPaid(id))
+        }
+    }
+}
+
+async fn pay(State(orders): State<Orders>, Path(id): Path<u64>) -> Result<String, OrderError> {
+    orders.pay(id).await
+}
+
+async fn ready(State(orders): State<Orders>) -> Result<&'static str, OrderError> {
+    orders.locks.ping().await?;
+    Ok("ready\n")
+}
+
+fn app(orders: Orders) -> Router {
+    Router::new()
+        .route("/orders/{id}/payment", post(pay))
+        .route("/ready", get(ready))
+        .with_state(orders)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let locks = match env::var("REDIS_URL") {
+        Ok(url) => LockClient::connect_lazy(&url)?, // `/ready` replies when the store does
+        Err(_) => LockClient::in_memory(),
+    };
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, app(Orders::new(locks.clone())))
+        .with_graceful_shutdown(async {
+            tokio::signal::ctrl_c().await.expect("a signal handler");
+        })
+        .await?;
+    // All requests have ended. Background jobs that hold locks get 20 seconds.
+    let drained = locks.drain(Duration::from_secs(20)).await?;
+    println!("{drained:?}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, http::Request};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn post_payment(app: &Router, id: u64) -> StatusCode {
+        let request = Request::post(format!("/orders/{id}/payment"))
+            .body(Body::empty())
+            .expect("a request");
+        let response = app.clone().oneshot(request).await.expect("a response");
+        response.status()
+    }
+
+    #[tokio::test]
+    async fn an_order_is_paid_once() {
+        let app = app(Orders::new(LockClient::in_memory()));
+        assert_eq!(post_payment(&app, 42).await, StatusCode::OK);
+        assert_eq!(post_payment(&app, 42).await, StatusCode::CONFLICT);
+    }
+
+    // The clock is paused: the wait of two seconds takes no time.
+    #[tokio::test(start_paused = true)]
+    async fn an_order_that_another_instance_works_on_is_a_conflict() {
+        let locks = LockClient::builder().tokio_time();
+        let locks = locks.in_memory().expect("a client");
+        let app = app(Orders::new(locks.clone()));
+        let other = locks.lock("order:42").acquire().await.expect("free");
+        assert_eq!(post_payment(&app, 42).await, StatusCode::CONFLICT);
+        assert_eq!(post_payment(&app, 7).await, StatusCode::OK);
+        other.release().await.expect("held");
+        assert_eq!(post_payment(&app, 42).await, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_service_that_shuts_down_refuses_payments() {
+        let locks = LockClient::in_memory();
+        let app = app(Orders::new(locks.clone()));
+        locks.drain(Duration::ZERO).await.expect("nothing is held");
+        let status = post_payment(&app, 42).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+}
