@@ -25,11 +25,55 @@ pub(crate) enum Route {
     Near,
 }
 
+/// How a request is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendOptions {
+    pub(crate) via: Route,
+    pub(crate) timeout: Duration,
+    /// How long a reply may be missing before another connection is tried.
+    silence: Option<Duration>,
+    /// The node of a cluster does not have the slot yet, and must reply all the same.
+    asking: bool,
+}
+
+impl SendOptions {
+    pub(crate) fn new(via: Route, timeout: Duration) -> Self {
+        Self {
+            via,
+            timeout,
+            silence: None,
+            asking: false,
+        }
+    }
+
+    pub(crate) fn background(timeout: Duration) -> Self {
+        Self::new(Route::Home, timeout)
+    }
+
+    pub(crate) fn silence(self, silence: Duration) -> Self {
+        Self {
+            silence: Some(silence),
+            ..self
+        }
+    }
+}
+
 /// A lock that an acquire asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) key: Key,
     pub(crate) owner: OwnerId,
+}
+
+/// A request for locks.
+#[derive(Debug, Clone)]
+pub(crate) struct AcquireRequest {
+    pub(crate) claims: Arc<[Claim]>,
+    pub(crate) lease: Duration,
+    /// 1 acquires free locks. A higher count re-enters locks that the owners have.
+    pub(crate) count: u32,
+    /// Whether an owner that finds its lock taken joins the wait queue.
+    pub(crate) waits: bool,
 }
 
 /// The outcome of an acquire.
@@ -84,8 +128,8 @@ impl Place {
 
 /// A request to lower an owner's count.
 #[derive(Debug, Clone)]
-pub(crate) struct Release<'a> {
-    pub(crate) key: &'a Key,
+pub(crate) struct ReleaseRequest {
+    pub(crate) key: Key,
     pub(crate) owner: OwnerId,
     /// The fence as the owner knows it, or 0.
     pub(crate) token: u64,
@@ -338,7 +382,9 @@ pub(crate) type Listener = Arc<dyn Fn(News) + Send + Sync>;
 /// the same outcome.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Returns the connection for a request of the present call.
-    fn route(&self) -> Route;
+    fn route(&self) -> Route {
+        Route::Home
+    }
 
     /// Returns the group of a key. Groups are renewed by different requests: they may lie in different places.
     fn group(&self, _key: &Key) -> u16 {
@@ -350,32 +396,25 @@ pub(crate) trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Gives every owner its key with exactly `count` entries, or none of them: 1 acquires free locks, a higher count
-    /// re-enters a lock that the owner has. The remaining TTL only grows.
+    /// Gives every owner its key with exactly `count` entries, or none of them. The remaining TTL only grows.
     ///
-    /// With `waits`, an owner that finds its lock taken joins the wait queue. A release hands the lock off to the first
-    /// waiter and notifies its client. Waiters come before other owners.
+    /// A release hands the lock off to the first waiter and notifies its client. Waiters come before other owners.
     fn acquire<'a>(
         &'a self,
-        claims: &'a [Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-        by: (Route, Duration),
+        request: &'a AcquireRequest,
+        send: SendOptions,
     ) -> Answer<'a, Acquired>;
 
     /// Lowers the owner's count. At zero, the lock is handed off to the first waiter, and the next local waiter joins
     /// the queue. Without waiters, the next local waiter gets the lock. An owner that only waited leaves the queue.
-    fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released>;
-
-    /// Renews every lease in the batch whose owner still holds its lock. Never creates one. After `silence` without a
-    /// reply another connection is tried.
-    fn renew<'a>(
+    fn release<'a>(
         &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        silence: Duration,
-    ) -> Answer<'a, Renewed>;
+        request: &'a ReleaseRequest,
+        send: SendOptions,
+    ) -> Answer<'a, Released>;
+
+    /// Renews every lease in the batch whose owner still holds its lock. Never creates one.
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed>;
 
     /// Succeeds when enough replicas have these locks, which were granted for this lease.
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
@@ -406,9 +445,9 @@ pub(crate) trait Store: Send + Sync + 'static {
         &'a self,
         claim: &'a Claim,
         tokens: u64,
-        timeout: Duration,
+        send: SendOptions,
     ) -> Answer<'a, Option<TokenBlock>> {
-        let _ = (claim, tokens, timeout);
+        let _ = (claim, tokens, send);
         Box::pin(std::future::ready(Ok(Some(TokenBlock::EMPTY))))
     }
 
@@ -419,7 +458,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn ping(&self, timeout: Duration) -> Answer<'_, ()>;
 
     /// Returns the lock's entry, if an owner holds it.
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>>;
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>>;
 
     /// Takes a lock from its holder and hands it to the first waiter. Returns whether the lock was
     /// held.

@@ -15,7 +15,7 @@ use crate::{
     key::Key,
     lease::Time,
     options::{LockOptions, Wait},
-    store::{Acquired, Claim, Route, StoreError},
+    store::{AcquireRequest, Acquired, Claim, Route, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -194,11 +194,14 @@ impl<'a> Attempt<'a> {
         waits: bool,
         route: Route,
     ) -> Result<Acquired, StoreError> {
-        let by = (route, self.request_timeout());
-        let store = &self.core.store;
-        store
-            .acquire(claims, self.request.options.lease, count, waits, by)
-            .await
+        let request = AcquireRequest {
+            claims: claims.into(),
+            lease: self.request.options.lease,
+            count,
+            waits,
+        };
+        let send = SendOptions::new(route, self.request_timeout());
+        self.core.store.acquire(&request, send).await
     }
 
     /// Returns whether the call asks once and does not wait.

@@ -13,7 +13,7 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
-    store::{GRACE, Next, Onward, Release, Released, StoreError, TokenBlock},
+    store::{GRACE, Next, Onward, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock},
     sync::atomic::Ordering,
     wait::Backoff,
 };
@@ -146,7 +146,11 @@ async fn extend(core: &Core, ownership: &Arc<Ownership>, tokens: u64) {
     let claim = ownership.claim();
     let reply = core
         .store
-        .extend(&claim, tokens, core.options.response_timeout)
+        .extend(
+            &claim,
+            tokens,
+            SendOptions::background(core.options.response_timeout),
+        )
         .await;
     if let Ok(None) = reply {
         core.watchdog.lose(ownership, LostCause::Removed);
@@ -320,8 +324,8 @@ async fn send(
         ownership.begin_request(route);
         ownership.about_to_change(route);
     }
-    let release = Release {
-        key: &ownership.key,
+    let release = ReleaseRequest {
+        key: ownership.key.clone(),
         owner: ownership.owner,
         token: ownership.fence(),
         count,
@@ -336,7 +340,10 @@ async fn send(
         Some(_) => core.options.response_timeout.min(GRACE),
         None => core.options.response_timeout,
     };
-    let reply = core.store.release(release, (route, left.min(most))).await?;
+    let reply = core
+        .store
+        .release(&release, SendOptions::new(route, left.min(most)))
+        .await?;
     if let (Released::Done(onward), Some((next, _))) = (reply, next) {
         match onward {
             Onward::Granted(grant) => {

@@ -32,10 +32,10 @@ use self::{
     slots::Slot,
 };
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Release, Released, Renewal, Renewed,
-    Route, Store, StoreError, TokenBlock,
+    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, ReleaseRequest,
+    Released, Renewal, Renewed, Route, SendOptions, Store, StoreError, TokenBlock,
     endpoint::ClusterEndpoint,
-    redis::{By, RedisOptions, SHORTEST_SILENCE, connecting, fork_guard::ForkGuard},
+    redis::{RedisOptions, SHORTEST_SILENCE, connecting, fork_guard::ForkGuard},
 };
 use crate::{caller::caller, error::LockError, key::Key};
 
@@ -84,21 +84,12 @@ impl ClusterStore {
     async fn acquire_in(
         &self,
         slot: Slot,
-        claims: &[Claim],
-        (lease, count, waits): (Duration, u32, bool),
-        by: By,
+        request: &AcquireRequest,
+        send: SendOptions,
     ) -> Result<Acquired, StoreError> {
-        let keys: Vec<&Key> = claims.iter().map(|claim| &claim.key).collect();
-        self.at_master(slot, Needs::All(&keys), by, |node, by| async move {
-            node.store.acquire_by(claims, lease, count, waits, by).await
-        })
-        .await
-    }
-
-    async fn release_by(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
-        let needs = Needs::All(std::slice::from_ref(&release.key));
-        self.at_master(Slot::of(release.key), needs, by, |node, by| async move {
-            node.store.release_by(release, by).await
+        let keys: Vec<&Key> = request.claims.iter().map(|claim| &claim.key).collect();
+        self.at_master(slot, Needs::All(&keys), send, |node, send| async move {
+            node.store.acquire(request, send).await
         })
         .await
     }
@@ -108,24 +99,26 @@ impl ClusterStore {
         &self,
         needs: Needs<'_>,
         batch: &[Renewal],
-        by: By,
+        send: SendOptions,
     ) -> Result<Renewed, StoreError> {
         let slot = Slot::of(&batch[0].key);
-        self.at_master(slot, needs, by, |node, by| async move {
-            node.store.renew_by(batch, by).await
+        self.at_master(slot, needs, send, |node, send| async move {
+            node.store.renew(batch, send).await
         })
         .await
     }
 
     /// Renews each lock wherever it is. A node that does not reply must not hold up the others for long.
-    async fn renew_each(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
-        let silence = by.silence.unwrap_or(by.patience).max(SHORTEST_SILENCE);
-        let by = By {
-            patience: by.patience.min(silence),
-            ..by
-        };
+    async fn renew_each(
+        &self,
+        batch: &[Renewal],
+        send: SendOptions,
+    ) -> Result<Renewed, StoreError> {
+        let silence = send.silence.unwrap_or(send.timeout).max(SHORTEST_SILENCE);
+        let timeout = send.timeout.min(silence);
+        let send = SendOptions { timeout, ..send };
         let each = batch.chunks(1);
-        let mut replies = join_all(each.map(|one| self.renew_at(Needs::Lock, one, by))).await;
+        let mut replies = join_all(each.map(|one| self.renew_at(Needs::Lock, one, send))).await;
         let kept_by = |reply: &Result<Renewed, _>| match reply {
             Ok(renewed) => renewed.kept[0],
             Err(_) => Kept::Unknown,
@@ -153,42 +146,39 @@ impl Store for ClusterStore {
 
     fn acquire<'a>(
         &'a self,
-        claims: &'a [Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-        by: (Route, Duration),
+        request: &'a AcquireRequest,
+        send: SendOptions,
     ) -> Answer<'a, Acquired> {
         Box::pin(async move {
-            let terms = (lease, count, waits);
-            match claims {
-                [Claim { key, .. }] => {
-                    self.acquire_in(Slot::of(key), claims, terms, by.into())
-                        .await
-                }
-                _ => self.acquire_across(claims, terms, by.into()).await,
+            match &*request.claims {
+                [Claim { key, .. }] => self.acquire_in(Slot::of(key), request, send).await,
+                _ => self.acquire_across(request, send).await,
             }
         })
     }
 
-    fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released> {
-        Box::pin(async move { self.release_by(&release, by.into()).await })
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+        send: SendOptions,
+    ) -> Answer<'a, Released> {
+        Box::pin(async move {
+            let (slot, keys) = (Slot::of(&request.key), [&request.key]);
+            self.at_master(slot, Needs::All(&keys), send, |node, send| async move {
+                node.store.release(request, send).await
+            })
+            .await
+        })
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        silence: Duration,
-    ) -> Answer<'a, Renewed> {
-        let by = By::renewal(timeout, silence);
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
         Box::pin(async move {
             // A batch is of one group, so of one slot.
             if let [_] = batch {
-                return self.renew_at(Needs::Lock, batch, by).await;
+                return self.renew_at(Needs::Lock, batch, send).await;
             }
-            match self.renew_at(Needs::OnePlace, batch, by).await {
-                Err(error) if is_unsettled(&error) => self.renew_each(batch, by).await,
+            match self.renew_at(Needs::OnePlace, batch, send).await {
+                Err(error) if is_unsettled(&error) => self.renew_each(batch, send).await,
                 outcome => outcome,
             }
         })
@@ -200,10 +190,10 @@ impl Store for ClusterStore {
             .replicas
             .map_or(Duration::ZERO, |asked| asked.within);
         // An earlier `WAIT` may be under way.
-        let by: By = (Route::Home, within * 2 + options.response_timeout).into();
+        let send = SendOptions::background(within * 2 + options.response_timeout);
         let each = claims.chunks(1).map(move |claim| {
             let slot = Slot::of(&claim[0].key);
-            self.at_master(slot, Needs::Lock, by, move |node, _| async move {
+            self.at_master(slot, Needs::Lock, send, move |node, _| async move {
                 node.store.replicate(claim, lease).await
             })
         });
@@ -222,12 +212,12 @@ impl Store for ClusterStore {
         &'a self,
         claim: &'a Claim,
         tokens: u64,
-        timeout: Duration,
+        send: SendOptions,
     ) -> Answer<'a, Option<TokenBlock>> {
-        let (slot, by) = (Slot::of(&claim.key), (Route::Home, timeout).into());
+        let slot = Slot::of(&claim.key);
         Box::pin(
-            self.at_master(slot, Needs::Lock, by, move |node, by| async move {
-                node.store.extend_by(claim, tokens, by).await
+            self.at_master(slot, Needs::Lock, send, move |node, send| async move {
+                node.store.extend(claim, tokens, send).await
             }),
         )
     }
@@ -240,11 +230,11 @@ impl Store for ClusterStore {
         Box::pin(self.ping(timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
-        let (slot, by) = (Slot::of(key), (Route::Home, timeout).into());
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
+        let slot = Slot::of(key);
         Box::pin(
-            self.at_master(slot, Needs::Lock, by, move |node, by| async move {
-                node.store.inspect_by(key, by).await
+            self.at_master(slot, Needs::Lock, send, move |node, send| async move {
+                node.store.inspect(key, send).await
             }),
         )
     }

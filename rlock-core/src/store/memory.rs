@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use self::state::State;
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
-    Route, Store, StoreError, TokenBlock,
+    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
+    Renewal, Renewed, SendOptions, Store, StoreError, TokenBlock,
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
 
@@ -104,31 +104,23 @@ impl Drop for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn route(&self) -> Route {
-        Route::Home
-    }
-
     fn acquire<'a>(
         &'a self,
-        claims: &'a [Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-        _by: (Route, Duration),
+        request: &'a AcquireRequest,
+        _send: SendOptions,
     ) -> Answer<'a, Acquired> {
-        self.answer(|state, now| state.acquire(claims, lease, count, waits, now))
+        self.answer(|state, now| state.acquire(request, now))
     }
 
-    fn release<'a>(&'a self, release: Release<'a>, _by: (Route, Duration)) -> Answer<'a, Released> {
-        self.answer(|state, now| state.release(&release, now))
-    }
-
-    fn renew<'a>(
+    fn release<'a>(
         &'a self,
-        batch: &'a [Renewal],
-        _timeout: Duration,
-        _silence: Duration,
-    ) -> Answer<'a, Renewed> {
+        request: &'a ReleaseRequest,
+        _send: SendOptions,
+    ) -> Answer<'a, Released> {
+        self.answer(|state, now| state.release(request, now))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _send: SendOptions) -> Answer<'a, Renewed> {
         self.answer(|state, now| state.renew(batch, now))
     }
 
@@ -140,7 +132,7 @@ impl Store for MemoryStore {
         &'a self,
         claim: &'a Claim,
         tokens: u64,
-        _timeout: Duration,
+        _send: SendOptions,
     ) -> Answer<'a, Option<TokenBlock>> {
         self.answer(|state, now| state.extend(claim, tokens, now))
     }
@@ -153,7 +145,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(())))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, _timeout: Duration) -> Answer<'a, Option<Entry>> {
+    fn inspect<'a>(&'a self, key: &'a Key, _send: SendOptions) -> Answer<'a, Option<Entry>> {
         self.answer(|state, now| state.inspect(key, now))
     }
 

@@ -193,7 +193,8 @@ impl LockClientBuilder {
             let store: Arc<dyn Store> = match endpoint {
                 Endpoint::Memory(_) => unreachable!("it needs no connection"),
                 Endpoint::Server(server) => {
-                    RedisStore::connect(&server, options, listener, runtime, near).await?
+                    RedisStore::connect(&server, &options, &listener, runtime, near.as_ref())
+                        .await?
                 }
                 Endpoint::Cluster(cluster) => {
                     ClusterStore::connect(cluster, options, listener, runtime, near).await?
@@ -232,7 +233,9 @@ impl LockClientBuilder {
                 };
                 Arc::new(MemoryStore::join(place, id, self.clock.clone(), listener))
             }
-            Endpoint::Server(server) => RedisStore::lazy(&server, options, &listener, self.near())?,
+            Endpoint::Server(server) => {
+                RedisStore::lazy(&server, &options, &listener, self.near().as_ref())?
+            }
             Endpoint::Cluster(cluster) => {
                 ClusterStore::lazy(cluster, options, listener, runtime, self.near())
             }

@@ -17,7 +17,7 @@ use crate::{
     engine::ownership::Ownership,
     error::LostCause,
     lease::{Time, renewal_attempt},
-    store::{Kept, Renewal, Renewed, Servers, StoreError},
+    store::{Kept, Renewal, Renewed, SendOptions, Servers, StoreError},
 };
 
 /// The number of ownerships that one script renews. A server that tracks keys goes through all the keys of a
@@ -85,7 +85,8 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     };
     let BatchRequest { left, lease, .. } = request;
     // A late reply counts as long as the lease lasts. The next attempt does not wait for it.
-    let mut reply = renewer.store.renew(&request.renewals, left, lease / 3);
+    let send = SendOptions::background(left).silence(lease / 3);
+    let mut reply = renewer.store.renew(&request.renewals, send);
     let pause = renewal_attempt(lease).min(renewer.response_timeout);
     let in_time = reply_in_time(renewer, &mut reply, now, pause).await;
     let is_late = in_time.is_none();

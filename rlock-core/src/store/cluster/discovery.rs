@@ -5,12 +5,8 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_ok};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{
-    ClusterStore,
-    migrating::{down, passing},
-    slots::Slot,
-};
-use crate::store::{News, StoreError, Which};
+use super::{ClusterStore, migrating::down, slots::Slot};
+use crate::store::{News, StoreError, Which, redis::errors::not_yet};
 
 /// How long a new client waits for the other masters when one is connected.
 const OTHERS: Duration = Duration::from_millis(250);
@@ -39,7 +35,7 @@ impl ClusterStore {
             Ok(Err(refusal)) => Err(refusal),
             Err(_) => {
                 let reasons = masters.iter().map(|node| down(node).to_string());
-                Err(passing(reasons.collect::<Vec<_>>().join("; ")))
+                Err(not_yet(reasons.collect::<Vec<_>>().join("; ")))
             }
         }
     }

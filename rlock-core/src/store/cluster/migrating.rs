@@ -9,11 +9,11 @@ use super::{
 use crate::{
     key::Key,
     store::{
-        StoreError,
+        SendOptions, StoreError,
         redis::{
-            By, RedisStore,
-            errors::{Elsewhere, is_settling, not_sent, unexpected},
-            request::Request,
+            RedisStore,
+            commands::Call,
+            errors::{Elsewhere, is_settling, not_yet, unexpected},
         },
     },
 };
@@ -23,7 +23,7 @@ use crate::{
 pub(super) async fn have_left(
     master: &RedisStore,
     keys: &[&Key],
-    by: By,
+    send: SendOptions,
 ) -> Result<bool, StoreError> {
     let mut exist = Pipeline::new();
     for key in keys {
@@ -32,7 +32,7 @@ pub(super) async fn have_left(
             exist.cmd("EXISTS").arg(name);
         }
     }
-    let (Value::Array(replies), _) = master.call(&Request::Commands(exist), by).await? else {
+    let (Value::Array(replies), _) = master.call(Call::Plain(&exist), send).await? else {
         return Err(unexpected("no list of answers"));
     };
     let has_left = |reply: Value| {
@@ -58,7 +58,7 @@ pub(super) fn disputed(slot: Slot, error: &StoreError) -> StoreError {
         Some(Elsewhere(error)) => error.to_string(),
         None => error.to_string(),
     };
-    passing(Unsettled(format!(
+    not_yet(Unsettled(format!(
         "the nodes of the cluster do not agree on who has slot {} ({reply})",
         slot.0
     )))
@@ -68,7 +68,7 @@ pub(super) fn disputed(slot: Slot, error: &StoreError) -> StoreError {
 pub(super) fn on_its_way(slot: Slot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreError {
     let slot = slot.0;
     let to = to.map_or_else(|| "another node".to_owned(), ToString::to_string);
-    passing(Unsettled(format!(
+    not_yet(Unsettled(format!(
         "slot {slot} of the cluster is on its way from {from} to {to}, and not all that belongs to the lock \
          is there; if nobody moves the slot any more, `redis-cli --cluster fix {from}` ends that, or, where \
          none of its keys has left, `CLUSTER SETSLOT {slot} STABLE` at both nodes"
@@ -76,18 +76,10 @@ pub(super) fn on_its_way(slot: Slot, from: &NodeAddr, to: Option<&NodeAddr>) -> 
 }
 
 pub(super) fn masterless(slot: Slot) -> StoreError {
-    passing(format!("no node of the cluster has slot {}", slot.0))
+    not_yet(format!("no node of the cluster has slot {}", slot.0))
 }
 
 pub(super) fn down(node: &Node) -> StoreError {
     let (addr, reason) = (&node.addr, node.store.why_down());
-    passing(format!("the node at {addr} cannot be reached: {reason}"))
-}
-
-/// An error of a request that was not sent, and may succeed a moment later.
-pub(super) fn passing(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
-    StoreError {
-        transient: true,
-        ..not_sent(reason)
-    }
+    not_yet(format!("the node at {addr} cannot be reached: {reason}"))
 }

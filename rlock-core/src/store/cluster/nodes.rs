@@ -20,7 +20,8 @@ use super::{
 use crate::store::{
     Listener, News, StoreError, Which,
     redis::{
-        RedisOptions, RedisStore, commands::Commands, errors::classify, errors::not_sent,
+        RedisOptions, RedisStore,
+        errors::{classify, not_yet},
         keyspace::Keyspace,
     },
 };
@@ -72,10 +73,7 @@ impl Nodes {
         background: Handle,
         near: Option<Handle>,
     ) -> Self {
-        let failure = StoreError {
-            transient: true,
-            ..not_sent("no node of the cluster has said yet who has which slots")
-        };
+        let failure = not_yet("no node of the cluster has said yet who has which slots");
         Self {
             seeds,
             options,
@@ -180,10 +178,8 @@ impl Nodes {
     fn make(&self, addr: &NodeAddr, id: &str) -> Result<Node, StoreError> {
         let address = self.seeds.address(addr).map_err(classify)?;
         let keyspace = Keyspace::at_node(self.options.prefix.clone(), id);
-        let commands = Arc::new(Commands::new(keyspace, self.options.fence_retention));
         let (listener, near) = (self.listener_at(addr), self.near.as_ref());
-        let store = RedisStore::of_cluster(&address, &self.options, &commands, &listener, near);
-        let store = Arc::new(store);
+        let store = RedisStore::new(address, keyspace, &self.options, &listener, near);
         Ok(Node {
             addr: addr.clone(),
             id: id.to_owned(),
@@ -307,23 +303,10 @@ impl Drop for Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{endpoint::Endpoint, redis::Tls};
-
-    const PATIENCE: Duration = Duration::from_millis(1);
+    use crate::store::endpoint::Endpoint;
 
     fn nodes() -> Nodes {
-        let options = RedisOptions {
-            fence_retention: Duration::from_secs(24 * 60 * 60),
-            client: uuid::Uuid::nil(),
-            clock: crate::clock::ClientClock::default(),
-            prefix: "lock".to_owned(),
-            tcp_nodelay: true,
-            connect_timeout: PATIENCE,
-            response_timeout: PATIENCE,
-            replicas: None,
-            tls: Tls::default(),
-            roster: None,
-        };
+        let options = RedisOptions::for_tests(uuid::Uuid::nil());
         let endpoint = Endpoint::parse("redis-cluster://127.0.0.1:1").expect("valid");
         let Endpoint::Cluster(endpoint) = endpoint else {
             panic!("a cluster");

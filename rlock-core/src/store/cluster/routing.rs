@@ -8,18 +8,15 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{
     ClusterStore,
-    migrating::{disputed, down, have_left, is_unsettled, masterless, on_its_way, passing},
+    migrating::{disputed, down, have_left, is_unsettled, masterless, on_its_way},
     nodes::Node,
     slots::{NodeAddr, Slot},
 };
 use crate::{
     key::Key,
     store::{
-        Answer, StoreError,
-        redis::{
-            By,
-            errors::{Elsewhere, is_settling, is_split},
-        },
+        Answer, SendOptions, StoreError,
+        redis::errors::{Elsewhere, is_settling, is_split, not_yet},
     },
     wait::Backoff,
 };
@@ -42,7 +39,7 @@ pub(super) enum Needs<'a> {
 struct Routed<'a> {
     slot: Slot,
     needs: Needs<'a>,
-    by: By,
+    send: SendOptions,
     until: Instant,
     backoff: Backoff,
     /// The node to ask.
@@ -55,12 +52,16 @@ struct Routed<'a> {
 
 impl Routed<'_> {
     /// Returns the way of the next try, with the remaining time.
-    fn by(&self) -> By {
-        By {
-            patience: self.until.saturating_duration_since(Instant::now()),
+    fn send(&self) -> SendOptions {
+        SendOptions {
+            timeout: self.left(),
             asking: self.exporter.is_some(),
-            ..self.by
+            ..self.send
         }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
     }
 }
 
@@ -71,15 +72,15 @@ impl ClusterStore {
         &self,
         slot: Slot,
         needs: Needs<'_>,
-        by: By,
-        ask: impl Fn(Arc<Node>, By) -> F,
+        send: SendOptions,
+        ask: impl Fn(Arc<Node>, SendOptions) -> F,
     ) -> Result<T, StoreError> {
         self.fork_guard.check()?;
-        let until = Instant::now() + by.patience;
+        let until = Instant::now() + send.timeout;
         let mut request = Routed {
             slot,
             needs,
-            by,
+            send,
             until,
             backoff: Backoff::default(),
             node: self.master_up(slot, until).await?,
@@ -87,7 +88,7 @@ impl ClusterStore {
             moved: false,
         };
         loop {
-            match ask(Arc::clone(&request.node), request.by()).await {
+            match ask(Arc::clone(&request.node), request.send()).await {
                 Err(error) => self.reroute(&mut request, error).await?,
                 outcome => return outcome,
             }
@@ -103,12 +104,12 @@ impl ClusterStore {
                 return Ok(());
             };
             let pause = request.backoff.next().min(LONGEST_PAUSE);
-            if matches!(request.needs, Needs::OnePlace) || request.by().patience <= pause {
+            if matches!(request.needs, Needs::OnePlace) || request.left() <= pause {
                 return Err(error);
             }
             sleep(pause).await;
             // A busy machine may have taken longer. A request without time would only hide the reason.
-            if request.by().patience.is_zero() {
+            if request.left().is_zero() {
                 return Err(error);
             }
             request.node = self.master_up(request.slot, request.until).await?;
@@ -132,7 +133,7 @@ impl ClusterStore {
         }
         match redirection(&error, slot, &asked.addr) {
             Some((addr, true)) => {
-                let importer = self.nodes.at(&addr, false, request.by().patience).await?;
+                let importer = self.nodes.at(&addr, false, request.left()).await?;
                 if !has_left(&asked, request).await? {
                     return Ok(Some(on_its_way(slot, &asked.addr, Some(&addr))));
                 }
@@ -141,7 +142,7 @@ impl ClusterStore {
             }
             Some((addr, false)) => {
                 self.nodes.rediscover.notify_one();
-                let master = self.nodes.at(&addr, true, request.by().patience).await?;
+                let master = self.nodes.at(&addr, true, request.left()).await?;
                 self.nodes.note(slot, master);
                 if std::mem::replace(&mut request.moved, true) {
                     return Ok(Some(disputed(slot, &error)));
@@ -201,7 +202,7 @@ impl ClusterStore {
         let replies = masters.iter().map(|node| async move {
             let reply = node.store.answers_when_up(left).await;
             reply.map_err(|error| StoreError {
-                source: passing(format!("the node at {}: {error}", node.addr)).source,
+                source: not_yet(format!("the node at {}: {error}", node.addr)).source,
                 ..error
             })
         });
@@ -214,7 +215,7 @@ async fn has_left(master: &Node, request: &Routed<'_>) -> Result<bool, StoreErro
     match request.needs {
         Needs::OnePlace => Ok(false),
         Needs::Lock => Ok(true),
-        Needs::All(keys) => match have_left(&master.store, keys, request.by()).await {
+        Needs::All(keys) => match have_left(&master.store, keys, request.send()).await {
             Err(error) if is_unsettled(&error) => Ok(false),
             outcome => outcome,
         },

@@ -2,9 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use redis::{
-    ConnectionInfo, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, Value, pipe,
-};
+use redis::{ConnectionInfo, FromRedisValue, Pipeline, RedisError, RedisResult, Value, pipe};
 use tokio::time::timeout;
 
 use super::slots::{Layout, NodeAddr};
@@ -14,8 +12,8 @@ use crate::store::{
     redis::{
         address::{Address, LOGIN, Manner, Server, elsewhere},
         connection::plain,
-        errors::{classify_login, not_sent},
-        highest_epoch::highest_epoch,
+        errors::{classify_login, not_sent, not_yet, timed_out},
+        sentinel::highest_epoch,
     },
 };
 
@@ -74,10 +72,7 @@ impl Seeds {
         })?;
         // Where `CLUSTER INFO` is refused, all layouts count alike.
         let layout = Layout::read(&info.unwrap_or_default(), &slots, addr);
-        layout.ok_or_else(|| StoreError {
-            transient: true,
-            ..not_sent(format!("{addr} knows no node that has slots"))
-        })
+        layout.ok_or_else(|| not_yet(format!("{addr} knows no node that has slots")))
     }
 
     /// Asks a node for its id.
@@ -104,8 +99,9 @@ impl Seeds {
             commands.query_async(&mut plain(&server).await?).await
         });
         let replies = timeout(patience, replies).await.unwrap_or_else(|_| {
-            let waited = format!("no answer from {addr} within {patience:?}");
-            Err(RedisError::from((ErrorKind::Io, "time-out", waited)))
+            Err(timed_out(format!(
+                "no answer from {addr} within {patience:?}"
+            )))
         });
         replies.map_err(refused)
     }
@@ -113,10 +109,7 @@ impl Seeds {
 
 /// Classifies an error of a request that changes nothing.
 fn refused(error: RedisError) -> StoreError {
-    StoreError {
-        maybe_executed: false,
-        ..classify_login(error, LOGIN)
-    }
+    classify_login(error, LOGIN).not_executed()
 }
 
 /// Shows the addresses; never a password.

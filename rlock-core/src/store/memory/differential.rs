@@ -19,7 +19,8 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        Acquired, Claim, KEPT, Kept, News, Next, Onward, Release, Released, Renewal, Route, Store,
+        AcquireRequest, Acquired, Claim, KEPT, Kept, News, Next, Onward, ReleaseRequest, Released,
+        Renewal, SendOptions, Store,
     },
 };
 
@@ -102,21 +103,24 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
         .expect("the embedded store answers at once")
 }
 
-const BY: (Route, Duration) = (Route::Home, Duration::ZERO);
+fn send() -> SendOptions {
+    SendOptions::background(Duration::ZERO)
+}
 
 impl Embedded {
     fn acquire(&self, ask: &words::Acquire) -> words::Acquired {
-        let claims: Vec<Claim> = ask
-            .claims
-            .iter()
-            .map(|claim| Claim {
-                key: key(claim.key),
-                owner: owner(claim.owner),
-            })
-            .collect();
-        let lease = Duration::from_millis(ask.lease);
+        let claim = |claim: &words::Claim| Claim {
+            key: key(claim.key),
+            owner: owner(claim.owner),
+        };
+        let request = AcquireRequest {
+            claims: ask.claims.iter().map(claim).collect(),
+            lease: Duration::from_millis(ask.lease),
+            count: ask.count.into(),
+            waits: ask.waits,
+        };
         let asks = self.client(ask.claims[0].owner.client);
-        let answer = asks.acquire(&claims, lease, ask.count.into(), ask.waits, BY);
+        let answer = asks.acquire(&request, send());
         match at_once(answer).expect("never fails") {
             Acquired::Granted { tokens, wanted, .. } => words::Acquired::Granted {
                 tokens: tokens.to_vec(),
@@ -145,15 +149,15 @@ impl Embedded {
             owner: owner(next.owner),
             lease: Duration::from_millis(next.lease),
         });
-        let release = Release {
-            key: &key,
+        let release = ReleaseRequest {
+            key,
             owner: owner(ask.owner),
             token,
             count: ask.count.into(),
             keep: Duration::from_millis(ask.keep),
             next,
         };
-        let answer = self.client(ask.owner.client).release(release, BY);
+        let answer = self.client(ask.owner.client).release(&release, send());
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
                 Onward::Granted(grant) => words::Onward::Granted(grant.block.first),
@@ -173,7 +177,7 @@ impl Embedded {
         };
         let renewals: Vec<Renewal> = batch.iter().map(renewal).collect();
         let asks = self.client(batch[0].owner.client);
-        let answer = asks.renew(&renewals, Duration::ZERO, Duration::ZERO);
+        let answer = asks.renew(&renewals, send());
         let kept = at_once(answer).expect("never fails").kept;
         let renewed = |kept: &Kept| words::Renewed {
             held: kept.is_whole(),
@@ -188,7 +192,7 @@ impl Embedded {
             owner: owner(ask.owner),
         };
         let asks = self.client(ask.owner.client);
-        let answer = at_once(asks.extend(&claim, ask.tokens, Duration::ZERO));
+        let answer = at_once(asks.extend(&claim, ask.tokens, send()));
         match answer.expect("never fails") {
             Some(block) => words::Extended::More {
                 fence: block.fence(),

@@ -14,8 +14,8 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next, Onward, Place,
-        Release, Released, Renewal, Renewed, TokenBlock,
+        AcquireRequest, Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next,
+        Onward, Place, ReleaseRequest, Released, Renewal, Renewed, TokenBlock,
     },
 };
 
@@ -53,14 +53,13 @@ fn in_line(since: Time) -> Onward {
 }
 
 impl State {
-    pub(super) fn acquire(
-        &mut self,
-        claims: &[Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-        now: Time,
-    ) -> Acquired {
+    pub(super) fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
+        let AcquireRequest {
+            ref claims,
+            lease,
+            count,
+            waits,
+        } = *request;
         let mut taken = None;
         for (n, claim) in claims.iter().enumerate() {
             match self.live(&claim.key, now) {
@@ -130,8 +129,8 @@ impl State {
         }
     }
 
-    pub(super) fn release(&mut self, release: &Release<'_>, now: Time) -> Released {
-        let (key, owner, next) = (release.key, release.owner, release.next);
+    pub(super) fn release(&mut self, release: &ReleaseRequest, now: Time) -> Released {
+        let (key, owner, next) = (&release.key, release.owner, release.next);
         let Some(lock) = self.held_by(key, owner, now) else {
             if release.count > 0 {
                 return Released::NotHeld;
@@ -343,19 +342,22 @@ mod tests {
         OwnerId::new(Uuid::nil(), sequence)
     }
 
-    fn claim(key: &str, sequence: u64) -> [Claim; 1] {
-        [Claim {
-            key: Key::parse(key).expect("valid"),
-            owner: owner(sequence),
-        }]
+    fn request(key: &str, owner: OwnerId) -> AcquireRequest {
+        let key = Key::parse(key).expect("valid");
+        AcquireRequest {
+            claims: Arc::new([Claim { key, owner }]),
+            lease: LEASE,
+            count: 1,
+            waits: false,
+        }
     }
 
     #[test]
     fn a_repeated_release_answers_what_the_first_one_answered() {
         let key = Key::parse("k").expect("valid");
         let mut state = State::default();
-        let release = |sequence| Release {
-            key: &key,
+        let release = |sequence| ReleaseRequest {
+            key: key.clone(),
             owner: owner(sequence),
             token: 0,
             count: 0,
@@ -364,9 +366,9 @@ mod tests {
         };
         let released = Released::Done(Onward::Unknown);
         let now = Time::from(LEASE);
-        state.acquire(&claim("k", 1), LEASE, 1, false, now);
+        state.acquire(&request("k", owner(1)), now);
         assert_eq!(state.release(&release(1), now), released);
-        state.acquire(&claim("k", 2), LEASE, 1, false, now);
+        state.acquire(&request("k", owner(2)), now);
         assert_eq!(state.release(&release(1), now), released);
         assert_eq!(state.release(&release(3), now), Released::NotHeld);
         assert!(state.held_by(&key, owner(2), now).is_some());
@@ -377,20 +379,18 @@ mod tests {
         for (waited, looks) in [(UNHEARD, vec![]), (UNHEARD * 2, vec![2, 4])] {
             let mut state = State::default();
             let clients: Vec<_> = (0..5).map(Uuid::from_u128).collect();
-            let asks = |n: usize| {
-                [Claim {
-                    key: Key::parse("k").expect("valid"),
-                    owner: OwnerId::new(clients[n], 1),
-                }]
+            let asks = |n: usize| AcquireRequest {
+                waits: true,
+                ..request("k", OwnerId::new(clients[n], 1))
             };
             let now = Time::from(LEASE);
             for (n, client) in clients.iter().enumerate() {
                 state.clients.insert(*client, Arc::new(|_| {}));
-                state.acquire(&asks(n), LEASE, 1, true, now);
+                state.acquire(&asks(n), now);
             }
-            let [held] = asks(0);
-            let release = Release {
-                key: &held.key,
+            let held = &asks(0).claims[0];
+            let release = ReleaseRequest {
+                key: held.key.clone(),
                 owner: held.owner,
                 token: 0,
                 count: 0,
@@ -414,13 +414,11 @@ mod tests {
     fn expired_locks_do_not_pile_up() {
         let mut state = State::default();
         for n in 0..10_000 {
-            state.acquire(
-                &claim(&format!("k:{n}"), n),
-                Duration::ZERO,
-                1,
-                false,
-                Time::from(LEASE),
-            );
+            let request = AcquireRequest {
+                lease: Duration::ZERO,
+                ..request(&format!("k:{n}"), owner(n))
+            };
+            state.acquire(&request, Time::from(LEASE));
         }
         assert!(state.locks.len() <= 2 * SWEEP_FROM, "{}", state.locks.len());
     }

@@ -76,7 +76,7 @@ fn members(
     let member = |(number, server)| {
         let health = Arc::<Health>::default();
         let listener = queueing::listener(Arc::clone(&health), Arc::clone(listener));
-        let store = Arc::new(RedisStore::prepare(server, options.clone(), &listener)?);
+        let store = RedisStore::lazy(server, options, &listener, None)?;
         Ok(Arc::new(Member {
             number,
             address: store.address(),

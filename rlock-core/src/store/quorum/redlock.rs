@@ -13,13 +13,15 @@ use super::{
     QuorumStore,
     call::{QuorumCall, Wait},
     detached::deliver,
-    member::{AcquireRequest, ReleaseRequest},
+    member::AcquireRequest,
     queueing::{has_handed_off, lead, queued_at, refusal},
     verdict::Verdict,
 };
 use crate::{
     lease::Time,
-    store::{Acquired, Kept, Mending, Released, Renewal, Renewed, Servers, StoreError},
+    store::{
+        Acquired, Kept, Mending, ReleaseRequest, Released, Renewal, Renewed, Servers, StoreError,
+    },
 };
 
 /// The pauses of an owner that has the lead's vote, before it asks the other members again: an owner that stands in its

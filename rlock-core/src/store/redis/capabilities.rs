@@ -7,10 +7,12 @@ use redis::{
 
 use super::{
     address::Address,
+    connection::boxed,
     errors::{wants_password, wants_reconnect},
+    link::Link,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Capability {
     Scripts,
     /// The protocol that mixes notifications with replies.
@@ -21,13 +23,6 @@ pub(super) enum Capability {
 }
 
 impl Capability {
-    const ALL: [Self; 4] = [
-        Self::Scripts,
-        Self::Resp3,
-        Self::Tracking,
-        Self::Notifications,
-    ];
-
     /// Returns the name and the consequence of its absence.
     fn described(self) -> &'static str {
         match self {
@@ -47,11 +42,11 @@ impl Capability {
 
 /// Logs what is missing and was not `known` to be.
 pub(super) fn log_missing(missing: &[Capability], known: &[Capability], address: &Address) {
-    let is_new = |one: &Capability| missing.contains(one) && !known.contains(one);
-    let new = Capability::ALL.into_iter().filter(is_new);
-    let described: Vec<_> = new.map(Capability::described).collect();
+    let mut new: Vec<_> = missing.iter().filter(|one| !known.contains(one)).collect();
+    new.sort_unstable();
+    let described: Vec<_> = new.iter().map(|one| one.described()).collect();
     let missing = described.join("; ");
-    if is_new(&Capability::Scripts) {
+    if new.contains(&&Capability::Scripts) {
         tracing::error!(%address, %missing, "the server cannot serve locks");
     } else if !missing.is_empty() {
         tracing::warn!(%address, %missing, "the server lacks abilities: locks work without them");
@@ -95,8 +90,20 @@ pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
     track
 }
 
+/// Logs what is amiss with the server, or its user, as far as it affects locks. Returns the capabilities that are known
+/// to be missing then.
+pub(super) async fn warn(
+    connection: &MultiplexedConnection,
+    link: &Link,
+    channel: &str,
+) -> Vec<Capability> {
+    let eviction = warn_of_eviction(connection.clone());
+    let refusals = warn_of_refusals(connection.clone(), link, channel);
+    tokio::join!(boxed(eviction), boxed(refusals)).1
+}
+
 /// Warns if the server may evict locks to make room. Logs nothing without the permission to ask.
-pub(super) async fn warn_of_eviction(mut connection: MultiplexedConnection) {
+async fn warn_of_eviction(mut connection: MultiplexedConnection) {
     let mut info = cmd("INFO");
     info.arg("memory");
     let Ok(memory) = info.query_async::<InfoDict>(&mut connection).await else {
@@ -116,20 +123,26 @@ pub(super) async fn warn_of_eviction(mut connection: MultiplexedConnection) {
 /// The commands that locks need, and those that make them quicker.
 type Refused = (Vec<String>, Vec<String>);
 
-/// Logs what the user may not do, because inside scripts most refusals would pass in silence. Returns the capabilities
-/// that are known to be missing then. `beyond` names what the client is for beside locks on one server.
-pub(super) async fn warn_of_refusals(
+/// Logs what the user may not do, because inside scripts most refusals would pass in silence.
+async fn warn_of_refusals(
     mut connection: MultiplexedConnection,
-    address: &Address,
-    (lock, channel): (&str, &str),
-    beyond: &[&str],
+    link: &Link,
+    channel: &str,
 ) -> Vec<Capability> {
+    let (address, keyspace) = (&link.address, &link.commands.keyspace);
     let script = Script::new(include_str!("scripts/permissions.lua"));
-    let mut call = script.arg(lock);
+    let mut call = script.arg(keyspace.example());
+    call.arg(channel);
+    if keyspace.are_of_cluster() {
+        call.arg("cluster");
+    }
+    if link.options.replicas.is_some() {
+        call.arg("replicas");
+    }
     // One round trip. Where loading is refused, another client may have done it.
     let mut requests = pipe();
     requests.load_script(&script).ignore().ignore_errors();
-    requests.invoke_script(call.arg(channel).arg(beyond));
+    requests.invoke_script(&call);
     let replies: RedisResult<(RedisResult<Refused>,)> = requests.query_async(&mut connection).await;
     let Ok((Ok((needed, better)),)) = replies else {
         // The first request for a lock fails.
@@ -144,13 +157,14 @@ pub(super) async fn warn_of_refusals(
         tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
             losses are noticed later, or questions stay open");
     }
-    let is_refused = |command: &str| needed.iter().chain(&better).any(|name| name == command);
-    [
+    let capabilities = [
         ("evalsha", Capability::Scripts),
         ("client|tracking", Capability::Tracking),
         ("subscribe", Capability::Notifications),
-    ]
-    .into_iter()
-    .filter_map(|(command, capability)| is_refused(command).then_some(capability))
-    .collect()
+    ];
+    let is_refused = |command: &str| needed.iter().chain(&better).any(|name| name == command);
+    let refused = capabilities
+        .into_iter()
+        .filter(|(command, _)| is_refused(command));
+    refused.map(|(_, capability)| capability).collect()
 }

@@ -7,8 +7,8 @@ use std::{
 
 use futures_util::StreamExt;
 use redis::{
-    AsyncConnectionConfig, Client, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult,
-    Value,
+    AsyncConnectionConfig, Client, Cmd, InfoDict, Pipeline, ProtocolVersion, PushInfo, PushKind,
+    RedisResult, ServerErrorKind, Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
@@ -16,10 +16,11 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::{
     address::Server,
-    batch::Batcher,
+    batch::{Batcher, gone},
     capabilities::{Capability, absent_script, runs_scripts, tracking, unless_refused},
+    commands::{Call, Commands},
+    for_quorum::{Presence, is_a_name},
     link::Link,
-    roster::{Presence, is_a_name},
 };
 use crate::store::BoxFuture;
 
@@ -27,8 +28,9 @@ use crate::store::BoxFuture;
 pub(in crate::store) struct Connection {
     /// Numbers the connections of a link.
     pub(super) epoch: u64,
-    pub(super) commands: MultiplexedConnection,
-    pub(super) batcher: Batcher,
+    pub(super) multiplexed: MultiplexedConnection,
+    commands: Arc<Commands>,
+    batcher: Batcher,
     /// The server's number for it, where other connections send their reports here.
     pub(super) id: Option<i64>,
     pub(super) missing: Vec<Capability>,
@@ -70,11 +72,12 @@ impl Connection {
                 Ok::<(), Infallible>(())
             });
         }
-        let commands = multiplexed(client, &config).await?;
+        let multiplexed = multiplexed(client, &config).await?;
         let mut opened = Self {
             epoch,
-            batcher: Batcher::new(commands.clone(), Arc::clone(&link.commands)),
-            commands: commands.clone(),
+            batcher: Batcher::new(multiplexed.clone(), Arc::clone(&link.commands)),
+            commands: Arc::clone(&link.commands),
+            multiplexed: multiplexed.clone(),
             id: None,
             missing: Vec::new(),
             is_told: false,
@@ -84,7 +87,9 @@ impl Connection {
         };
         let subscribe = async {
             match link.channel() {
-                Some(channel) if resp3 => unless_refused(commands.clone().subscribe(channel).await),
+                Some(channel) if resp3 => {
+                    unless_refused(multiplexed.clone().subscribe(channel).await)
+                }
                 _ => Ok(Some(())),
             }
         };
@@ -105,18 +110,18 @@ impl Connection {
         let mut setup = pipe();
         if resp3 {
             setup.add_command(tracking(link.reports_to()));
-        }
-        setup.add_command(absent_script()).cmd("TIME");
-        if resp3 && link.is_home() {
             setup.cmd("CLIENT").arg("ID");
         }
-        if link.roster().is_some() {
+        setup.add_command(absent_script()).cmd("TIME");
+        if link.options.roster.is_some() {
             setup.cmd("INFO").arg("server");
         }
-        for script in link.commands.scripts.common() {
+        for script in self.commands.scripts.common() {
             setup.load_script(script);
         }
-        let replies = self.commands.send_packed_commands(&setup, 0, setup.len());
+        let replies = self
+            .multiplexed
+            .send_packed_commands(&setup, 0, setup.len());
         let mut replies = replies.await?.into_iter().map(Value::extract_error);
         let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
         if resp3 {
@@ -124,6 +129,8 @@ impl Connection {
             if !self.is_told {
                 self.missing.push(Capability::Tracking);
             }
+            let id = unless_refused(next())?;
+            self.id = id.map(from_redis_value).transpose()?;
         }
         if !runs_scripts(next())? {
             self.missing.push(Capability::Scripts);
@@ -131,13 +138,9 @@ impl Connection {
         // Without the permission, tokens from before a failover may be given again.
         if let Some(time) = unless_refused(next())? {
             let (seconds, micros): (u64, u64) = from_redis_value(time)?;
-            link.commands.opened_at(seconds * 1_000_000 + micros);
+            self.commands.opened_at(seconds * 1_000_000 + micros);
         }
-        if resp3 && link.is_home() {
-            let id = unless_refused(next())?;
-            self.id = id.map(from_redis_value).transpose()?;
-        }
-        if link.roster().is_some()
+        if link.options.roster.is_some()
             && let Some(server) = unless_refused(next())?
         {
             let run_id: Option<String> = from_redis_value::<InfoDict>(server)?.get("run_id");
@@ -170,6 +173,84 @@ impl Connection {
         });
         self.subscription = Some((sink, AbortOnDrop::new(&pump)));
         Ok(subscribed)
+    }
+
+    /// Sends a request. With `asking`, to a node of a cluster that does not have the slot yet.
+    pub(super) async fn send(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
+        if let Call::Plain(commands) = call {
+            let replies = self.send_all(commands.cmd_iter().cloned(), asking).await;
+            return replies.map(Value::Array);
+        }
+        let batched = match self.batcher.batchable(call) {
+            Some(request) => self.batcher.send_batched(request).await.transpose(),
+            None => None,
+        };
+        let reply = match batched {
+            Some(reply) => reply,
+            None => self.send_alone(call, asking).await,
+        };
+        match reply {
+            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                self.load(call).await?;
+                self.send_alone(call, asking).await
+            }
+            reply => reply,
+        }
+    }
+
+    /// Sends a script only once, because it may be settled otherwise meanwhile. A script that the server has lost is
+    /// loaded for the next request. Returns `None` if the request was batched, which `shared` allows, and has to be sent
+    /// by itself.
+    pub(super) async fn send_once(
+        &self,
+        call: Call<'_>,
+        shared: bool,
+    ) -> RedisResult<Option<Value>> {
+        let reply = match self.batcher.batchable(call).filter(|_| shared) {
+            Some(request) => self.batcher.send_batched(request).await,
+            None => self.send_alone(call, false).await.map(Some),
+        };
+        if let Err(error) = &reply
+            && error.kind() == ServerErrorKind::NoScript.into()
+        {
+            self.load(call).await?;
+        }
+        reply
+    }
+
+    async fn load(&self, call: Call<'_>) -> RedisResult<()> {
+        if let Some(script) = self.commands.script(call) {
+            script.load_async(&mut self.multiplexed.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_alone(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
+        let command = self.commands.command(call);
+        if !asking {
+            return self.batcher.send(command).await;
+        }
+        let mut replies = self.send_all([command].into_iter(), true).await?;
+        replies.pop().ok_or_else(gone)?.extract_error()
+    }
+
+    /// Sends commands with one write, so that nothing comes between `ASKING` and what follows it.
+    async fn send_all(
+        &self,
+        commands: impl Iterator<Item = Cmd>,
+        asking: bool,
+    ) -> RedisResult<Vec<Value>> {
+        let mut all = Pipeline::new();
+        for command in commands {
+            if asking {
+                all.cmd("ASKING");
+            }
+            all.add_command(command);
+        }
+        let each = 1 + usize::from(asking);
+        let mut connection = self.multiplexed.clone();
+        let replies = connection.send_packed_commands(&all, 0, all.len()).await?;
+        Ok(replies.into_iter().skip(each - 1).step_by(each).collect())
     }
 }
 

@@ -51,7 +51,9 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
         // Never sent and reply lost look alike; a reply that was cut short does not parse.
         ErrorKind::Io | ErrorKind::Parse => (true, true),
         // The server refused; the scripts write nothing before they may fail.
-        ErrorKind::Server(_) | ErrorKind::Extension => (is_passing(&error), false),
+        ErrorKind::Server(_) | ErrorKind::Extension => {
+            (PASSING.iter().any(|code| has_code(&error, code)), false)
+        }
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => (false, false),
         _ => (false, true),
     };
@@ -68,12 +70,8 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
 }
 
 fn is_elsewhere(error: &RedisError) -> bool {
-    let kinds = [
-        ServerErrorKind::Moved,
-        ServerErrorKind::Ask,
-        ServerErrorKind::CrossSlot,
-    ];
-    kinds.into_iter().any(|kind| error.kind() == kind.into())
+    use ServerErrorKind::{Ask, CrossSlot, Moved};
+    matches!(error.kind(), ErrorKind::Server(Moved | Ask | CrossSlot))
 }
 
 /// Whether the same request may succeed as soon as the nodes of a cluster have agreed.
@@ -106,6 +104,15 @@ pub(in crate::store) fn not_sent(why: impl Into<Box<dyn Error + Send + Sync>>) -
     StoreError::new(false, false, why)
 }
 
+/// A request that was not sent, and may succeed a moment later.
+pub(in crate::store) fn not_yet(why: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    StoreError::new(true, false, why)
+}
+
+pub(in crate::store) fn timed_out(waited: String) -> RedisError {
+    RedisError::from((ErrorKind::Io, "time-out", waited))
+}
+
 /// Classifies an error as [`classify`]. If the server refuses the login, the error explains where
 /// the URL contains it.
 pub(in crate::store) fn classify_login(error: RedisError, way_out: &'static str) -> StoreError {
@@ -118,10 +125,6 @@ pub(in crate::store) fn classify_login(error: RedisError, way_out: &'static str)
 /// Whether the server wants to know first who asks, or does not believe it.
 pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
-}
-
-fn is_passing(error: &RedisError) -> bool {
-    PASSING.iter().any(|code| has_code(error, code))
 }
 
 /// Whether the server, or a command inside a script, answered with this code. Redis 6 puts the

@@ -3,24 +3,23 @@
 use std::{
     mem,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use redis::{ErrorKind, RedisError, Value, aio::MultiplexedConnection};
+use redis::{ErrorKind, RedisError, Value};
 use tokio::{sync::watch, time::timeout};
-use uuid::Uuid;
 
 use super::{
+    RedisOptions,
     address::Address,
-    capabilities::{Capability, log_missing, warn_of_eviction, warn_of_refusals},
+    capabilities::{Capability, log_missing, warn},
     commands::Commands,
     connection::{Connection, boxed},
-    errors::{classify, classify_login, not_sent, wants_password},
-    notifications,
-    roster::{Roster, SameServer},
+    errors::{classify, classify_login, not_yet, timed_out, wants_password},
+    for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
@@ -28,8 +27,8 @@ use crate::{
     wait::Backoff,
 };
 
-/// How long the first attempt to connect again may take.
-const FIRST_PATIENCE: Duration = Duration::from_millis(250);
+/// The time-out of the first attempt to connect again.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
 /// The pause before the next attempt at a server that refused this client.
 const REFUSED: Duration = Duration::from_secs(2);
 
@@ -37,29 +36,15 @@ const REFUSED: Duration = Duration::from_secs(2);
 pub(in crate::store) struct Link {
     pub(super) commands: Arc<Commands>,
     pub(super) address: Address,
-    role: Role,
+    pub(super) options: RedisOptions,
+    /// The background link, if this one is for the requests of the callers' runtime.
+    home: Option<Arc<Link>>,
     listener: Listener,
-    connect_timeout: Duration,
     state: watch::Sender<State>,
     /// How many connections were tried so far.
     epochs: AtomicU64,
-    /// The capabilities that were logged as missing.
-    logged: Mutex<Vec<Capability>>,
-    /// Whether the first connection has checked the server's configuration.
-    is_checked: AtomicBool,
-}
-
-pub(super) enum Role {
-    /// The background connection, which receives the client's notifications.
-    Home {
-        client: Uuid,
-        /// Of the quorum that the server is part of.
-        roster: Option<Arc<Roster>>,
-        /// What is asked of the server beyond what every store asks, as `scripts/permissions.lua` names it.
-        beyond: Vec<&'static str>,
-    },
-    /// The connection for the requests of one runtime's tasks.
-    Near { home: Arc<Link> },
+    /// The capabilities that were logged as missing; `None` until the server's configuration was checked.
+    logged: Mutex<Option<Vec<Capability>>>,
 }
 
 #[derive(Clone)]
@@ -88,72 +73,52 @@ impl Link {
     pub(super) fn new(
         address: Address,
         commands: Arc<Commands>,
-        role: Role,
+        options: RedisOptions,
         listener: Listener,
-        connect_timeout: Duration,
+        home: Option<Arc<Self>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             commands,
-            role,
             address,
+            options,
+            home,
             listener,
-            connect_timeout,
             state: watch::Sender::new(State::Down(None)),
             epochs: AtomicU64::new(0),
             logged: Mutex::default(),
-            is_checked: AtomicBool::new(false),
         })
     }
 
     /// Returns a link to the same server, for the callers' runtime.
     pub(super) fn near(self: &Arc<Self>) -> Arc<Self> {
-        let role = Role::Near {
-            home: Arc::clone(self),
-        };
         Self::new(
             self.address.clone(),
             Arc::clone(&self.commands),
-            role,
+            self.options.clone(),
             Arc::clone(&self.listener),
-            self.connect_timeout,
+            Some(Arc::clone(self)),
         )
     }
 
-    pub(super) fn is_home(&self) -> bool {
-        matches!(self.role, Role::Home { .. })
+    fn is_home(&self) -> bool {
+        self.home.is_none()
     }
 
     /// Returns the client's channel, to which the background connection subscribes.
     pub(super) fn channel(&self) -> Option<String> {
-        match &self.role {
-            Role::Home { client, .. } => {
-                Some(format!("{}{client}", self.commands.keyspace.channels()))
-            }
-            Role::Near { .. } => None,
-        }
+        let (channels, client) = (self.commands.keyspace.channels(), self.options.client);
+        self.is_home().then(|| format!("{channels}{client}"))
     }
 
     /// Returns the connection to which the server sends its reports of changes, if not to this one.
     pub(super) fn reports_to(&self) -> Option<i64> {
-        match &self.role {
-            Role::Home { .. } => None,
-            Role::Near { home } => home.present()?.id,
-        }
-    }
-
-    /// Returns the servers of the quorum that the server is part of.
-    pub(super) fn roster(&self) -> Option<&Arc<Roster>> {
-        match &self.role {
-            Role::Home { roster, .. } => roster.as_ref(),
-            Role::Near { .. } => None,
-        }
+        self.home.as_ref()?.present()?.id
     }
 
     /// Handles a message on the client's channel.
     pub(super) fn heard(&self, message: &[u8]) {
-        if let Role::Home { client, .. } = &self.role
-            && let Some(news) = notifications::read(&self.commands.keyspace, *client, message)
-        {
+        let keyspace = &self.commands.keyspace;
+        if let Some(news) = keyspace.read_message(self.options.client, message) {
             (self.listener)(news);
         }
     }
@@ -223,10 +188,7 @@ impl Link {
         if let State::Down(Some(error)) = &*self.state.borrow() {
             return error.clone();
         }
-        StoreError {
-            maybe_executed: false,
-            ..classify(RedisError::from((ErrorKind::Io, "not connected")))
-        }
+        classify(RedisError::from((ErrorKind::Io, "not connected"))).not_executed()
     }
 
     /// Ends the link: its connection is not kept up any more.
@@ -268,7 +230,7 @@ impl Link {
 
     /// Connects for the first time.
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
-        let connection = self.open(self.connect_timeout).await?;
+        let connection = self.open(self.options.connect_timeout).await?;
         self.check(&connection).await;
         self.state.send_replace(State::Up(connection));
         Ok(())
@@ -296,13 +258,13 @@ impl Link {
 
     /// Tries until there is another connection.
     async fn reconnect(self: &Arc<Self>) -> Arc<Connection> {
-        let address = &self.address;
+        let (address, longest) = (&self.address, self.options.connect_timeout);
         let mut backoff = Backoff::default();
         let (mut is_same, mut is_missed) = (false, false);
-        // What an outage swallowed is not waited for: a short time-out finds its end sooner.
-        let mut patience = FIRST_PATIENCE.min(self.connect_timeout);
+        // A short time-out notices the end of an outage sooner.
+        let mut timeout = FIRST_TIMEOUT.min(longest);
         loop {
-            let error = match self.open(patience).await {
+            let error = match self.open(timeout).await {
                 Ok(connection) => return connection,
                 Err(error) => error,
             };
@@ -319,24 +281,24 @@ impl Link {
             } else {
                 REFUSED
             };
-            self.state.send_if_modified(|state| match state {
-                State::Down(last) => {
-                    *last = Some(error);
-                    true
+            // A connection that is only silent may still reply.
+            self.state.send_if_modified(|state| {
+                let is_down = state.connection().is_none();
+                if is_down {
+                    *state = State::Down(Some(error));
                 }
-                // It may still answer.
-                State::Up(_) | State::Doubtful(_) => false,
+                is_down
             });
             tokio::time::sleep(pause).await;
-            patience = (patience * 2).min(self.connect_timeout);
+            timeout = (timeout * 2).min(longest);
         }
     }
 
-    async fn open(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>, StoreError> {
+    async fn open(self: &Arc<Self>, within: Duration) -> Result<Arc<Connection>, StoreError> {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         let opening = async {
             // A master is looked up by way of its Sentinels.
-            let server = self.address.server(patience).await;
+            let server = self.address.server(within).await;
             let server = server.map_err(|error| classify_login(error, SENTINELS_LOGIN))?;
             let opened = boxed(Connection::open(self, server.preferred(), epoch)).await;
             let opened = match (opened, server.fallback()) {
@@ -351,59 +313,47 @@ impl Link {
             };
             opened.map_err(|error| classify_login(error, server.login()))
         };
-        let opened = timeout(patience, boxed(opening)).await.unwrap_or_else(|_| {
-            let waited = format!("no connection within {patience:?}");
-            let error = RedisError::from((ErrorKind::Io, "time-out", waited));
-            Err(classify(error))
+        let opened = timeout(within, boxed(opening)).await;
+        let opened = opened.unwrap_or_else(|_| {
+            let waited = format!("no connection within {within:?}");
+            Err(classify(timed_out(waited)))
         });
         // A request that waits for a connection has not been sent.
-        let mut opened = opened.map_err(|error| StoreError {
-            maybe_executed: false,
-            ..error
-        })?;
-        if let (Some(roster), Some(run_id)) = (self.roster(), opened.run_id.take()) {
+        let mut opened = opened.map_err(StoreError::not_executed)?;
+        if let (Some(roster), Some(run_id)) = (&self.options.roster, opened.run_id.take()) {
             let presence = roster.enter(self.address.to_string(), run_id);
             // It may lead elsewhere a moment later, and what is owed to that server is not forgotten.
-            opened.presence = Some(presence.map_err(|error| StoreError {
-                transient: true,
-                ..not_sent(error)
-            })?);
+            opened.presence = Some(presence.map_err(not_yet)?);
         }
         Ok(Arc::new(opened))
     }
 
-    /// Logs what a connected server or its user lacks.
+    /// Logs what a connected server or its user lacks. No caller waits for that.
     async fn check(&self, connection: &Connection) {
-        let Role::Home { beyond, .. } = &self.role else {
+        let Some(channel) = self.channel() else {
             return;
         };
-        if !self.is_checked.load(Ordering::Relaxed) {
-            // No caller waits for a warning.
-            let warned = boxed(self.warn(&connection.commands, beyond));
-            let _ = timeout(self.connect_timeout, warned).await;
-            self.is_checked.store(true, Ordering::Relaxed);
-        }
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        log_missing(&connection.missing, &logged, &self.address);
-        logged.clone_from(&connection.missing);
+        let known = self.logged().clone();
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let warned = boxed(warn(&connection.multiplexed, self, &channel));
+                let warned = timeout(self.options.connect_timeout, warned).await;
+                warned.unwrap_or_default()
+            }
+        };
+        log_missing(&connection.missing, &known, &self.address);
+        *self.logged() = Some(connection.missing.clone());
     }
 
-    /// Logs what is amiss with the server, as far as it affects locks.
-    async fn warn(&self, commands: &MultiplexedConnection, beyond: &[&str]) {
-        let lock = self.commands.keyspace.example();
-        let channel = self.channel().unwrap_or_default();
-        let names = (lock.as_str(), channel.as_str());
-        let refusals = warn_of_refusals(commands.clone(), &self.address, names, beyond);
-        let eviction = warn_of_eviction(commands.clone());
-        let ((), missing) = tokio::join!(boxed(eviction), boxed(refusals));
-        *self.logged.lock().unwrap_or_else(PoisonError::into_inner) = missing;
+    fn logged(&self) -> MutexGuard<'_, Option<Vec<Capability>>> {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the background waits for the first connection. A cluster finds its nodes
     /// elsewhere.
     fn is_awaited(&self) -> bool {
-        let was_there = self.is_checked.load(Ordering::Relaxed);
-        self.is_home() && !was_there && !self.commands.keyspace.are_of_cluster()
+        self.is_home() && self.logged().is_none() && !self.commands.keyspace.are_of_cluster()
     }
 
     /// Logs the start of an outage: one line for the server, for any number of locks.

@@ -57,7 +57,7 @@ impl Near {
             let connection = home.another(told).await;
             told = connection.epoch;
             if let (Some(near), Some(_)) = (self.link.present(), connection.id) {
-                let mut commands = near.commands.clone();
+                let mut commands = near.multiplexed.clone();
                 let tracked = tracking(connection.id)
                     .query_async::<()>(&mut commands)
                     .await;

@@ -13,22 +13,40 @@ use redis::{PushInfo, Value};
 use uuid::Uuid;
 
 use super::{
-    address::{Address, Manner},
+    RedisOptions, Tls,
+    address::Address,
     commands::Commands,
     connection::receive,
     errors::classify,
     keyspace::Keyspace,
-    link::{Link, Role},
-    notifications,
+    link::Link,
     replies::{read_acquired, read_entry, read_extended, read_released, read_renewed},
-    tls::Tls,
 };
 use crate::{
+    clock::ClientClock,
     key::Key,
     lease::{MAX_LEASE, Time},
     owner::OwnerId,
     store::{Acquired, GRACE, News, Next, Onward, Released, TokenBlock, endpoint::Endpoint},
 };
+
+impl RedisOptions {
+    pub(in crate::store) fn for_tests(client: Uuid) -> Self {
+        const TIMEOUT: Duration = Duration::from_millis(1);
+        Self {
+            client,
+            clock: ClientClock::default(),
+            prefix: "lock:".to_owned(),
+            fence_retention: MAX_LEASE,
+            tcp_nodelay: true,
+            connect_timeout: TIMEOUT,
+            response_timeout: TIMEOUT,
+            replicas: None,
+            tls: Tls::default(),
+            roster: None,
+        }
+    }
+}
 
 const CLIENT: Uuid = Uuid::from_u128(7);
 
@@ -66,7 +84,7 @@ fn check_news(keyspace: &Keyspace, news: &News) {
                 assert!(*ttl <= GRACE);
             }
             assert_eq!(owner.client(), CLIENT, "the message is for another client");
-            let again = notifications::read(keyspace, CLIENT, written(keyspace, news).as_bytes());
+            let again = keyspace.read_message(CLIENT, written(keyspace, news).as_bytes());
             assert_eq!(again.as_ref(), Some(news), "written again it says the same");
         }
         News::Changed(key) => {
@@ -84,7 +102,7 @@ pub(crate) fn message(message: &[u8]) {
     let owner = format!("{CLIENT}:3 ");
     for beginning in ["", &owner, &format!("{owner}4711/16/1 1000 ")] {
         let message = [beginning.as_bytes(), message].concat();
-        if let Some(news) = notifications::read(&keyspace, CLIENT, &message) {
+        if let Some(news) = keyspace.read_message(CLIENT, &message) {
             check_news(&keyspace, &news);
         }
     }
@@ -137,30 +155,19 @@ pub(crate) fn reply(reply: &[u8]) {
     let _ = read_entry(value);
 }
 
-fn address() -> Address {
+fn push(push: PushInfo) {
     let Ok(Endpoint::Server(server)) = Endpoint::parse("redis://127.0.0.1/") else {
         panic!("a valid URL");
     };
-    let manner = Manner {
-        nodelay: true,
-        tls: Tls::default(),
-    };
-    Address::new(&server, manner).expect("valid")
-}
-
-fn push(push: PushInfo) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&heard);
+    let options = RedisOptions::for_tests(CLIENT);
     let link = Link::new(
-        address(),
-        Arc::new(Commands::new(Keyspace::new("lock:".to_owned()), MAX_LEASE)),
-        Role::Home {
-            client: CLIENT,
-            roster: None,
-            beyond: Vec::new(),
-        },
+        Address::new(&server, options.manner()).expect("valid"),
+        Arc::new(Commands::new(names_of_locks(), MAX_LEASE)),
+        options,
         Arc::new(move |news| listener.lock().expect("no panic").push(news)),
-        Duration::from_secs(1),
+        None,
     );
     receive(&Arc::downgrade(&link), 1, push);
     for news in heard.lock().expect("no panic").iter() {

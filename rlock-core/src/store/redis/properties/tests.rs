@@ -92,9 +92,9 @@ proptest! {
             None => News::AskAgain { key, owner, after: ttl },
         };
         let message = written(&keyspace, &news);
-        prop_assert_eq!(notifications::read(&keyspace, CLIENT, message.as_bytes()), Some(news));
+        prop_assert_eq!(keyspace.read_message(CLIENT, message.as_bytes()), Some(news));
         let another = Uuid::from_u128(8);
-        prop_assert_eq!(notifications::read(&keyspace, another, message.as_bytes()), None);
+        prop_assert_eq!(keyspace.read_message(another, message.as_bytes()), None);
     }
 
     #[test]
