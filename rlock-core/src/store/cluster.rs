@@ -73,7 +73,7 @@ impl ClusterStore {
         runtime: &Handle,
         near: Option<Handle>,
     ) -> Arc<Self> {
-        let seeds = Seeds::new(endpoint, options.manner());
+        let seeds = Seeds::new(endpoint, options.connection_settings());
         Arc::new(Self {
             nodes: Nodes::new(seeds, options, listener, runtime.clone(), near),
             fork_guard: ForkGuard::new(),

@@ -33,7 +33,7 @@ use tokio::{
 use uuid::Uuid;
 
 use self::{
-    address::{Address, Manner},
+    address::{Address, ConnectionSettings},
     commands::{Call, Commands},
     connection::{AbortOnDrop, Connection, boxed},
     errors::{classify, unexpected, wants_reconnect},
@@ -74,8 +74,8 @@ pub(crate) struct RedisOptions {
 }
 
 impl RedisOptions {
-    pub(super) fn manner(&self) -> Manner {
-        Manner {
+    pub(super) fn connection_settings(&self) -> ConnectionSettings {
+        ConnectionSettings {
             nodelay: self.tcp_nodelay,
             tls: self.tls.clone(),
         }
@@ -93,14 +93,14 @@ pub(crate) struct RedisStore {
 impl RedisStore {
     /// Connects; the connection lives on `runtime`.
     pub(crate) async fn connect(
-        endpoint: &ServerEndpoint,
+        endpoint: ServerEndpoint,
         options: &RedisOptions,
         listener: &Listener,
         runtime: &Handle,
         near_on: Option<&Handle>,
     ) -> Result<Arc<Self>, LockError> {
         let started = options.clock.now();
-        let store = Self::lazy(endpoint, options, listener, near_on)?;
+        let store = Self::lazy(endpoint, options, listener, near_on);
         let connected = store.connect_home(runtime).await;
         connected.map_err(|error| {
             let action = format!("connect to {}", store.address());
@@ -114,20 +114,17 @@ impl RedisStore {
 
     /// Makes a store that is not connected. Its background connects it, unless that is done before.
     pub(crate) fn lazy(
-        endpoint: &ServerEndpoint,
+        endpoint: ServerEndpoint,
         options: &RedisOptions,
         listener: &Listener,
         near_on: Option<&Handle>,
-    ) -> Result<Arc<Self>, LockError> {
-        let address = Address::new(endpoint, options.manner()).map_err(|error| {
-            classify(error).into_lock_error(format!("connect to {endpoint}"), Duration::ZERO)
-        })?;
+    ) -> Arc<Self> {
         let keyspace = Keyspace::new(options.prefix.clone());
-        Ok(Self::new(address, keyspace, options, listener, near_on))
+        Self::new(endpoint, keyspace, options, listener, near_on)
     }
 
     pub(super) fn new(
-        address: Address,
+        endpoint: ServerEndpoint,
         keyspace: Keyspace,
         options: &RedisOptions,
         listener: &Listener,
@@ -135,7 +132,7 @@ impl RedisStore {
     ) -> Arc<Self> {
         let commands = Arc::new(Commands::new(keyspace, options.fence_retention));
         let home = Link::new(
-            address,
+            Address::new(endpoint, options.connection_settings()),
             Arc::clone(&commands),
             options.clone(),
             Arc::clone(listener),

@@ -193,8 +193,7 @@ impl LockClientBuilder {
             let store: Arc<dyn Store> = match endpoint {
                 Endpoint::Memory(_) => unreachable!("it needs no connection"),
                 Endpoint::Server(server) => {
-                    RedisStore::connect(&server, &options, &listener, runtime, near.as_ref())
-                        .await?
+                    RedisStore::connect(server, &options, &listener, runtime, near.as_ref()).await?
                 }
                 Endpoint::Cluster(cluster) => {
                     ClusterStore::connect(cluster, options, listener, runtime, near).await?
@@ -234,7 +233,7 @@ impl LockClientBuilder {
                 Arc::new(MemoryStore::join(place, id, self.clock.clone(), listener))
             }
             Endpoint::Server(server) => {
-                RedisStore::lazy(&server, &options, &listener, self.near().as_ref())?
+                RedisStore::lazy(server, &options, &listener, self.near().as_ref())
             }
             Endpoint::Cluster(cluster) => {
                 ClusterStore::lazy(cluster, options, listener, runtime, self.near())

@@ -19,11 +19,8 @@ use super::{
 };
 use crate::store::{
     Listener, News, StoreError, Which,
-    redis::{
-        RedisOptions, RedisStore,
-        errors::{classify, not_yet},
-        keyspace::Keyspace,
-    },
+    endpoint::ServerEndpoint,
+    redis::{RedisOptions, RedisStore, errors::not_yet, keyspace::Keyspace},
 };
 
 /// How long a node without slots is kept, as one that is about to get its first.
@@ -176,10 +173,10 @@ impl Nodes {
     }
 
     fn make(&self, addr: &NodeAddr, id: &str) -> Result<Node, StoreError> {
-        let address = self.seeds.address(addr).map_err(classify)?;
+        let endpoint = ServerEndpoint::Fixed(self.seeds.info(addr));
         let keyspace = Keyspace::at_node(self.options.prefix.clone(), id);
         let (listener, near) = (self.listener_at(addr), self.near.as_ref());
-        let store = RedisStore::new(address, keyspace, &self.options, &listener, near);
+        let store = RedisStore::new(endpoint, keyspace, &self.options, &listener, near);
         Ok(Node {
             addr: addr.clone(),
             id: id.to_owned(),
@@ -311,7 +308,7 @@ mod tests {
         let Endpoint::Cluster(endpoint) = endpoint else {
             panic!("a cluster");
         };
-        let seeds = Seeds::new(endpoint, options.manner());
+        let seeds = Seeds::new(endpoint, options.connection_settings());
         Nodes::new(seeds, options, Arc::new(drop), Handle::current(), None)
     }
 

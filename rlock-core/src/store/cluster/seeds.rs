@@ -2,15 +2,17 @@
 
 use std::{fmt, time::Duration};
 
-use redis::{ConnectionInfo, FromRedisValue, Pipeline, RedisError, RedisResult, Value, pipe};
+use redis::{
+    ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisError, RedisResult, Value, pipe,
+};
 use tokio::time::timeout;
 
 use super::slots::{Layout, NodeAddr};
 use crate::store::{
     StoreError,
-    endpoint::{ClusterEndpoint, ServerEndpoint},
+    endpoint::ClusterEndpoint,
     redis::{
-        address::{Address, LOGIN, Manner, Server, elsewhere},
+        address::{ConnectionSettings, LOGIN, Server, elsewhere},
         connection::plain,
         errors::{classify_login, not_sent, not_yet, timed_out},
         sentinel::highest_epoch,
@@ -21,26 +23,21 @@ pub(super) struct Seeds {
     pub(super) addrs: Vec<NodeAddr>,
     /// A node, but for its address.
     node: ConnectionInfo,
-    manner: Manner,
+    settings: ConnectionSettings,
 }
 
 impl Seeds {
-    pub(super) fn new(endpoint: ClusterEndpoint, manner: Manner) -> Self {
+    pub(super) fn new(endpoint: ClusterEndpoint, settings: ConnectionSettings) -> Self {
         let addr = |(host, port)| NodeAddr { host, port };
         Self {
             addrs: endpoint.nodes.into_iter().map(addr).collect(),
             node: endpoint.node,
-            manner,
+            settings,
         }
     }
 
-    /// Returns how a node is connected to.
-    pub(super) fn address(&self, addr: &NodeAddr) -> RedisResult<Address> {
-        let endpoint = ServerEndpoint::Fixed(self.info(addr));
-        Address::new(&endpoint, self.manner.clone())
-    }
-
-    fn info(&self, addr: &NodeAddr) -> ConnectionInfo {
+    /// Returns the connection to a node.
+    pub(super) fn info(&self, addr: &NodeAddr) -> ConnectionInfo {
         elsewhere(&self.node, addr.host.clone(), addr.port)
     }
 
@@ -95,8 +92,9 @@ impl Seeds {
         patience: Duration,
     ) -> Result<T, StoreError> {
         let replies = Box::pin(async {
-            let server = Server::new(&self.info(addr), &self.manner)?;
-            commands.query_async(&mut plain(&server).await?).await
+            let server = Server::new(self.info(addr), self.settings.clone());
+            let client = server.client(ProtocolVersion::RESP2)?;
+            commands.query_async(&mut plain(&client).await?).await
         });
         let replies = timeout(patience, replies).await.unwrap_or_else(|_| {
             Err(timed_out(format!(

@@ -73,10 +73,10 @@ fn members(
     options: &RedisOptions,
     listener: &Listener,
 ) -> Result<Vec<Arc<Member>>, LockError> {
-    let member = |(number, server)| {
+    let member = |(number, server): (usize, &ServerEndpoint)| {
         let health = Arc::<Health>::default();
         let listener = queueing::listener(Arc::clone(&health), Arc::clone(listener));
-        let store = RedisStore::lazy(server, options, &listener, None)?;
+        let store = RedisStore::lazy(server.clone(), options, &listener, None);
         Ok(Arc::new(Member {
             number,
             address: store.address(),

@@ -16,27 +16,31 @@ use crate::{
 /// A lower bound for the server's time (µs). A token below it was counted from nothing.
 const NO_TIME: u64 = 1_000_000_000_000;
 
-/// Returns a script with the library that it may use.
-macro_rules! script {
-    ($name:literal) => {
-        Script::new(concat!(
-            include_str!("scripts/library.lua"),
-            include_str!(concat!("scripts/", $name, ".lua"))
-        ))
+/// Defines the scripts, each with the library that it may use.
+macro_rules! scripts {
+    ($($name:ident)*) => {
+        pub(super) struct Scripts {
+            $(pub(super) $name: Script,)*
+        }
+
+        impl Scripts {
+            fn new() -> Self {
+                let library = include_str!("scripts/library.lua").to_owned();
+                Self {
+                    $($name: Script::new(
+                        &(library.clone() + include_str!(concat!("scripts/", stringify!($name), ".lua"))),
+                    ),)*
+                }
+            }
+
+            pub(super) fn all(&self) -> Vec<&Script> {
+                vec![$(&self.$name),*]
+            }
+        }
     };
 }
 
-pub(in crate::store) struct Scripts {
-    pub(super) acquire: Script,
-    pub(super) release: Script,
-    /// Serves several requests, each by itself.
-    pub(super) acquire_together: Script,
-    pub(super) release_together: Script,
-    pub(super) renew: Script,
-    pub(super) extend: Script,
-    pub(super) inspect: Script,
-    pub(super) raise: Script,
-}
+scripts!(acquire release acquire_together release_together renew extend inspect raise);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
@@ -63,35 +67,11 @@ pub(in crate::store) enum Call<'a> {
     Plain(&'a Pipeline),
 }
 
-impl Scripts {
-    /// Returns the scripts that every store uses.
-    pub(super) fn common(&self) -> [&Script; 7] {
-        [
-            &self.acquire,
-            &self.release,
-            &self.acquire_together,
-            &self.release_together,
-            &self.renew,
-            &self.extend,
-            &self.inspect,
-        ]
-    }
-}
-
 impl Commands {
     pub(in crate::store) fn new(keyspace: Keyspace, fence_retention: Duration) -> Self {
         Self {
             keyspace,
-            scripts: Scripts {
-                acquire: script!("acquire"),
-                release: script!("release"),
-                acquire_together: script!("acquire_together"),
-                release_together: script!("release_together"),
-                renew: script!("renew"),
-                extend: script!("extend"),
-                inspect: script!("inspect"),
-                raise: script!("raise"),
-            },
+            scripts: Scripts::new(),
             fence_retention,
             least_token: AtomicU64::new(NO_TIME),
         }

@@ -61,9 +61,13 @@ impl Drop for AbortOnDrop {
 
 impl Connection {
     /// Opens a connection that reports to `link`.
-    pub(super) async fn open(link: &Arc<Link>, client: &Client, epoch: u64) -> RedisResult<Self> {
-        let settings = client.get_connection_info().redis_settings();
-        let resp3 = settings.protocol() != ProtocolVersion::RESP2;
+    pub(super) async fn open(
+        link: &Arc<Link>,
+        server: &Server,
+        protocol: ProtocolVersion,
+        epoch: u64,
+    ) -> RedisResult<Self> {
+        let (client, resp3) = (server.client(protocol)?, protocol != ProtocolVersion::RESP2);
         let mut config = without_time_outs();
         if resp3 {
             let link = Arc::downgrade(link);
@@ -72,7 +76,7 @@ impl Connection {
                 Ok::<(), Infallible>(())
             });
         }
-        let multiplexed = multiplexed(client, &config).await?;
+        let multiplexed = multiplexed(&client, &config).await?;
         let mut opened = Self {
             epoch,
             batcher: Batcher::new(multiplexed.clone(), Arc::clone(&link.commands)),
@@ -97,7 +101,7 @@ impl Connection {
         let (mut subscribed, ()) =
             tokio::try_join!(boxed(subscribe), boxed(opened.set_up(link, resp3)))?;
         if !resp3 && let Some(channel) = link.channel() {
-            subscribed = boxed(opened.subscribe(link, client, &channel)).await?;
+            subscribed = boxed(opened.subscribe(link, &client, &channel)).await?;
         }
         if subscribed.is_none() {
             opened.missing.push(Capability::Notifications);
@@ -116,7 +120,7 @@ impl Connection {
         if link.options.roster.is_some() {
             setup.cmd("INFO").arg("server");
         }
-        for script in self.commands.scripts.common() {
+        for script in self.commands.scripts.all() {
             setup.load_script(script);
         }
         let replies = self
@@ -260,19 +264,19 @@ pub(super) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> BoxFu
 }
 
 /// Returns a configuration without time-outs. Ours are for the whole of connecting, and for each request.
-pub(super) fn without_time_outs() -> AsyncConnectionConfig {
+fn without_time_outs() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
 }
 
 /// Opens a connection for a few commands, to which nothing is pushed.
-pub(in crate::store) async fn plain(server: &Server) -> RedisResult<MultiplexedConnection> {
-    multiplexed(server.without_pushes(), &without_time_outs()).await
+pub(in crate::store) async fn plain(client: &Client) -> RedisResult<MultiplexedConnection> {
+    multiplexed(client, &without_time_outs()).await
 }
 
 /// Opens a connection. Boxed, so that it is compiled once for all callers.
-pub(super) fn multiplexed<'a>(
+fn multiplexed<'a>(
     client: &'a Client,
     config: &'a AsyncConnectionConfig,
 ) -> BoxFuture<'a, RedisResult<MultiplexedConnection>> {

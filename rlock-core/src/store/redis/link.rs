@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -300,17 +300,16 @@ impl Link {
             // A master is looked up by way of its Sentinels.
             let server = self.address.server(within).await;
             let server = server.map_err(|error| classify_login(error, SENTINELS_LOGIN))?;
-            let opened = boxed(Connection::open(self, server.preferred(), epoch)).await;
-            let opened = match (opened, server.fallback()) {
-                (Err(error), Some(older)) if refuses_protocol(&error) => {
-                    let opened = boxed(Connection::open(self, older, epoch)).await;
-                    opened.map(|mut opened| {
-                        opened.missing.push(Capability::Resp3);
-                        opened
-                    })
+            let open = |protocol| boxed(Connection::open(self, &server, protocol, epoch));
+            let mut opened = open(server.protocol()).await;
+            if server.protocol() != ProtocolVersion::RESP2
+                && opened.as_ref().is_err_and(refuses_protocol)
+            {
+                opened = open(ProtocolVersion::RESP2).await;
+                if let Ok(opened) = &mut opened {
+                    opened.missing.push(Capability::Resp3);
                 }
-                (opened, _) => opened,
-            };
+            }
             opened.map_err(|error| classify_login(error, server.login()))
         };
         let opened = timeout(within, boxed(opening)).await;

@@ -163,7 +163,7 @@ fn push(push: PushInfo) {
     let listener = Arc::clone(&heard);
     let options = RedisOptions::for_tests(CLIENT);
     let link = Link::new(
-        Address::new(&server, options.manner()).expect("valid"),
+        Address::new(server, options.connection_settings()),
         Arc::new(Commands::new(names_of_locks(), MAX_LEASE)),
         options,
         Arc::new(move |news| listener.lock().expect("no panic").push(news)),

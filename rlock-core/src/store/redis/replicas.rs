@@ -9,8 +9,8 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::{
-    ErrorKind, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection,
-    from_redis_value, pipe,
+    ErrorKind, Pipeline, ProtocolVersion, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection, from_redis_value, pipe,
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
@@ -158,7 +158,8 @@ impl Witness {
                 connection
             } else {
                 let server = self.link.address.server(longest).await?;
-                connection.insert(plain(&server).await?)
+                let client = server.client(ProtocolVersion::RESP2)?;
+                connection.insert(plain(&client).await?)
             };
             let request = self.request(granted);
             let answers = connection.send_packed_commands(&request, 0, request.len());

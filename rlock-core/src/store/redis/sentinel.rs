@@ -3,12 +3,11 @@
 use std::{collections::HashMap, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, cmd};
+use redis::{Client, ErrorKind, RedisError, RedisResult, cmd};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
-    address::{Manner, Server, elsewhere},
-    connection::{boxed, multiplexed, without_time_outs},
+    connection::{boxed, plain},
     errors::timed_out,
 };
 
@@ -19,63 +18,37 @@ pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behin
 /// The shortest time-out of a request to a Sentinel.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The Sentinels of a service.
-pub(super) struct Sentinels {
-    clients: Vec<Client>,
-    service: String,
-    /// The master, but for its address.
-    master: ConnectionInfo,
-    manner: Manner,
-}
-
-impl Sentinels {
-    pub(super) fn new(
-        service: &str,
-        sentinels: &[ConnectionInfo],
-        master: &ConnectionInfo,
-        manner: Manner,
-    ) -> RedisResult<Self> {
-        let clients = sentinels.iter().map(|info| manner.tls.open(info.clone()));
-        Ok(Self {
-            clients: clients.collect::<RedisResult<_>>()?,
-            service: service.to_owned(),
-            master: master.clone(),
-            manner,
+/// Returns host and port of the master as the Sentinels see it now. The caller waits for `within` to be connected to it.
+pub(super) async fn master(
+    service: &str,
+    sentinels: &[Client],
+    within: Duration,
+) -> RedisResult<(String, u16)> {
+    // The other half is for the master.
+    let within = SHORTEST_TIMEOUT.max(within / 2);
+    let asked = sentinels.iter().map(|sentinel| async move {
+        let answer = timeout(within, boxed(ask(sentinel, service))).await;
+        answer.unwrap_or_else(|_| {
+            Err(timed_out(format!(
+                "no answer from a sentinel within {within:?}"
+            )))
         })
-    }
-
-    /// Returns the master as the Sentinels see it now. The caller waits for `within` to be connected to it.
-    pub(super) async fn master(&self, within: Duration) -> RedisResult<Server> {
-        // The other half is for the master.
-        let within = SHORTEST_TIMEOUT.max(within / 2);
-        let asked = self.clients.iter().map(|sentinel| async move {
-            let answer = timeout(within, boxed(ask(sentinel, &self.service))).await;
-            answer.unwrap_or_else(|_| {
-                Err(timed_out(format!(
-                    "no answer from a sentinel within {within:?}"
-                )))
-            })
-        });
-        match highest_epoch(asked, |(epoch, ..)| *epoch, within).await {
-            Some(Ok((_, host, port))) => {
-                Server::new(&elsewhere(&self.master, host, port), &self.manner)
-            }
-            Some(Err(error)) => Err(error),
-            None => Err(RedisError::from((ErrorKind::Io, "no sentinel answers"))),
-        }
-    }
+    });
+    let highest = highest_epoch(asked, |(epoch, _)| *epoch, within).await;
+    let none = || Err(RedisError::from((ErrorKind::Io, "no sentinel answers")));
+    highest.unwrap_or_else(none).map(|(_, master)| master)
 }
 
-/// Asks a Sentinel for the master. Returns the epoch of its promotion, its host and its port.
-async fn ask(sentinel: &Client, service: &str) -> RedisResult<(u64, String, u16)> {
-    let mut connection = multiplexed(sentinel, &without_time_outs()).await?;
+/// Asks a Sentinel for host and port of the master, and the epoch of its promotion.
+async fn ask(sentinel: &Client, service: &str) -> RedisResult<(u64, (String, u16))> {
+    let mut connection = plain(sentinel).await?;
     let mut master = cmd("SENTINEL");
     master.arg("MASTER").arg(service);
     let answer: HashMap<String, String> = master.query_async(&mut connection).await?;
     let number = |name| answer.get(name)?.parse().ok();
     let named = || {
         let port = u16::try_from(number("port")?).ok()?;
-        Some((number("config-epoch")?, answer.get("ip")?.clone(), port))
+        Some((number("config-epoch")?, (answer.get("ip")?.clone(), port)))
     };
     named().ok_or_else(|| {
         RedisError::from((
