@@ -47,25 +47,31 @@ pub(in crate::store) struct Link {
     logged: Mutex<Option<Vec<Capability>>>,
 }
 
-#[derive(Clone)]
-enum State {
-    Up(Arc<Connection>),
-    /// Silent for a while. It is used until it fails, or is replaced.
-    Doubtful(Arc<Connection>),
-    /// With the error of the last attempt to connect, if there was one.
-    Down(Option<StoreError>),
+#[derive(Default)]
+struct State {
+    connection: Option<Arc<Connection>>,
+    /// The connection has been silent for a while. It is used until it fails, or is replaced.
+    is_doubtful: bool,
+    /// The error of the last attempt to connect, if there was one.
+    error: Option<StoreError>,
 }
 
 impl State {
-    fn connection(&self) -> Option<&Arc<Connection>> {
-        match self {
-            Self::Up(connection) | Self::Doubtful(connection) => Some(connection),
-            Self::Down(_) => None,
+    fn up(connection: Arc<Connection>) -> Self {
+        Self {
+            connection: Some(connection),
+            ..Self::default()
         }
     }
 
     fn is_up(&self) -> bool {
-        matches!(self, Self::Up(_))
+        self.connection.is_some() && !self.is_doubtful
+    }
+
+    /// Returns whether this is the connection of an epoch.
+    fn is_of(&self, epoch: u64) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.epoch == epoch)
     }
 }
 
@@ -83,7 +89,7 @@ impl Link {
             options,
             home,
             listener,
-            state: watch::Sender::new(State::Down(None)),
+            state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
             logged: Mutex::default(),
         })
@@ -139,30 +145,23 @@ impl Link {
 
     /// Returns the present connection, if there is one.
     pub(super) fn present(&self) -> Option<Arc<Connection>> {
-        self.state.borrow().connection().cloned()
+        self.state.borrow().connection.clone()
     }
 
-    /// Returns whether there is a connection, and nothing against it.
+    /// Returns whether there is a connection that is not silent.
     pub(in crate::store) fn is_up(&self) -> bool {
         self.state.borrow().is_up()
     }
 
-    /// Resolves when there is a connection and nothing against it, or when that is not so.
+    /// Resolves when [`is_up`](Self::is_up) returns this.
     pub(in crate::store) async fn until(&self, is_up: bool) {
-        let mut state = self.state.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _ = state.wait_for(|state| state.is_up() == is_up).await;
+        self.wait_for(|state| state.is_up() == is_up).await;
     }
 
     /// Resolves when there is another connection than the one of this epoch.
     pub(super) async fn another(&self, epoch: u64) -> Arc<Connection> {
-        let mut state = self.state.subscribe();
-        let is_another = |state: &State| match state {
-            State::Up(connection) => connection.epoch != epoch,
-            _ => false,
-        };
-        let state = state.wait_for(is_another).await;
-        match state.ok().and_then(|state| state.connection().cloned()) {
+        let is_another = |state: &State| state.is_up() && !state.is_of(epoch);
+        match self.wait_for(is_another).await {
             Some(connection) => connection,
             None => std::future::pending().await,
         }
@@ -171,29 +170,30 @@ impl Link {
     /// Returns the present connection, or the next one. Fails at once if the server refuses this client, and waits while
     /// it cannot be reached.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, StoreError> {
-        let mut state = self.state.subscribe();
-        let settled = state.wait_for(|state| match state {
-            State::Up(_) | State::Doubtful(_) => true,
-            State::Down(error) => error.as_ref().is_some_and(|error| !error.transient),
-        });
-        let connection = settled
-            .await
-            .ok()
-            .and_then(|state| state.connection().cloned());
+        let refused = |error: &StoreError| !error.transient;
+        let is_settled =
+            |state: &State| state.connection.is_some() || state.error.as_ref().is_some_and(refused);
+        let connection = self.wait_for(is_settled).await;
         connection.ok_or_else(|| self.why_down())
+    }
+
+    async fn wait_for(&self, is_met: impl FnMut(&State) -> bool) -> Option<Arc<Connection>> {
+        let mut state = self.state.subscribe();
+        // The sender lives in `self`, so this cannot fail.
+        let state = state.wait_for(is_met).await.ok()?;
+        state.connection.clone()
     }
 
     /// Returns why there is no connection.
     pub(super) fn why_down(&self) -> StoreError {
-        if let State::Down(Some(error)) = &*self.state.borrow() {
-            return error.clone();
-        }
-        classify(RedisError::from((ErrorKind::Io, "not connected"))).not_executed()
+        let not_connected = || RedisError::from((ErrorKind::Io, "not connected"));
+        let error = self.state.borrow().error.clone();
+        error.unwrap_or_else(|| classify(not_connected()).not_executed())
     }
 
     /// Ends the link: its connection is not kept up any more.
     pub(super) fn ends(&self) {
-        self.state.send_replace(State::Down(None));
+        self.state.send_replace(State::default());
         // Nothing reports the changes of what was read by it.
         self.changed(None);
     }
@@ -201,11 +201,9 @@ impl Link {
     /// Gives up a connection that failed, unless it was replaced already.
     pub(super) fn give_up(&self, epoch: u64) {
         let given_up = self.state.send_if_modified(|state| {
-            let is_present = state
-                .connection()
-                .is_some_and(|connection| connection.epoch == epoch);
+            let is_present = state.is_of(epoch);
             if is_present {
-                *state = State::Down(None);
+                *state = State::default();
             }
             is_present
         });
@@ -219,12 +217,8 @@ impl Link {
 
     /// Looks for another connection beside one that is silent.
     pub(super) fn doubt(&self, epoch: u64) {
-        self.state.send_if_modified(|state| match state {
-            State::Up(connection) if connection.epoch == epoch => {
-                *state = State::Doubtful(Arc::clone(connection));
-                true
-            }
-            _ => false,
+        self.state.send_if_modified(|state| {
+            state.is_of(epoch) && !mem::replace(&mut state.is_doubtful, true)
         });
     }
 
@@ -232,21 +226,31 @@ impl Link {
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
         let connection = self.open(self.options.connect_timeout).await?;
         self.check(&connection).await;
-        self.state.send_replace(State::Up(connection));
+        self.state.send_replace(State::up(connection));
         Ok(())
     }
 
     /// Keeps a connection up; runs for as long as the client lives.
     pub(super) async fn keep_up(self: Arc<Self>) {
+        let address = &self.address;
         let mut was_up = self.present().is_some();
         loop {
             self.until(false).await;
-            let outage = was_up.then(|| self.outage_begins());
+            // One line for the server, for any number of locks.
+            let (is_logged, began) = (was_up && self.is_home(), Instant::now());
+            if is_logged && self.present().is_some() {
+                tracing::info!(%address, "the server is silent, connecting again");
+            } else if is_logged {
+                tracing::info!(%address, "connection lost, connecting again");
+            }
             let connection = self.reconnect().await;
-            self.state.send_replace(State::Up(Arc::clone(&connection)));
+            self.state.send_replace(State::up(Arc::clone(&connection)));
             // Changes in the meantime were not reported.
             (self.listener)(News::AllChanged);
-            self.connected(connection.epoch, outage);
+            tracing::debug!(%address, epoch = connection.epoch, "connected");
+            if is_logged {
+                tracing::info!(%address, after = ?began.elapsed(), "connected again");
+            }
             was_up = true;
             tokio::select! {
                 () = self.check(&connection) => {}
@@ -283,9 +287,9 @@ impl Link {
             };
             // A connection that is only silent may still reply.
             self.state.send_if_modified(|state| {
-                let is_down = state.connection().is_none();
+                let is_down = state.connection.is_none();
                 if is_down {
-                    *state = State::Down(Some(error));
+                    state.error = Some(error);
                 }
                 is_down
             });
@@ -353,26 +357,6 @@ impl Link {
     /// elsewhere.
     fn is_awaited(&self) -> bool {
         self.is_home() && self.logged().is_none() && !self.commands.keyspace.are_of_cluster()
-    }
-
-    /// Logs the start of an outage: one line for the server, for any number of locks.
-    fn outage_begins(&self) -> Instant {
-        let (address, is_silent) = (&self.address, self.present().is_some());
-        if self.is_home() && is_silent {
-            tracing::info!(%address, "the server is silent, connecting again");
-        } else if self.is_home() {
-            tracing::info!(%address, "connection lost, connecting again");
-        }
-        Instant::now()
-    }
-
-    /// Logs the first connection, or the end of an outage.
-    fn connected(&self, epoch: u64, outage: Option<Instant>) {
-        let (address, after) = (&self.address, outage.map(|began| began.elapsed()));
-        tracing::debug!(%address, epoch, "connected");
-        if let Some(after) = after.filter(|_| self.is_home()) {
-            tracing::info!(%address, ?after, "connected again");
-        }
     }
 }
 
