@@ -27,7 +27,6 @@ use std::{sync::Arc, time::Duration};
 use redis::{RedisResult, Value};
 use tokio::{
     runtime::Handle,
-    task::JoinHandle,
     time::{Instant, timeout, timeout_at},
 };
 use uuid::Uuid;
@@ -35,8 +34,8 @@ use uuid::Uuid;
 use self::{
     address::{Address, ConnectionSettings},
     commands::{Call, Commands},
-    connection::{AbortOnDrop, Connection, boxed},
-    errors::{classify, unexpected, wants_reconnect},
+    connection::{Connection, boxed},
+    errors::{classify, wants_reconnect},
     fork_guard::ForkGuard,
     keyspace::Keyspace,
     link::Link,
@@ -44,6 +43,7 @@ use self::{
     replicas::Witness,
 };
 pub(crate) use self::{
+    connection::connecting,
     errors::is_forgotten,
     for_quorum::{Roster, SameServer},
     tls::Tls,
@@ -250,14 +250,6 @@ impl RedisStore {
         };
         tokio::join!(Arc::clone(&self.home).keep_up(), keep_told, ask_replicas);
     }
-}
-
-/// Returns the result of a connection task. Dropping this future ends the task.
-pub(crate) async fn connecting<T>(
-    task: JoinHandle<Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let _task = AbortOnDrop::new(&task);
-    task.await.unwrap_or_else(|error| Err(unexpected(error)))
 }
 
 impl Store for RedisStore {

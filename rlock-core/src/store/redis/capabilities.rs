@@ -1,13 +1,15 @@
 //! Finds out, when a client connects, what the server or its user does not do, and logs each once.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use redis::{
     Cmd, InfoDict, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
     pipe,
 };
+use tokio::time::timeout;
 
 use super::{
-    address::Address,
-    connection::boxed,
+    connection::{Connection, boxed},
     errors::{wants_password, wants_reconnect},
     link::Link,
 };
@@ -40,16 +42,44 @@ impl Capability {
     }
 }
 
-/// Logs what is missing and was not `known` to be.
-pub(super) fn log_missing(missing: &[Capability], known: &[Capability], address: &Address) {
-    let mut new: Vec<_> = missing.iter().filter(|one| !known.contains(one)).collect();
-    new.sort_unstable();
-    let described: Vec<_> = new.iter().map(|one| one.described()).collect();
-    let missing = described.join("; ");
-    if new.contains(&&Capability::Scripts) {
-        tracing::error!(%address, %missing, "the server cannot serve locks");
-    } else if !missing.is_empty() {
-        tracing::warn!(%address, %missing, "the server lacks abilities: locks work without them");
+/// The capabilities that were logged as missing; `None` until the server's configuration was checked.
+#[derive(Default)]
+pub(super) struct Checks(Mutex<Option<Vec<Capability>>>);
+
+impl Checks {
+    pub(super) fn is_first(&self) -> bool {
+        self.logged().is_none()
+    }
+
+    /// Logs what a connected server or its user lacks, and was not known to. No caller waits for that.
+    pub(super) async fn log(&self, link: &Link, connection: &Connection) {
+        let (address, Some(channel)) = (&link.address, link.channel()) else {
+            return;
+        };
+        let known = self.logged().clone();
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let warned = boxed(warn(&connection.multiplexed, link, &channel));
+                let warned = timeout(link.options.connect_timeout, warned).await;
+                warned.unwrap_or_default()
+            }
+        };
+        let missing = connection.missing.iter();
+        let mut new: Vec<_> = missing.filter(|one| !known.contains(one)).collect();
+        new.sort_unstable();
+        let described: Vec<_> = new.iter().map(|one| one.described()).collect();
+        let missing = described.join("; ");
+        if new.contains(&&Capability::Scripts) {
+            tracing::error!(%address, %missing, "the server cannot serve locks");
+        } else if !missing.is_empty() {
+            tracing::warn!(%address, %missing, "the server lacks abilities: locks work without them");
+        }
+        *self.logged() = Some(connection.missing.clone());
+    }
+
+    fn logged(&self) -> MutexGuard<'_, Option<Vec<Capability>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,11 +122,7 @@ pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
 
 /// Logs what is amiss with the server, or its user, as far as it affects locks. Returns the capabilities that are known
 /// to be missing then.
-pub(super) async fn warn(
-    connection: &MultiplexedConnection,
-    link: &Link,
-    channel: &str,
-) -> Vec<Capability> {
+async fn warn(connection: &MultiplexedConnection, link: &Link, channel: &str) -> Vec<Capability> {
     let eviction = warn_of_eviction(connection.clone());
     let refusals = warn_of_refusals(connection.clone(), link, channel);
     tokio::join!(boxed(eviction), boxed(refusals)).1

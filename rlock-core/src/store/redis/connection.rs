@@ -19,10 +19,11 @@ use super::{
     batch::{Batcher, gone},
     capabilities::{Capability, absent_script, runs_scripts, tracking, unless_refused},
     commands::{Call, Commands},
+    errors::unexpected,
     for_quorum::{Presence, is_a_name},
     link::Link,
 };
-use crate::store::BoxFuture;
+use crate::store::{BoxFuture, StoreError};
 
 /// A connection that was up when it was handed out.
 pub(in crate::store) struct Connection {
@@ -57,6 +58,14 @@ impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Returns the result of a connection task. Dropping this future ends the task.
+pub(crate) async fn connecting<T>(
+    task: JoinHandle<Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let _task = AbortOnDrop::new(&task);
+    task.await.unwrap_or_else(|error| Err(unexpected(error)))
 }
 
 impl Connection {

@@ -3,7 +3,7 @@
 use std::{
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -15,7 +15,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     RedisOptions,
     address::Address,
-    capabilities::{Capability, log_missing, warn},
+    capabilities::{Capability, Checks},
     commands::Commands,
     connection::{Connection, boxed},
     errors::{classify, classify_login, not_yet, timed_out, wants_password},
@@ -39,12 +39,11 @@ pub(in crate::store) struct Link {
     pub(super) options: RedisOptions,
     /// The background link, if this one is for the requests of the callers' runtime.
     home: Option<Arc<Link>>,
-    listener: Listener,
+    pub(super) listener: Listener,
     state: watch::Sender<State>,
     /// How many connections were tried so far.
     epochs: AtomicU64,
-    /// The capabilities that were logged as missing; `None` until the server's configuration was checked.
-    logged: Mutex<Option<Vec<Capability>>>,
+    checks: Checks,
 }
 
 #[derive(Default)]
@@ -91,19 +90,8 @@ impl Link {
             listener,
             state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
-            logged: Mutex::default(),
+            checks: Checks::default(),
         })
-    }
-
-    /// Returns a link to the same server, for the callers' runtime.
-    pub(super) fn near(self: &Arc<Self>) -> Arc<Self> {
-        Self::new(
-            self.address.clone(),
-            Arc::clone(&self.commands),
-            self.options.clone(),
-            Arc::clone(&self.listener),
-            Some(Arc::clone(self)),
-        )
     }
 
     fn is_home(&self) -> bool {
@@ -225,7 +213,7 @@ impl Link {
     /// Connects for the first time.
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
         let connection = self.open(self.options.connect_timeout).await?;
-        self.check(&connection).await;
+        self.checks.log(self, &connection).await;
         self.state.send_replace(State::up(connection));
         Ok(())
     }
@@ -253,7 +241,7 @@ impl Link {
             }
             was_up = true;
             tokio::select! {
-                () = self.check(&connection) => {}
+                () = self.checks.log(&self, &connection) => {}
                 // A caller needs another connection sooner.
                 () = self.until(false) => {}
             }
@@ -331,32 +319,10 @@ impl Link {
         Ok(Arc::new(opened))
     }
 
-    /// Logs what a connected server or its user lacks. No caller waits for that.
-    async fn check(&self, connection: &Connection) {
-        let Some(channel) = self.channel() else {
-            return;
-        };
-        let known = self.logged().clone();
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let warned = boxed(warn(&connection.multiplexed, self, &channel));
-                let warned = timeout(self.options.connect_timeout, warned).await;
-                warned.unwrap_or_default()
-            }
-        };
-        log_missing(&connection.missing, &known, &self.address);
-        *self.logged() = Some(connection.missing.clone());
-    }
-
-    fn logged(&self) -> MutexGuard<'_, Option<Vec<Capability>>> {
-        self.logged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether the background waits for the first connection. A cluster finds its nodes
     /// elsewhere.
     fn is_awaited(&self) -> bool {
-        self.is_home() && self.logged().is_none() && !self.commands.keyspace.are_of_cluster()
+        self.is_home() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::caller::caller;
 
 /// How long a new client waits for its second connection.
-const PATIENCE: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) struct Near {
     pub(super) link: Arc<Link>,
@@ -28,7 +28,13 @@ pub(super) struct Near {
 impl Near {
     /// Connects on this runtime as soon as `home` is connected. Until then all requests go by that.
     pub(super) fn new(home: &Arc<Link>, runtime: &Handle) -> Self {
-        let link = home.near();
+        let link = Link::new(
+            home.address.clone(),
+            Arc::clone(&home.commands),
+            home.options.clone(),
+            Arc::clone(&home.listener),
+            Some(Arc::clone(home)),
+        );
         let (kept, home) = (EndOnDrop(Arc::clone(&link)), Arc::clone(home));
         let keeper = runtime.spawn(async move {
             home.another(0).await;
@@ -46,7 +52,7 @@ impl Near {
     pub(super) async fn connected(&self, home: &Handle) {
         let link = Arc::clone(&self.link);
         let _ = home
-            .spawn(async move { timeout(PATIENCE, link.connection()).await.is_ok() })
+            .spawn(async move { timeout(TIMEOUT, link.connection()).await.is_ok() })
             .await;
     }
 
