@@ -24,6 +24,7 @@ mod tls;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::OptionFuture;
 use redis::{RedisResult, Value};
 use tokio::{
     runtime::Handle,
@@ -131,13 +132,9 @@ impl RedisStore {
         near_on: Option<&Handle>,
     ) -> Arc<Self> {
         let commands = Arc::new(Commands::new(keyspace, options.fence_retention));
-        let home = Link::new(
-            Address::new(endpoint, options.connection_settings()),
-            Arc::clone(&commands),
-            options.clone(),
-            Arc::clone(listener),
-            None,
-        );
+        let address = Address::new(endpoint, options.connection_settings());
+        let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
+        let home = Link::new(address, scripts, options.clone(), listener, None);
         let witness = |asked| Witness::new(Arc::clone(&home), asked);
         Arc::new(Self {
             commands,
@@ -155,7 +152,6 @@ impl RedisStore {
     }
 
     /// Sends a request and returns its reply, and when it was sent.
-    ///
     /// A runtime that stands still, or ends, takes its connection along. The next request is then sent by the other
     /// connection.
     pub(super) async fn call(
@@ -164,35 +160,33 @@ impl RedisStore {
         send: SendOptions,
     ) -> Result<(Value, Time), StoreError> {
         self.fork_guard.check()?;
+        let clock = &self.home.options.clock;
         if let (Route::Near, Some(near)) = (send.via, &self.near)
             && let Some(connection) = near.link.present()
         {
-            let sent_at = self.home.options.clock.now();
-            let reply = connection.send(call, send.asking);
-            let reply = self
-                .exchange(&near.link, &connection, boxed(reply), send)
-                .await;
-            let reply = reply.inspect_err(|error| {
-                if error.maybe_executed {
-                    near.link.give_up(connection.epoch);
+            let (sent_at, link) = (clock.now(), &near.link);
+            let reply = boxed(connection.send(call, send.asking));
+            let reply = self.exchange(link, &connection, reply, send).await;
+            return match reply {
+                Err(error) if error.maybe_executed => {
+                    link.give_up(connection.epoch);
+                    Err(error)
                 }
-            });
-            return Ok((reply?, sent_at));
+                reply => Ok((reply?, sent_at)),
+            };
         }
-        let started = Instant::now();
-        let connection = match self.home.present() {
+        let (started, link) = (Instant::now(), &self.home);
+        let connection = match link.present() {
             Some(connection) => connection,
-            None => timeout(send.timeout, self.home.connection())
+            None => timeout(send.timeout, link.connection())
                 .await
-                .map_err(|_| self.home.why_down())??,
+                .map_err(|_| link.why_down())??,
         };
-        let sent_at = self.home.options.clock.now();
+        let sent_at = clock.now();
         let timeout = send.timeout.saturating_sub(started.elapsed());
-        let reply = connection.send(call, send.asking);
+        let reply = boxed(connection.send(call, send.asking));
         let send = SendOptions { timeout, ..send };
-        let reply = self
-            .exchange(&self.home, &connection, boxed(reply), send)
-            .await;
+        let reply = self.exchange(link, &connection, reply, send).await;
         Ok((reply?, sent_at))
     }
 
@@ -226,38 +220,30 @@ impl RedisStore {
 
     /// Returns whether the server reports changes of the keys read here.
     fn is_watched(&self) -> bool {
-        let home = self.home.present();
-        home.is_some_and(|connection| connection.is_told)
+        (self.home.present()).is_some_and(|connection| connection.is_told)
     }
 
-    /// How long a reply may be missing before its connection is given up. Less than the
-    /// time-out, so that the next try finds another.
+    /// Returns how long a reply may be missing. Less than the time-out, so that the next try finds another connection.
     fn silence(&self) -> Duration {
         self.home.options.response_timeout / 2
     }
 
     /// Keeps the connections up, for as long as it is polled.
     pub(super) async fn keep_up(&self) {
-        let keep_told = async {
-            if let Some(near) = &self.near {
-                near.keep_told(&self.home).await;
-            }
-        };
-        let ask_replicas = async {
-            if let Some(witness) = &self.witness {
-                witness.run().await;
-            }
-        };
-        tokio::join!(Arc::clone(&self.home).keep_up(), keep_told, ask_replicas);
+        let keep_told = self.near.as_ref().map(|near| near.keep_told(&self.home));
+        let ask_replicas = self.witness.as_ref().map(Witness::run);
+        tokio::join!(
+            Arc::clone(&self.home).keep_up(),
+            OptionFuture::from(keep_told),
+            OptionFuture::from(ask_replicas),
+        );
     }
 }
 
 impl Store for RedisStore {
     fn route(&self) -> Route {
-        match &self.near {
-            Some(near) if near.is_callers() => Route::Near,
-            _ => Route::Home,
-        }
+        let near = self.near.as_ref().filter(|near| near.is_callers());
+        near.map_or(Route::Home, |_| Route::Near)
     }
 
     fn acquire<'a>(

@@ -23,7 +23,7 @@ use crate::{
 const REMEMBERED_RELEASES: usize = 64;
 /// A waiter that has been silent for longer than this may be dead.
 const UNHEARD: Duration = Duration::from_millis(50);
-/// Below this many locks, expired ones are not looked for.
+/// The number of locks from which expired ones are swept.
 const SWEEP_FROM: usize = 64;
 
 #[derive(Default)]
@@ -47,19 +47,9 @@ pub(super) struct Lock {
     pub(super) expires: Time,
 }
 
-fn in_line(since: Time) -> Onward {
-    let place = Place::first(true);
-    Onward::InLine { since, place }
-}
-
 impl State {
     pub(super) fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
-        let AcquireRequest {
-            ref claims,
-            lease,
-            count,
-            waits,
-        } = *request;
+        let (claims, count, waits) = (&request.claims, request.count, request.waits);
         let mut taken = None;
         for (n, claim) in claims.iter().enumerate() {
             match self.live(&claim.key, now) {
@@ -79,7 +69,8 @@ impl State {
             })
         });
         let Some(taken) = taken else {
-            let grant = |claim: &Claim| self.grant(&claim.key, claim.owner, lease, count, now);
+            let lease = request.lease;
+            let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, count, now);
             return Acquired::Granted {
                 tokens: claims.iter().map(grant).collect(),
                 wanted: claims.iter().any(|claim| self.is_wanted(&claim.key)),
@@ -93,18 +84,21 @@ impl State {
         if waits {
             self.queues.join(key, *owner, now);
         }
-        let lock = self.live(key, now);
-        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
-        let mut place = Place::BEHIND;
-        place.first = self.queues.first(key) == Some(*owner);
-        if let Some(owner) = holder.filter(|_| waits && was_taken && place.first) {
-            let key = key.clone();
-            self.tell(owner, News::Wanted { key, owner });
-        }
         let last = TokenBlock {
             first: self.last_token,
             size: 1,
         };
+        let lock = self.live(key, now);
+        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
+        let first = self.queues.first(key) == Some(*owner);
+        let place = Place {
+            first,
+            watched: true,
+        };
+        if let Some(owner) = holder.filter(|_| waits && was_taken && first) {
+            let key = key.clone();
+            self.tell(owner, News::Wanted { key, owner });
+        }
         Acquired::Held {
             claim: taken,
             ttl: Some(expires.since(now)),
@@ -154,22 +148,20 @@ impl State {
             self.ask_again(key, self.queues.first(key), release.keep);
             Onward::Unknown
         };
-        if self.released.len() == REMEMBERED_RELEASES {
-            self.released.pop_front();
-        }
-        self.released.push_back(owner);
+        self.released.push_front(owner);
+        self.released.truncate(REMEMBERED_RELEASES);
         Released::Done(onward)
     }
 
-    /// Gives a lock that has just become free to the first waiter, or else to the next of the same process.
+    /// Gives a free lock to the first waiter, or else to the next of the same process.
     fn pass_on(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
         let handed_off = self.hand_off(key, None, next.is_some(), now);
-        if let Some(Next { owner, lease }) = next {
-            if handed_off {
-                self.queues.join(key, owner, now);
-                return in_line(now);
+        match next {
+            Some(next) if handed_off => self.queues.join(key, next.owner, now),
+            Some(Next { owner, lease }) => {
+                self.grant(key, owner, lease, 1, now);
             }
-            self.grant(key, owner, lease, 1, now);
+            None => {}
         }
         self.onward(key, next, now)
     }
@@ -189,7 +181,8 @@ impl State {
             });
         }
         if self.queues.has(key, owner) {
-            return in_line(now);
+            let (since, place) = (now, Place::first(true));
+            return Onward::InLine { since, place };
         }
         Onward::Unknown
     }
@@ -231,8 +224,7 @@ impl State {
         })
     }
 
-    /// Takes a lock from its holder, notifies the holder, and hands the lock to the first waiter.
-    /// Returns whether the lock was held.
+    /// Takes a lock from its holder, notifies the holder, and hands the lock off. Returns whether it was held.
     pub(super) fn revoke(&mut self, key: &Key, now: Time) -> bool {
         let Some(lock) = self.live(key, now) else {
             return false;
@@ -289,11 +281,10 @@ impl State {
     /// if that waiter `asks` just now. With `joins`, another owner joins the queue after this.
     fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, joins: bool, now: Time) -> bool {
         while let Some((owner, since)) = self.queues.take_first(key) {
-            if !self.clients.contains_key(&owner.client()) {
-                continue;
-            }
-            if asks == Some(owner) {
-                return false;
+            match self.clients.contains_key(&owner.client()) {
+                false => continue,
+                true if asks == Some(owner) => return false,
+                true => {}
             }
             let token = self.grant(key, owner, GRACE, 1, now);
             let news = News::Granted {
@@ -317,10 +308,9 @@ impl State {
     }
 
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
-        if let Some(owner) = owner {
-            let key = key.clone();
-            self.tell(owner, News::AskAgain { key, owner, after });
-        }
+        let Some(owner) = owner else { return };
+        let key = key.clone();
+        self.tell(owner, News::AskAgain { key, owner, after });
     }
 
     fn tell(&mut self, owner: OwnerId, news: News) {

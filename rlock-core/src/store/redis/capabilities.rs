@@ -14,33 +14,18 @@ use super::{
     link::Link,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Capability {
-    Scripts,
-    /// The protocol that mixes notifications with replies.
-    Resp3,
-    Tracking,
-    /// Subscriptions to the client's channel.
-    Notifications,
-}
+/// The name of a capability, and the consequence of its absence.
+pub(super) type Capability = &'static str;
 
-impl Capability {
-    /// Returns the name and the consequence of its absence.
-    fn described(self) -> &'static str {
-        match self {
-            Self::Scripts => "scripts (EVALSHA): no lock can be taken",
-            Self::Resp3 => {
-                "RESP3: a lock that is deleted is noticed by the next renewal, not at once"
-            }
-            Self::Tracking => {
-                "CLIENT TRACKING: a lock that is deleted is noticed by the next renewal, not at once"
-            }
-            Self::Notifications => {
-                "SUBSCRIBE: a waiter in another process asks again after a change of the lock, or within five seconds"
-            }
-        }
-    }
-}
+pub(super) const SCRIPTS: Capability = "scripts (EVALSHA): no lock can be taken";
+/// The protocol that mixes notifications with replies.
+pub(super) const RESP3: Capability =
+    "RESP3: a lock that is deleted is noticed by the next renewal, not at once";
+pub(super) const TRACKING: Capability =
+    "CLIENT TRACKING: a lock that is deleted is noticed by the next renewal, not at once";
+/// Subscriptions to the client's channel.
+pub(super) const NOTIFICATIONS: Capability = "SUBSCRIBE: a waiter in another process asks again after a change of the \
+    lock, or within five seconds";
 
 /// The capabilities that were logged as missing; `None` until the server's configuration was checked.
 #[derive(Default)]
@@ -65,12 +50,10 @@ impl Checks {
                 warned.unwrap_or_default()
             }
         };
-        let missing = connection.missing.iter();
-        let mut new: Vec<_> = missing.filter(|one| !known.contains(one)).collect();
-        new.sort_unstable();
-        let described: Vec<_> = new.iter().map(|one| one.described()).collect();
-        let missing = described.join("; ");
-        if new.contains(&&Capability::Scripts) {
+        let mut new = vec![SCRIPTS, RESP3, TRACKING, NOTIFICATIONS];
+        new.retain(|one| connection.missing.contains(one) && !known.contains(one));
+        let missing = new.join("; ");
+        if new.contains(&SCRIPTS) {
             tracing::error!(%address, %missing, "the server cannot serve locks");
         } else if !missing.is_empty() {
             tracing::warn!(%address, %missing, "the server lacks abilities: locks work without them");
@@ -183,12 +166,8 @@ async fn warn_of_refusals(
         tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
             losses are noticed later, or questions stay open");
     }
-    let capabilities = [
-        ("evalsha", Capability::Scripts),
-        ("client|tracking", Capability::Tracking),
-        ("subscribe", Capability::Notifications),
-    ];
     let is_refused = |command: &str| needed.iter().chain(&better).any(|name| name == command);
+    let capabilities = [("client|tracking", TRACKING), ("subscribe", NOTIFICATIONS)];
     let refused = capabilities
         .into_iter()
         .filter(|(command, _)| is_refused(command));

@@ -17,7 +17,10 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::{
     address::Server,
     batch::{Batcher, gone},
-    capabilities::{Capability, absent_script, runs_scripts, tracking, unless_refused},
+    capabilities::{
+        Capability, NOTIFICATIONS, SCRIPTS, TRACKING, absent_script, runs_scripts, tracking,
+        unless_refused,
+    },
     commands::{Call, Commands},
     errors::unexpected,
     for_quorum::{Presence, is_a_name},
@@ -113,7 +116,7 @@ impl Connection {
             subscribed = boxed(opened.subscribe(link, &client, &channel)).await?;
         }
         if subscribed.is_none() {
-            opened.missing.push(Capability::Notifications);
+            opened.missing.push(NOTIFICATIONS);
         }
         Ok(opened)
     }
@@ -140,13 +143,13 @@ impl Connection {
         if resp3 {
             self.is_told = unless_refused(next())?.is_some();
             if !self.is_told {
-                self.missing.push(Capability::Tracking);
+                self.missing.push(TRACKING);
             }
             let id = unless_refused(next())?;
             self.id = id.map(from_redis_value).transpose()?;
         }
         if !runs_scripts(next())? {
-            self.missing.push(Capability::Scripts);
+            self.missing.push(SCRIPTS);
         }
         // Without the permission, tokens from before a failover may be given again.
         if let Some(time) = unless_refused(next())? {

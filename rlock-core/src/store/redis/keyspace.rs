@@ -159,15 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_a_lock_s_are_no_key() {
-        let keyspace = Keyspace::new("lock:".to_owned());
-        for name in ["lock:{a}:fence", "other:{a}", "lock:a}", "lock:{}", "lock:"] {
-            assert_eq!(keyspace.key(name.as_bytes()), None, "{name}");
-        }
-        assert_eq!(keyspace.key(b"lock:{\xff}"), None);
-    }
-
-    #[test]
     fn messages_are_read_as_they_are_written() {
         let client = Uuid::from_u128(7);
         let keyspace = Keyspace::new("lock:".to_owned());
@@ -231,5 +222,14 @@ mod tests {
             );
         }
         assert_eq!(keyspace.read_message(client, b"\xff 1 1000 lock:{a}"), None);
+    }
+
+    #[test]
+    fn names_that_are_not_a_lock_s_are_no_key() {
+        let keyspace = Keyspace::new("lock:".to_owned());
+        for name in ["lock:{a}:fence", "other:{a}", "lock:a}", "lock:{}", "lock:"] {
+            assert_eq!(keyspace.key(name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(keyspace.key(b"lock:{\xff}"), None);
     }
 }

@@ -15,7 +15,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     RedisOptions,
     address::Address,
-    capabilities::{Capability, Checks},
+    capabilities::{Checks, RESP3},
     commands::Commands,
     connection::{Connection, boxed},
     errors::{classify, classify_login, not_yet, timed_out, wants_password},
@@ -174,9 +174,7 @@ impl Link {
 
     /// Returns why there is no connection.
     pub(super) fn why_down(&self) -> StoreError {
-        let not_connected = || RedisError::from((ErrorKind::Io, "not connected"));
-        let error = self.state.borrow().error.clone();
-        error.unwrap_or_else(|| classify(not_connected()).not_executed())
+        (self.state.borrow().error.clone()).unwrap_or_else(|| not_yet("not connected"))
     }
 
     /// Ends the link: its connection is not kept up any more.
@@ -252,7 +250,7 @@ impl Link {
     async fn reconnect(self: &Arc<Self>) -> Arc<Connection> {
         let (address, longest) = (&self.address, self.options.connect_timeout);
         let mut backoff = Backoff::default();
-        let (mut is_same, mut is_missed) = (false, false);
+        let (mut is_same, mut is_missed) = (false, !self.is_awaited());
         // A short time-out notices the end of an outage sooner.
         let mut timeout = FIRST_TIMEOUT.min(longest);
         loop {
@@ -264,15 +262,12 @@ impl Link {
                 tracing::error!(%error, "a server of the quorum is not counted");
             }
             tracing::debug!(%address, %error, "connecting failed");
-            if !mem::replace(&mut is_missed, true) && self.is_awaited() {
+            if !mem::replace(&mut is_missed, true) {
                 tracing::warn!(%address, %error, "the server cannot be reached yet");
             }
             // Servers count wrong passwords.
-            let pause = if error.transient {
-                backoff.next()
-            } else {
-                REFUSED
-            };
+            let refused = (!error.transient).then_some(REFUSED);
+            let pause = refused.unwrap_or_else(|| backoff.next());
             // A connection that is only silent may still reply.
             self.state.send_if_modified(|state| {
                 let is_down = state.connection.is_none();
@@ -299,16 +294,17 @@ impl Link {
             {
                 opened = open(ProtocolVersion::RESP2).await;
                 if let Ok(opened) = &mut opened {
-                    opened.missing.push(Capability::Resp3);
+                    opened.missing.push(RESP3);
                 }
             }
             opened.map_err(|error| classify_login(error, server.login()))
         };
-        let opened = timeout(within, boxed(opening)).await;
-        let opened = opened.unwrap_or_else(|_| {
-            let waited = format!("no connection within {within:?}");
-            Err(classify(timed_out(waited)))
-        });
+        let late = |_| {
+            Err(classify(timed_out(format!(
+                "no connection within {within:?}"
+            ))))
+        };
+        let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
         // A request that waits for a connection has not been sent.
         let mut opened = opened.map_err(StoreError::not_executed)?;
         if let (Some(roster), Some(run_id)) = (&self.options.roster, opened.run_id.take()) {
