@@ -12,11 +12,9 @@
 //! - Renewals go where the lock is: they need nothing else.
 
 mod discovery;
-mod migrating;
 mod multi_slot;
 mod nodes;
 mod routing;
-mod seeds;
 mod slots;
 
 use std::{sync::Arc, time::Duration};
@@ -25,10 +23,9 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::runtime::Handle;
 
 use self::{
-    migrating::is_unsettled,
-    nodes::{KeepUp, Nodes},
-    routing::Needs,
-    seeds::Seeds,
+    discovery::Seeds,
+    nodes::{KeepUp, Node, Nodes},
+    routing::{Needs, is_unsettled},
     slots::Slot,
 };
 use super::{
@@ -53,14 +50,13 @@ impl ClusterStore {
         runtime: &Handle,
         near: Option<Handle>,
     ) -> Result<Arc<Self>, LockError> {
-        let (clock, patience) = (options.clock.clone(), options.connect_timeout);
-        let started = clock.now();
+        let (started, within) = (options.clock.now(), options.connect_timeout);
         let store = Self::lazy(endpoint, options, listener, runtime, near);
         let first = Arc::clone(&store);
-        let connected = connecting(runtime.spawn(async move { first.begin(patience).await })).await;
+        let connected = connecting(runtime.spawn(async move { first.begin(within).await })).await;
         connected.map_err(|error| {
-            let action = format!("connect to {}", store.place());
-            error.into_lock_error(action, clock.now().since(started))
+            let waited = store.nodes.options.clock.now().since(started);
+            error.into_lock_error(format!("connect to {}", store.place()), waited)
         })?;
         Ok(store)
     }
@@ -83,12 +79,11 @@ impl ClusterStore {
     /// Acquires locks of one slot.
     async fn acquire_in(
         &self,
-        slot: Slot,
         request: &AcquireRequest,
         send: SendOptions,
     ) -> Result<Acquired, StoreError> {
         let keys: Vec<&Key> = request.claims.iter().map(|claim| &claim.key).collect();
-        self.at_master(slot, Needs::All(&keys), send, |node, send| async move {
+        self.at_master(keys[0], Needs::All(&keys), send, |node, send| async move {
             node.store.acquire(request, send).await
         })
         .await
@@ -101,8 +96,7 @@ impl ClusterStore {
         batch: &[Renewal],
         send: SendOptions,
     ) -> Result<Renewed, StoreError> {
-        let slot = Slot::of(&batch[0].key);
-        self.at_master(slot, needs, send, |node, send| async move {
+        self.at_master(&batch[0].key, needs, send, |node, send| async move {
             node.store.renew(batch, send).await
         })
         .await
@@ -151,7 +145,7 @@ impl Store for ClusterStore {
     ) -> Answer<'a, Acquired> {
         Box::pin(async move {
             match &*request.claims {
-                [Claim { key, .. }] => self.acquire_in(Slot::of(key), request, send).await,
+                [_] => self.acquire_in(request, send).await,
                 _ => self.acquire_across(request, send).await,
             }
         })
@@ -163,8 +157,8 @@ impl Store for ClusterStore {
         send: SendOptions,
     ) -> Answer<'a, Released> {
         Box::pin(async move {
-            let (slot, keys) = (Slot::of(&request.key), [&request.key]);
-            self.at_master(slot, Needs::All(&keys), send, |node, send| async move {
+            let keys = [&request.key];
+            self.at_master(keys[0], Needs::All(&keys), send, |node, send| async move {
                 node.store.release(request, send).await
             })
             .await
@@ -192,10 +186,12 @@ impl Store for ClusterStore {
         // An earlier `WAIT` may be under way.
         let send = SendOptions::background(within * 2 + options.response_timeout);
         let each = claims.chunks(1).map(move |claim| {
-            let slot = Slot::of(&claim[0].key);
-            self.at_master(slot, Needs::Lock, send, move |node, _| async move {
-                node.store.replicate(claim, lease).await
-            })
+            self.at_master(
+                &claim[0].key,
+                Needs::Lock,
+                send,
+                move |node, _| async move { node.store.replicate(claim, lease).await },
+            )
         });
         Box::pin(async move { try_join_all(each).await.map(drop) })
     }
@@ -214,12 +210,10 @@ impl Store for ClusterStore {
         tokens: u64,
         send: SendOptions,
     ) -> Answer<'a, Option<TokenBlock>> {
-        let slot = Slot::of(&claim.key);
-        Box::pin(
-            self.at_master(slot, Needs::Lock, send, move |node, send| async move {
-                node.store.extend(claim, tokens, send).await
-            }),
-        )
+        let ask = move |node: Arc<Node>, send| async move {
+            node.store.extend(claim, tokens, send).await
+        };
+        Box::pin(self.at_master(&claim.key, Needs::Lock, send, ask))
     }
 
     fn place(&self) -> String {
@@ -231,12 +225,8 @@ impl Store for ClusterStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
-        let slot = Slot::of(key);
-        Box::pin(
-            self.at_master(slot, Needs::Lock, send, move |node, send| async move {
-                node.store.inspect(key, send).await
-            }),
-        )
+        let ask = move |node: Arc<Node>, send| async move { node.store.inspect(key, send).await };
+        Box::pin(self.at_master(key, Needs::Lock, send, ask))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -44,7 +44,7 @@ impl ClusterStore {
                 claims: group.iter().map(|at| claims[*at].clone()).collect(),
                 ..request.clone()
             };
-            let reply = self.acquire_in(slot(&group[0]), &some, left()).await;
+            let reply = self.acquire_in(&some, left()).await;
             let others = first_sent.is_some();
             let mut reply = reply.map_err(|error| in_doubt(error, others))?;
             match &mut reply {
@@ -112,7 +112,7 @@ impl ClusterStore {
 
     /// Returns the last token of a lock, or 0 if there has been none for long.
     async fn fence(&self, key: &Key, send: SendOptions) -> Result<u64, StoreError> {
-        self.at_master(Slot::of(key), Needs::Lock, send, |node, send| async move {
+        self.at_master(key, Needs::Lock, send, |node, send| async move {
             let mut get = Pipeline::new();
             let lock = node.store.commands.keyspace.lock(key);
             get.cmd("GET").arg(format!("{lock}:fence"));

@@ -9,18 +9,19 @@ use std::{
 use tokio::{
     runtime::Handle,
     sync::{Notify, watch},
-    task::JoinHandle,
     time::{Instant, timeout_at},
 };
 
 use super::{
-    seeds::Seeds,
+    discovery::Seeds,
     slots::{Layout, NodeAddr, SLOTS, Slot},
 };
 use crate::store::{
     Listener, News, StoreError, Which,
     endpoint::ServerEndpoint,
-    redis::{RedisOptions, RedisStore, errors::not_yet, keyspace::Keyspace},
+    redis::{
+        RedisOptions, RedisStore, connection::AbortOnDrop, errors::not_yet, keyspace::Keyspace,
+    },
 };
 
 /// How long a node without slots is kept, as one that is about to get its first.
@@ -59,7 +60,7 @@ pub(super) struct Node {
     id: String,
     pub(super) store: Arc<RedisStore>,
     made: Instant,
-    keeper: JoinHandle<()>,
+    keeper: AbortOnDrop,
 }
 
 impl Nodes {
@@ -132,7 +133,7 @@ impl Nodes {
         &self,
         addr: &NodeAddr,
         as_master: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Arc<Node>, StoreError> {
         let id = {
             let table = self.table.borrow();
@@ -141,25 +142,25 @@ impl Nodes {
         };
         let id = match id {
             Some(id) => id,
-            None => self.seeds.id(addr, patience).await?,
+            None => self.seeds.id(addr, timeout).await?,
         };
-        self.node(addr, &id, as_master)
+        Ok(self.node(addr, &id, as_master))
     }
 
     /// Returns the node of this id, which is made if it is missing.
     ///
     /// A node that becomes a master is made anew: its connections know a time (`Commands::opened_at`) when
     /// another was the master, whose tokens it may not have.
-    fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Result<Arc<Node>, StoreError> {
+    fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Arc<Node> {
         let find = |table: &Table| {
             let node = table.nodes.get(addr).filter(|node| node.id == id);
             let node = node.filter(|node| !as_master || has_slots(&table.masters, node));
             node.cloned()
         };
         if let Some(node) = find(&self.table.borrow()) {
-            return Ok(node);
+            return node;
         }
-        let made = Arc::new(self.make(addr, id)?);
+        let made = self.make(addr, id);
         let (mut node, mut replaced) = (Arc::clone(&made), None);
         self.table.send_if_modified(|table| {
             match find(table) {
@@ -169,22 +170,21 @@ impl Nodes {
             false
         });
         drop(replaced);
-        Ok(node)
+        node
     }
 
-    fn make(&self, addr: &NodeAddr, id: &str) -> Result<Node, StoreError> {
+    fn make(&self, addr: &NodeAddr, id: &str) -> Arc<Node> {
         let endpoint = ServerEndpoint::Fixed(self.seeds.info(addr));
         let keyspace = Keyspace::at_node(self.options.prefix.clone(), id);
         let (listener, near) = (self.listener_at(addr), self.near.as_ref());
         let store = RedisStore::new(endpoint, keyspace, &self.options, &listener, near);
-        Ok(Node {
+        let keeper = keep(Arc::clone(&store), Arc::clone(&self.rediscover));
+        Arc::new(Node {
             addr: addr.clone(),
             id: id.to_owned(),
-            store: Arc::clone(&store),
+            store,
             made: Instant::now(),
-            keeper: self
-                .background
-                .spawn(keep(store, Arc::clone(&self.rediscover))),
+            keeper: AbortOnDrop::new(&self.background.spawn(keeper)),
         })
     }
 
@@ -215,17 +215,17 @@ impl Nodes {
     }
 
     /// Adopts the layout that a node reports. Returns which slots have other masters now, if any have.
-    pub(super) fn adopt(&self, layout: Layout) -> Result<Option<Vec<bool>>, StoreError> {
+    pub(super) fn adopt(&self, layout: Layout) -> Option<Vec<bool>> {
         let (latest, adopted_at) = self.table.borrow().adopted;
         if layout.epoch < latest && adopted_at.elapsed() < OVERTAKEN {
-            return Ok(None);
+            return None;
         }
         let mut masters = vec![None; usize::from(SLOTS)];
         let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
         for (first, last, addr) in &layout.ranges {
             let node = match nodes.get(addr) {
                 Some(node) => Arc::clone(node),
-                None => self.node(addr, &layout.ids[addr], true)?,
+                None => self.node(addr, &layout.ids[addr], true),
             };
             nodes.insert(addr, Arc::clone(&node));
             masters[usize::from(*first)..=usize::from(*last)].fill(Some(node));
@@ -247,7 +247,7 @@ impl Nodes {
             changed.contains(&true)
         });
         drop(unused);
-        Ok(is_changed.then_some(changed))
+        is_changed.then_some(changed)
     }
 }
 
@@ -291,12 +291,6 @@ async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
     tokio::join!(store.keep_up(), suspect);
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.keeper.abort();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,7 +321,7 @@ mod tests {
     async fn what_a_node_says_that_was_cut_off_is_passed_over_for_a_while() {
         let nodes = nodes();
         let master = || nodes.masters().iter().map(|node| node.addr.port).max();
-        let adopt = |view| nodes.adopt(view).expect("it makes sense").is_some();
+        let adopt = |view| nodes.adopt(view).is_some();
         assert!(adopt(view(4, 1)));
         assert!(adopt(view(5, 2)));
         assert!(!adopt(view(4, 1)));

@@ -49,17 +49,21 @@ pub(in crate::store) struct Connection {
 }
 
 /// Ends a task when this is dropped.
-pub(super) struct AbortOnDrop(AbortHandle);
+pub(in crate::store) struct AbortOnDrop(AbortHandle);
 
 impl AbortOnDrop {
-    pub(super) fn new<T>(task: &JoinHandle<T>) -> Self {
+    pub(in crate::store) fn new<T>(task: &JoinHandle<T>) -> Self {
         Self(task.abort_handle())
+    }
+
+    pub(in crate::store) fn abort(&self) {
+        self.0.abort();
     }
 }
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.0.abort();
+        self.abort();
     }
 }
 
