@@ -48,10 +48,10 @@ impl ClusterStore {
         options: RedisOptions,
         listener: Listener,
         runtime: &Handle,
-        near: Option<Handle>,
+        callers: Option<Handle>,
     ) -> Result<Arc<Self>, LockError> {
         let (started, within) = (options.clock.now(), options.connect_timeout);
-        let store = Self::lazy(endpoint, options, listener, runtime, near);
+        let store = Self::lazy(endpoint, options, listener, runtime, callers);
         let first = Arc::clone(&store);
         let connected = connecting(runtime.spawn(async move { first.begin(within).await })).await;
         connected.map_err(|error| {
@@ -67,11 +67,11 @@ impl ClusterStore {
         options: RedisOptions,
         listener: Listener,
         runtime: &Handle,
-        near: Option<Handle>,
+        callers: Option<Handle>,
     ) -> Arc<Self> {
         let seeds = Seeds::new(endpoint, options.connection_settings());
         Arc::new(Self {
-            nodes: Nodes::new(seeds, options, listener, runtime.clone(), near),
+            nodes: Nodes::new(seeds, options, listener, runtime.clone(), callers),
             fork_guard: ForkGuard::new(),
         })
     }
@@ -128,8 +128,8 @@ impl ClusterStore {
 
 impl Store for ClusterStore {
     fn route(&self) -> Route {
-        match &self.nodes.near {
-            Some(near) if caller() == Some(near.id()) => Route::Near,
+        match &self.nodes.callers {
+            Some(callers) if caller() == Some(callers.id()) => Route::Near,
             _ => Route::Home,
         }
     }

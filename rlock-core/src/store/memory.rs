@@ -23,21 +23,21 @@ use crate::{clock::ClientClock, key::Key, lease::Time};
 
 /// The locks that any number of clients share.
 #[derive(Default)]
-pub(crate) struct Place(Mutex<State>);
+pub(crate) struct SharedStore(Mutex<State>);
 
-impl Place {
-    /// Returns the place of this name, which all clients in this process share for as long as one uses it.
+impl SharedStore {
+    /// Returns the store of this name, which all clients in this process share for as long as one uses it.
     pub(crate) fn named(name: &str) -> Arc<Self> {
-        static PLACES: LazyLock<Mutex<HashMap<String, Weak<Place>>>> =
+        static STORES: LazyLock<Mutex<HashMap<String, Weak<SharedStore>>>> =
             LazyLock::new(Mutex::default);
-        let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = places.get(name).and_then(Weak::upgrade) {
-            return place;
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+            return store;
         }
-        places.retain(|_, place| place.strong_count() > 0);
-        let place = Arc::new(Self::default());
-        places.insert(name.to_owned(), Arc::downgrade(&place));
-        place
+        stores.retain(|_, store| store.strong_count() > 0);
+        let store = Arc::new(Self::default());
+        stores.insert(name.to_owned(), Arc::downgrade(&store));
+        store
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -57,9 +57,9 @@ impl Place {
     }
 }
 
-/// One client's access to a place.
+/// One client's access to a store.
 pub(crate) struct MemoryStore {
-    place: Arc<Place>,
+    shared: Arc<SharedStore>,
     client: Uuid,
     /// The store has no clock of its own.
     clock: ClientClock,
@@ -67,14 +67,14 @@ pub(crate) struct MemoryStore {
 
 impl MemoryStore {
     pub(crate) fn join(
-        place: Arc<Place>,
+        shared: Arc<SharedStore>,
         client: Uuid,
         clock: ClientClock,
         listener: Listener,
     ) -> Self {
-        place.state().clients.insert(client, listener);
+        shared.state().clients.insert(client, listener);
         Self {
-            place,
+            shared,
             client,
             clock,
         }
@@ -82,7 +82,7 @@ impl MemoryStore {
 
     fn apply<T>(&self, operation: impl FnOnce(&mut State, Time) -> T) -> T {
         let now = self.clock.now();
-        self.place.change(|state| operation(state, now))
+        self.shared.change(|state| operation(state, now))
     }
 
     fn answer<T: Send + 'static>(
@@ -96,7 +96,7 @@ impl MemoryStore {
 impl Drop for MemoryStore {
     fn drop(&mut self) {
         // The listener is returned, because it may not be dropped under the mutex.
-        self.place.change(|state| {
+        self.shared.change(|state| {
             state.queues.leave_all(self.client);
             state.clients.remove(&self.client)
         });

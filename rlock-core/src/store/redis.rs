@@ -2,6 +2,7 @@
 
 pub(super) mod address;
 mod batch;
+mod caller_link;
 mod capabilities;
 pub(super) mod commands;
 pub(super) mod connection;
@@ -10,7 +11,6 @@ mod for_quorum;
 pub(super) mod fork_guard;
 pub(super) mod keyspace;
 pub(super) mod link;
-mod near;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod replicas;
@@ -34,19 +34,19 @@ use uuid::Uuid;
 
 use self::{
     address::{Address, ConnectionSettings},
+    caller_link::CallerLink,
     commands::{Call, Commands},
     connection::{Connection, boxed},
     errors::{classify, wants_reconnect},
     fork_guard::ForkGuard,
     keyspace::Keyspace,
     link::Link,
-    near::Near,
     replicas::Witness,
 };
 pub(crate) use self::{
     connection::connecting,
     errors::is_forgotten,
-    for_quorum::{Roster, SameServer},
+    for_quorum::{RunIds, SameServer},
     tls::Tls,
 };
 use super::{
@@ -71,7 +71,7 @@ pub(crate) struct RedisOptions {
     pub(crate) replicas: Option<Replicas>,
     pub(crate) tls: Tls,
     /// Of the quorum that the server is part of.
-    pub(crate) roster: Option<Arc<Roster>>,
+    pub(crate) run_ids: Option<Arc<RunIds>>,
 }
 
 impl RedisOptions {
@@ -85,8 +85,8 @@ impl RedisOptions {
 
 pub(crate) struct RedisStore {
     pub(super) commands: Arc<Commands>,
-    pub(super) home: Arc<Link>,
-    near: Option<Near>,
+    pub(super) background: Arc<Link>,
+    caller: Option<CallerLink>,
     witness: Option<Witness>,
     fork_guard: ForkGuard,
 }
@@ -98,17 +98,17 @@ impl RedisStore {
         options: &RedisOptions,
         listener: &Listener,
         runtime: &Handle,
-        near_on: Option<&Handle>,
+        callers: Option<&Handle>,
     ) -> Result<Arc<Self>, LockError> {
         let started = options.clock.now();
-        let store = Self::lazy(endpoint, options, listener, near_on);
-        let connected = store.connect_home(runtime).await;
+        let store = Self::lazy(endpoint, options, listener, callers);
+        let connected = store.connect_background(runtime).await;
         connected.map_err(|error| {
             let action = format!("connect to {}", store.address());
             error.into_lock_error(action, options.clock.now().since(started))
         })?;
-        if let Some(near) = &store.near {
-            near.connected(runtime).await;
+        if let Some(caller) = &store.caller {
+            caller.connected(runtime).await;
         }
         Ok(store)
     }
@@ -118,10 +118,10 @@ impl RedisStore {
         endpoint: ServerEndpoint,
         options: &RedisOptions,
         listener: &Listener,
-        near_on: Option<&Handle>,
+        callers: Option<&Handle>,
     ) -> Arc<Self> {
         let keyspace = Keyspace::new(options.prefix.clone());
-        Self::new(endpoint, keyspace, options, listener, near_on)
+        Self::new(endpoint, keyspace, options, listener, callers)
     }
 
     pub(super) fn new(
@@ -129,26 +129,26 @@ impl RedisStore {
         keyspace: Keyspace,
         options: &RedisOptions,
         listener: &Listener,
-        near_on: Option<&Handle>,
+        callers: Option<&Handle>,
     ) -> Arc<Self> {
         let commands = Arc::new(Commands::new(keyspace, options.fence_retention));
         let address = Address::new(endpoint, options.connection_settings());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
-        let home = Link::new(address, scripts, options.clone(), listener, None);
-        let witness = |asked| Witness::new(Arc::clone(&home), asked);
+        let background = Link::new(address, scripts, options.clone(), listener, None);
+        let witness = |asked| Witness::new(Arc::clone(&background), asked);
         Arc::new(Self {
             commands,
-            near: near_on.map(|runtime| Near::new(&home, runtime)),
+            caller: callers.map(|runtime| CallerLink::new(&background, runtime)),
             witness: options.replicas.map(witness),
-            home,
+            background,
             fork_guard: ForkGuard::new(),
         })
     }
 
     /// Connects for the first time; the connection lives on `runtime`.
-    pub(crate) async fn connect_home(&self, runtime: &Handle) -> Result<(), StoreError> {
-        let home = Arc::clone(&self.home);
-        connecting(runtime.spawn(async move { home.connect().await })).await
+    pub(crate) async fn connect_background(&self, runtime: &Handle) -> Result<(), StoreError> {
+        let background = Arc::clone(&self.background);
+        connecting(runtime.spawn(async move { background.connect().await })).await
     }
 
     /// Sends a request and returns its reply, and when it was sent.
@@ -160,11 +160,11 @@ impl RedisStore {
         send: SendOptions,
     ) -> Result<(Value, Time), StoreError> {
         self.fork_guard.check()?;
-        let clock = &self.home.options.clock;
-        if let (Route::Near, Some(near)) = (send.via, &self.near)
-            && let Some(connection) = near.link.present()
+        let clock = &self.background.options.clock;
+        if let (Route::Near, Some(caller)) = (send.via, &self.caller)
+            && let Some(connection) = caller.link.present()
         {
-            let (sent_at, link) = (clock.now(), &near.link);
+            let (sent_at, link) = (clock.now(), &caller.link);
             let reply = boxed(connection.send(call, send.asking));
             let reply = self.exchange(link, &connection, reply, send).await;
             return match reply {
@@ -175,7 +175,7 @@ impl RedisStore {
                 reply => Ok((reply?, sent_at)),
             };
         }
-        let (started, link) = (Instant::now(), &self.home);
+        let (started, link) = (Instant::now(), &self.background);
         let connection = match link.present() {
             Some(connection) => connection,
             None => timeout(send.timeout, link.connection())
@@ -220,30 +220,30 @@ impl RedisStore {
 
     /// Returns whether the server reports changes of the keys read here.
     fn is_watched(&self) -> bool {
-        (self.home.present()).is_some_and(|connection| connection.is_told)
+        (self.background.present()).is_some_and(|connection| connection.is_tracked)
     }
 
     /// Returns how long a reply may be missing. Less than the time-out, so that the next try finds another connection.
     fn silence(&self) -> Duration {
-        self.home.options.response_timeout / 2
+        self.background.options.response_timeout / 2
     }
 
     /// Keeps the connections up, for as long as it is polled.
     pub(super) async fn keep_up(&self) {
-        let keep_told = self.near.as_ref().map(|near| near.keep_told(&self.home));
-        let ask_replicas = self.witness.as_ref().map(Witness::run);
+        let (caller, background) = (self.caller.as_ref(), &self.background);
+        let keep_tracked = caller.map(|caller| caller.keep_tracked(background));
         tokio::join!(
-            Arc::clone(&self.home).keep_up(),
-            OptionFuture::from(keep_told),
-            OptionFuture::from(ask_replicas),
+            Arc::clone(background).keep_up(),
+            OptionFuture::from(keep_tracked),
+            OptionFuture::from(self.witness.as_ref().map(Witness::run)),
         );
     }
 }
 
 impl Store for RedisStore {
     fn route(&self) -> Route {
-        let near = self.near.as_ref().filter(|near| near.is_callers());
-        near.map_or(Route::Home, |_| Route::Near)
+        let caller = self.caller.as_ref().filter(|caller| caller.is_callers());
+        caller.map_or(Route::Home, |_| Route::Near)
     }
 
     fn acquire<'a>(

@@ -35,7 +35,7 @@ pub(super) struct Nodes {
     pub(super) options: RedisOptions,
     pub(super) listener: Listener,
     background: Handle,
-    pub(super) near: Option<Handle>,
+    pub(super) callers: Option<Handle>,
     /// Nodes are neither made nor dropped while it is locked: they call the listener, which reads it.
     pub(super) table: Arc<watch::Sender<Table>>,
     /// Notified when there is reason to discover the masters again.
@@ -69,7 +69,7 @@ impl Nodes {
         options: RedisOptions,
         listener: Listener,
         background: Handle,
-        near: Option<Handle>,
+        callers: Option<Handle>,
     ) -> Self {
         let failure = not_yet("no node of the cluster has said yet who has which slots");
         Self {
@@ -77,7 +77,7 @@ impl Nodes {
             options,
             listener,
             background,
-            near,
+            callers,
             table: Arc::new(watch::Sender::new(Table {
                 masters: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
@@ -99,7 +99,7 @@ impl Nodes {
     /// Returns `true` if the masters are known, and all are connected.
     pub(super) fn are_up(&self) -> bool {
         let masters = self.masters();
-        !masters.is_empty() && masters.iter().all(|node| node.store.home.is_up())
+        !masters.is_empty() && masters.iter().all(|node| node.store.background.is_up())
     }
 
     /// Returns the nodes that can be asked about the cluster.
@@ -176,8 +176,8 @@ impl Nodes {
     fn make(&self, addr: &NodeAddr, id: &str) -> Arc<Node> {
         let endpoint = ServerEndpoint::Fixed(self.seeds.info(addr));
         let keyspace = Keyspace::at_node(self.options.prefix.clone(), id);
-        let (listener, near) = (self.listener_at(addr), self.near.as_ref());
-        let store = RedisStore::new(endpoint, keyspace, &self.options, &listener, near);
+        let (listener, callers) = (self.listener_at(addr), self.callers.as_ref());
+        let store = RedisStore::new(endpoint, keyspace, &self.options, &listener, callers);
         let keeper = keep(Arc::clone(&store), Arc::clone(&self.rediscover));
         Arc::new(Node {
             addr: addr.clone(),
@@ -279,12 +279,12 @@ fn has_slots(masters: &[Option<Arc<Node>>], node: &Arc<Node>) -> bool {
 /// Keeps the connections of a node up.
 async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
     // If this fails, the rest connects.
-    let _ = store.home.connect().await;
+    let _ = store.background.connect().await;
     // Another node may have taken the place of one that is silent, whose connection never breaks.
     let suspect = async {
         loop {
-            store.home.until(true).await;
-            store.home.until(false).await;
+            store.background.until(true).await;
+            store.background.until(false).await;
             rediscover.notify_one();
         }
     };

@@ -12,7 +12,7 @@ use rlock_model::{
 };
 use uuid::Uuid;
 
-use super::{MemoryStore, Place};
+use super::{MemoryStore, SharedStore};
 use crate::{
     clock::ClientClock,
     key::Key,
@@ -28,7 +28,7 @@ type Told = Arc<Mutex<Vec<words::News>>>;
 
 #[derive(Default)]
 struct Embedded {
-    place: Arc<Place>,
+    shared: Arc<SharedStore>,
     clients: Vec<Option<MemoryStore>>,
     told: Told,
 }
@@ -205,7 +205,7 @@ impl Embedded {
     /// Makes everything that happened, or is to end, so much earlier: as if the time went by.
     fn pass(&self, time: Duration) {
         let earlier = |at: Time| Time::from(at.since(Time::from_nanos(0) + time));
-        let mut state = self.place.state();
+        let mut state = self.shared.state();
         for lock in state.locks.values_mut() {
             lock.expires = earlier(lock.expires);
         }
@@ -216,7 +216,7 @@ impl Embedded {
 
     fn view(&self, name: words::Key) -> KeyView {
         let key = key(name);
-        let mut state = self.place.state();
+        let mut state = self.shared.state();
         let entry = state
             .inspect(&key, ClientClock::default().now())
             .map(|entry| words::Entry {
@@ -249,8 +249,8 @@ impl Subject for Embedded {
                 take_down(news, &mut told);
             });
             let client = Uuid::from_u128(client.into());
-            let (place, clock) = (Arc::clone(&self.place), ClientClock::default());
-            let store = MemoryStore::join(place, client, clock, listener);
+            let (shared, clock) = (Arc::clone(&self.shared), ClientClock::default());
+            let store = MemoryStore::join(shared, client, clock, listener);
             self.clients.push(Some(store));
         }
     }

@@ -1,5 +1,4 @@
-//! The locks of an embedded store, and how each operation changes them: by the rules of the Lua scripts in
-//! `store/redis/scripts`.
+//! The locks of an embedded store. Each operation follows the rules of the Lua scripts in `store/redis/scripts`.
 
 use std::{
     collections::{HashMap, VecDeque},

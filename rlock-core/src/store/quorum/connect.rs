@@ -17,7 +17,7 @@ use crate::{
     store::{
         Listener, Store, StoreError,
         endpoint::{ServerEndpoint, invalid_urls},
-        redis::{RedisOptions, RedisStore, Roster, SameServer, connecting},
+        redis::{RedisOptions, RedisStore, RunIds, SameServer, connecting},
     },
 };
 
@@ -56,8 +56,8 @@ impl QuorumStore {
         listener: Listener,
     ) -> Result<Self, LockError> {
         let clock = options.clock.clone();
-        let roster = Some(Arc::<Roster>::default());
-        let options = RedisOptions { roster, ..options };
+        let run_ids = Some(Arc::<RunIds>::default());
+        let options = RedisOptions { run_ids, ..options };
         Ok(Self {
             members: members(servers, &options, &listener)?.into(),
             clock,
@@ -91,7 +91,7 @@ fn members(
 async fn connect_all(members: Members, runtime: Handle) -> Result<(), StoreError> {
     let mut call = QuorumCall::to_all(&members, |member, _| {
         let runtime = runtime.clone();
-        async move { member.store.connect_home(&runtime).await }
+        async move { member.store.connect_background(&runtime).await }
     });
     let same = |call: &QuorumCall<()>| {
         let mut errors = call.failures().map(|(_, error)| error);

@@ -23,7 +23,7 @@ use super::{
     },
     commands::{Call, Commands},
     errors::unexpected,
-    for_quorum::{Presence, is_a_name},
+    for_quorum::{Registration, is_a_name},
     link::Link,
 };
 use crate::store::{BoxFuture, StoreError};
@@ -39,11 +39,11 @@ pub(in crate::store) struct Connection {
     pub(super) id: Option<i64>,
     pub(super) missing: Vec<Capability>,
     /// Whether the server reports changes of the keys read on this connection.
-    pub(super) is_told: bool,
-    /// The server's name for its run, until it is in the roster.
+    pub(super) is_tracked: bool,
+    /// The server's name for its run, until it is registered.
     pub(super) run_id: Option<String>,
     /// Its entry there.
-    pub(super) presence: Option<Presence>,
+    pub(super) registration: Option<Registration>,
     /// A connection of its own for notifications, where the protocol cannot mix them with replies.
     subscription: Option<(PubSubSink, AbortOnDrop)>,
 }
@@ -100,9 +100,9 @@ impl Connection {
             multiplexed: multiplexed.clone(),
             id: None,
             missing: Vec::new(),
-            is_told: false,
+            is_tracked: false,
             run_id: None,
-            presence: None,
+            registration: None,
             subscription: None,
         };
         let subscribe = async {
@@ -133,7 +133,7 @@ impl Connection {
             setup.cmd("CLIENT").arg("ID");
         }
         setup.add_command(absent_script()).cmd("TIME");
-        if link.options.roster.is_some() {
+        if link.options.run_ids.is_some() {
             setup.cmd("INFO").arg("server");
         }
         for script in self.commands.scripts.all() {
@@ -145,8 +145,8 @@ impl Connection {
         let mut replies = replies.await?.into_iter().map(Value::extract_error);
         let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
         if resp3 {
-            self.is_told = unless_refused(next())?.is_some();
-            if !self.is_told {
+            self.is_tracked = unless_refused(next())?.is_some();
+            if !self.is_tracked {
                 self.missing.push(TRACKING);
             }
             let id = unless_refused(next())?;
@@ -160,7 +160,7 @@ impl Connection {
             let (seconds, micros): (u64, u64) = from_redis_value(time)?;
             self.commands.opened_at(seconds * 1_000_000 + micros);
         }
-        if link.options.roster.is_some()
+        if link.options.run_ids.is_some()
             && let Some(server) = unless_refused(next())?
         {
             let run_id: Option<String> = from_redis_value::<InfoDict>(server)?.get("run_id");

@@ -1,7 +1,7 @@
 //! What a quorum asks of its members beyond the store trait.
 //!
 //! Two addresses may lead to one server: a name and its number, two ports of a proxy. That server votes once, so all
-//! members share a [`Roster`] of the servers that they are connected to.
+//! members share a [`RunIds`] of the servers that they are connected to.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,22 +23,22 @@ use crate::store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError};
 impl RedisStore {
     /// Returns host and port, the path of a socket, or a service and its Sentinels; never a password.
     pub(crate) fn address(&self) -> String {
-        self.home.address.to_string()
+        self.background.address.to_string()
     }
 
     /// Returns whether there is a connection, as far as is known.
     pub(crate) fn is_up(&self) -> bool {
-        self.home.present().is_some()
+        self.background.present().is_some()
     }
 
     /// Returns why there is no connection.
     pub(crate) fn why_down(&self) -> StoreError {
-        self.home.why_down()
+        self.background.why_down()
     }
 
     /// Waits for a connection. Fails if the server refuses this client.
     pub(crate) async fn until_up(&self) -> Result<(), StoreError> {
-        self.home.connection().await.map(drop)
+        self.background.connection().await.map(drop)
     }
 
     /// Raises the token of a lock to this one. Returns whether the owner holds the lock.
@@ -67,11 +67,13 @@ impl RedisStore {
         timeout: Duration,
     ) -> Result<Option<Acquired>, StoreError> {
         self.fork_guard.check()?;
-        let connection = self.home.present().ok_or_else(|| self.why_down())?;
-        let sent_at = self.home.options.clock.now();
+        let connection = self.background.present().ok_or_else(|| self.why_down())?;
+        let sent_at = self.background.options.clock.now();
         let reply = boxed(connection.send_once(Call::Acquire(request), shared));
         let send = SendOptions::background(timeout);
-        let reply = self.exchange(&self.home, &connection, reply, send).await?;
+        let reply = self
+            .exchange(&self.background, &connection, reply, send)
+            .await?;
         let (claims, watched) = (request.claims.len(), self.is_watched());
         let read = |reply| replies::read_acquired(reply, claims, sent_at, watched);
         reply.map(read).transpose()
@@ -81,13 +83,13 @@ impl RedisStore {
     pub(crate) async fn answers_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
         self.fork_guard.check()?;
         let until = Instant::now() + timeout;
-        let up = timeout_at(until, self.home.connection()).await;
+        let up = timeout_at(until, self.background.connection()).await;
         let connection = up.map_err(|_| self.why_down())??;
         let mut commands = connection.multiplexed.clone();
         let ping = cmd("PING");
         let reply = timeout_at(until, ping.query_async::<Value>(&mut commands)).await;
         let reply = reply.map_err(|_| {
-            self.home.doubt(connection.epoch);
+            self.background.doubt(connection.epoch);
             StoreError::no_answer(timeout)
         })?;
         match reply {
@@ -100,21 +102,21 @@ impl RedisStore {
 
 /// The servers that a quorum is connected to.
 #[derive(Debug, Default)]
-pub(crate) struct Roster {
-    present: Mutex<Vec<Entry>>,
+pub(crate) struct RunIds {
+    present: Mutex<Vec<Registered>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
+struct Registered {
     address: String,
     run_id: String,
 }
 
-/// A connection's entry in the roster; ends with it.
+/// A connection's entry in [`RunIds`]; ends with it.
 #[derive(Debug)]
-pub(super) struct Presence {
-    roster: Arc<Roster>,
-    entry: Entry,
+pub(super) struct Registration {
+    run_ids: Arc<RunIds>,
+    entry: Registered,
 }
 
 /// Another address leads to the same server.
@@ -125,36 +127,36 @@ pub(crate) struct SameServer {
     pub(crate) other: String,
 }
 
-impl Roster {
+impl RunIds {
     /// Enters where an address leads now. It may be entered there already, by a connection that is being
     /// replaced; and where it led before another address may lead now.
     pub(super) fn enter(
         self: &Arc<Self>,
         address: String,
         run_id: String,
-    ) -> Result<Presence, SameServer> {
+    ) -> Result<Registration, SameServer> {
         let mut present = self.present();
-        let is_same = |entry: &&Entry| entry.run_id == run_id && entry.address != address;
+        let is_same = |entry: &&Registered| entry.run_id == run_id && entry.address != address;
         if let Some(other) = present.iter().find(is_same) {
             let other = other.address.clone();
             return Err(SameServer { address, other });
         }
-        let entry = Entry { address, run_id };
+        let entry = Registered { address, run_id };
         present.push(entry.clone());
-        Ok(Presence {
-            roster: Arc::clone(self),
+        Ok(Registration {
+            run_ids: Arc::clone(self),
             entry,
         })
     }
 
-    fn present(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn present(&self) -> MutexGuard<'_, Vec<Registered>> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Presence {
+impl Drop for Registration {
     fn drop(&mut self) {
-        let mut present = self.roster.present();
+        let mut present = self.run_ids.present();
         if let Some(at) = present.iter().position(|entry| *entry == self.entry) {
             present.swap_remove(at);
         }
@@ -174,8 +176,8 @@ mod tests {
 
     #[test]
     fn a_server_is_entered_once_at_a_time_by_whichever_address() {
-        let roster = Arc::<Roster>::default();
-        let enter = |address: &str, run_id: &str| roster.enter(address.into(), run_id.into());
+        let run_ids = Arc::<RunIds>::default();
+        let enter = |address: &str, run_id: &str| run_ids.enter(address.into(), run_id.into());
         let one = enter("one", "a").expect("the first");
         let other = enter("other", "b").expect("another server");
         let error = enter("third", "a").expect_err("the first again");
@@ -190,7 +192,7 @@ mod tests {
         drop(next);
         let third = enter("third", "a").expect("nobody's now");
         drop((other, moved, third));
-        assert!(roster.present().is_empty());
+        assert!(run_ids.present().is_empty());
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(in crate::store) struct Link {
     pub(super) address: Address,
     pub(super) options: RedisOptions,
     /// The background link, if this one is for the requests of the callers' runtime.
-    home: Option<Arc<Link>>,
+    background: Option<Arc<Link>>,
     pub(super) listener: Listener,
     state: watch::Sender<State>,
     /// How many connections were tried so far.
@@ -80,13 +80,13 @@ impl Link {
         commands: Arc<Commands>,
         options: RedisOptions,
         listener: Listener,
-        home: Option<Arc<Self>>,
+        background: Option<Arc<Self>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             commands,
             address,
             options,
-            home,
+            background,
             listener,
             state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
@@ -94,19 +94,19 @@ impl Link {
         })
     }
 
-    fn is_home(&self) -> bool {
-        self.home.is_none()
+    fn is_background(&self) -> bool {
+        self.background.is_none()
     }
 
     /// Returns the client's channel, to which the background connection subscribes.
     pub(super) fn channel(&self) -> Option<String> {
         let (channels, client) = (self.commands.keyspace.channels(), self.options.client);
-        self.is_home().then(|| format!("{channels}{client}"))
+        self.is_background().then(|| format!("{channels}{client}"))
     }
 
     /// Returns the connection to which the server sends its reports of changes, if not to this one.
     pub(super) fn reports_to(&self) -> Option<i64> {
-        self.home.as_ref()?.present()?.id
+        self.background.as_ref()?.present()?.id
     }
 
     /// Handles a message on the client's channel.
@@ -195,7 +195,7 @@ impl Link {
         });
         if given_up {
             tracing::debug!(address = %self.address, epoch, "connection given up");
-            if self.is_home() {
+            if self.is_background() {
                 (self.listener)(News::Disconnected);
             }
         }
@@ -223,7 +223,7 @@ impl Link {
         loop {
             self.until(false).await;
             // One line for the server, for any number of locks.
-            let (is_logged, began) = (was_up && self.is_home(), Instant::now());
+            let (is_logged, began) = (was_up && self.is_background(), Instant::now());
             if is_logged && self.present().is_some() {
                 tracing::info!(%address, "the server is silent, connecting again");
             } else if is_logged {
@@ -307,10 +307,10 @@ impl Link {
         let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
         // A request that waits for a connection has not been sent.
         let mut opened = opened.map_err(StoreError::not_executed)?;
-        if let (Some(roster), Some(run_id)) = (&self.options.roster, opened.run_id.take()) {
-            let presence = roster.enter(self.address.to_string(), run_id);
+        if let (Some(run_ids), Some(run_id)) = (&self.options.run_ids, opened.run_id.take()) {
+            let registration = run_ids.enter(self.address.to_string(), run_id);
             // It may lead elsewhere a moment later, and what is owed to that server is not forgotten.
-            opened.presence = Some(presence.map_err(not_yet)?);
+            opened.registration = Some(registration.map_err(not_yet)?);
         }
         Ok(Arc::new(opened))
     }
@@ -318,7 +318,7 @@ impl Link {
     /// Returns whether the background waits for the first connection. A cluster finds its nodes
     /// elsewhere.
     fn is_awaited(&self) -> bool {
-        self.is_home() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
+        self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
     }
 }
 

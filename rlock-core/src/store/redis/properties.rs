@@ -43,7 +43,7 @@ impl RedisOptions {
             response_timeout: TIMEOUT,
             replicas: None,
             tls: Tls::default(),
-            roster: None,
+            run_ids: None,
         }
     }
 }
