@@ -20,7 +20,7 @@ use crate::{
     key::Key,
     lock::Lock,
     multi_lock::MultiLock,
-    store::{KEPT, SendOptions, StoreError},
+    store::{AT_LEAST_OWNER, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -451,6 +451,6 @@ impl LockInfo {
     /// and only [`at_least`](Lock::at_least) keeps it taken.
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
-        (self.owner != KEPT).then_some(self.owner.as_str())
+        (self.owner != AT_LEAST_OWNER).then_some(self.owner.as_str())
     }
 }

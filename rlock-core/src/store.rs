@@ -13,8 +13,13 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 pub(crate) use self::{
     error::StoreError,
-    reply::{Acquired, Entry, Grant, Kept, Onward, Place, Released, Renewed, Servers, TokenBlock},
-    request::{AcquireRequest, Claim, Mending, Next, ReleaseRequest, Renewal, Route, SendOptions},
+    reply::{
+        Acquired, Entry, Grant, HandOff, QueuePlace, Released, RenewalOutcome, Renewed, Servers,
+        TokenBlock,
+    },
+    request::{
+        AcquireRequest, Claim, Mending, NextLocal, ReleaseRequest, Renewal, SendOptions, Via,
+    },
 };
 use crate::{key::Key, owner::OwnerId};
 
@@ -22,14 +27,14 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// The owner of a lock that stays taken for its `at_least` after its release.
-pub(crate) const KEPT: &str = "kept";
+pub(crate) const AT_LEAST_OWNER: &str = "kept";
 
 /// How long a lock is reserved for a waiter that has not confirmed its wait.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// A notification of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum Event {
     /// A waiter was granted its lock, for this long.
     Granted {
         key: Key,
@@ -42,7 +47,7 @@ pub(crate) enum News {
     /// Another client waits for the lock of this owner.
     Wanted { key: Key, owner: OwnerId },
     /// A waiter has to acquire again after this long.
-    AskAgain {
+    Retry {
         key: Key,
         owner: OwnerId,
         after: Duration,
@@ -90,14 +95,14 @@ impl PartialEq for Which {
 impl Eq for Which {}
 
 /// Handles notifications. Must not block.
-pub(crate) type Listener = Arc<dyn Fn(News) + Send + Sync>;
+pub(crate) type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// A store of ownerships. Every operation is atomic and idempotent: a repeated request changes nothing more, and has
 /// the same outcome.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Returns the connection for a request of the present call.
-    fn route(&self) -> Route {
-        Route::Home
+    fn via(&self) -> Via {
+        Via::Background
     }
 
     /// Returns the group of a key. Groups are renewed by different requests: they may lie in different places.

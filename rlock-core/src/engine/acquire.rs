@@ -15,7 +15,7 @@ use crate::{
     key::Key,
     lease::Time,
     options::{LockOptions, Wait},
-    store::{AcquireRequest, Acquired, Claim, Route, SendOptions, StoreError},
+    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, Via},
     wait::Backoff,
 };
 
@@ -192,7 +192,7 @@ impl<'a> Attempt<'a> {
         claims: &[Claim],
         count: u32,
         waits: bool,
-        route: Route,
+        route: Via,
     ) -> Result<Acquired, StoreError> {
         let request = AcquireRequest {
             claims: claims.into(),

@@ -29,8 +29,8 @@ use self::{
     slots::Slot,
 };
 use super::{
-    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, ReleaseRequest,
-    Released, Renewal, Renewed, Route, SendOptions, Store, StoreError, TokenBlock,
+    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
+    Renewal, RenewalOutcome, Renewed, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ClusterEndpoint,
     redis::{RedisOptions, SHORTEST_SILENCE, connecting, fork_guard::ForkGuard},
 };
@@ -115,7 +115,7 @@ impl ClusterStore {
         let mut replies = join_all(each.map(|one| self.renew_at(Needs::Lock, one, send))).await;
         let kept_by = |reply: &Result<Renewed, _>| match reply {
             Ok(renewed) => renewed.kept[0],
-            Err(_) => Kept::Unknown,
+            Err(_) => RenewalOutcome::Unknown,
         };
         let kept = replies.iter().map(kept_by).collect();
         let renewed = replies.iter().flatten();
@@ -127,10 +127,10 @@ impl ClusterStore {
 }
 
 impl Store for ClusterStore {
-    fn route(&self) -> Route {
+    fn via(&self) -> Via {
         match &self.nodes.callers {
-            Some(callers) if caller() == Some(callers.id()) => Route::Near,
-            _ => Route::Home,
+            Some(callers) if caller() == Some(callers.id()) => Via::Caller,
+            _ => Via::Background,
         }
     }
 

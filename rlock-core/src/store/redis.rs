@@ -51,7 +51,7 @@ pub(crate) use self::{
 };
 use super::{
     AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
-    Renewal, Renewed, Route, SendOptions, Store, StoreError, TokenBlock, endpoint::ServerEndpoint,
+    Renewal, Renewed, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 
@@ -161,7 +161,7 @@ impl RedisStore {
     ) -> Result<(Value, Time), StoreError> {
         self.fork_guard.check()?;
         let clock = &self.background.options.clock;
-        if let (Route::Near, Some(caller)) = (send.via, &self.caller)
+        if let (Via::Caller, Some(caller)) = (send.via, &self.caller)
             && let Some(connection) = caller.link.present()
         {
             let (sent_at, link) = (clock.now(), &caller.link);
@@ -241,9 +241,9 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn route(&self) -> Route {
+    fn via(&self) -> Via {
         let caller = self.caller.as_ref().filter(|caller| caller.is_callers());
-        caller.map_or(Route::Home, |_| Route::Near)
+        caller.map_or(Via::Background, |_| Via::Caller)
     }
 
     fn acquire<'a>(

@@ -19,7 +19,7 @@ pub(crate) enum Acquired {
     Held {
         claim: usize,
         ttl: Option<Duration>,
-        in_line: Option<Place>,
+        in_line: Option<QueuePlace>,
         sent_at: Time,
         /// Earlier grants up to these tokens are void.
         fences: Few<u64>,
@@ -32,14 +32,14 @@ pub(crate) enum Acquired {
 
 /// A place in the wait queue of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     /// Whether this is the first waiter. The first waiter asks again when the lock becomes free without a release.
     pub(crate) first: bool,
     /// Whether the store reports the next change of the lock by another client.
     pub(crate) watched: bool,
 }
 
-impl Place {
+impl QueuePlace {
     /// A place behind the first waiter.
     pub(crate) const BEHIND: Self = Self {
         first: false,
@@ -57,7 +57,7 @@ impl Place {
 /// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
-    Done(Onward),
+    Done(HandOff),
     NotHeld,
     /// The owner does not have the lock, and others have had it since. An earlier copy of the request may have been
     /// executed.
@@ -66,11 +66,11 @@ pub(crate) enum Released {
 
 /// The outcome of a release for the next local waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Onward {
+pub(crate) enum HandOff {
     /// The waiter has the lock.
     Granted(Grant),
     /// The waiter did not have the lock at this time, and is in the wait queue.
-    InLine { since: Time, place: Place },
+    InLine { since: Time, place: QueuePlace },
     /// There is no waiter, or it has to acquire the lock itself.
     Unknown,
 }
@@ -142,37 +142,37 @@ impl Grant {
 /// The outcomes of a batch of renewals, in its order.
 #[derive(Debug)]
 pub(crate) struct Renewed {
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<RenewalOutcome>,
     pub(crate) sent_at: Time,
 }
 
 /// The outcome of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum RenewalOutcome {
     /// The lease was renewed.
-    Yes,
+    Renewed,
     /// The same, and others wait for the lock.
     Wanted,
     /// The same, but these servers do not have it; see [`Store::mend`](super::Store::mend).
     NotOn(Servers),
     /// The ownership is lost.
-    No,
+    Lost,
     /// Too few servers replied.
     Unknown,
 }
 
-impl Kept {
+impl RenewalOutcome {
     pub(crate) fn by_one(held: bool, wanted: bool) -> Self {
         match (held, wanted) {
-            (true, false) => Self::Yes,
+            (true, false) => Self::Renewed,
             (true, true) => Self::Wanted,
-            (false, _) => Self::No,
+            (false, _) => Self::Lost,
         }
     }
 
     /// Returns whether the lease was renewed on all servers.
     pub(crate) fn is_whole(self) -> bool {
-        matches!(self, Self::Yes | Self::Wanted)
+        matches!(self, Self::Renewed | Self::Wanted)
     }
 }
 

@@ -6,18 +6,18 @@ use crate::{key::Key, owner::OwnerId};
 
 /// The connection that carries a request. The server executes the requests of one connection in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Route {
+pub(crate) enum Via {
     /// The background connection.
     #[default]
-    Home,
+    Background,
     /// The connection on the callers' runtime.
-    Near,
+    Caller,
 }
 
 /// How a request is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendOptions {
-    pub(crate) via: Route,
+    pub(crate) via: Via,
     pub(crate) timeout: Duration,
     /// How long a reply may be missing before another connection is tried.
     pub(super) silence: Option<Duration>,
@@ -26,7 +26,7 @@ pub(crate) struct SendOptions {
 }
 
 impl SendOptions {
-    pub(crate) fn new(via: Route, timeout: Duration) -> Self {
+    pub(crate) fn new(via: Via, timeout: Duration) -> Self {
         Self {
             via,
             timeout,
@@ -36,7 +36,7 @@ impl SendOptions {
     }
 
     pub(crate) fn background(timeout: Duration) -> Self {
-        Self::new(Route::Home, timeout)
+        Self::new(Via::Background, timeout)
     }
 
     pub(crate) fn silence(self, silence: Duration) -> Self {
@@ -75,14 +75,14 @@ pub(crate) struct ReleaseRequest {
     /// Zero releases the lock.
     pub(crate) count: u32,
     /// How long a released lock stays taken without an owner.
-    pub(crate) keep: Duration,
+    pub(crate) at_least: Duration,
     /// The next local waiter.
-    pub(crate) next: Option<Next>,
+    pub(crate) next: Option<NextLocal>,
 }
 
 /// A waiter in the process that releases a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Next {
+pub(crate) struct NextLocal {
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,
 }

@@ -195,7 +195,7 @@ async fn a_lost_ownership_that_was_handed_over_is_not_waited_for() {
         owner: ownership.owner,
         token: ownership.fence(),
         count: 0,
-        keep: Duration::ZERO,
+        at_least: Duration::ZERO,
         next: None,
     };
     let send = SendOptions::background(Duration::from_secs(1));

@@ -14,7 +14,7 @@ use super::{
     slots::{Layout, NodeAddr, Slot},
 };
 use crate::store::{
-    News, StoreError, Which,
+    Event, StoreError, Which,
     endpoint::ClusterEndpoint,
     redis::{
         address::{ConnectionSettings, LOGIN, Server, elsewhere},
@@ -86,7 +86,7 @@ impl ClusterStore {
         if let Some(changed) = self.nodes.adopt(layout) {
             tracing::debug!("slots of the cluster have other masters");
             let which = Which::new(move |key| changed[Slot::of(key).index()]);
-            (self.nodes.listener)(News::SomeChanged(which));
+            (self.nodes.listener)(Event::SomeChanged(which));
         }
         Ok(())
     }

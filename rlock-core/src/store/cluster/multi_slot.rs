@@ -95,7 +95,7 @@ impl ClusterStore {
                 owner: claim.owner,
                 token,
                 count: 0,
-                keep: Duration::ZERO,
+                at_least: Duration::ZERO,
                 next: None,
             };
             self.release(&release, send).await?;

@@ -17,7 +17,7 @@ use super::{
     slots::{Layout, NodeAddr, SLOTS, Slot},
 };
 use crate::store::{
-    Listener, News, StoreError, Which,
+    Event, Listener, StoreError, Which,
     endpoint::ServerEndpoint,
     redis::{
         RedisOptions, RedisStore, connection::AbortOnDrop, errors::not_yet, keyspace::Keyspace,
@@ -193,9 +193,9 @@ impl Nodes {
         let (table, listener) = (Arc::downgrade(&self.table), Arc::clone(&self.listener));
         let addr = addr.clone();
         Arc::new(move |news| match news {
-            News::AllChanged => {
+            Event::AllChanged => {
                 let (table, addr) = (Weak::clone(&table), addr.clone());
-                listener(News::SomeChanged(Which::new(move |key| {
+                listener(Event::SomeChanged(Which::new(move |key| {
                     let Some(table) = table.upgrade() else {
                         return false;
                     };

@@ -19,8 +19,8 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, KEPT, Kept, News, Next, Onward, ReleaseRequest, Released,
-        Renewal, SendOptions, Store,
+        AT_LEAST_OWNER, AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest,
+        Released, Renewal, RenewalOutcome, SendOptions, Store,
     },
 };
 
@@ -69,9 +69,9 @@ fn millis(time: Duration) -> words::Millis {
     time.as_micros().div_ceil(1_000).try_into().expect("short")
 }
 
-fn take_down(news: News, told: &mut Vec<words::News>) {
+fn take_down(news: Event, told: &mut Vec<words::News>) {
     told.push(match news {
-        News::Granted {
+        Event::Granted {
             key,
             owner,
             block,
@@ -84,16 +84,18 @@ fn take_down(news: News, told: &mut Vec<words::News>) {
             ttl: millis(ttl),
             others_wait: wanted,
         },
-        News::Wanted { key, owner } => words::News::Wanted {
+        Event::Wanted { key, owner } => words::News::Wanted {
             key: key_back(&key),
             owner: owner_back(owner),
         },
-        News::AskAgain { key, owner, after } => words::News::AskAgain {
+        Event::Retry { key, owner, after } => words::News::AskAgain {
             key: key_back(&key),
             owner: owner_back(owner),
             after: millis(after),
         },
-        News::Changed(_) | News::AllChanged | News::SomeChanged(_) | News::Disconnected => return,
+        Event::Changed(_) | Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {
+            return;
+        }
     });
 }
 
@@ -145,7 +147,7 @@ impl Embedded {
 
     fn release(&self, ask: &words::Release, token: words::Token) -> words::Released {
         let key = key(ask.key);
-        let next = ask.next.map(|next| Next {
+        let next = ask.next.map(|next| NextLocal {
             owner: owner(next.owner),
             lease: Duration::from_millis(next.lease),
         });
@@ -154,15 +156,15 @@ impl Embedded {
             owner: owner(ask.owner),
             token,
             count: ask.count.into(),
-            keep: Duration::from_millis(ask.keep),
+            at_least: Duration::from_millis(ask.keep),
             next,
         };
         let answer = self.client(ask.owner.client).release(&release, send());
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
-                Onward::Granted(grant) => words::Onward::Granted(grant.block.first),
-                Onward::InLine { .. } => words::Onward::InLine,
-                Onward::Unknown => words::Onward::Unknown,
+                HandOff::Granted(grant) => words::Onward::Granted(grant.block.first),
+                HandOff::InLine { .. } => words::Onward::InLine,
+                HandOff::Unknown => words::Onward::Unknown,
             }),
             Released::NotHeld => words::Released::NotHeld,
             Released::MovedOn => words::Released::MovedOn,
@@ -179,9 +181,9 @@ impl Embedded {
         let asks = self.client(batch[0].owner.client);
         let answer = asks.renew(&renewals, send());
         let kept = at_once(answer).expect("never fails").kept;
-        let renewed = |kept: &Kept| words::Renewed {
+        let renewed = |kept: &RenewalOutcome| words::Renewed {
             held: kept.is_whole(),
-            wanted: *kept == Kept::Wanted,
+            wanted: *kept == RenewalOutcome::Wanted,
         };
         kept.iter().map(renewed).collect()
     }
@@ -220,7 +222,7 @@ impl Embedded {
         let entry = state
             .inspect(&key, ClientClock::default().now())
             .map(|entry| words::Entry {
-                holder: if entry.owner == KEPT {
+                holder: if entry.owner == AT_LEAST_OWNER {
                     words::Holder::Kept
                 } else {
                     let (client, sequence) = entry.owner.rsplit_once(':').expect("an owner");

@@ -13,8 +13,9 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next,
-        Onward, Place, ReleaseRequest, Released, Renewal, Renewed, TokenBlock,
+        AT_LEAST_OWNER, AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff,
+        Listener, NextLocal, QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome,
+        Renewed, TokenBlock,
     },
 };
 
@@ -35,7 +36,7 @@ pub(super) struct State {
     pub(super) queues: WaitQueues,
     pub(super) clients: HashMap<Uuid, Listener>,
     /// To be delivered once the mutex is free.
-    pub(super) messages: Vec<(Listener, News)>,
+    pub(super) messages: Vec<(Listener, Event)>,
 }
 
 pub(super) struct Lock {
@@ -90,13 +91,13 @@ impl State {
         let lock = self.live(key, now);
         let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
         let first = self.queues.first(key) == Some(*owner);
-        let place = Place {
+        let place = QueuePlace {
             first,
             watched: true,
         };
         if let Some(owner) = holder.filter(|_| waits && was_taken && first) {
             let key = key.clone();
-            self.tell(owner, News::Wanted { key, owner });
+            self.tell(owner, Event::Wanted { key, owner });
         }
         Acquired::Held {
             claim: taken,
@@ -130,22 +131,22 @@ impl State {
             }
             self.queues.leave(key, owner);
             return match self.onward(key, next, now) {
-                Onward::Unknown if !self.released.contains(&owner) => Released::NotHeld,
+                HandOff::Unknown if !self.released.contains(&owner) => Released::NotHeld,
                 // A waiter that is known was named by an earlier copy.
                 onward => Released::Done(onward),
             };
         };
         if release.count > 0 {
             lock.count = release.count;
-            return Released::Done(Onward::Unknown);
+            return Released::Done(HandOff::Unknown);
         }
-        let onward = if release.keep.is_zero() {
+        let onward = if release.at_least.is_zero() {
             self.locks.remove(key);
             self.pass_on(key, next, now)
         } else {
-            (lock.owner, lock.count, lock.expires) = (None, 1, now + release.keep);
-            self.ask_again(key, self.queues.first(key), release.keep);
-            Onward::Unknown
+            (lock.owner, lock.count, lock.expires) = (None, 1, now + release.at_least);
+            self.ask_again(key, self.queues.first(key), release.at_least);
+            HandOff::Unknown
         };
         self.released.push_front(owner);
         self.released.truncate(REMEMBERED_RELEASES);
@@ -153,11 +154,11 @@ impl State {
     }
 
     /// Gives a free lock to the first waiter, or else to the next of the same process.
-    fn pass_on(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
+    fn pass_on(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
         let handed_off = self.hand_off(key, None, next.is_some(), now);
         match next {
             Some(next) if handed_off => self.queues.join(key, next.owner, now),
-            Some(Next { owner, lease }) => {
+            Some(NextLocal { owner, lease }) => {
                 self.grant(key, owner, lease, 1, now);
             }
             None => {}
@@ -166,13 +167,13 @@ impl State {
     }
 
     /// Returns what became of the waiter that a release named.
-    fn onward(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
-        let Some(Next { owner, lease }) = next else {
-            return Onward::Unknown;
+    fn onward(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
+        let Some(NextLocal { owner, lease }) = next else {
+            return HandOff::Unknown;
         };
         if let Some(lock) = self.held_by(key, owner, now) {
             lock.expires = lock.expires.max(now + lease);
-            return Onward::Granted(Grant {
+            return HandOff::Granted(Grant {
                 block: TokenBlock::granted(lock.token),
                 since: now,
                 ttl: lease,
@@ -180,17 +181,17 @@ impl State {
             });
         }
         if self.queues.has(key, owner) {
-            let (since, place) = (now, Place::first(true));
-            return Onward::InLine { since, place };
+            let (since, place) = (now, QueuePlace::first(true));
+            return HandOff::InLine { since, place };
         }
-        Onward::Unknown
+        HandOff::Unknown
     }
 
     pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {
         let renew = |renewal: &Renewal| {
             let lock = self.held_by(&renewal.key, renewal.owner, now);
             let held = lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease));
-            Kept::by_one(held.is_some(), self.is_wanted(&renewal.key))
+            RenewalOutcome::by_one(held.is_some(), self.is_wanted(&renewal.key))
         };
         Renewed {
             kept: batch.iter().map(renew).collect(),
@@ -216,7 +217,9 @@ impl State {
 
     pub(super) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
         self.live(key, now).map(|lock| Entry {
-            owner: lock.owner.map_or(KEPT.into(), |it| it.to_string()),
+            owner: lock
+                .owner
+                .map_or(AT_LEAST_OWNER.into(), |it| it.to_string()),
             count: lock.count,
             ttl: Some(lock.expires.since(now)),
             token: Some(lock.token),
@@ -229,7 +232,7 @@ impl State {
             return false;
         };
         if let Some(owner) = lock.owner {
-            self.tell(owner, News::Changed(key.clone()));
+            self.tell(owner, Event::Changed(key.clone()));
         }
         self.locks.remove(key);
         self.hand_off(key, None, false, now);
@@ -286,7 +289,7 @@ impl State {
                 true => {}
             }
             let token = self.grant(key, owner, GRACE, 1, now);
-            let news = News::Granted {
+            let news = Event::Granted {
                 key: key.clone(),
                 owner,
                 block: TokenBlock::granted(token),
@@ -309,10 +312,10 @@ impl State {
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
         let Some(owner) = owner else { return };
         let key = key.clone();
-        self.tell(owner, News::AskAgain { key, owner, after });
+        self.tell(owner, Event::Retry { key, owner, after });
     }
 
-    fn tell(&mut self, owner: OwnerId, news: News) {
+    fn tell(&mut self, owner: OwnerId, news: Event) {
         if let Some(listener) = self.clients.get(&owner.client()) {
             self.messages.push((listener.clone(), news));
         }
@@ -350,10 +353,10 @@ mod tests {
             owner: owner(sequence),
             token: 0,
             count: 0,
-            keep: Duration::ZERO,
+            at_least: Duration::ZERO,
             next: None,
         };
-        let released = Released::Done(Onward::Unknown);
+        let released = Released::Done(HandOff::Unknown);
         let now = Time::from(LEASE);
         state.acquire(&request("k", owner(1)), now);
         assert_eq!(state.release(&release(1), now), released);
@@ -383,13 +386,13 @@ mod tests {
                 owner: held.owner,
                 token: 0,
                 count: 0,
-                keep: Duration::ZERO,
+                at_least: Duration::ZERO,
                 next: None,
             };
             state.release(&release, now + waited);
             let told = std::mem::take(&mut state.messages).into_iter();
             let told = told.filter_map(|(_, news)| {
-                let News::AskAgain { owner, after, .. } = news else {
+                let Event::Retry { owner, after, .. } = news else {
                     return None;
                 };
                 Some((owner.client(), after))

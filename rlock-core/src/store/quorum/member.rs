@@ -13,7 +13,7 @@ use crate::{
     few::Few,
     key::Key,
     store::{
-        self, Acquired, Claim, Entry, Mending, Onward, ReleaseRequest, Released, Renewal, Renewed,
+        self, Acquired, Claim, Entry, HandOff, Mending, ReleaseRequest, Released, Renewal, Renewed,
         SendOptions, Store, StoreError,
         redis::{RedisStore, is_forgotten},
     },
@@ -153,7 +153,7 @@ impl Member {
     ) -> Reply<Released> {
         let send = SendOptions::background(patience);
         let reply = self.store.release(request, send).await;
-        if let Ok(Released::Done(Onward::InLine { .. })) = reply {
+        if let Ok(Released::Done(HandOff::InLine { .. })) = reply {
             self.health.join_queue();
         }
         self.health.note(reply)

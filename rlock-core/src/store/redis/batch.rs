@@ -111,7 +111,9 @@ impl Batcher {
             Call::Acquire(one) if one.count == 1 && one.claims.len() == 1 => {
                 Some(Request::Acquire(one.clone()))
             }
-            Call::Release(one) if one.count == 0 && one.keep.is_zero() && one.next.is_none() => {
+            Call::Release(one)
+                if one.count == 0 && one.at_least.is_zero() && one.next.is_none() =>
+            {
                 Some(Request::Release(one.clone()))
             }
             _ => None,

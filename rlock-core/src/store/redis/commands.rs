@@ -159,7 +159,7 @@ impl Commands {
         command
             .arg(request.owner.to_string())
             .arg(request.count)
-            .arg(millis(request.keep))
+            .arg(millis(request.at_least))
             .arg(request.token)
             .arg(millis(self.fence_retention + lease))
             .arg(self.keyspace.channels())

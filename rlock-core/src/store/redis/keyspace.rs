@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{GRACE, News, TokenBlock},
+    store::{Event, GRACE, TokenBlock},
 };
 
 pub(in crate::store) struct Keyspace {
@@ -79,7 +79,7 @@ impl Keyspace {
     /// Reads a message to this client as `library.lua` writes it: `<owner> <what> <ms> <lock>`, where `<what>` is
     /// `<first token>/<size of its block>/<1 if others wait>` of a grant, `wanted`, or empty if the owner is to ask
     /// again.
-    pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<News> {
+    pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Event> {
         let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
         let owner = OwnerId::parse(words.next()?)?;
         if owner.client() != client {
@@ -89,10 +89,10 @@ impl Keyspace {
         let ttl = Duration::from_millis(words.next()?.parse().ok()?);
         let key = self.key(words.next()?.as_bytes())?;
         if what == "wanted" {
-            return Some(News::Wanted { key, owner });
+            return Some(Event::Wanted { key, owner });
         }
         if what.is_empty() {
-            return Some(News::AskAgain {
+            return Some(Event::Retry {
                 key,
                 owner,
                 after: ttl,
@@ -104,7 +104,7 @@ impl Keyspace {
         if size == 0 || first.checked_add(size).is_none() || grant.next().is_some() {
             return None;
         }
-        Some(News::Granted {
+        Some(Event::Granted {
             key,
             owner,
             block: TokenBlock { first, size },
@@ -168,7 +168,7 @@ mod tests {
         let granted = format!("{owner} 1795262039290667/16/1 1000 {lock}");
         assert_eq!(
             keyspace.read_message(client, granted.as_bytes()),
-            Some(News::Granted {
+            Some(Event::Granted {
                 key: key.clone(),
                 owner,
                 block: TokenBlock::granted(1_795_262_039_290_667),
@@ -179,7 +179,7 @@ mod tests {
         let wanted = format!("{owner} wanted 0 {lock}");
         assert_eq!(
             keyspace.read_message(client, wanted.as_bytes()),
-            Some(News::Wanted {
+            Some(Event::Wanted {
                 key: key.clone(),
                 owner
             })
@@ -187,7 +187,7 @@ mod tests {
         let ask = format!("{owner}  250 {lock}");
         assert_eq!(
             keyspace.read_message(client, ask.as_bytes()),
-            Some(News::AskAgain {
+            Some(Event::Retry {
                 key,
                 owner,
                 after: Duration::from_millis(250),

@@ -23,7 +23,7 @@ use super::{
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
-    store::{Listener, News, StoreError},
+    store::{Event, Listener, StoreError},
     wait::Backoff,
 };
 
@@ -120,13 +120,13 @@ impl Link {
     /// Handles a change of these keys, or of all, by another connection.
     pub(super) fn changed(&self, names: Option<&[Value]>) {
         let Some(names) = names else {
-            return (self.listener)(News::AllChanged);
+            return (self.listener)(Event::AllChanged);
         };
         for name in names {
             if let Value::BulkString(name) = name
                 && let Some(key) = self.commands.keyspace.key(name)
             {
-                (self.listener)(News::Changed(key));
+                (self.listener)(Event::Changed(key));
             }
         }
     }
@@ -196,7 +196,7 @@ impl Link {
         if given_up {
             tracing::debug!(address = %self.address, epoch, "connection given up");
             if self.is_background() {
-                (self.listener)(News::Disconnected);
+                (self.listener)(Event::Disconnected);
             }
         }
     }
@@ -232,7 +232,7 @@ impl Link {
             let connection = self.reconnect().await;
             self.state.send_replace(State::up(Arc::clone(&connection)));
             // Changes in the meantime were not reported.
-            (self.listener)(News::AllChanged);
+            (self.listener)(Event::AllChanged);
             tracing::debug!(%address, epoch = connection.epoch, "connected");
             if is_logged {
                 tracing::info!(%address, after = ?began.elapsed(), "connected again");

@@ -27,7 +27,7 @@ use crate::{
     key::Key,
     lease::{MAX_LEASE, Time},
     owner::OwnerId,
-    store::{Acquired, GRACE, News, Next, Onward, Released, TokenBlock, endpoint::Endpoint},
+    store::{Acquired, Event, GRACE, HandOff, NextLocal, Released, TokenBlock, endpoint::Endpoint},
 };
 
 impl RedisOptions {
@@ -55,9 +55,9 @@ fn names_of_locks() -> Keyspace {
 }
 
 /// Writes news as `library.lua` does.
-fn written(keyspace: &Keyspace, news: &News) -> String {
+fn written(keyspace: &Keyspace, news: &Event) -> String {
     match news {
-        News::Granted {
+        Event::Granted {
             key,
             owner,
             block: TokenBlock { first, size },
@@ -69,29 +69,29 @@ fn written(keyspace: &Keyspace, news: &News) -> String {
             ttl.as_millis(),
             keyspace.lock(key)
         ),
-        News::Wanted { key, owner } => format!("{owner} wanted 0 {}", keyspace.lock(key)),
-        News::AskAgain { key, owner, after } => {
+        Event::Wanted { key, owner } => format!("{owner} wanted 0 {}", keyspace.lock(key)),
+        Event::Retry { key, owner, after } => {
             format!("{owner}  {} {}", after.as_millis(), keyspace.lock(key))
         }
         other => panic!("{other:?} is no message"),
     }
 }
 
-fn check_news(keyspace: &Keyspace, news: &News) {
+fn check_news(keyspace: &Keyspace, news: &Event) {
     match news {
-        News::Granted { owner, .. } | News::Wanted { owner, .. } | News::AskAgain { owner, .. } => {
-            if let News::Granted { ttl, .. } = news {
+        Event::Granted { owner, .. } | Event::Wanted { owner, .. } | Event::Retry { owner, .. } => {
+            if let Event::Granted { ttl, .. } = news {
                 assert!(*ttl <= GRACE);
             }
             assert_eq!(owner.client(), CLIENT, "the message is for another client");
             let again = keyspace.read_message(CLIENT, written(keyspace, news).as_bytes());
             assert_eq!(again.as_ref(), Some(news), "written again it says the same");
         }
-        News::Changed(key) => {
+        Event::Changed(key) => {
             let name = keyspace.lock(key);
             assert_eq!(keyspace.key(name.as_bytes()).as_ref(), Some(key));
         }
-        News::AllChanged | News::SomeChanged(_) | News::Disconnected => {}
+        Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {}
     }
 }
 
@@ -138,15 +138,15 @@ pub(crate) fn reply(reply: &[u8]) {
             assert_eq!(renewed.kept.len(), claims);
         }
     }
-    let next = Next {
+    let next = NextLocal {
         owner: OwnerId::new(CLIENT, 3),
         lease: Duration::from_secs(30),
     };
     let alone = read_released(&value, None, sent_at, true);
     if let Ok(Released::Done(onward)) = alone {
-        assert_eq!(onward, Onward::Unknown, "nobody was named");
+        assert_eq!(onward, HandOff::Unknown, "nobody was named");
     }
-    if let Ok(Released::Done(Onward::Granted(grant))) =
+    if let Ok(Released::Done(HandOff::Granted(grant))) =
         read_released(&value, Some(next), sent_at, true)
     {
         assert_eq!((grant.since, grant.ttl), (sent_at, next.lease));

@@ -9,8 +9,8 @@ use crate::{
     few::Few,
     lease::Time,
     store::{
-        Acquired, Entry, Grant, Kept, Next, Onward, Place, Released, Renewed, StoreError,
-        TokenBlock,
+        Acquired, Entry, Grant, HandOff, NextLocal, QueuePlace, Released, RenewalOutcome, Renewed,
+        StoreError, TokenBlock,
     },
 };
 
@@ -52,7 +52,7 @@ pub(super) fn read_acquired(
             Ok(Acquired::Held {
                 claim: claim.ok_or_else(|| unexpected(format!("{answer:?} for {claims} locks")))?,
                 ttl: ttl(*millis),
-                in_line: (*in_line > 0).then_some(Place { first, watched }),
+                in_line: (*in_line > 0).then_some(QueuePlace { first, watched }),
                 sent_at,
                 fences,
                 spoilt: false,
@@ -65,20 +65,20 @@ pub(super) fn read_acquired(
 
 pub(super) fn read_released(
     answer: &Value,
-    next: Option<Next>,
+    next: Option<NextLocal>,
     sent_at: Time,
     watched: bool,
 ) -> Result<Released, StoreError> {
     let onward = match (answer, next) {
         (Value::Int(0), _) => return Ok(Released::NotHeld),
         (Value::Int(2), _) => return Ok(Released::MovedOn),
-        (Value::Int(1), _) => Onward::Unknown,
+        (Value::Int(1), _) => HandOff::Unknown,
         // If other waiters are ahead of this one, the reply to its next request says so.
-        (Value::BulkString(token), Some(_)) if token.is_empty() => Onward::InLine {
+        (Value::BulkString(token), Some(_)) if token.is_empty() => HandOff::InLine {
             since: sent_at,
-            place: Place::first(watched),
+            place: QueuePlace::first(watched),
         },
-        (Value::Int(token), Some(next)) => Onward::Granted(Grant {
+        (Value::Int(token), Some(next)) => HandOff::Granted(Grant {
             block: TokenBlock::granted(u64::try_from(*token).map_err(unexpected)?),
             since: sent_at,
             ttl: next.lease,
@@ -106,7 +106,7 @@ pub(super) fn read_renewed(
     }
     let kept = held
         .into_iter()
-        .map(|held| Kept::by_one(held > 0, held == 2));
+        .map(|held| RenewalOutcome::by_one(held > 0, held == 2));
     Ok(Renewed {
         kept: kept.collect(),
         sent_at,
