@@ -91,10 +91,7 @@ impl State {
         let lock = self.live(key, now);
         let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
         let first = self.queues.first(key) == Some(*owner);
-        let place = QueuePlace {
-            first,
-            watched: true,
-        };
+        let watched = true;
         if let Some(owner) = holder.filter(|_| waits && was_taken && first) {
             let key = key.clone();
             self.tell(owner, Event::Wanted { key, owner });
@@ -102,7 +99,7 @@ impl State {
         Acquired::Held {
             claim: taken,
             ttl: Some(expires.since(now)),
-            in_line: waits.then_some(place),
+            in_line: waits.then_some(QueuePlace { first, watched }),
             sent_at: now,
             fences: claims.iter().map(|_| last.fence()).collect(),
             spoilt: false,

@@ -50,12 +50,12 @@ struct Shared {
 }
 
 struct Queued {
-    request: Request,
+    request: QueuedRequest,
     reply: Reply,
 }
 
 /// A request of the queue.
-pub(super) enum Request {
+pub(super) enum QueuedRequest {
     Command(Cmd),
     /// For one lock that most likely is free. One script can serve several.
     Acquire(AcquireRequest),
@@ -95,12 +95,14 @@ impl Batcher {
             let reply = unconstrained(connection.send_packed_command(&call)).await;
             return reply.and_then(Value::extract_error);
         }
-        self.enqueue(Request::Command(call)).await?.ok_or_else(gone)
+        self.enqueue(QueuedRequest::Command(call))
+            .await?
+            .ok_or_else(gone)
     }
 
     /// Returns the form of a call in which one script can serve it together with others in flight. In a cluster, locks
     /// lie in different slots.
-    pub(super) fn batchable(&self, call: Call<'_>) -> Option<Request> {
+    pub(super) fn batchable(&self, call: Call<'_>) -> Option<QueuedRequest> {
         if self.in_flight.load(Ordering::Relaxed) == 0
             || self.shared.one_by_one.load(Ordering::Relaxed)
             || self.shared.commands.keyspace.are_of_cluster()
@@ -109,24 +111,24 @@ impl Batcher {
         }
         match call {
             Call::Acquire(one) if one.count == 1 && one.claims.len() == 1 => {
-                Some(Request::Acquire(one.clone()))
+                Some(QueuedRequest::Acquire(one.clone()))
             }
             Call::Release(one)
                 if one.count == 0 && one.at_least.is_zero() && one.next.is_none() =>
             {
-                Some(Request::Release(one.clone()))
+                Some(QueuedRequest::Release(one.clone()))
             }
             _ => None,
         }
     }
 
     /// Sends a request together with others. Returns `None` if it has to be sent by itself.
-    pub(super) async fn send_batched(&self, request: Request) -> RedisResult<Option<Value>> {
+    pub(super) async fn send_batched(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
         let _in_flight = InFlight::begin(&self.in_flight);
         self.enqueue(request).await
     }
 
-    async fn enqueue(&self, request: Request) -> RedisResult<Option<Value>> {
+    async fn enqueue(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
         let (reply, receiver) = oneshot::channel();
         self.shared.leaving.fetch_add(1, Ordering::AcqRel);
         // The task lives as long as the queue, unless its runtime has ended; then `receiver` fails.
@@ -281,13 +283,13 @@ impl Batch {
         let (mut acquires, mut others, mut releases) = (Vec::new(), Vec::new(), Vec::new());
         for Queued { request, reply } in queued {
             match request {
-                Request::Acquire(request) => acquires.push((request, reply)),
-                Request::Command(command) => others.push((command, reply)),
-                Request::Release(request) => releases.push((request, reply)),
+                QueuedRequest::Acquire(request) => acquires.push((request, reply)),
+                QueuedRequest::Command(command) => others.push((command, reply)),
+                QueuedRequest::Release(request) => releases.push((request, reply)),
             }
         }
-        let acquired = |token| Value::Array(vec![Value::Int(1), Value::Int(token)]);
-        batch.add_together(acquires, acquired, |requests| match requests {
+        let granted = |token| Value::Array(vec![Value::Int(1), Value::Int(token)]);
+        batch.add_together(acquires, granted, |requests| match requests {
             [one] => commands.acquire(one),
             several => commands.acquire_together(several),
         });

@@ -41,14 +41,13 @@ impl Checks {
         let (address, Some(channel)) = (&link.address, link.channel()) else {
             return;
         };
-        let known = self.logged().clone();
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let warned = boxed(warn(&connection.multiplexed, link, &channel));
-                let warned = timeout(link.options.connect_timeout, warned).await;
-                warned.unwrap_or_default()
-            }
+        let checked = self.logged().clone();
+        let known = if let Some(known) = checked {
+            known
+        } else {
+            let warned = boxed(warn(&connection.multiplexed, link, &channel));
+            let warned = timeout(link.options.connect_timeout, warned).await;
+            warned.unwrap_or_default()
         };
         let mut new = vec![SCRIPTS, RESP3, TRACKING, NOTIFICATIONS];
         new.retain(|one| connection.missing.contains(one) && !known.contains(one));
