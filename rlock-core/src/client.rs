@@ -20,7 +20,7 @@ use crate::{
     key::Key,
     lock::Lock,
     multi_lock::MultiLock,
-    store::{KEPT, StoreError},
+    store::{AT_LEAST_OWNER, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -336,7 +336,7 @@ impl LockClient {
         let key = Key::parse(key)?;
         let core = self.core();
         let timeout = core.options.response_timeout;
-        let request = core.store.inspect(&key, timeout);
+        let request = core.store.inspect(&key, SendOptions::background(timeout));
         let entry = self.ask(timeout * 2, request, || format!("inspect lock `{key}`"));
         let Some(entry) = entry.await? else {
             return Ok(None);
@@ -451,6 +451,6 @@ impl LockInfo {
     /// and only [`at_least`](Lock::at_least) keeps it taken.
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
-        (self.owner != KEPT).then_some(self.owner.as_str())
+        (self.owner != AT_LEAST_OWNER).then_some(self.owner.as_str())
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     key::Key,
     lease::Time,
     options::{LockOptions, Wait},
-    store::{Acquired, Claim, Route, StoreError},
+    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, Via},
     wait::Backoff,
 };
 
@@ -192,13 +192,16 @@ impl<'a> Attempt<'a> {
         claims: &[Claim],
         count: u32,
         waits: bool,
-        route: Route,
+        route: Via,
     ) -> Result<Acquired, StoreError> {
-        let by = (route, self.request_timeout());
-        let store = &self.core.store;
-        store
-            .acquire(claims, self.request.options.lease, count, waits, by)
-            .await
+        let request = AcquireRequest {
+            claims: claims.into(),
+            lease: self.request.options.lease,
+            count,
+            waits,
+        };
+        let send = SendOptions::new(route, self.request_timeout());
+        self.core.store.acquire(&request, send).await
     }
 
     /// Returns whether the call asks once and does not wait.

@@ -20,7 +20,7 @@ use crate::{
     },
     options::{Options, Reentry},
     owner::OwnerId,
-    store::{Listener, News, Store, Which},
+    store::{Event, Listener, Store, Which},
     sync::{
         Notify,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -71,24 +71,24 @@ impl EventHandler {
         Arc::new(move |event| handler.on_event(event))
     }
 
-    fn on_event(&self, event: News) {
+    fn on_event(&self, event: Event) {
         let queues = &self.queues;
         match event {
-            News::Granted {
+            Event::Granted {
                 key,
                 owner,
                 block,
                 ttl,
                 wanted,
             } => queues.handed_off(&key, owner, block, ttl, wanted),
-            News::Wanted { key, owner } => queues.wanted(&key, owner),
-            News::AskAgain { key, owner, after } => {
+            Event::Wanted { key, owner } => queues.wanted(&key, owner),
+            Event::Retry { key, owner, after } => {
                 let mut requested = queues.requested(&key);
                 if let Some(ownership) = requested.find(|ownership| ownership.owner == owner) {
                     ownership.ask_after(after);
                 }
             }
-            News::Changed(key) => {
+            Event::Changed(key) => {
                 if let Some(ownership) = queues.owned(&key) {
                     self.watchdog.suspect(&ownership);
                 }
@@ -96,9 +96,9 @@ impl EventHandler {
                     .requested(&key)
                     .for_each(|ownership| ownership.changed());
             }
-            News::AllChanged => self.may_have_changed(&Which::all()),
-            News::SomeChanged(which) => self.may_have_changed(&which),
-            News::Disconnected => {
+            Event::AllChanged => self.may_have_changed(&Which::all()),
+            Event::SomeChanged(which) => self.may_have_changed(&which),
+            Event::Disconnected => {
                 self.watchdog.doubt_all(&Which::all());
                 queues.ask_again(&Which::all());
             }

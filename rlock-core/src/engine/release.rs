@@ -13,7 +13,9 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
-    store::{GRACE, Next, Onward, Release, Released, StoreError, TokenBlock},
+    store::{
+        GRACE, HandOff, NextLocal, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock,
+    },
     sync::atomic::Ordering,
     wait::Backoff,
 };
@@ -146,7 +148,11 @@ async fn extend(core: &Core, ownership: &Arc<Ownership>, tokens: u64) {
     let claim = ownership.claim();
     let reply = core
         .store
-        .extend(&claim, tokens, core.options.response_timeout)
+        .extend(
+            &claim,
+            tokens,
+            SendOptions::background(core.options.response_timeout),
+        )
         .await;
     if let Ok(None) = reply {
         core.watchdog.lose(ownership, LostCause::Removed);
@@ -246,18 +252,18 @@ async fn settle(
     let mut backoff = Backoff::default();
     let mut in_doubt = false;
     let (count, reply) = loop {
-        let Some((count, keep)) = ownership.wanted_count() else {
+        let Some((count, at_least)) = ownership.wanted_count() else {
             // Another release was faster, or the ownership has a new hold.
-            return Ok(Released::Done(Onward::Unknown));
+            return Ok(Released::Done(HandOff::Unknown));
         };
         if count == 0 {
             // An earlier release may have been sent by a future that was dropped.
             in_doubt |= ownership.begin_release();
         }
-        match send(core, ownership, count, keep, left()).await {
+        match send(core, ownership, count, at_least, left()).await {
             // Within its validity a lock is not lost by itself, so an earlier copy released it.
             Ok(Released::MovedOn) if in_doubt && ownership.broken(core.clock.now()).is_none() => {
-                break (count, Released::Done(Onward::Unknown));
+                break (count, Released::Done(HandOff::Unknown));
             }
             Ok(reply) => break (count, reply),
             Err(error) => {
@@ -303,12 +309,12 @@ async fn send(
     core: &Core,
     ownership: &Arc<Ownership>,
     count: u32,
-    keep: Duration,
+    at_least: Duration,
     left: Duration,
 ) -> Result<Released, StoreError> {
     let doubt = ownership.route_in_doubt();
-    let route = doubt.unwrap_or_else(|| core.store.route());
-    let is_last = count == 0 && keep.is_zero();
+    let route = doubt.unwrap_or_else(|| core.store.via());
+    let is_last = count == 0 && at_least.is_zero();
     let next = is_last
         .then(|| ownership.next(|| core.fresh_owner()))
         .flatten();
@@ -320,13 +326,13 @@ async fn send(
         ownership.begin_request(route);
         ownership.about_to_change(route);
     }
-    let release = Release {
-        key: &ownership.key,
+    let release = ReleaseRequest {
+        key: ownership.key.clone(),
         owner: ownership.owner,
         token: ownership.fence(),
         count,
-        keep,
-        next: next.as_ref().map(|(next, lease)| Next {
+        at_least,
+        next: next.as_ref().map(|(next, lease)| NextLocal {
             owner: next.owner,
             lease: *lease,
         }),
@@ -336,21 +342,24 @@ async fn send(
         Some(_) => core.options.response_timeout.min(GRACE),
         None => core.options.response_timeout,
     };
-    let reply = core.store.release(release, (route, left.min(most))).await?;
+    let reply = core
+        .store
+        .release(&release, SendOptions::new(route, left.min(most)))
+        .await?;
     if let (Released::Done(onward), Some((next, lease))) = (reply, next) {
         match onward {
-            Onward::Granted(grant) => {
+            HandOff::Granted(grant) => {
                 ownership.next_arrived(grant.wanted);
                 next.granted(grant);
             }
-            Onward::InLine { since, place } => {
+            HandOff::InLine { since, place } => {
                 // The lease of the owner before it is not known. Its own one is a guess.
                 next.refused(since, Some(lease), Some(place));
                 if !next_in_doubt {
                     next.certain();
                 }
             }
-            Onward::Unknown => {}
+            HandOff::Unknown => {}
         }
     }
     Ok(reply)

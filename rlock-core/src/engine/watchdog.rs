@@ -21,7 +21,7 @@ use crate::{
     engine::ownership::{Action, LocalQueues, Ownership},
     error::LostCause,
     lease::Time,
-    store::{Store, Which},
+    store::{SendOptions, Store, Which},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
 
@@ -254,7 +254,10 @@ impl Renewer {
         for (done, ownership) in ownerships.iter().enumerate() {
             match self
                 .store
-                .inspect(&ownership.key, self.response_timeout)
+                .inspect(
+                    &ownership.key,
+                    SendOptions::background(self.response_timeout),
+                )
                 .await
             {
                 Ok(Some(entry))

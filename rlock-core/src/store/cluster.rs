@@ -12,11 +12,9 @@
 //! - Renewals go where the lock is: they need nothing else.
 
 mod discovery;
-mod migrating;
 mod multi_slot;
 mod nodes;
 mod routing;
-mod seeds;
 mod slots;
 
 use std::{sync::Arc, time::Duration};
@@ -25,17 +23,16 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::runtime::Handle;
 
 use self::{
-    migrating::is_unsettled,
-    nodes::{KeepUp, Nodes},
-    routing::Needs,
-    seeds::Seeds,
+    discovery::Seeds,
+    nodes::{KeepUp, Node, Nodes},
+    routing::{Needs, is_unsettled},
     slots::Slot,
 };
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Kept, Listener, Release, Released, Renewal, Renewed,
-    Route, Store, StoreError, TokenBlock,
+    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
+    Renewal, RenewalOutcome, Renewed, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ClusterEndpoint,
-    redis::{By, RedisOptions, SHORTEST_SILENCE, connecting, fork_guard::ForkGuard},
+    redis::{RedisOptions, SHORTEST_SILENCE, connecting, fork_guard::ForkGuard},
 };
 use crate::{caller::caller, error::LockError, key::Key};
 
@@ -51,16 +48,15 @@ impl ClusterStore {
         options: RedisOptions,
         listener: Listener,
         runtime: &Handle,
-        near: Option<Handle>,
+        callers: Option<Handle>,
     ) -> Result<Arc<Self>, LockError> {
-        let (clock, patience) = (options.clock.clone(), options.connect_timeout);
-        let started = clock.now();
-        let store = Self::lazy(endpoint, options, listener, runtime, near);
+        let (started, within) = (options.clock.now(), options.connect_timeout);
+        let store = Self::lazy(endpoint, options, listener, runtime, callers);
         let first = Arc::clone(&store);
-        let connected = connecting(runtime.spawn(async move { first.begin(patience).await })).await;
+        let connected = connecting(runtime.spawn(async move { first.begin(within).await })).await;
         connected.map_err(|error| {
-            let action = format!("connect to {}", store.place());
-            error.into_lock_error(action, clock.now().since(started))
+            let waited = store.nodes.options.clock.now().since(started);
+            error.into_lock_error(format!("connect to {}", store.place()), waited)
         })?;
         Ok(store)
     }
@@ -71,11 +67,11 @@ impl ClusterStore {
         options: RedisOptions,
         listener: Listener,
         runtime: &Handle,
-        near: Option<Handle>,
+        callers: Option<Handle>,
     ) -> Arc<Self> {
-        let seeds = Seeds::new(endpoint, options.manner());
+        let seeds = Seeds::new(endpoint, options.connection_settings());
         Arc::new(Self {
-            nodes: Nodes::new(seeds, options, listener, runtime.clone(), near),
+            nodes: Nodes::new(seeds, options, listener, runtime.clone(), callers),
             fork_guard: ForkGuard::new(),
         })
     }
@@ -83,22 +79,12 @@ impl ClusterStore {
     /// Acquires locks of one slot.
     async fn acquire_in(
         &self,
-        slot: Slot,
-        claims: &[Claim],
-        (lease, count, waits): (Duration, u32, bool),
-        by: By,
+        request: &AcquireRequest,
+        send: SendOptions,
     ) -> Result<Acquired, StoreError> {
-        let keys: Vec<&Key> = claims.iter().map(|claim| &claim.key).collect();
-        self.at_master(slot, Needs::All(&keys), by, |node, by| async move {
-            node.store.acquire_by(claims, lease, count, waits, by).await
-        })
-        .await
-    }
-
-    async fn release_by(&self, release: &Release<'_>, by: By) -> Result<Released, StoreError> {
-        let needs = Needs::All(std::slice::from_ref(&release.key));
-        self.at_master(Slot::of(release.key), needs, by, |node, by| async move {
-            node.store.release_by(release, by).await
+        let keys: Vec<&Key> = request.claims.iter().map(|claim| &claim.key).collect();
+        self.at_master(keys[0], Needs::All(&keys), send, |node, send| async move {
+            node.store.acquire(request, send).await
         })
         .await
     }
@@ -108,27 +94,28 @@ impl ClusterStore {
         &self,
         needs: Needs<'_>,
         batch: &[Renewal],
-        by: By,
+        send: SendOptions,
     ) -> Result<Renewed, StoreError> {
-        let slot = Slot::of(&batch[0].key);
-        self.at_master(slot, needs, by, |node, by| async move {
-            node.store.renew_by(batch, by).await
+        self.at_master(&batch[0].key, needs, send, |node, send| async move {
+            node.store.renew(batch, send).await
         })
         .await
     }
 
     /// Renews each lock wherever it is. A node that does not reply must not hold up the others for long.
-    async fn renew_each(&self, batch: &[Renewal], by: By) -> Result<Renewed, StoreError> {
-        let silence = by.silence.unwrap_or(by.patience).max(SHORTEST_SILENCE);
-        let by = By {
-            patience: by.patience.min(silence),
-            ..by
-        };
+    async fn renew_each(
+        &self,
+        batch: &[Renewal],
+        send: SendOptions,
+    ) -> Result<Renewed, StoreError> {
+        let silence = send.silence.unwrap_or(send.timeout).max(SHORTEST_SILENCE);
+        let timeout = send.timeout.min(silence);
+        let send = SendOptions { timeout, ..send };
         let each = batch.chunks(1);
-        let mut replies = join_all(each.map(|one| self.renew_at(Needs::Lock, one, by))).await;
+        let mut replies = join_all(each.map(|one| self.renew_at(Needs::Lock, one, send))).await;
         let kept_by = |reply: &Result<Renewed, _>| match reply {
             Ok(renewed) => renewed.kept[0],
-            Err(_) => Kept::Unknown,
+            Err(_) => RenewalOutcome::Unknown,
         };
         let kept = replies.iter().map(kept_by).collect();
         let renewed = replies.iter().flatten();
@@ -140,10 +127,10 @@ impl ClusterStore {
 }
 
 impl Store for ClusterStore {
-    fn route(&self) -> Route {
-        match &self.nodes.near {
-            Some(near) if caller() == Some(near.id()) => Route::Near,
-            _ => Route::Home,
+    fn via(&self) -> Via {
+        match &self.nodes.callers {
+            Some(callers) if caller() == Some(callers.id()) => Via::Caller,
+            _ => Via::Background,
         }
     }
 
@@ -153,42 +140,39 @@ impl Store for ClusterStore {
 
     fn acquire<'a>(
         &'a self,
-        claims: &'a [Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-        by: (Route, Duration),
+        request: &'a AcquireRequest,
+        send: SendOptions,
     ) -> Answer<'a, Acquired> {
         Box::pin(async move {
-            let terms = (lease, count, waits);
-            match claims {
-                [Claim { key, .. }] => {
-                    self.acquire_in(Slot::of(key), claims, terms, by.into())
-                        .await
-                }
-                _ => self.acquire_across(claims, terms, by.into()).await,
+            match &*request.claims {
+                [_] => self.acquire_in(request, send).await,
+                _ => self.acquire_across(request, send).await,
             }
         })
     }
 
-    fn release<'a>(&'a self, release: Release<'a>, by: (Route, Duration)) -> Answer<'a, Released> {
-        Box::pin(async move { self.release_by(&release, by.into()).await })
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+        send: SendOptions,
+    ) -> Answer<'a, Released> {
+        Box::pin(async move {
+            let keys = [&request.key];
+            self.at_master(keys[0], Needs::All(&keys), send, |node, send| async move {
+                node.store.release(request, send).await
+            })
+            .await
+        })
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        silence: Duration,
-    ) -> Answer<'a, Renewed> {
-        let by = By::renewal(timeout, silence);
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
         Box::pin(async move {
             // A batch is of one group, so of one slot.
             if let [_] = batch {
-                return self.renew_at(Needs::Lock, batch, by).await;
+                return self.renew_at(Needs::Lock, batch, send).await;
             }
-            match self.renew_at(Needs::OnePlace, batch, by).await {
-                Err(error) if is_unsettled(&error) => self.renew_each(batch, by).await,
+            match self.renew_at(Needs::OnePlace, batch, send).await {
+                Err(error) if is_unsettled(&error) => self.renew_each(batch, send).await,
                 outcome => outcome,
             }
         })
@@ -200,12 +184,14 @@ impl Store for ClusterStore {
             .replicas
             .map_or(Duration::ZERO, |asked| asked.within);
         // An earlier `WAIT` may be under way.
-        let by: By = (Route::Home, within * 2 + options.response_timeout).into();
+        let send = SendOptions::background(within * 2 + options.response_timeout);
         let each = claims.chunks(1).map(move |claim| {
-            let slot = Slot::of(&claim[0].key);
-            self.at_master(slot, Needs::Lock, by, move |node, _| async move {
-                node.store.replicate(claim, lease).await
-            })
+            self.at_master(
+                &claim[0].key,
+                Needs::Lock,
+                send,
+                move |node, _| async move { node.store.replicate(claim, lease).await },
+            )
         });
         Box::pin(async move { try_join_all(each).await.map(drop) })
     }
@@ -222,14 +208,12 @@ impl Store for ClusterStore {
         &'a self,
         claim: &'a Claim,
         tokens: u64,
-        timeout: Duration,
+        send: SendOptions,
     ) -> Answer<'a, Option<TokenBlock>> {
-        let (slot, by) = (Slot::of(&claim.key), (Route::Home, timeout).into());
-        Box::pin(
-            self.at_master(slot, Needs::Lock, by, move |node, by| async move {
-                node.store.extend_by(claim, tokens, by).await
-            }),
-        )
+        let ask = move |node: Arc<Node>, send| async move {
+            node.store.extend(claim, tokens, send).await
+        };
+        Box::pin(self.at_master(&claim.key, Needs::Lock, send, ask))
     }
 
     fn place(&self) -> String {
@@ -240,13 +224,9 @@ impl Store for ClusterStore {
         Box::pin(self.ping(timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
-        let (slot, by) = (Slot::of(key), (Route::Home, timeout).into());
-        Box::pin(
-            self.at_master(slot, Needs::Lock, by, move |node, by| async move {
-                node.store.inspect_by(key, by).await
-            }),
-        )
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
+        let ask = move |node: Arc<Node>, send| async move { node.store.inspect(key, send).await };
+        Box::pin(self.at_master(key, Needs::Lock, send, ask))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

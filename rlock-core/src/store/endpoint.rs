@@ -1,11 +1,13 @@
 //! The URLs of stores: each is parsed once, and shown without its secrets in errors.
 
+mod parts;
 mod redact;
 
 use std::fmt;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError};
 
+use self::parts::{Kind, Parts, schemes};
 pub(crate) use self::redact::redacted;
 use super::quorum::MOST_SERVERS;
 use crate::{error::LockError, escape_control::escape_control};
@@ -42,90 +44,20 @@ pub(crate) struct ClusterEndpoint {
 }
 
 /// The port of a Sentinel whose URL names none.
-const SENTINEL_PORT: u16 = 26379;
-
-/// The kinds of URLs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Memory,
-    /// One server, over TCP.
-    Server,
-    /// One server, over a Unix socket.
-    Socket,
-    Sentinels,
-    Cluster,
-}
-
-/// Each scheme, its kind, and whether it uses TLS.
-const SCHEMES: [(&str, Kind, bool); 12] = [
-    ("memory", Kind::Memory, false),
-    ("redis", Kind::Server, false),
-    ("rediss", Kind::Server, true),
-    ("redis-sentinel", Kind::Sentinels, false),
-    ("rediss-sentinel", Kind::Sentinels, true),
-    ("redis-cluster", Kind::Cluster, false),
-    ("rediss-cluster", Kind::Cluster, true),
-    ("unix", Kind::Socket, false),
-    ("redis+unix", Kind::Socket, false),
-    ("valkey", Kind::Server, false),
-    ("valkeys", Kind::Server, true),
-    ("valkey+unix", Kind::Socket, false),
-];
-
-impl Kind {
-    /// Returns the form of a URL behind the scheme's colon.
-    fn form(self) -> &'static str {
-        match self {
-            Self::Memory => "name",
-            Self::Server => "//[user:password@]host[:port][/database]",
-            Self::Socket => "///path/to/socket[?db=0&user=…&pass=…]",
-            Self::Sentinels => "//[user:password@]host[:port],host[:port],…/service[/database]",
-            Self::Cluster => "//[user:password@]host[:port],host[:port],…",
-        }
-    }
-
-    /// Returns the known options, and where a URL contains the other settings.
-    fn options(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Memory => ("", ""),
-            Self::Socket => ("`protocol`, `db`, `user`, `pass`", ""),
-            Self::Server => (
-                "`protocol`",
-                "; a database stands in the path (`redis://host/3`), user and password before the host, \
-                 times are set by `LockClient::builder()`",
-            ),
-            Self::Sentinels => (
-                "`protocol`, `sentinel_user`, `sentinel_password`",
-                "; a database stands behind the service, the master's user and password before the hosts, \
-                 times are set by `LockClient::builder()`",
-            ),
-            Self::Cluster => (
-                "`protocol`",
-                "; user and password stand before the hosts, times are set by `LockClient::builder()`",
-            ),
-        }
-    }
-
-    fn is_one_server(self) -> bool {
-        matches!(self, Self::Server | Self::Socket | Self::Sentinels)
-    }
-}
+const SENTINEL_PORT: &str = ":26379";
 
 impl Endpoint {
     pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
-        let Some(parts) = Parts::of(url) else {
-            return Err(invalid(
-                url,
-                format!("expected one of {}", schemes(|_| true)),
-            ));
-        };
-        if let Some(reason) = parts.misuse() {
-            return Err(invalid(url, reason));
-        }
-        let parsed = parts.endpoint(url);
-        parsed.map_err(|reason| {
-            let (scheme, form) = (parts.scheme, parts.kind.form());
-            invalid(url, format!("{reason}; expected `{scheme}:{form}`"))
+        Self::read(url).map_err(|reason| invalid(url, reason))
+    }
+
+    fn read(url: &str) -> Result<Self, String> {
+        let unknown = || format!("expected one of {}", schemes(|_| true));
+        let parts = Parts::of(url).ok_or_else(unknown)?;
+        parts.check()?;
+        parts.endpoint(url).map_err(|reason| {
+            let (form, ..) = parts.kind.described();
+            format!("{reason}; expected `{}:{form}`", parts.scheme)
         })
     }
 
@@ -146,7 +78,14 @@ impl Endpoint {
         }
         let mut servers: Vec<ServerEndpoint> = Vec::with_capacity(urls.len());
         for url in &urls {
-            let server = ServerEndpoint::member(url)?;
+            let parts = Parts::of(url).filter(|parts| parts.kind.is_one_server());
+            let Some(Self::Server(server)) = parts.map(|_| Self::parse(url)).transpose()? else {
+                let known = schemes(Kind::is_one_server);
+                return Err(invalid(
+                    url,
+                    format!("a quorum is made of single servers: {known}"),
+                ));
+            };
             let address = server.to_string();
             if servers.iter().any(|other| other.to_string() == address) {
                 let way_out = "each server is named once: one that votes twice is no majority";
@@ -159,30 +98,22 @@ impl Endpoint {
 
     #[cfg(feature = "tls")]
     pub(crate) fn uses_tls(&self) -> bool {
-        let of_server = |server: &ServerEndpoint| match server {
-            ServerEndpoint::Fixed(info) => is_tls(info),
-            ServerEndpoint::Master { master, .. } => is_tls(master),
-        };
+        let is_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         match self {
             Self::Memory(_) => false,
-            Self::Server(server) => of_server(server),
+            Self::Server(server) => is_tls(server.info()),
             Self::Cluster(cluster) => is_tls(&cluster.node),
-            Self::Quorum(servers) => servers.iter().all(of_server),
+            Self::Quorum(servers) => servers.iter().all(|server| is_tls(server.info())),
         }
     }
 }
 
 impl ServerEndpoint {
-    /// Parses the URL of a member of a quorum, which is one server.
-    fn member(url: &str) -> Result<Self, LockError> {
-        if Parts::of(url).is_some_and(|parts| parts.kind.is_one_server())
-            && let Endpoint::Server(server) = Endpoint::parse(url)?
-        {
-            return Ok(server);
+    #[cfg(feature = "tls")]
+    fn info(&self) -> &ConnectionInfo {
+        match self {
+            Self::Fixed(info) | Self::Master { master: info, .. } => info,
         }
-        let known = schemes(Kind::is_one_server);
-        let reason = format!("a quorum is made of single servers: {known}");
-        Err(invalid(url, reason))
     }
 }
 
@@ -212,118 +143,8 @@ fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
     }
 }
 
-#[cfg(feature = "tls")]
-fn is_tls(info: &ConnectionInfo) -> bool {
-    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-}
-
-/// The parts of a URL with a known scheme: `scheme:[//][login@]hosts[/path][?query][#fragment]`.
-struct Parts<'a> {
-    scheme: &'static str,
-    kind: Kind,
-    tls: bool,
-    has_slashes: bool,
-    /// With its `@`.
-    login: &'a str,
-    hosts: &'a str,
-    /// Everything behind the hosts: path, query and fragment.
-    tail: &'a str,
-    /// With its `/`.
-    path: &'a str,
-    query: &'a str,
-    fragment: Option<&'a str>,
-}
-
-impl<'a> Parts<'a> {
-    /// Splits a URL, if its scheme is known.
-    fn of(url: &'a str) -> Option<Self> {
-        let (name, rest) = url.split_once(':')?;
-        let (scheme, kind, tls) = *SCHEMES.iter().find(|(scheme, ..)| *scheme == name)?;
-        let behind = rest.strip_prefix("//");
-        let (authority, tail) = match behind {
-            Some(behind) => behind.split_at(behind.find(['/', '?', '#']).unwrap_or(behind.len())),
-            None => ("", rest),
-        };
-        let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-        let (before, fragment) = match tail.split_once('#') {
-            Some((before, fragment)) => (before, Some(fragment)),
-            None => (tail, None),
-        };
-        let (path, query) = before.split_once('?').unwrap_or((before, ""));
-        Some(Self {
-            scheme,
-            kind,
-            tls,
-            has_slashes: behind.is_some(),
-            login,
-            hosts,
-            tail,
-            path,
-            query,
-            fragment,
-        })
-    }
-
-    /// Returns why a URL would not be read as it is meant.
-    fn misuse(&self) -> Option<String> {
-        if self.kind == Kind::Memory {
-            let reason = "the embedded store has no host; expected `memory:` or `memory:name`";
-            return self.has_slashes.then(|| reason.to_owned());
-        }
-        if !cfg!(feature = "tls") && self.tls {
-            return Some("TLS needs the feature `tls` of rlock-core".to_owned());
-        }
-        // The text before the `@` would pass for a host and a port, and be shown.
-        if self.kind != Kind::Socket && self.has_slashes && self.tail.contains('@') {
-            return Some(
-                "an `@` stands behind the host: in a user's name or password, `/`, `?`, `#` and `@` are \
-                 percent-encoded, as `%2F`, `%3F`, `%23` and `%40`"
-                    .to_owned(),
-            );
-        }
-        match self.fragment {
-            Some("insecure") => Some(
-                "certificates are always verified; have the system trust the authority that signed the \
-                 server's, or name that in the environment variable `SSL_CERT_FILE`"
-                    .to_owned(),
-            ),
-            Some(_) => Some("nothing can follow a `#`; in a password it is written `%23`".to_owned()),
-            None => self.unknown_option(),
-        }
-    }
-
-    /// Returns the error for an option that redis-rs would ignore.
-    fn unknown_option(&self) -> Option<String> {
-        let protocol = self.option("protocol");
-        if protocol.is_some_and(|set| !matches!(set, "resp2" | "2" | "resp3" | "3")) {
-            return Some("`protocol` is `resp2` or `resp3`".to_owned());
-        }
-        let (known, elsewhere) = self.kind.options();
-        let is_known = |name| {
-            known
-                .split(", ")
-                .any(|known| known.trim_matches('`') == name)
-        };
-        let number = self.options().position(|(name, _)| !is_known(name))?;
-        // An option that may be part of a password is counted, not named.
-        let unknown = match redact::names(self.query).nth(number).flatten() {
-            Some(name) => format!("option `{name}`"),
-            None => format!("option {} behind the `?`", number + 1),
-        };
-        let reason = format!("{unknown} is not known; known are {known}{elsewhere}");
-        Some(reason)
-    }
-
-    fn options(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
-        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-    }
-
-    fn option(&self, name: &str) -> Option<&'a str> {
-        self.options()
-            .find_map(|(key, value)| (key == name).then_some(value))
-    }
-
+/// Reads the parts of a URL.
+impl Parts<'_> {
     fn endpoint(&self, url: &str) -> Result<Endpoint, String> {
         let protocol = match self.option("protocol") {
             Some("resp2" | "2") => ProtocolVersion::RESP2,
@@ -351,19 +172,18 @@ impl<'a> Parts<'a> {
                 })
             }
             Kind::Sentinels => {
-                let [user, password] = ["sentinel_user", "sentinel_password"]
-                    .map(|name| self.option(name).unwrap_or_default());
+                let option = |name| self.option(name).unwrap_or_default();
+                let login_there = match (option("sentinel_user"), option("sentinel_password")) {
+                    ("", "") => String::new(),
+                    (user, password) => format!("{user}:{password}@"),
+                };
                 let sentinels = self.each_host(|host| {
-                    let login = match (user, password) {
-                        ("", "") => String::new(),
-                        _ => format!("{user}:{password}@"),
-                    };
                     // The colons of an IPv6 address stand between brackets.
-                    let port = match host.rsplit_once(':') {
-                        Some((_, port)) if !port.ends_with(']') => String::new(),
-                        _ => format!(":{SENTINEL_PORT}"),
-                    };
-                    let url = format!("{scheme}://{login}{host}{port}/");
+                    let has_port = host
+                        .rsplit_once(':')
+                        .is_some_and(|(_, port)| !port.ends_with(']'));
+                    let port = if has_port { "" } else { SENTINEL_PORT };
+                    let url = format!("{scheme}://{login_there}{host}{port}/");
                     connection(&url, ProtocolVersion::RESP2)
                 })?;
                 let (service, database) = path.split_once('/').unwrap_or((path, ""));
@@ -393,16 +213,6 @@ impl<'a> Parts<'a> {
         };
         self.hosts.split(',').map(connect).collect()
     }
-}
-
-/// Lists schemes for an error.
-fn schemes(are_meant: impl Fn(Kind) -> bool) -> String {
-    let meant = SCHEMES.iter().filter(|(_, kind, _)| are_meant(*kind));
-    let names = meant.map(|(scheme, kind, _)| match kind {
-        Kind::Memory => format!("`{scheme}:`"),
-        _ => format!("`{scheme}://`"),
-    });
-    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Reads the URL of one server.

@@ -86,6 +86,14 @@ impl StoreError {
         Self::new(false, false, source)
     }
 
+    /// Marks a request as one that was not executed.
+    pub(super) fn not_executed(self) -> Self {
+        Self {
+            maybe_executed: false,
+            ..self
+        }
+    }
+
     pub(crate) fn into_lock_error(self, action: String, waited: Duration) -> LockError {
         let source = self.source;
         if self.transient {

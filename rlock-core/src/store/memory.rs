@@ -16,28 +16,28 @@ use uuid::Uuid;
 
 use self::state::State;
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Release, Released, Renewal, Renewed,
-    Route, Store, StoreError, TokenBlock,
+    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
+    Renewal, Renewed, SendOptions, Store, StoreError, TokenBlock,
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
 
 /// The locks that any number of clients share.
 #[derive(Default)]
-pub(crate) struct Place(Mutex<State>);
+pub(crate) struct SharedStore(Mutex<State>);
 
-impl Place {
-    /// Returns the place of this name, which all clients in this process share for as long as one uses it.
+impl SharedStore {
+    /// Returns the store of this name, which all clients in this process share for as long as one uses it.
     pub(crate) fn named(name: &str) -> Arc<Self> {
-        static PLACES: LazyLock<Mutex<HashMap<String, Weak<Place>>>> =
+        static STORES: LazyLock<Mutex<HashMap<String, Weak<SharedStore>>>> =
             LazyLock::new(Mutex::default);
-        let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = places.get(name).and_then(Weak::upgrade) {
-            return place;
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+            return store;
         }
-        places.retain(|_, place| place.strong_count() > 0);
-        let place = Arc::new(Self::default());
-        places.insert(name.to_owned(), Arc::downgrade(&place));
-        place
+        stores.retain(|_, store| store.strong_count() > 0);
+        let store = Arc::new(Self::default());
+        stores.insert(name.to_owned(), Arc::downgrade(&store));
+        store
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -57,9 +57,9 @@ impl Place {
     }
 }
 
-/// One client's access to a place.
+/// One client's access to a store.
 pub(crate) struct MemoryStore {
-    place: Arc<Place>,
+    shared: Arc<SharedStore>,
     client: Uuid,
     /// The store has no clock of its own.
     clock: ClientClock,
@@ -67,14 +67,14 @@ pub(crate) struct MemoryStore {
 
 impl MemoryStore {
     pub(crate) fn join(
-        place: Arc<Place>,
+        shared: Arc<SharedStore>,
         client: Uuid,
         clock: ClientClock,
         listener: Listener,
     ) -> Self {
-        place.state().clients.insert(client, listener);
+        shared.state().clients.insert(client, listener);
         Self {
-            place,
+            shared,
             client,
             clock,
         }
@@ -82,7 +82,7 @@ impl MemoryStore {
 
     fn apply<T>(&self, operation: impl FnOnce(&mut State, Time) -> T) -> T {
         let now = self.clock.now();
-        self.place.change(|state| operation(state, now))
+        self.shared.change(|state| operation(state, now))
     }
 
     fn answer<T: Send + 'static>(
@@ -96,7 +96,7 @@ impl MemoryStore {
 impl Drop for MemoryStore {
     fn drop(&mut self) {
         // The listener is returned, because it may not be dropped under the mutex.
-        self.place.change(|state| {
+        self.shared.change(|state| {
             state.queues.leave_all(self.client);
             state.clients.remove(&self.client)
         });
@@ -104,31 +104,23 @@ impl Drop for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn route(&self) -> Route {
-        Route::Home
-    }
-
     fn acquire<'a>(
         &'a self,
-        claims: &'a [Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-        _by: (Route, Duration),
+        request: &'a AcquireRequest,
+        _send: SendOptions,
     ) -> Answer<'a, Acquired> {
-        self.answer(|state, now| state.acquire(claims, lease, count, waits, now))
+        self.answer(|state, now| state.acquire(request, now))
     }
 
-    fn release<'a>(&'a self, release: Release<'a>, _by: (Route, Duration)) -> Answer<'a, Released> {
-        self.answer(|state, now| state.release(&release, now))
-    }
-
-    fn renew<'a>(
+    fn release<'a>(
         &'a self,
-        batch: &'a [Renewal],
-        _timeout: Duration,
-        _silence: Duration,
-    ) -> Answer<'a, Renewed> {
+        request: &'a ReleaseRequest,
+        _send: SendOptions,
+    ) -> Answer<'a, Released> {
+        self.answer(|state, now| state.release(request, now))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _send: SendOptions) -> Answer<'a, Renewed> {
         self.answer(|state, now| state.renew(batch, now))
     }
 
@@ -140,7 +132,7 @@ impl Store for MemoryStore {
         &'a self,
         claim: &'a Claim,
         tokens: u64,
-        _timeout: Duration,
+        _send: SendOptions,
     ) -> Answer<'a, Option<TokenBlock>> {
         self.answer(|state, now| state.extend(claim, tokens, now))
     }
@@ -153,7 +145,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(())))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, _timeout: Duration) -> Answer<'a, Option<Entry>> {
+    fn inspect<'a>(&'a self, key: &'a Key, _send: SendOptions) -> Answer<'a, Option<Entry>> {
         self.answer(|state, now| state.inspect(key, now))
     }
 

@@ -21,12 +21,12 @@ use tokio::{sync::Notify, time::Instant};
 use self::{
     call::{Members, QuorumCall},
     detached::Detached,
-    member::{AcquireRequest, ReleaseRequest},
+    member::AcquireRequest,
     verdict::Verdict,
 };
 use super::{
-    Acquired, Answer, BoxFuture, Claim, Entry, Listener, Mending, Release, Released, Renewal,
-    Renewed, Route, Servers, Store, StoreError,
+    self as store, Acquired, Answer, BoxFuture, Entry, Listener, Mending, ReleaseRequest, Released,
+    Renewal, Renewed, SendOptions, Servers, Store, StoreError,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -54,11 +54,6 @@ impl QuorumStore {
 }
 
 impl Store for QuorumStore {
-    /// One way only: what is sent later to a server is executed later there.
-    fn route(&self) -> Route {
-        Route::Home
-    }
-
     fn is_present(&self) -> Result<(), StoreError> {
         self.members[0].store.is_present()
     }
@@ -69,19 +64,17 @@ impl Store for QuorumStore {
 
     fn acquire<'a>(
         &'a self,
-        claims: &'a [Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-        (_, patience): (Route, Duration),
+        request: &'a store::AcquireRequest,
+        send: SendOptions,
     ) -> Answer<'a, Acquired> {
+        let (waits, patience) = (request.waits, send.timeout);
         let request = AcquireRequest {
-            claims: claims.into(),
-            lease,
-            count,
+            claims: Arc::clone(&request.claims),
+            lease: request.lease,
+            count: request.count,
         };
         Box::pin(async move {
-            if count == 1 {
+            if request.count == 1 {
                 self.acquire_free(request, waits, patience).await
             } else {
                 self.enter(request, patience).await
@@ -91,27 +84,15 @@ impl Store for QuorumStore {
 
     fn release<'a>(
         &'a self,
-        release: Release<'a>,
-        (_, patience): (Route, Duration),
+        request: &'a ReleaseRequest,
+        send: SendOptions,
     ) -> Answer<'a, Released> {
-        let request = ReleaseRequest {
-            key: release.key.clone(),
-            owner: release.owner,
-            token: release.token,
-            count: release.count,
-            keep: release.keep,
-            next: release.next,
-        };
-        Box::pin(self.release_on_all(request, patience))
+        Box::pin(self.release_on_all(request.clone(), send.timeout))
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        timeout: Duration,
-        silence: Duration,
-    ) -> Answer<'a, Renewed> {
-        Box::pin(self.renew_all(batch, timeout, silence))
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
+        let silence = send.silence.unwrap_or(send.timeout);
+        Box::pin(self.renew_all(batch, send.timeout, silence))
     }
 
     fn mend(&self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
@@ -132,8 +113,8 @@ impl Store for QuorumStore {
         })
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Answer<'a, Option<Entry>> {
-        Box::pin(self.look_at(key, timeout))
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
+        Box::pin(self.look_at(key, send.timeout))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

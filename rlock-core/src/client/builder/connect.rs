@@ -22,7 +22,7 @@ use crate::{
         Store, StoreError,
         cluster::ClusterStore,
         endpoint::{Endpoint, redacted},
-        memory::{MemoryStore, Place},
+        memory::{MemoryStore, SharedStore},
         quorum::QuorumStore,
         redis::{RedisOptions, RedisStore},
     },
@@ -193,7 +193,7 @@ impl LockClientBuilder {
             let store: Arc<dyn Store> = match endpoint {
                 Endpoint::Memory(_) => unreachable!("it needs no connection"),
                 Endpoint::Server(server) => {
-                    RedisStore::connect(&server, options, listener, runtime, near).await?
+                    RedisStore::connect(server, &options, &listener, runtime, near.as_ref()).await?
                 }
                 Endpoint::Cluster(cluster) => {
                     ClusterStore::connect(cluster, options, listener, runtime, near).await?
@@ -226,13 +226,15 @@ impl LockClientBuilder {
         let (listener, runtime) = (handler.listener(), &driver.runtime);
         let store: Arc<dyn Store> = match endpoint {
             Endpoint::Memory(name) => {
-                let place = match name.as_str() {
+                let shared = match name.as_str() {
                     "" => Arc::default(),
-                    name => Place::named(name),
+                    name => SharedStore::named(name),
                 };
-                Arc::new(MemoryStore::join(place, id, self.clock.clone(), listener))
+                Arc::new(MemoryStore::join(shared, id, self.clock.clone(), listener))
             }
-            Endpoint::Server(server) => RedisStore::lazy(&server, options, &listener, self.near())?,
+            Endpoint::Server(server) => {
+                RedisStore::lazy(server, &options, &listener, self.near().as_ref())
+            }
             Endpoint::Cluster(cluster) => {
                 ClusterStore::lazy(cluster, options, listener, runtime, self.near())
             }
@@ -326,7 +328,7 @@ impl LockClientBuilder {
             tls: self.tls.clone(),
             #[cfg(not(feature = "tls"))]
             tls: crate::store::redis::Tls::default(),
-            roster: None,
+            run_ids: None,
         }
     }
 

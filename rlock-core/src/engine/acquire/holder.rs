@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{AcquireError, Attempt};
-use crate::{engine::clients, error::Holder, key::Key, options::Wait, owner::OwnerId};
+use crate::{
+    engine::clients, error::Holder, key::Key, options::Wait, owner::OwnerId, store::SendOptions,
+};
 
 /// The limit of the request for the holder. Only a call for a key that another client of its process
 /// owns sends it.
@@ -44,7 +46,13 @@ impl Attempt<'_> {
             return remaining;
         }
         let within = ASK.min(self.core.options.response_timeout);
-        let asked = timeout(within, self.core.store.inspect(key, within)).await;
+        let asked = timeout(
+            within,
+            self.core
+                .store
+                .inspect(key, SendOptions::background(within)),
+        )
+        .await;
         let Ok(Ok(Some(entry))) = asked else {
             return remaining;
         };

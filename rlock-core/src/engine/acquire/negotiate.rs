@@ -228,7 +228,7 @@ impl Attempt<'_> {
         let doubtful = asked
             .iter()
             .find_map(|ownership| ownership.route_in_doubt());
-        let route = doubtful.unwrap_or_else(|| self.core.store.route());
+        let route = doubtful.unwrap_or_else(|| self.core.store.via());
         let is_single = asked.len() == 1;
         let takes_back = !is_single || self.core.store.takes_back();
         let begin = |ownership: &&Arc<Ownership>| {

@@ -74,7 +74,7 @@ impl Attempt<'_> {
         loop {
             let route = ownership
                 .route_in_doubt()
-                .unwrap_or_else(|| self.core.store.route());
+                .unwrap_or_else(|| self.core.store.via());
             let in_doubt = ownership.begin_request(route);
             ownership.about_to_change(route);
             let reply = self.ask(&claim, count + 1, false, route).await;

@@ -5,18 +5,18 @@ use std::time::Duration;
 use super::{Ownership, Phase};
 use crate::{
     lease::Time,
-    store::{Grant, Place, Route, TokenBlock},
+    store::{Grant, QueuePlace, TokenBlock, Via},
 };
 
 impl Ownership {
     /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
-    pub(crate) fn begin_request(&self, route: Route) -> bool {
+    pub(crate) fn begin_request(&self, route: Via) -> bool {
         self.state().request.begin(route, self.now())
     }
 
     /// Notes that a request which changes the lock is about to be sent. If the request before took another route,
     /// the store reports this change as a foreign one: its echo.
-    pub(crate) fn about_to_change(&self, route: Route) {
+    pub(crate) fn about_to_change(&self, route: Via) {
         let mut state = self.state();
         state.echo |= state.request.reads_by(route);
     }
@@ -28,7 +28,7 @@ impl Ownership {
 
     /// Returns the route of a request in doubt. The next request takes the same route, so that it does not overtake
     /// that request.
-    pub(crate) fn route_in_doubt(&self) -> Option<Route> {
+    pub(crate) fn route_in_doubt(&self) -> Option<Via> {
         self.state().request.route_in_doubt()
     }
 
@@ -75,7 +75,7 @@ impl Ownership {
     }
 
     /// Applies the reply that another owner has the lock. `queued` is the place in the store's wait queue.
-    pub(crate) fn refused(&self, since: Time, ttl: Option<Duration>, queued: Option<Place>) {
+    pub(crate) fn refused(&self, since: Time, ttl: Option<Duration>, queued: Option<QueuePlace>) {
         let (mut state, now) = (self.state(), self.now());
         match queued {
             Some(place) => state.request.queued(since, ttl, place, now),

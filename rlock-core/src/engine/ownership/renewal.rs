@@ -6,7 +6,7 @@ use super::{Ownership, Phase, State};
 use crate::{
     error::LostCause,
     lease::{Time, next_look, renewal_attempt, renewal_due},
-    store::{Renewal, Route},
+    store::{Renewal, Via},
 };
 
 /// The time after which a lock is renewed that the store granted for less than its lease. A shorter hold saves the
@@ -45,7 +45,7 @@ impl Ownership {
         let wanted = state.wants_renewal(now) && now < state.valid_until;
         state.renewing = wanted.then_some(now);
         state.renewing?;
-        state.echo |= state.request.reads_by(Route::Home);
+        state.echo |= state.request.reads_by(Via::Background);
         let renewal = Renewal {
             key: self.key.clone(),
             owner: self.owner,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     lease::Time,
-    store::{Grant, Place, Route, TokenBlock},
+    store::{Grant, QueuePlace, TokenBlock, Via},
     wait::fallback,
 };
 
@@ -26,10 +26,10 @@ pub(super) struct Request {
     /// The request in doubt may take its grant back, whenever it is executed.
     taken_back: bool,
     /// The route of the latest request.
-    route: Route,
+    route: Via,
     /// The route that read the lock last. The server reports changes by another route. `None`: the lock was not read
     /// since the grant.
-    reader: Option<Route>,
+    reader: Option<Via>,
     /// When the first request was about to be sent.
     begun: Option<Time>,
     /// Grants with this fence, or a smaller one, have ended.
@@ -51,14 +51,14 @@ enum Step {
     Waiting {
         since: Time,
         ask_at: Time,
-        queued: Option<Place>,
+        queued: Option<QueuePlace>,
     },
     Granted(Grant),
 }
 
 impl Request {
     /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
-    pub(super) fn begin(&mut self, route: Route, now: Time) -> bool {
+    pub(super) fn begin(&mut self, route: Via, now: Time) -> bool {
         self.route = route;
         self.advised = None;
         self.changed = false;
@@ -85,7 +85,7 @@ impl Request {
 
     /// Returns the route of a request in doubt. The next request takes the same route, so that it does not overtake
     /// that request.
-    pub(super) fn route_in_doubt(&self) -> Option<Route> {
+    pub(super) fn route_in_doubt(&self) -> Option<Via> {
         self.in_doubt.then_some(self.route)
     }
 
@@ -105,7 +105,13 @@ impl Request {
     }
 
     /// Applies the reply that the owner was in the store's wait queue at `since`.
-    pub(super) fn queued(&mut self, since: Time, ttl: Option<Duration>, place: Place, now: Time) {
+    pub(super) fn queued(
+        &mut self,
+        since: Time,
+        ttl: Option<Duration>,
+        place: QueuePlace,
+        now: Time,
+    ) {
         let ask_at = match self.step {
             // The message of the grant overtook this reply.
             Step::Granted(grant) if grant.is_fresh(grant.ttl, now) => return,
@@ -132,7 +138,7 @@ impl Request {
             Step::Waiting { .. } | Step::Granted(_) => Step::Waiting {
                 since,
                 ask_at: since,
-                queued: Some(Place::BEHIND),
+                queued: Some(QueuePlace::BEHIND),
             },
         };
     }
@@ -146,7 +152,7 @@ impl Request {
             self.step = Step::Waiting {
                 since: grant.since,
                 ask_at: grant.since,
-                queued: Some(Place::BEHIND),
+                queued: Some(QueuePlace::BEHIND),
             };
         }
     }
@@ -166,7 +172,7 @@ impl Request {
 
     /// Notes that a request which changes and reads the lock is about to be sent. Returns whether the store will
     /// report it to the route that read the lock before.
-    pub(super) fn reads_by(&mut self, route: Route) -> bool {
+    pub(super) fn reads_by(&mut self, route: Via) -> bool {
         let before = self.reader.replace(route);
         before.is_some_and(|before| before != route)
     }
@@ -214,7 +220,7 @@ impl Request {
         let Step::Waiting {
             since,
             ask_at,
-            queued: Some(Place { first: true, .. }),
+            queued: Some(QueuePlace { first: true, .. }),
         } = &mut self.step
         else {
             return false;

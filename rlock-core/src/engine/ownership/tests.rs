@@ -19,7 +19,7 @@ use crate::{
     key::Key,
     lease::Time,
     owner::OwnerId,
-    store::{Grant, Release, Route, TokenBlock, Which},
+    store::{Grant, ReleaseRequest, SendOptions, TokenBlock, Which},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
@@ -190,16 +190,16 @@ async fn a_lost_ownership_that_was_handed_over_is_not_waited_for() {
     outer.release().await.expect("held");
     assert!(ownership.is_passed());
     still.0.store(12, Ordering::SeqCst);
-    let release = Release {
-        key: &ownership.key,
+    let release = ReleaseRequest {
+        key: ownership.key.clone(),
         owner: ownership.owner,
         token: ownership.fence(),
         count: 0,
-        keep: Duration::ZERO,
+        at_least: Duration::ZERO,
         next: None,
     };
-    let by = (Route::Home, Duration::from_secs(1));
-    let released = client.core().store.release(release, by).await;
+    let send = SendOptions::background(Duration::from_secs(1));
+    let released = client.core().store.release(&release, send).await;
     released.expect("the store answers");
     let taken = other.lock("k").acquire().await.expect("free");
     assert!(waiting.as_mut().now_or_never().is_none(), "it is taken");

@@ -17,7 +17,7 @@ use crate::{
     engine::ownership::Ownership,
     error::LostCause,
     lease::{Time, renewal_attempt},
-    store::{Kept, Renewal, Renewed, Servers, StoreError},
+    store::{Renewal, RenewalOutcome, Renewed, SendOptions, Servers, StoreError},
 };
 
 /// The number of ownerships that one script renews. A server that tracks keys goes through all the keys of a
@@ -85,7 +85,8 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     };
     let BatchRequest { left, lease, .. } = request;
     // A late reply counts as long as the lease lasts. The next attempt does not wait for it.
-    let mut reply = renewer.store.renew(&request.renewals, left, lease / 3);
+    let send = SendOptions::background(left).silence(lease / 3);
+    let mut reply = renewer.store.renew(&request.renewals, send);
     let pause = renewal_attempt(lease).min(renewer.response_timeout);
     let in_time = reply_in_time(renewer, &mut reply, now, pause).await;
     let is_late = in_time.is_none();
@@ -103,7 +104,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
         Ok(answer) => {
             request.apply(renewer, &answer);
             if !is_late {
-                let unknown = |n: usize| answer.kept.get(n) == Some(&Kept::Unknown);
+                let unknown = |n: usize| answer.kept.get(n) == Some(&RenewalOutcome::Unknown);
                 request.fail(renewer, StoreError::no_majority(), unknown);
             }
             mend_all(renewer, &request.ownerships, &answer).await;
@@ -180,12 +181,12 @@ impl BatchRequest {
             let ownerships = self.ownerships.iter().zip(&self.renewals);
             for ((ownership, renewal), kept) in ownerships.zip(&answer.kept) {
                 match kept {
-                    Kept::No => gone.push(ownership),
+                    RenewalOutcome::Lost => gone.push(ownership),
                     // The next attempt repeats it.
-                    Kept::Unknown => {}
-                    Kept::Yes | Kept::Wanted | Kept::NotOn(_) => {
+                    RenewalOutcome::Unknown => {}
+                    RenewalOutcome::Renewed | RenewalOutcome::Wanted | RenewalOutcome::NotOn(_) => {
                         schedule.renewed(ownership, answer.sent_at, renewal.lease, now);
-                        if matches!(kept, Kept::Wanted) {
+                        if matches!(kept, RenewalOutcome::Wanted) {
                             wanted.push(ownership);
                         }
                     }
@@ -220,8 +221,8 @@ impl BatchRequest {
 /// Mends ownerships that a majority of the servers renewed and others do not know.
 async fn mend_all(renewer: &Renewer, ownerships: &[Arc<Ownership>], answer: &Renewed) {
     let ownerships = ownerships.iter().zip(&answer.kept);
-    let mend = |(ownership, kept): (&Arc<Ownership>, &Kept)| match *kept {
-        Kept::NotOn(servers) => Some(mend(renewer, Arc::clone(ownership), servers)),
+    let mend = |(ownership, kept): (&Arc<Ownership>, &RenewalOutcome)| match *kept {
+        RenewalOutcome::NotOn(servers) => Some(mend(renewer, Arc::clone(ownership), servers)),
         _ => None,
     };
     join_all(ownerships.filter_map(mend)).await;

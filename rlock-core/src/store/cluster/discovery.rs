@@ -1,34 +1,46 @@
 //! Discovery of the masters: at first from the nodes that the URL names, later from all that are known.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use futures_util::future::{join_all, select_ok};
-use tokio::time::{Instant, sleep, timeout_at};
+use redis::{
+    ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisError, RedisResult, Value, pipe,
+};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     ClusterStore,
-    migrating::{down, passing},
-    slots::Slot,
+    routing::down,
+    slots::{Layout, NodeAddr, Slot},
 };
-use crate::store::{News, StoreError, Which};
+use crate::store::{
+    Event, StoreError, Which,
+    endpoint::ClusterEndpoint,
+    redis::{
+        address::{ConnectionSettings, LOGIN, Server, elsewhere},
+        connection::plain,
+        errors::{classify_login, not_sent, not_yet, timed_out},
+        sentinel::highest_epoch,
+    },
+};
 
 /// How long a new client waits for the other masters when one is connected.
 const OTHERS: Duration = Duration::from_millis(250);
-/// How long a node may take to reply, at first: a short patience finds the end of an outage sooner.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// The time-out of the first discovery. A short one notices the end of an outage sooner.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(500);
 /// How many nodes are asked at once.
 const ASKED: usize = 3;
 /// The first and the longest pause between two discoveries, while a master is missing.
-const PAUSE: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl ClusterStore {
     /// Discovers the masters, and waits until one is connected, then briefly for the others.
-    pub(super) async fn begin(&self, patience: Duration) -> Result<(), StoreError> {
-        let until = Instant::now() + patience;
+    pub(super) async fn begin(&self, within: Duration) -> Result<(), StoreError> {
+        let until = Instant::now() + within;
         let seeds = self.nodes.seeds.addrs.clone();
-        let layout = self.nodes.seeds.layout(seeds, patience).await?;
-        self.nodes.adopt(layout)?;
+        let layout = self.nodes.seeds.layout(seeds, within).await?;
+        self.nodes.adopt(layout);
         let masters = self.nodes.masters();
         let connecting = masters.iter().map(|node| Box::pin(node.store.until_up()));
         match timeout_at(until, select_ok(connecting)).await {
@@ -39,7 +51,7 @@ impl ClusterStore {
             Ok(Err(refusal)) => Err(refusal),
             Err(_) => {
                 let reasons = masters.iter().map(|node| down(node).to_string());
-                Err(passing(reasons.collect::<Vec<_>>().join("; ")))
+                Err(not_yet(reasons.collect::<Vec<_>>().join("; ")))
             }
         }
     }
@@ -47,35 +59,132 @@ impl ClusterStore {
     /// Discovers the masters again whenever there is reason to, and for as long as one is missing.
     pub(super) async fn keep_discovering(&self) {
         let longest = self.nodes.options.connect_timeout;
-        let (mut pause, mut patience) = (PAUSE, PATIENCE.min(longest));
-        let mut is_warned = false;
+        let first = (FIRST_PAUSE, FIRST_TIMEOUT.min(longest));
+        let ((mut pause, mut within), mut is_warned) = (first, false);
         loop {
             if self.nodes.are_up() {
                 self.nodes.rediscover.notified().await;
-                (pause, patience) = (PAUSE, PATIENCE.min(longest));
+                (pause, within) = first;
             }
-            if let Err(error) = self.discover(patience).await {
+            if let Err(error) = self.discover(within).await {
                 tracing::debug!(%error, "no node says who has which slots");
                 if self.nodes.fails(&error) && !std::mem::replace(&mut is_warned, true) {
                     let (address, reason) = (&self.nodes.seeds, error.to_string());
                     tracing::warn!(%address, reason, "the cluster cannot be reached yet");
                 }
-                patience = (patience * 2).min(longest);
+                within = (within * 2).min(longest);
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    async fn discover(&self, patience: Duration) -> Result<(), StoreError> {
+    async fn discover(&self, within: Duration) -> Result<(), StoreError> {
         let addrs = fastrand::choose_multiple(self.nodes.known(), ASKED);
-        let layout = self.nodes.seeds.layout(addrs, patience).await?;
+        let layout = self.nodes.seeds.layout(addrs, within).await?;
         // Locks may be gone, and the former master tells waiters nothing.
-        if let Some(changed) = self.nodes.adopt(layout)? {
+        if let Some(changed) = self.nodes.adopt(layout) {
             tracing::debug!("slots of the cluster have other masters");
             let which = Which::new(move |key| changed[Slot::of(key).index()]);
-            (self.nodes.listener)(News::SomeChanged(which));
+            (self.nodes.listener)(Event::SomeChanged(which));
         }
         Ok(())
+    }
+}
+
+/// The nodes that a URL names, and how nodes are asked about the cluster.
+pub(super) struct Seeds {
+    pub(super) addrs: Vec<NodeAddr>,
+    /// A node, but for its address.
+    node: ConnectionInfo,
+    settings: ConnectionSettings,
+}
+
+impl Seeds {
+    pub(super) fn new(endpoint: ClusterEndpoint, settings: ConnectionSettings) -> Self {
+        let addr = |(host, port)| NodeAddr { host, port };
+        Self {
+            addrs: endpoint.nodes.into_iter().map(addr).collect(),
+            node: endpoint.node,
+            settings,
+        }
+    }
+
+    /// Returns the connection to a node.
+    pub(super) fn info(&self, addr: &NodeAddr) -> ConnectionInfo {
+        elsewhere(&self.node, addr.host.clone(), addr.port)
+    }
+
+    /// Asks these nodes for the layout of the cluster, all at once.
+    pub(super) async fn layout(
+        &self,
+        addrs: Vec<NodeAddr>,
+        within: Duration,
+    ) -> Result<Layout, StoreError> {
+        let asked = addrs.iter().map(|addr| self.layout_of(addr, within));
+        let layout = highest_epoch(asked, |layout: &Layout| layout.epoch, within).await;
+        layout.unwrap_or_else(|| Err(not_sent("there is no node to ask")))
+    }
+
+    async fn layout_of(&self, addr: &NodeAddr, within: Duration) -> Result<Layout, StoreError> {
+        let mut commands = pipe();
+        commands.cmd("CLUSTER").arg("INFO");
+        commands.cmd("CLUSTER").arg("SLOTS").ignore_errors();
+        let (info, slots): (RedisResult<String>, RedisResult<Value>) =
+            self.query(addr, &commands, within).await?;
+        let slots = slots.map_err(|error| {
+            let shown = error.to_string();
+            if shown.contains("cluster support disabled") {
+                return not_sent(format!(
+                    "{addr} is no node of a cluster ({shown}); connect to it by `redis://{addr}`"
+                ));
+            }
+            refused(error)
+        })?;
+        // Where `CLUSTER INFO` is refused, all layouts count alike.
+        let layout = Layout::read(&info.unwrap_or_default(), &slots, addr);
+        layout.ok_or_else(|| not_yet(format!("{addr} knows no node that has slots")))
+    }
+
+    /// Asks a node for its id.
+    pub(super) async fn id(&self, addr: &NodeAddr, within: Duration) -> Result<String, StoreError> {
+        let mut my_id = pipe();
+        my_id.cmd("CLUSTER").arg("MYID");
+        let (id,) = self.query(addr, &my_id, within).await?;
+        Ok(id)
+    }
+
+    /// Connects to a node for these commands.
+    async fn query<T: FromRedisValue>(
+        &self,
+        addr: &NodeAddr,
+        commands: &Pipeline,
+        within: Duration,
+    ) -> Result<T, StoreError> {
+        let replies = Box::pin(async {
+            let server = Server::new(self.info(addr), self.settings.clone());
+            let client = server.client(ProtocolVersion::RESP2)?;
+            commands.query_async(&mut plain(&client).await?).await
+        });
+        let late = |_| {
+            Err(timed_out(format!(
+                "no answer from {addr} within {within:?}"
+            )))
+        };
+        let replies = timeout(within, replies).await.unwrap_or_else(late);
+        replies.map_err(refused)
+    }
+}
+
+/// Classifies an error of a request that changes nothing.
+fn refused(error: RedisError) -> StoreError {
+    classify_login(error, LOGIN).not_executed()
+}
+
+/// Shows the addresses; never a password.
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addrs: Vec<String> = self.addrs.iter().map(ToString::to_string).collect();
+        f.write_str(&addrs.join(", "))
     }
 }

@@ -12,11 +12,10 @@ use crate::{
     key::Key,
     lease::Time,
     store::{
-        Acquired, Claim, Release, StoreError,
+        AcquireRequest, Acquired, Claim, ReleaseRequest, SendOptions, Store, StoreError,
         redis::{
-            By,
+            commands::Call,
             errors::{classify, unexpected},
-            request::Request,
         },
     },
 };
@@ -26,15 +25,14 @@ impl ClusterStore {
     /// and the wait queues of the others are left: the lock may have been handed to this owner meanwhile.
     pub(super) async fn acquire_across(
         &self,
-        claims: &[Claim],
-        terms: (Duration, u32, bool),
-        by: By,
+        request: &AcquireRequest,
+        send: SendOptions,
     ) -> Result<Acquired, StoreError> {
-        let clock = &self.nodes.options.clock;
-        let until = clock.now() + by.patience;
-        let left = || By {
-            patience: until.since(clock.now()),
-            ..by
+        let (claims, clock) = (&request.claims, &self.nodes.options.clock);
+        let until = clock.now() + send.timeout;
+        let left = || SendOptions {
+            timeout: until.since(clock.now()),
+            ..send
         };
         let slot = |at: &usize| Slot::of(&claims[*at].key);
         let mut order: Vec<usize> = (0..claims.len()).collect();
@@ -42,8 +40,11 @@ impl ClusterStore {
         let mut tokens: Few<u64> = claims.iter().map(|_| 0).collect();
         let (mut first_sent, mut any_wanted): (Option<Time>, bool) = (None, false);
         for group in order.chunk_by(|one, next| slot(one) == slot(next)) {
-            let some: Vec<Claim> = group.iter().map(|at| claims[*at].clone()).collect();
-            let reply = self.acquire_in(slot(&group[0]), &some, terms, left()).await;
+            let some = AcquireRequest {
+                claims: group.iter().map(|at| claims[*at].clone()).collect(),
+                ..request.clone()
+            };
+            let reply = self.acquire_in(&some, left()).await;
             let others = first_sent.is_some();
             let mut reply = reply.map_err(|error| in_doubt(error, others))?;
             match &mut reply {
@@ -83,23 +84,23 @@ impl ClusterStore {
         group: &[usize],
         claims: &[Claim],
         granted: Few<u64>,
-        by: By,
+        send: SendOptions,
     ) -> Result<Few<u64>, StoreError> {
         let leave = async |(at, (claim, token)): (usize, (&Claim, u64))| {
             if group.contains(&at) {
                 return Ok(token);
             }
-            let release = Release {
-                key: &claim.key,
+            let release = ReleaseRequest {
+                key: claim.key.clone(),
                 owner: claim.owner,
                 token,
                 count: 0,
-                keep: Duration::ZERO,
+                at_least: Duration::ZERO,
                 next: None,
             };
-            self.release_by(&release, by).await?;
+            self.release(&release, send).await?;
             match token {
-                0 => self.fence(&claim.key, by).await,
+                0 => self.fence(&claim.key, send).await,
                 token => Ok(token),
             }
         };
@@ -110,12 +111,12 @@ impl ClusterStore {
     }
 
     /// Returns the last token of a lock, or 0 if there has been none for long.
-    async fn fence(&self, key: &Key, by: By) -> Result<u64, StoreError> {
-        self.at_master(Slot::of(key), Needs::Lock, by, |node, by| async move {
+    async fn fence(&self, key: &Key, send: SendOptions) -> Result<u64, StoreError> {
+        self.at_master(key, Needs::Lock, send, |node, send| async move {
             let mut get = Pipeline::new();
             let lock = node.store.commands.keyspace.lock(key);
             get.cmd("GET").arg(format!("{lock}:fence"));
-            let (reply, _) = node.store.call(&Request::Commands(get), by).await?;
+            let (reply, _) = node.store.call(Call::Plain(&get), send).await?;
             let reply = reply.extract_error().map_err(classify)?;
             let (token,): (Option<u64>,) = from_redis_value(reply).map_err(unexpected)?;
             Ok(token.unwrap_or(0))

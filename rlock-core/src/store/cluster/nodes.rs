@@ -9,19 +9,18 @@ use std::{
 use tokio::{
     runtime::Handle,
     sync::{Notify, watch},
-    task::JoinHandle,
     time::{Instant, timeout_at},
 };
 
 use super::{
-    seeds::Seeds,
+    discovery::Seeds,
     slots::{Layout, NodeAddr, SLOTS, Slot},
 };
 use crate::store::{
-    Listener, News, StoreError, Which,
+    Event, Listener, StoreError, Which,
+    endpoint::ServerEndpoint,
     redis::{
-        RedisOptions, RedisStore, commands::Commands, errors::classify, errors::not_sent,
-        keyspace::Keyspace,
+        RedisOptions, RedisStore, connection::AbortOnDrop, errors::not_yet, keyspace::Keyspace,
     },
 };
 
@@ -36,7 +35,7 @@ pub(super) struct Nodes {
     pub(super) options: RedisOptions,
     pub(super) listener: Listener,
     background: Handle,
-    pub(super) near: Option<Handle>,
+    pub(super) callers: Option<Handle>,
     /// Nodes are neither made nor dropped while it is locked: they call the listener, which reads it.
     pub(super) table: Arc<watch::Sender<Table>>,
     /// Notified when there is reason to discover the masters again.
@@ -61,7 +60,7 @@ pub(super) struct Node {
     id: String,
     pub(super) store: Arc<RedisStore>,
     made: Instant,
-    keeper: JoinHandle<()>,
+    keeper: AbortOnDrop,
 }
 
 impl Nodes {
@@ -70,18 +69,15 @@ impl Nodes {
         options: RedisOptions,
         listener: Listener,
         background: Handle,
-        near: Option<Handle>,
+        callers: Option<Handle>,
     ) -> Self {
-        let failure = StoreError {
-            transient: true,
-            ..not_sent("no node of the cluster has said yet who has which slots")
-        };
+        let failure = not_yet("no node of the cluster has said yet who has which slots");
         Self {
             seeds,
             options,
             listener,
             background,
-            near,
+            callers,
             table: Arc::new(watch::Sender::new(Table {
                 masters: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
@@ -103,7 +99,7 @@ impl Nodes {
     /// Returns `true` if the masters are known, and all are connected.
     pub(super) fn are_up(&self) -> bool {
         let masters = self.masters();
-        !masters.is_empty() && masters.iter().all(|node| node.store.home.is_up())
+        !masters.is_empty() && masters.iter().all(|node| node.store.background.is_up())
     }
 
     /// Returns the nodes that can be asked about the cluster.
@@ -137,7 +133,7 @@ impl Nodes {
         &self,
         addr: &NodeAddr,
         as_master: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Arc<Node>, StoreError> {
         let id = {
             let table = self.table.borrow();
@@ -146,25 +142,25 @@ impl Nodes {
         };
         let id = match id {
             Some(id) => id,
-            None => self.seeds.id(addr, patience).await?,
+            None => self.seeds.id(addr, timeout).await?,
         };
-        self.node(addr, &id, as_master)
+        Ok(self.node(addr, &id, as_master))
     }
 
     /// Returns the node of this id, which is made if it is missing.
     ///
     /// A node that becomes a master is made anew: its connections know a time (`Commands::opened_at`) when
     /// another was the master, whose tokens it may not have.
-    fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Result<Arc<Node>, StoreError> {
+    fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Arc<Node> {
         let find = |table: &Table| {
             let node = table.nodes.get(addr).filter(|node| node.id == id);
             let node = node.filter(|node| !as_master || has_slots(&table.masters, node));
             node.cloned()
         };
         if let Some(node) = find(&self.table.borrow()) {
-            return Ok(node);
+            return node;
         }
-        let made = Arc::new(self.make(addr, id)?);
+        let made = self.make(addr, id);
         let (mut node, mut replaced) = (Arc::clone(&made), None);
         self.table.send_if_modified(|table| {
             match find(table) {
@@ -174,24 +170,21 @@ impl Nodes {
             false
         });
         drop(replaced);
-        Ok(node)
+        node
     }
 
-    fn make(&self, addr: &NodeAddr, id: &str) -> Result<Node, StoreError> {
-        let address = self.seeds.address(addr).map_err(classify)?;
+    fn make(&self, addr: &NodeAddr, id: &str) -> Arc<Node> {
+        let endpoint = ServerEndpoint::Fixed(self.seeds.info(addr));
         let keyspace = Keyspace::at_node(self.options.prefix.clone(), id);
-        let commands = Arc::new(Commands::new(keyspace, self.options.fence_retention));
-        let (listener, near) = (self.listener_at(addr), self.near.as_ref());
-        let store = RedisStore::of_cluster(&address, &self.options, &commands, &listener, near);
-        let store = Arc::new(store);
-        Ok(Node {
+        let (listener, callers) = (self.listener_at(addr), self.callers.as_ref());
+        let store = RedisStore::new(endpoint, keyspace, &self.options, &listener, callers);
+        let keeper = keep(Arc::clone(&store), Arc::clone(&self.rediscover));
+        Arc::new(Node {
             addr: addr.clone(),
             id: id.to_owned(),
-            store: Arc::clone(&store),
+            store,
             made: Instant::now(),
-            keeper: self
-                .background
-                .spawn(keep(store, Arc::clone(&self.rediscover))),
+            keeper: AbortOnDrop::new(&self.background.spawn(keeper)),
         })
     }
 
@@ -200,9 +193,9 @@ impl Nodes {
         let (table, listener) = (Arc::downgrade(&self.table), Arc::clone(&self.listener));
         let addr = addr.clone();
         Arc::new(move |news| match news {
-            News::AllChanged => {
+            Event::AllChanged => {
                 let (table, addr) = (Weak::clone(&table), addr.clone());
-                listener(News::SomeChanged(Which::new(move |key| {
+                listener(Event::SomeChanged(Which::new(move |key| {
                     let Some(table) = table.upgrade() else {
                         return false;
                     };
@@ -222,17 +215,17 @@ impl Nodes {
     }
 
     /// Adopts the layout that a node reports. Returns which slots have other masters now, if any have.
-    pub(super) fn adopt(&self, layout: Layout) -> Result<Option<Vec<bool>>, StoreError> {
+    pub(super) fn adopt(&self, layout: Layout) -> Option<Vec<bool>> {
         let (latest, adopted_at) = self.table.borrow().adopted;
         if layout.epoch < latest && adopted_at.elapsed() < OVERTAKEN {
-            return Ok(None);
+            return None;
         }
         let mut masters = vec![None; usize::from(SLOTS)];
         let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
         for (first, last, addr) in &layout.ranges {
             let node = match nodes.get(addr) {
                 Some(node) => Arc::clone(node),
-                None => self.node(addr, &layout.ids[addr], true)?,
+                None => self.node(addr, &layout.ids[addr], true),
             };
             nodes.insert(addr, Arc::clone(&node));
             masters[usize::from(*first)..=usize::from(*last)].fill(Some(node));
@@ -254,7 +247,7 @@ impl Nodes {
             changed.contains(&true)
         });
         drop(unused);
-        Ok(is_changed.then_some(changed))
+        is_changed.then_some(changed)
     }
 }
 
@@ -286,49 +279,30 @@ fn has_slots(masters: &[Option<Arc<Node>>], node: &Arc<Node>) -> bool {
 /// Keeps the connections of a node up.
 async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
     // If this fails, the rest connects.
-    let _ = store.home.connect().await;
+    let _ = store.background.connect().await;
     // Another node may have taken the place of one that is silent, whose connection never breaks.
     let suspect = async {
         loop {
-            store.home.until(true).await;
-            store.home.until(false).await;
+            store.background.until(true).await;
+            store.background.until(false).await;
             rediscover.notify_one();
         }
     };
     tokio::join!(store.keep_up(), suspect);
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.keeper.abort();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{endpoint::Endpoint, redis::Tls};
-
-    const PATIENCE: Duration = Duration::from_millis(1);
+    use crate::store::endpoint::Endpoint;
 
     fn nodes() -> Nodes {
-        let options = RedisOptions {
-            fence_retention: Duration::from_secs(24 * 60 * 60),
-            client: uuid::Uuid::nil(),
-            clock: crate::clock::ClientClock::default(),
-            prefix: "lock".to_owned(),
-            tcp_nodelay: true,
-            connect_timeout: PATIENCE,
-            response_timeout: PATIENCE,
-            replicas: None,
-            tls: Tls::default(),
-            roster: None,
-        };
+        let options = RedisOptions::for_tests(uuid::Uuid::nil());
         let endpoint = Endpoint::parse("redis-cluster://127.0.0.1:1").expect("valid");
         let Endpoint::Cluster(endpoint) = endpoint else {
             panic!("a cluster");
         };
-        let seeds = Seeds::new(endpoint, options.manner());
+        let seeds = Seeds::new(endpoint, options.connection_settings());
         Nodes::new(seeds, options, Arc::new(drop), Handle::current(), None)
     }
 
@@ -347,7 +321,7 @@ mod tests {
     async fn what_a_node_says_that_was_cut_off_is_passed_over_for_a_while() {
         let nodes = nodes();
         let master = || nodes.masters().iter().map(|node| node.addr.port).max();
-        let adopt = |view| nodes.adopt(view).expect("it makes sense").is_some();
+        let adopt = |view| nodes.adopt(view).is_some();
         assert!(adopt(view(4, 1)));
         assert!(adopt(view(5, 2)));
         assert!(!adopt(view(4, 1)));

@@ -3,22 +3,21 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::future::try_join_all;
-use redis::{ErrorKind, ServerErrorKind};
+use redis::{ErrorKind, Pipeline, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{
     ClusterStore,
-    migrating::{disputed, down, have_left, is_unsettled, masterless, on_its_way, passing},
     nodes::Node,
     slots::{NodeAddr, Slot},
 };
 use crate::{
     key::Key,
     store::{
-        Answer, StoreError,
+        Answer, SendOptions, StoreError,
         redis::{
-            By,
-            errors::{Elsewhere, is_settling, is_split},
+            commands::Call,
+            errors::{Elsewhere, is_settling, is_split, not_yet, unexpected},
         },
     },
     wait::Backoff,
@@ -42,7 +41,7 @@ pub(super) enum Needs<'a> {
 struct Routed<'a> {
     slot: Slot,
     needs: Needs<'a>,
-    by: By,
+    send: SendOptions,
     until: Instant,
     backoff: Backoff,
     /// The node to ask.
@@ -55,31 +54,35 @@ struct Routed<'a> {
 
 impl Routed<'_> {
     /// Returns the way of the next try, with the remaining time.
-    fn by(&self) -> By {
-        By {
-            patience: self.until.saturating_duration_since(Instant::now()),
+    fn send(&self) -> SendOptions {
+        SendOptions {
+            timeout: self.left(),
             asking: self.exporter.is_some(),
-            ..self.by
+            ..self.send
         }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
     }
 }
 
 impl ClusterStore {
-    /// Asks the node that has the slot. Tries again while the nodes do not agree which one that is, as long
-    /// as there is time.
+    /// Asks the node that has the slot of this key. Tries again while the nodes do not agree which one that is, as long as
+    /// there is time.
     pub(super) async fn at_master<T, F: Future<Output = Result<T, StoreError>>>(
         &self,
-        slot: Slot,
+        key: &Key,
         needs: Needs<'_>,
-        by: By,
-        ask: impl Fn(Arc<Node>, By) -> F,
+        send: SendOptions,
+        ask: impl Fn(Arc<Node>, SendOptions) -> F,
     ) -> Result<T, StoreError> {
         self.fork_guard.check()?;
-        let until = Instant::now() + by.patience;
+        let (slot, until) = (Slot::of(key), Instant::now() + send.timeout);
         let mut request = Routed {
             slot,
             needs,
-            by,
+            send,
             until,
             backoff: Backoff::default(),
             node: self.master_up(slot, until).await?,
@@ -87,7 +90,7 @@ impl ClusterStore {
             moved: false,
         };
         loop {
-            match ask(Arc::clone(&request.node), request.by()).await {
+            match ask(Arc::clone(&request.node), request.send()).await {
                 Err(error) => self.reroute(&mut request, error).await?,
                 outcome => return outcome,
             }
@@ -103,12 +106,12 @@ impl ClusterStore {
                 return Ok(());
             };
             let pause = request.backoff.next().min(LONGEST_PAUSE);
-            if matches!(request.needs, Needs::OnePlace) || request.by().patience <= pause {
+            if matches!(request.needs, Needs::OnePlace) || request.left() <= pause {
                 return Err(error);
             }
             sleep(pause).await;
             // A busy machine may have taken longer. A request without time would only hide the reason.
-            if request.by().patience.is_zero() {
+            if request.left().is_zero() {
                 return Err(error);
             }
             request.node = self.master_up(request.slot, request.until).await?;
@@ -132,7 +135,7 @@ impl ClusterStore {
         }
         match redirection(&error, slot, &asked.addr) {
             Some((addr, true)) => {
-                let importer = self.nodes.at(&addr, false, request.by().patience).await?;
+                let importer = self.nodes.at(&addr, false, request.left()).await?;
                 if !has_left(&asked, request).await? {
                     return Ok(Some(on_its_way(slot, &asked.addr, Some(&addr))));
                 }
@@ -141,7 +144,7 @@ impl ClusterStore {
             }
             Some((addr, false)) => {
                 self.nodes.rediscover.notify_one();
-                let master = self.nodes.at(&addr, true, request.by().patience).await?;
+                let master = self.nodes.at(&addr, true, request.left()).await?;
                 self.nodes.note(slot, master);
                 if std::mem::replace(&mut request.moved, true) {
                     return Ok(Some(disputed(slot, &error)));
@@ -201,7 +204,7 @@ impl ClusterStore {
         let replies = masters.iter().map(|node| async move {
             let reply = node.store.answers_when_up(left).await;
             reply.map_err(|error| StoreError {
-                source: passing(format!("the node at {}: {error}", node.addr)).source,
+                source: not_yet(format!("the node at {}: {error}", node.addr)).source,
                 ..error
             })
         });
@@ -209,16 +212,32 @@ impl ClusterStore {
     }
 }
 
-/// Returns whether the master of a slot no longer has the lock, so that the importing node may be asked.
+/// Returns whether all that belongs to the locks has left the master of a slot, or never was there, so that the importing
+/// node may be asked. Keys that have left do not come back: the master creates none.
 async fn has_left(master: &Node, request: &Routed<'_>) -> Result<bool, StoreError> {
-    match request.needs {
-        Needs::OnePlace => Ok(false),
-        Needs::Lock => Ok(true),
-        Needs::All(keys) => match have_left(&master.store, keys, request.by()).await {
-            Err(error) if is_unsettled(&error) => Ok(false),
-            outcome => outcome,
-        },
+    let keys = match request.needs {
+        Needs::OnePlace => return Ok(false),
+        Needs::Lock => return Ok(true),
+        Needs::All(keys) => keys,
+    };
+    let mut exist = Pipeline::new();
+    for key in keys {
+        let lock = master.store.commands.keyspace.lock(key);
+        for name in [format!("{lock}:fence"), format!("{lock}:queue"), lock] {
+            exist.cmd("EXISTS").arg(name);
+        }
     }
+    let replies = match master.store.call(Call::Plain(&exist), request.send()).await {
+        Ok((Value::Array(replies), _)) => replies,
+        Ok(_) => return Err(unexpected("no list of answers")),
+        Err(error) if is_unsettled(&error) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let has_left = |reply: Value| {
+        let error = reply.extract_error().err();
+        error.is_some_and(|error| error.kind() == ServerErrorKind::Ask.into())
+    };
+    Ok(!replies.is_empty() && replies.into_iter().all(has_left))
 }
 
 /// Returns where a node sends a request for this slot, and whether that node is still importing it. A
@@ -231,4 +250,46 @@ fn redirection(error: &StoreError, slot: Slot, asked: &NodeAddr) -> Option<(Node
         addr,
         error.kind() == ErrorKind::Server(ServerErrorKind::Ask),
     ))
+}
+
+/// The nodes do not agree on which of them has a slot, or a slot is at two of them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Unsettled(String);
+
+/// Returns whether the nodes have not agreed yet on which of them has a slot.
+pub(super) fn is_unsettled(error: &StoreError) -> bool {
+    error.source.is::<Elsewhere>() || error.source.is::<Unsettled>() || is_settling(error)
+}
+
+/// One node names another, and that one names a third.
+pub(super) fn disputed(slot: Slot, error: &StoreError) -> StoreError {
+    let reply = match error.source.downcast_ref() {
+        Some(Elsewhere(error)) => error.to_string(),
+        None => error.to_string(),
+    };
+    not_yet(Unsettled(format!(
+        "the nodes of the cluster do not agree on who has slot {} ({reply})",
+        slot.0
+    )))
+}
+
+/// Only an operator knows whether the migration was given up. Not every reply names the importing node.
+pub(super) fn on_its_way(slot: Slot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreError {
+    let slot = slot.0;
+    let to = to.map_or_else(|| "another node".to_owned(), ToString::to_string);
+    not_yet(Unsettled(format!(
+        "slot {slot} of the cluster is on its way from {from} to {to}, and not all that belongs to the lock \
+         is there; if nobody moves the slot any more, `redis-cli --cluster fix {from}` ends that, or, where \
+         none of its keys has left, `CLUSTER SETSLOT {slot} STABLE` at both nodes"
+    )))
+}
+
+pub(super) fn masterless(slot: Slot) -> StoreError {
+    not_yet(format!("no node of the cluster has slot {}", slot.0))
+}
+
+pub(super) fn down(node: &Node) -> StoreError {
+    let (addr, reason) = (&node.addr, node.store.why_down());
+    not_yet(format!("the node at {addr} cannot be reached: {reason}"))
 }

@@ -3,7 +3,7 @@
 //! Users, passwords and values of options are hidden, and so is each part of a malformed URL that
 //! may be one of these.
 
-use super::{Kind, Parts};
+use super::parts::{Kind, Parts};
 
 /// Replaces each hidden part.
 const HIDDEN: &str = "…";

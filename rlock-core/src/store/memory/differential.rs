@@ -12,14 +12,15 @@ use rlock_model::{
 };
 use uuid::Uuid;
 
-use super::{MemoryStore, Place};
+use super::{MemoryStore, SharedStore};
 use crate::{
     clock::ClientClock,
     key::Key,
     lease::Time,
     owner::OwnerId,
     store::{
-        Acquired, Claim, KEPT, Kept, News, Next, Onward, Release, Released, Renewal, Route, Store,
+        AT_LEAST_OWNER, AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest,
+        Released, Renewal, RenewalOutcome, SendOptions, Store,
     },
 };
 
@@ -27,7 +28,7 @@ type Told = Arc<Mutex<Vec<words::News>>>;
 
 #[derive(Default)]
 struct Embedded {
-    place: Arc<Place>,
+    shared: Arc<SharedStore>,
     clients: Vec<Option<MemoryStore>>,
     told: Told,
 }
@@ -68,9 +69,9 @@ fn millis(time: Duration) -> words::Millis {
     time.as_micros().div_ceil(1_000).try_into().expect("short")
 }
 
-fn take_down(news: News, told: &mut Vec<words::News>) {
+fn take_down(news: Event, told: &mut Vec<words::News>) {
     told.push(match news {
-        News::Granted {
+        Event::Granted {
             key,
             owner,
             block,
@@ -83,16 +84,18 @@ fn take_down(news: News, told: &mut Vec<words::News>) {
             ttl: millis(ttl),
             others_wait: wanted,
         },
-        News::Wanted { key, owner } => words::News::Wanted {
+        Event::Wanted { key, owner } => words::News::Wanted {
             key: key_back(&key),
             owner: owner_back(owner),
         },
-        News::AskAgain { key, owner, after } => words::News::AskAgain {
+        Event::Retry { key, owner, after } => words::News::AskAgain {
             key: key_back(&key),
             owner: owner_back(owner),
             after: millis(after),
         },
-        News::Changed(_) | News::AllChanged | News::SomeChanged(_) | News::Disconnected => return,
+        Event::Changed(_) | Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {
+            return;
+        }
     });
 }
 
@@ -102,21 +105,24 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
         .expect("the embedded store answers at once")
 }
 
-const BY: (Route, Duration) = (Route::Home, Duration::ZERO);
+fn send() -> SendOptions {
+    SendOptions::background(Duration::ZERO)
+}
 
 impl Embedded {
     fn acquire(&self, ask: &words::Acquire) -> words::Acquired {
-        let claims: Vec<Claim> = ask
-            .claims
-            .iter()
-            .map(|claim| Claim {
-                key: key(claim.key),
-                owner: owner(claim.owner),
-            })
-            .collect();
-        let lease = Duration::from_millis(ask.lease);
+        let claim = |claim: &words::Claim| Claim {
+            key: key(claim.key),
+            owner: owner(claim.owner),
+        };
+        let request = AcquireRequest {
+            claims: ask.claims.iter().map(claim).collect(),
+            lease: Duration::from_millis(ask.lease),
+            count: ask.count.into(),
+            waits: ask.waits,
+        };
         let asks = self.client(ask.claims[0].owner.client);
-        let answer = asks.acquire(&claims, lease, ask.count.into(), ask.waits, BY);
+        let answer = asks.acquire(&request, send());
         match at_once(answer).expect("never fails") {
             Acquired::Granted { tokens, wanted, .. } => words::Acquired::Granted {
                 tokens: tokens.to_vec(),
@@ -141,24 +147,24 @@ impl Embedded {
 
     fn release(&self, ask: &words::Release, token: words::Token) -> words::Released {
         let key = key(ask.key);
-        let next = ask.next.map(|next| Next {
+        let next = ask.next.map(|next| NextLocal {
             owner: owner(next.owner),
             lease: Duration::from_millis(next.lease),
         });
-        let release = Release {
-            key: &key,
+        let release = ReleaseRequest {
+            key,
             owner: owner(ask.owner),
             token,
             count: ask.count.into(),
-            keep: Duration::from_millis(ask.keep),
+            at_least: Duration::from_millis(ask.keep),
             next,
         };
-        let answer = self.client(ask.owner.client).release(release, BY);
+        let answer = self.client(ask.owner.client).release(&release, send());
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
-                Onward::Granted(grant) => words::Onward::Granted(grant.block.first),
-                Onward::InLine { place, .. } => words::Onward::InLine { first: place.first },
-                Onward::Unknown => words::Onward::Unknown,
+                HandOff::Granted(grant) => words::Onward::Granted(grant.block.first),
+                HandOff::InLine { place, .. } => words::Onward::InLine { first: place.first },
+                HandOff::Unknown => words::Onward::Unknown,
             }),
             Released::NotHeld => words::Released::NotHeld,
             Released::MovedOn => words::Released::MovedOn,
@@ -173,11 +179,11 @@ impl Embedded {
         };
         let renewals: Vec<Renewal> = batch.iter().map(renewal).collect();
         let asks = self.client(batch[0].owner.client);
-        let answer = asks.renew(&renewals, Duration::ZERO, Duration::ZERO);
+        let answer = asks.renew(&renewals, send());
         let kept = at_once(answer).expect("never fails").kept;
-        let renewed = |kept: &Kept| words::Renewed {
+        let renewed = |kept: &RenewalOutcome| words::Renewed {
             held: kept.is_whole(),
-            wanted: *kept == Kept::Wanted,
+            wanted: *kept == RenewalOutcome::Wanted,
         };
         kept.iter().map(renewed).collect()
     }
@@ -188,7 +194,7 @@ impl Embedded {
             owner: owner(ask.owner),
         };
         let asks = self.client(ask.owner.client);
-        let answer = at_once(asks.extend(&claim, ask.tokens, Duration::ZERO));
+        let answer = at_once(asks.extend(&claim, ask.tokens, send()));
         match answer.expect("never fails") {
             Some(block) => words::Extended::More {
                 fence: block.fence(),
@@ -201,7 +207,7 @@ impl Embedded {
     /// Makes everything that happened, or is to end, so much earlier: as if the time went by.
     fn pass(&self, time: Duration) {
         let earlier = |at: Time| Time::from(at.since(Time::from_nanos(0) + time));
-        let mut state = self.place.state();
+        let mut state = self.shared.state();
         for lock in state.locks.values_mut() {
             lock.expires = earlier(lock.expires);
         }
@@ -212,11 +218,11 @@ impl Embedded {
 
     fn view(&self, name: words::Key) -> KeyView {
         let key = key(name);
-        let mut state = self.place.state();
+        let mut state = self.shared.state();
         let entry = state
             .inspect(&key, ClientClock::default().now())
             .map(|entry| words::Entry {
-                holder: if entry.owner == KEPT {
+                holder: if entry.owner == AT_LEAST_OWNER {
                     words::Holder::Kept
                 } else {
                     let (client, sequence) = entry.owner.rsplit_once(':').expect("an owner");
@@ -245,8 +251,8 @@ impl Subject for Embedded {
                 take_down(news, &mut told);
             });
             let client = Uuid::from_u128(client.into());
-            let (place, clock) = (Arc::clone(&self.place), ClientClock::default());
-            let store = MemoryStore::join(place, client, clock, listener);
+            let (shared, clock) = (Arc::clone(&self.shared), ClientClock::default());
+            let store = MemoryStore::join(shared, client, clock, listener);
             self.clients.push(Some(store));
         }
     }

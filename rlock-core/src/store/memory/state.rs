@@ -1,5 +1,4 @@
-//! The locks of an embedded store, and how each operation changes them: by the rules of the Lua scripts in
-//! `store/redis/scripts`.
+//! The locks of an embedded store. Each operation follows the rules of the Lua scripts in `store/redis/scripts`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,8 +13,9 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        Acquired, Claim, Entry, GRACE, Grant, KEPT, Kept, Listener, News, Next, Onward, Place,
-        Release, Released, Renewal, Renewed, TokenBlock,
+        AT_LEAST_OWNER, AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff,
+        Listener, NextLocal, QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome,
+        Renewed, TokenBlock,
     },
 };
 
@@ -23,7 +23,7 @@ use crate::{
 const REMEMBERED_RELEASES: usize = 64;
 /// A waiter that has been silent for longer than this may be dead.
 const UNHEARD: Duration = Duration::from_millis(50);
-/// Below this many locks, expired ones are not looked for.
+/// The number of locks from which expired ones are swept.
 const SWEEP_FROM: usize = 64;
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub(super) struct State {
     pub(super) queues: WaitQueues,
     pub(super) clients: HashMap<Uuid, Listener>,
     /// To be delivered once the mutex is free.
-    pub(super) messages: Vec<(Listener, News)>,
+    pub(super) messages: Vec<(Listener, Event)>,
 }
 
 pub(super) struct Lock {
@@ -48,14 +48,8 @@ pub(super) struct Lock {
 }
 
 impl State {
-    pub(super) fn acquire(
-        &mut self,
-        claims: &[Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-        now: Time,
-    ) -> Acquired {
+    pub(super) fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
+        let (claims, count, waits) = (&request.claims, request.count, request.waits);
         let mut taken = None;
         for (n, claim) in claims.iter().enumerate() {
             match self.live(&claim.key, now) {
@@ -75,7 +69,8 @@ impl State {
             })
         });
         let Some(taken) = taken else {
-            let grant = |claim: &Claim| self.grant(&claim.key, claim.owner, lease, count, now);
+            let lease = request.lease;
+            let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, count, now);
             return Acquired::Granted {
                 tokens: claims.iter().map(grant).collect(),
                 wanted: claims.iter().any(|claim| self.is_wanted(&claim.key)),
@@ -89,22 +84,22 @@ impl State {
         if waits {
             self.queues.join(key, *owner, now);
         }
-        let lock = self.live(key, now);
-        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
-        let mut place = Place::BEHIND;
-        place.first = self.queues.first(key) == Some(*owner);
-        if let Some(owner) = holder.filter(|_| waits && was_taken && place.first) {
-            let key = key.clone();
-            self.tell(owner, News::Wanted { key, owner });
-        }
         let last = TokenBlock {
             first: self.last_token,
             size: 1,
         };
+        let lock = self.live(key, now);
+        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
+        let first = self.queues.first(key) == Some(*owner);
+        let watched = true;
+        if let Some(owner) = holder.filter(|_| waits && was_taken && first) {
+            let key = key.clone();
+            self.tell(owner, Event::Wanted { key, owner });
+        }
         Acquired::Held {
             claim: taken,
             ttl: Some(expires.since(now)),
-            in_line: waits.then_some(place),
+            in_line: waits.then_some(QueuePlace { first, watched }),
             sent_at: now,
             fences: claims.iter().map(|_| last.fence()).collect(),
             spoilt: false,
@@ -125,59 +120,57 @@ impl State {
         }
     }
 
-    pub(super) fn release(&mut self, release: &Release<'_>, now: Time) -> Released {
-        let (key, owner, next) = (release.key, release.owner, release.next);
+    pub(super) fn release(&mut self, release: &ReleaseRequest, now: Time) -> Released {
+        let (key, owner, next) = (&release.key, release.owner, release.next);
         let Some(lock) = self.held_by(key, owner, now) else {
             if release.count > 0 {
                 return Released::NotHeld;
             }
             self.queues.leave(key, owner);
             return match self.onward(key, next, now) {
-                Onward::Unknown if !self.released.contains(&owner) => Released::NotHeld,
+                HandOff::Unknown if !self.released.contains(&owner) => Released::NotHeld,
                 // A waiter that is known was named by an earlier copy.
                 onward => Released::Done(onward),
             };
         };
         if release.count > 0 {
             lock.count = release.count;
-            return Released::Done(Onward::Unknown);
+            return Released::Done(HandOff::Unknown);
         }
-        let onward = if release.keep.is_zero() {
+        let onward = if release.at_least.is_zero() {
             self.locks.remove(key);
             self.pass_on(key, next, now)
         } else {
-            (lock.owner, lock.count, lock.expires) = (None, 1, now + release.keep);
-            self.ask_again(key, self.queues.first(key), release.keep);
-            Onward::Unknown
+            (lock.owner, lock.count, lock.expires) = (None, 1, now + release.at_least);
+            self.ask_again(key, self.queues.first(key), release.at_least);
+            HandOff::Unknown
         };
-        if self.released.len() == REMEMBERED_RELEASES {
-            self.released.pop_front();
-        }
-        self.released.push_back(owner);
+        self.released.push_front(owner);
+        self.released.truncate(REMEMBERED_RELEASES);
         Released::Done(onward)
     }
 
-    /// Gives a lock that has just become free to the first waiter, or else to the next of the same process.
-    fn pass_on(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
+    /// Gives a free lock to the first waiter, or else to the next of the same process.
+    fn pass_on(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
         let handed_off = self.hand_off(key, None, next.is_some(), now);
-        if let Some(Next { owner, lease }) = next {
-            if handed_off {
-                self.queues.join(key, owner, now);
-            } else {
+        match next {
+            Some(next) if handed_off => self.queues.join(key, next.owner, now),
+            Some(NextLocal { owner, lease }) => {
                 self.grant(key, owner, lease, 1, now);
             }
+            None => {}
         }
         self.onward(key, next, now)
     }
 
     /// Returns what became of the waiter that a release named.
-    fn onward(&mut self, key: &Key, next: Option<Next>, now: Time) -> Onward {
-        let Some(Next { owner, lease }) = next else {
-            return Onward::Unknown;
+    fn onward(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
+        let Some(NextLocal { owner, lease }) = next else {
+            return HandOff::Unknown;
         };
         if let Some(lock) = self.held_by(key, owner, now) {
             lock.expires = lock.expires.max(now + lease);
-            return Onward::Granted(Grant {
+            return HandOff::Granted(Grant {
                 block: TokenBlock::granted(lock.token),
                 since: now,
                 ttl: lease,
@@ -185,18 +178,18 @@ impl State {
             });
         }
         if !self.queues.has(key, owner) {
-            return Onward::Unknown;
+            return HandOff::Unknown;
         }
-        let mut place = Place::BEHIND;
+        let mut place = QueuePlace::BEHIND;
         place.first = self.queues.first(key) == Some(owner);
-        Onward::InLine { since: now, place }
+        HandOff::InLine { since: now, place }
     }
 
     pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {
         let renew = |renewal: &Renewal| {
             let lock = self.held_by(&renewal.key, renewal.owner, now);
             let held = lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease));
-            Kept::by_one(held.is_some(), self.is_wanted(&renewal.key))
+            RenewalOutcome::by_one(held.is_some(), self.is_wanted(&renewal.key))
         };
         Renewed {
             kept: batch.iter().map(renew).collect(),
@@ -222,21 +215,22 @@ impl State {
 
     pub(super) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
         self.live(key, now).map(|lock| Entry {
-            owner: lock.owner.map_or(KEPT.into(), |it| it.to_string()),
+            owner: lock
+                .owner
+                .map_or(AT_LEAST_OWNER.into(), |it| it.to_string()),
             count: lock.count,
             ttl: Some(lock.expires.since(now)),
             token: Some(lock.token),
         })
     }
 
-    /// Takes a lock from its holder, notifies the holder, and hands the lock to the first waiter.
-    /// Returns whether the lock was held.
+    /// Takes a lock from its holder, notifies the holder, and hands the lock off. Returns whether it was held.
     pub(super) fn revoke(&mut self, key: &Key, now: Time) -> bool {
         let Some(lock) = self.live(key, now) else {
             return false;
         };
         if let Some(owner) = lock.owner {
-            self.tell(owner, News::Changed(key.clone()));
+            self.tell(owner, Event::Changed(key.clone()));
         }
         self.locks.remove(key);
         self.hand_off(key, None, false, now);
@@ -287,14 +281,13 @@ impl State {
     /// if that waiter `asks` just now. With `joins`, another owner joins the queue after this.
     fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, joins: bool, now: Time) -> bool {
         while let Some((owner, since)) = self.queues.take_first(key) {
-            if !self.clients.contains_key(&owner.client()) {
-                continue;
-            }
-            if asks == Some(owner) {
-                return false;
+            match self.clients.contains_key(&owner.client()) {
+                false => continue,
+                true if asks == Some(owner) => return false,
+                true => {}
             }
             let token = self.grant(key, owner, GRACE, 1, now);
-            let news = News::Granted {
+            let news = Event::Granted {
                 key: key.clone(),
                 owner,
                 block: TokenBlock::granted(token),
@@ -315,13 +308,12 @@ impl State {
     }
 
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
-        if let Some(owner) = owner {
-            let key = key.clone();
-            self.tell(owner, News::AskAgain { key, owner, after });
-        }
+        let Some(owner) = owner else { return };
+        let key = key.clone();
+        self.tell(owner, Event::Retry { key, owner, after });
     }
 
-    fn tell(&mut self, owner: OwnerId, news: News) {
+    fn tell(&mut self, owner: OwnerId, news: Event) {
         if let Some(listener) = self.clients.get(&owner.client()) {
             self.messages.push((listener.clone(), news));
         }
@@ -340,30 +332,33 @@ mod tests {
         OwnerId::new(Uuid::nil(), sequence)
     }
 
-    fn claim(key: &str, sequence: u64) -> [Claim; 1] {
-        [Claim {
-            key: Key::parse(key).expect("valid"),
-            owner: owner(sequence),
-        }]
+    fn request(key: &str, owner: OwnerId) -> AcquireRequest {
+        let key = Key::parse(key).expect("valid");
+        AcquireRequest {
+            claims: Arc::new([Claim { key, owner }]),
+            lease: LEASE,
+            count: 1,
+            waits: false,
+        }
     }
 
     #[test]
     fn a_repeated_release_answers_what_the_first_one_answered() {
         let key = Key::parse("k").expect("valid");
         let mut state = State::default();
-        let release = |sequence| Release {
-            key: &key,
+        let release = |sequence| ReleaseRequest {
+            key: key.clone(),
             owner: owner(sequence),
             token: 0,
             count: 0,
-            keep: Duration::ZERO,
+            at_least: Duration::ZERO,
             next: None,
         };
-        let released = Released::Done(Onward::Unknown);
+        let released = Released::Done(HandOff::Unknown);
         let now = Time::from(LEASE);
-        state.acquire(&claim("k", 1), LEASE, 1, false, now);
+        state.acquire(&request("k", owner(1)), now);
         assert_eq!(state.release(&release(1), now), released);
-        state.acquire(&claim("k", 2), LEASE, 1, false, now);
+        state.acquire(&request("k", owner(2)), now);
         assert_eq!(state.release(&release(1), now), released);
         assert_eq!(state.release(&release(3), now), Released::NotHeld);
         assert!(state.held_by(&key, owner(2), now).is_some());
@@ -374,30 +369,28 @@ mod tests {
         for (waited, looks) in [(UNHEARD, vec![]), (UNHEARD * 2, vec![2, 4])] {
             let mut state = State::default();
             let clients: Vec<_> = (0..5).map(Uuid::from_u128).collect();
-            let asks = |n: usize| {
-                [Claim {
-                    key: Key::parse("k").expect("valid"),
-                    owner: OwnerId::new(clients[n], 1),
-                }]
+            let asks = |n: usize| AcquireRequest {
+                waits: true,
+                ..request("k", OwnerId::new(clients[n], 1))
             };
             let now = Time::from(LEASE);
             for (n, client) in clients.iter().enumerate() {
                 state.clients.insert(*client, Arc::new(|_| {}));
-                state.acquire(&asks(n), LEASE, 1, true, now);
+                state.acquire(&asks(n), now);
             }
-            let [held] = asks(0);
-            let release = Release {
-                key: &held.key,
+            let held = &asks(0).claims[0];
+            let release = ReleaseRequest {
+                key: held.key.clone(),
                 owner: held.owner,
                 token: 0,
                 count: 0,
-                keep: Duration::ZERO,
+                at_least: Duration::ZERO,
                 next: None,
             };
             state.release(&release, now + waited);
             let told = std::mem::take(&mut state.messages).into_iter();
             let told = told.filter_map(|(_, news)| {
-                let News::AskAgain { owner, after, .. } = news else {
+                let Event::Retry { owner, after, .. } = news else {
                     return None;
                 };
                 Some((owner.client(), after))
@@ -411,13 +404,11 @@ mod tests {
     fn expired_locks_do_not_pile_up() {
         let mut state = State::default();
         for n in 0..10_000 {
-            state.acquire(
-                &claim(&format!("k:{n}"), n),
-                Duration::ZERO,
-                1,
-                false,
-                Time::from(LEASE),
-            );
+            let request = AcquireRequest {
+                lease: Duration::ZERO,
+                ..request(&format!("k:{n}"), owner(n))
+            };
+            state.acquire(&request, Time::from(LEASE));
         }
         assert!(state.locks.len() <= 2 * SWEEP_FROM, "{}", state.locks.len());
     }

@@ -17,7 +17,7 @@ use crate::{
     store::{
         Listener, Store, StoreError,
         endpoint::{ServerEndpoint, invalid_urls},
-        redis::{RedisOptions, RedisStore, Roster, SameServer, connecting},
+        redis::{RedisOptions, RedisStore, RunIds, SameServer, connecting},
     },
 };
 
@@ -56,8 +56,8 @@ impl QuorumStore {
         listener: Listener,
     ) -> Result<Self, LockError> {
         let clock = options.clock.clone();
-        let roster = Some(Arc::<Roster>::default());
-        let options = RedisOptions { roster, ..options };
+        let run_ids = Some(Arc::<RunIds>::default());
+        let options = RedisOptions { run_ids, ..options };
         Ok(Self {
             members: members(servers, &options, &listener)?.into(),
             clock,
@@ -73,10 +73,10 @@ fn members(
     options: &RedisOptions,
     listener: &Listener,
 ) -> Result<Vec<Arc<Member>>, LockError> {
-    let member = |(number, server)| {
+    let member = |(number, server): (usize, &ServerEndpoint)| {
         let health = Arc::<Health>::default();
         let listener = queueing::listener(Arc::clone(&health), Arc::clone(listener));
-        let store = Arc::new(RedisStore::prepare(server, options.clone(), &listener)?);
+        let store = RedisStore::lazy(server.clone(), options, &listener, None);
         Ok(Arc::new(Member {
             number,
             address: store.address(),
@@ -91,7 +91,7 @@ fn members(
 async fn connect_all(members: Members, runtime: Handle) -> Result<(), StoreError> {
     let mut call = QuorumCall::to_all(&members, |member, _| {
         let runtime = runtime.clone();
-        async move { member.store.connect_home(&runtime).await }
+        async move { member.store.connect_background(&runtime).await }
     });
     let same = |call: &QuorumCall<()>| {
         let mut errors = call.failures().map(|(_, error)| error);

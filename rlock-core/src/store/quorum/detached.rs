@@ -9,8 +9,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::member::{Member, ReleaseRequest};
-use crate::{store::BoxFuture, wait::Backoff};
+use super::member::Member;
+use crate::{
+    store::{BoxFuture, ReleaseRequest},
+    wait::Backoff,
+};
 
 /// How many requests are followed at once, and how many may wait for that: a bound for the memory that a silent
 /// member takes.

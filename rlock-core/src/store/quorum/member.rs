@@ -12,10 +12,9 @@ use super::call::{Reply, Terms};
 use crate::{
     few::Few,
     key::Key,
-    owner::OwnerId,
     store::{
-        Acquired, Claim, Entry, Mending, Next, Onward, Release, Released, Renewal, Renewed, Route,
-        Store, StoreError,
+        self, Acquired, Claim, Entry, HandOff, Mending, ReleaseRequest, Released, Renewal, Renewed,
+        SendOptions, Store, StoreError,
         redis::{RedisStore, is_forgotten},
     },
 };
@@ -74,17 +73,6 @@ pub(super) struct AcquireRequest {
     pub(super) count: u32,
 }
 
-/// A release that several members are sent; see [`Release`].
-#[derive(Debug, Clone)]
-pub(super) struct ReleaseRequest {
-    pub(super) key: Key,
-    pub(super) owner: OwnerId,
-    pub(super) token: u64,
-    pub(super) count: u32,
-    pub(super) keep: Duration,
-    pub(super) next: Option<Next>,
-}
-
 impl Member {
     /// Whether it is likely to reply soon.
     pub(super) fn is_well(&self) -> bool {
@@ -107,16 +95,13 @@ impl Member {
         queues: bool,
         terms: Terms,
     ) -> Reply<Acquired> {
-        let AcquireRequest {
-            claims,
-            lease,
-            count,
-        } = request;
-        let send = |shared| {
-            let terms = (lease, count);
-            self.store
-                .acquire_once(&claims, terms, queues, shared, self.patience)
+        let request = store::AcquireRequest {
+            claims: request.claims,
+            lease: request.lease,
+            count: request.count,
+            waits: queues,
         };
+        let send = |shared| self.store.acquire_once(&request, shared, self.patience);
         let exchange = async {
             let mut reply = send(true).await;
             // A shared script left the lock alone, or the server had lost the script and has it again.
@@ -166,16 +151,9 @@ impl Member {
         request: &ReleaseRequest,
         patience: Duration,
     ) -> Reply<Released> {
-        let release = Release {
-            key: &request.key,
-            owner: request.owner,
-            token: request.token,
-            count: request.count,
-            keep: request.keep,
-            next: request.next,
-        };
-        let reply = self.store.release(release, (Route::Home, patience)).await;
-        if let Ok(Released::Done(Onward::InLine { .. })) = reply {
+        let send = SendOptions::background(patience);
+        let reply = self.store.release(request, send).await;
+        if let Ok(Released::Done(HandOff::InLine { .. })) = reply {
             self.health.join_queue();
         }
         self.health.note(reply)
@@ -187,12 +165,14 @@ impl Member {
         (patience, silence): (Duration, Duration),
         terms: Terms,
     ) -> Reply<Renewed> {
-        let exchange = self.store.renew(&batch, patience, silence);
+        let send = SendOptions::background(patience).silence(silence);
+        let exchange = self.store.renew(&batch, send);
         self.once_up(&terms, exchange).await
     }
 
     pub(super) async fn inspect(self: Arc<Self>, key: Key, terms: Terms) -> Reply<Option<Entry>> {
-        let exchange = self.store.inspect(&key, self.patience);
+        let send = SendOptions::background(self.patience);
+        let exchange = self.store.inspect(&key, send);
         self.once_up(&terms, exchange).await
     }
 

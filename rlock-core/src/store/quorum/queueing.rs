@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     lease::Time,
-    store::{Acquired, GRACE, Listener, News, Onward, Place, Released},
+    store::{Acquired, Event, GRACE, HandOff, Listener, QueuePlace, Released},
 };
 
 /// How often a member is asked whether it still replies while a waiter is in its queue.
@@ -37,15 +37,15 @@ pub(super) fn has_handed_off(call: &QuorumCall<Acquired>, lead: usize) -> bool {
 pub(super) fn listener(health: Arc<Health>, listener: Listener) -> Listener {
     Arc::new(move |news| match news {
         // One member's grant is not yet the lock: the waiter asks all, and a holder mends its lock there.
-        News::Granted { key, owner, .. } => {
+        Event::Granted { key, owner, .. } => {
             let after = Duration::ZERO;
-            listener(News::Changed(key.clone()));
-            listener(News::AskAgain { key, owner, after });
+            listener(Event::Changed(key.clone()));
+            listener(Event::Retry { key, owner, after });
         }
-        News::Disconnected => {
+        Event::Disconnected => {
             health.fails();
             if health.leave_queue() {
-                listener(News::Disconnected);
+                listener(Event::Disconnected);
             }
         }
         news => listener(news),
@@ -67,7 +67,7 @@ impl QuorumStore {
                 {
                     let address = &member.address;
                     tracing::debug!(address, "silent: waiters turn to another server");
-                    (self.listener)(News::Disconnected);
+                    (self.listener)(Event::Disconnected);
                 }
             }
         }
@@ -101,7 +101,7 @@ impl QuorumStore {
         call.set(member, reply);
         if is_free {
             for claim in &*request.claims {
-                (self.listener)(News::AskAgain {
+                (self.listener)(Event::Retry {
                     key: claim.key.clone(),
                     owner: claim.owner,
                     after: PAUSE,
@@ -114,13 +114,13 @@ impl QuorumStore {
 
     /// What became of the waiter that a release named: queued at the lead, or unknown. It asks all members even if it is
     /// first there.
-    pub(super) fn went_on(&self, call: &QuorumCall<Released>, lead: usize) -> Onward {
+    pub(super) fn went_on(&self, call: &QuorumCall<Released>, lead: usize) -> HandOff {
         match call.reply(lead) {
-            Some(Ok(Released::Done(in_line @ Onward::InLine { .. }))) => {
+            Some(Ok(Released::Done(in_line @ HandOff::InLine { .. }))) => {
                 self.queued.notify_one();
                 *in_line
             }
-            _ => Onward::Unknown,
+            _ => HandOff::Unknown,
         }
     }
 }
@@ -164,7 +164,7 @@ pub(super) fn refusal(
     Acquired::Held {
         claim,
         ttl,
-        in_line: queued_at.map(|_| place.unwrap_or(Place::BEHIND)),
+        in_line: queued_at.map(|_| place.unwrap_or(QueuePlace::BEHIND)),
         sent_at,
         // No single member's report of a grant is believed, so none is too late.
         fences: request.claims.iter().map(|_| 0).collect(),

@@ -12,13 +12,15 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     QuorumStore,
     call::{QuorumCall, Wait},
-    member::{AcquireRequest, ReleaseRequest},
+    member::AcquireRequest,
     queueing::{has_handed_off, lead, queued_at, refusal},
     verdict::Verdict,
 };
 use crate::{
     lease::Time,
-    store::{Acquired, Kept, Mending, Renewal, Renewed, Servers, StoreError},
+    store::{
+        Acquired, Mending, ReleaseRequest, Renewal, RenewalOutcome, Renewed, Servers, StoreError,
+    },
 };
 
 /// The pauses of an owner that has the lead's vote, before it asks the other members again: an owner that stands in its
@@ -166,7 +168,7 @@ impl QuorumStore {
                     owner: claim.owner,
                     token: *token,
                     count: 0,
-                    keep: Duration::ZERO,
+                    at_least: Duration::ZERO,
                     next: None,
                 };
                 releases.push(async move { member.release(&release, ROLLBACK).await });
@@ -249,17 +251,19 @@ fn kept_by(call: &QuorumCall<Renewed>, hold: usize) -> Verdict {
     call.verdict(|renewed| renewed.kept.get(hold).is_some_and(|kept| kept.is_whole()))
 }
 
-fn kept(call: &QuorumCall<Renewed>, hold: usize) -> Kept {
-    let says = |kept: Kept| {
+fn kept(call: &QuorumCall<Renewed>, hold: usize) -> RenewalOutcome {
+    let says = |kept: RenewalOutcome| {
         let oks = call.oks();
         oks.filter(move |(_, renewed)| renewed.kept.get(hold) == Some(&kept))
     };
     match kept_by(call, hold) {
-        Verdict::Yes => match says(Kept::No).fold(0, |lost, (member, _)| lost | 1 << member) {
-            0 => Kept::by_one(true, says(Kept::Wanted).next().is_some()),
-            lost => Kept::NotOn(Servers(lost)),
-        },
-        Verdict::No => Kept::No,
-        Verdict::Split | Verdict::TooFew | Verdict::Open => Kept::Unknown,
+        Verdict::Yes => {
+            match says(RenewalOutcome::Lost).fold(0, |lost, (member, _)| lost | 1 << member) {
+                0 => RenewalOutcome::by_one(true, says(RenewalOutcome::Wanted).next().is_some()),
+                lost => RenewalOutcome::NotOn(Servers(lost)),
+            }
+        }
+        Verdict::No => RenewalOutcome::Lost,
+        Verdict::Split | Verdict::TooFew | Verdict::Open => RenewalOutcome::Unknown,
     }
 }

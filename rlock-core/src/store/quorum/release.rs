@@ -8,11 +8,10 @@ use super::{
     QuorumStore,
     call::{QuorumCall, Wait},
     detached::deliver,
-    member::ReleaseRequest,
     queueing::lead,
     verdict::Verdict,
 };
-use crate::store::{Released, StoreError};
+use crate::store::{ReleaseRequest, Released, StoreError};
 
 impl QuorumStore {
     pub(super) async fn release_on_all(

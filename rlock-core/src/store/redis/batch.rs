@@ -22,9 +22,10 @@ use tokio::{
 };
 
 use super::{
-    commands::{Batchable, Commands},
+    commands::{Call, Commands},
     errors::classify,
 };
+use crate::store::{AcquireRequest, ReleaseRequest};
 
 /// How many requests one script serves. It holds the server up for about 50 µs then; more save little.
 const PER_SCRIPT: usize = 16;
@@ -49,13 +50,17 @@ struct Shared {
 }
 
 struct Queued {
-    request: Request,
+    request: QueuedRequest,
     reply: Reply,
 }
 
-enum Request {
-    Call(Cmd),
-    Batchable(Batchable),
+/// A request of the queue.
+pub(super) enum QueuedRequest {
+    Command(Cmd),
+    /// For one lock that most likely is free. One script can serve several.
+    Acquire(AcquireRequest),
+    /// Of one lock that most likely has no waiters. One script can serve several.
+    Release(ReleaseRequest),
 }
 
 /// Receives `None` if the request was batched and has to be sent by itself.
@@ -90,22 +95,40 @@ impl Batcher {
             let reply = unconstrained(connection.send_packed_command(&call)).await;
             return reply.and_then(Value::extract_error);
         }
-        self.enqueue(Request::Call(call)).await?.ok_or_else(gone)
+        self.enqueue(QueuedRequest::Command(call))
+            .await?
+            .ok_or_else(gone)
     }
 
-    /// Returns whether a batchable request would share a script with others.
-    pub(super) fn batches(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) > 0
-            && !self.shared.one_by_one.load(Ordering::Relaxed)
+    /// Returns the form of a call in which one script can serve it together with others in flight. In a cluster, locks
+    /// lie in different slots.
+    pub(super) fn batchable(&self, call: Call<'_>) -> Option<QueuedRequest> {
+        if self.in_flight.load(Ordering::Relaxed) == 0
+            || self.shared.one_by_one.load(Ordering::Relaxed)
+            || self.shared.commands.keyspace.are_of_cluster()
+        {
+            return None;
+        }
+        match call {
+            Call::Acquire(one) if one.count == 1 && one.claims.len() == 1 => {
+                Some(QueuedRequest::Acquire(one.clone()))
+            }
+            Call::Release(one)
+                if one.count == 0 && one.at_least.is_zero() && one.next.is_none() =>
+            {
+                Some(QueuedRequest::Release(one.clone()))
+            }
+            _ => None,
+        }
     }
 
     /// Sends a request together with others. Returns `None` if it has to be sent by itself.
-    pub(super) async fn send_batched(&self, request: &Batchable) -> RedisResult<Option<Value>> {
+    pub(super) async fn send_batched(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
         let _in_flight = InFlight::begin(&self.in_flight);
-        self.enqueue(Request::Batchable(request.clone())).await
+        self.enqueue(request).await
     }
 
-    async fn enqueue(&self, request: Request) -> RedisResult<Option<Value>> {
+    async fn enqueue(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
         let (reply, receiver) = oneshot::channel();
         self.shared.leaving.fetch_add(1, Ordering::AcqRel);
         // The task lives as long as the queue, unless its runtime has ended; then `receiver` fails.
@@ -165,17 +188,12 @@ impl Shared {
     async fn send(&self, mut connection: MultiplexedConnection, mut queued: Vec<Queued>) {
         let taken = queued.len();
         queued.retain(|queued| !queued.reply.is_closed());
-        let batch = Batch::new(queued, &self.commands);
+        let Batch { commands, parts } = Batch::new(queued, &self.commands);
         let replies = {
-            let count = batch.parts.len();
             let mut sent = pin!(unconstrained(async {
-                match count {
+                match parts.len() {
                     0 => Ok(Vec::new()),
-                    _ => {
-                        connection
-                            .send_packed_commands(&batch.commands, 0, count)
-                            .await
-                    }
+                    count => connection.send_packed_commands(&commands, 0, count).await,
                 }
             }));
             // The first poll puts the batch into the connection's queue, or into the line for that.
@@ -186,26 +204,24 @@ impl Shared {
                 Poll::Pending => sent.await,
             }
         };
-        match replies {
-            Ok(replies) => {
-                let mut is_forgotten = false;
-                for (part, reply) in batch.parts.into_iter().zip(replies) {
-                    is_forgotten |= self.deliver(part, reply.extract_error());
-                }
-                if is_forgotten {
-                    let scripts = &self.commands.scripts;
-                    for script in [&scripts.acquire_together, &scripts.release_together] {
-                        // The next batch finds out whether this failed.
-                        let _ = script.load_async(&mut connection).await;
-                    }
-                }
-            }
+        let replies = match replies {
+            Ok(replies) => replies,
             Err(error) => {
-                for part in batch.parts {
-                    for reply in part.replies {
-                        let _ = reply.send(Err(error.clone()));
-                    }
+                for reply in parts.into_iter().flat_map(|part| part.replies) {
+                    let _ = reply.send(Err(error.clone()));
                 }
+                return;
+            }
+        };
+        let mut is_forgotten = false;
+        for (part, reply) in parts.into_iter().zip(replies) {
+            is_forgotten |= self.deliver(part, reply.extract_error());
+        }
+        if is_forgotten {
+            let scripts = &self.commands.scripts;
+            for script in [&scripts.acquire_together, &scripts.release_together] {
+                // The next batch finds out whether this failed.
+                let _ = script.load_async(&mut connection).await;
             }
         }
     }
@@ -267,41 +283,42 @@ impl Batch {
         let (mut acquires, mut others, mut releases) = (Vec::new(), Vec::new(), Vec::new());
         for Queued { request, reply } in queued {
             match request {
-                Request::Call(call) => others.push((call, reply)),
-                Request::Batchable(request @ Batchable::Acquire { .. }) => {
-                    acquires.push((request, reply));
-                }
-                Request::Batchable(request) => releases.push((request, reply)),
+                QueuedRequest::Acquire(request) => acquires.push((request, reply)),
+                QueuedRequest::Command(command) => others.push((command, reply)),
+                QueuedRequest::Release(request) => releases.push((request, reply)),
             }
         }
-        batch.add_together(acquires, commands, |token| {
-            Value::Array(vec![Value::Int(1), Value::Int(token)])
+        let granted = |token| Value::Array(vec![Value::Int(1), Value::Int(token)]);
+        batch.add_together(acquires, granted, |requests| match requests {
+            [one] => commands.acquire(one),
+            several => commands.acquire_together(several),
         });
-        for (call, reply) in others {
-            batch.add(call, vec![reply], None);
+        for (command, reply) in others {
+            batch.add(command, vec![reply], None);
         }
-        batch.add_together(releases, commands, Value::Int);
+        batch.add_together(releases, Value::Int, |requests| match requests {
+            [one] => commands.release(one),
+            several => commands.release_together(several),
+        });
         batch
     }
 
-    fn add(&mut self, call: Cmd, replies: Vec<Reply>, share: Option<fn(i64) -> Value>) {
-        self.commands.add_command(call);
+    fn add(&mut self, command: Cmd, replies: Vec<Reply>, share: Option<fn(i64) -> Value>) {
+        self.commands.add_command(command);
         self.parts.push(Part { replies, share });
     }
 
-    fn add_together(
+    fn add_together<T>(
         &mut self,
-        mut queued: Vec<(Batchable, Reply)>,
-        commands: &Commands,
+        mut queued: Vec<(T, Reply)>,
         share: fn(i64) -> Value,
+        command: impl Fn(&[T]) -> Cmd,
     ) {
         while !queued.is_empty() {
             let some = queued.drain(..queued.len().min(PER_SCRIPT));
             let (requests, replies): (Vec<_>, Vec<_>) = some.unzip();
-            match requests.as_slice() {
-                [request] => self.add(commands.alone(request), replies, None),
-                requests => self.add(commands.together(requests), replies, Some(share)),
-            }
+            let share = (requests.len() > 1).then_some(share);
+            self.add(command(&requests), replies, share);
         }
     }
 }

@@ -1,60 +1,67 @@
 //! Finds out, when a client connects, what the server or its user does not do, and logs each once.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use redis::{
     Cmd, InfoDict, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
     pipe,
 };
+use tokio::time::timeout;
 
 use super::{
-    address::Address,
+    connection::{Connection, boxed},
     errors::{wants_password, wants_reconnect},
+    link::Link,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Capability {
-    Scripts,
-    /// The protocol that mixes notifications with replies.
-    Resp3,
-    Tracking,
-    /// Subscriptions to the client's channel.
-    Notifications,
-}
+/// The name of a capability, and the consequence of its absence.
+pub(super) type Capability = &'static str;
 
-impl Capability {
-    const ALL: [Self; 4] = [
-        Self::Scripts,
-        Self::Resp3,
-        Self::Tracking,
-        Self::Notifications,
-    ];
+pub(super) const SCRIPTS: Capability = "scripts (EVALSHA): no lock can be taken";
+/// The protocol that mixes notifications with replies.
+pub(super) const RESP3: Capability =
+    "RESP3: a lock that is deleted is noticed by the next renewal, not at once";
+pub(super) const TRACKING: Capability =
+    "CLIENT TRACKING: a lock that is deleted is noticed by the next renewal, not at once";
+/// Subscriptions to the client's channel.
+pub(super) const NOTIFICATIONS: Capability = "SUBSCRIBE: a waiter in another process asks again after a change of the \
+    lock, or within five seconds";
 
-    /// Returns the name and the consequence of its absence.
-    fn described(self) -> &'static str {
-        match self {
-            Self::Scripts => "scripts (EVALSHA): no lock can be taken",
-            Self::Resp3 => {
-                "RESP3: a lock that is deleted is noticed by the next renewal, not at once"
-            }
-            Self::Tracking => {
-                "CLIENT TRACKING: a lock that is deleted is noticed by the next renewal, not at once"
-            }
-            Self::Notifications => {
-                "SUBSCRIBE: a waiter in another process asks again after a change of the lock, or within five seconds"
-            }
-        }
+/// The capabilities that were logged as missing; `None` until the server's configuration was checked.
+#[derive(Default)]
+pub(super) struct Checks(Mutex<Option<Vec<Capability>>>);
+
+impl Checks {
+    pub(super) fn is_first(&self) -> bool {
+        self.logged().is_none()
     }
-}
 
-/// Logs what is missing and was not `known` to be.
-pub(super) fn log_missing(missing: &[Capability], known: &[Capability], address: &Address) {
-    let is_new = |one: &Capability| missing.contains(one) && !known.contains(one);
-    let new = Capability::ALL.into_iter().filter(is_new);
-    let described: Vec<_> = new.map(Capability::described).collect();
-    let missing = described.join("; ");
-    if is_new(&Capability::Scripts) {
-        tracing::error!(%address, %missing, "the server cannot serve locks");
-    } else if !missing.is_empty() {
-        tracing::warn!(%address, %missing, "the server lacks abilities: locks work without them");
+    /// Logs what a connected server or its user lacks, and was not known to. No caller waits for that.
+    pub(super) async fn log(&self, link: &Link, connection: &Connection) {
+        let (address, Some(channel)) = (&link.address, link.channel()) else {
+            return;
+        };
+        let checked = self.logged().clone();
+        let known = if let Some(known) = checked {
+            known
+        } else {
+            let warned = boxed(warn(&connection.multiplexed, link, &channel));
+            let warned = timeout(link.options.connect_timeout, warned).await;
+            warned.unwrap_or_default()
+        };
+        let mut new = vec![SCRIPTS, RESP3, TRACKING, NOTIFICATIONS];
+        new.retain(|one| connection.missing.contains(one) && !known.contains(one));
+        let missing = new.join("; ");
+        if new.contains(&SCRIPTS) {
+            tracing::error!(%address, %missing, "the server cannot serve locks");
+        } else if !missing.is_empty() {
+            tracing::warn!(%address, %missing, "the server lacks abilities: locks work without them");
+        }
+        *self.logged() = Some(connection.missing.clone());
+    }
+
+    fn logged(&self) -> MutexGuard<'_, Option<Vec<Capability>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,8 +102,16 @@ pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
     track
 }
 
+/// Logs what is amiss with the server, or its user, as far as it affects locks. Returns the capabilities that are known
+/// to be missing then.
+async fn warn(connection: &MultiplexedConnection, link: &Link, channel: &str) -> Vec<Capability> {
+    let eviction = warn_of_eviction(connection.clone());
+    let refusals = warn_of_refusals(connection.clone(), link, channel);
+    tokio::join!(boxed(eviction), boxed(refusals)).1
+}
+
 /// Warns if the server may evict locks to make room. Logs nothing without the permission to ask.
-pub(super) async fn warn_of_eviction(mut connection: MultiplexedConnection) {
+async fn warn_of_eviction(mut connection: MultiplexedConnection) {
     let mut info = cmd("INFO");
     info.arg("memory");
     let Ok(memory) = info.query_async::<InfoDict>(&mut connection).await else {
@@ -116,20 +131,26 @@ pub(super) async fn warn_of_eviction(mut connection: MultiplexedConnection) {
 /// The commands that locks need, and those that make them quicker.
 type Refused = (Vec<String>, Vec<String>);
 
-/// Logs what the user may not do, because inside scripts most refusals would pass in silence. Returns the capabilities
-/// that are known to be missing then. `beyond` names what the client is for beside locks on one server.
-pub(super) async fn warn_of_refusals(
+/// Logs what the user may not do, because inside scripts most refusals would pass in silence.
+async fn warn_of_refusals(
     mut connection: MultiplexedConnection,
-    address: &Address,
-    (lock, channel): (&str, &str),
-    beyond: &[&str],
+    link: &Link,
+    channel: &str,
 ) -> Vec<Capability> {
+    let (address, keyspace) = (&link.address, &link.commands.keyspace);
     let script = Script::new(include_str!("scripts/permissions.lua"));
-    let mut call = script.arg(lock);
+    let mut call = script.arg(keyspace.example());
+    call.arg(channel);
+    if keyspace.are_of_cluster() {
+        call.arg("cluster");
+    }
+    if link.options.replicas.is_some() {
+        call.arg("replicas");
+    }
     // One round trip. Where loading is refused, another client may have done it.
     let mut requests = pipe();
     requests.load_script(&script).ignore().ignore_errors();
-    requests.invoke_script(call.arg(channel).arg(beyond));
+    requests.invoke_script(&call);
     let replies: RedisResult<(RedisResult<Refused>,)> = requests.query_async(&mut connection).await;
     let Ok((Ok((needed, better)),)) = replies else {
         // The first request for a lock fails.
@@ -145,12 +166,9 @@ pub(super) async fn warn_of_refusals(
             losses are noticed later, or questions stay open");
     }
     let is_refused = |command: &str| needed.iter().chain(&better).any(|name| name == command);
-    [
-        ("evalsha", Capability::Scripts),
-        ("client|tracking", Capability::Tracking),
-        ("subscribe", Capability::Notifications),
-    ]
-    .into_iter()
-    .filter_map(|(command, capability)| is_refused(command).then_some(capability))
-    .collect()
+    let capabilities = [("client|tracking", TRACKING), ("subscribe", NOTIFICATIONS)];
+    let refused = capabilities
+        .into_iter()
+        .filter(|(command, _)| is_refused(command));
+    refused.map(|(_, capability)| capability).collect()
 }

@@ -5,39 +5,42 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Script, cmd};
+use redis::{Cmd, Pipeline, Script, cmd};
 
 use super::keyspace::Keyspace;
 use crate::{
     key::Key,
-    owner::OwnerId,
-    store::{Claim, Release, Renewal},
+    store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
 };
 
 /// A lower bound for the server's time (µs). A token below it was counted from nothing.
 const NO_TIME: u64 = 1_000_000_000_000;
 
-/// Returns a script with the library that it may use.
-macro_rules! script {
-    ($name:literal) => {
-        Script::new(concat!(
-            include_str!("scripts/library.lua"),
-            include_str!(concat!("scripts/", $name, ".lua"))
-        ))
+/// Defines the scripts, each with the library that it may use.
+macro_rules! scripts {
+    ($($name:ident)*) => {
+        pub(super) struct Scripts {
+            $(pub(super) $name: Script,)*
+        }
+
+        impl Scripts {
+            fn new() -> Self {
+                let library = include_str!("scripts/library.lua").to_owned();
+                Self {
+                    $($name: Script::new(
+                        &(library.clone() + include_str!(concat!("scripts/", stringify!($name), ".lua"))),
+                    ),)*
+                }
+            }
+
+            pub(super) fn all(&self) -> Vec<&Script> {
+                vec![$(&self.$name),*]
+            }
+        }
     };
 }
 
-pub(in crate::store) struct Scripts {
-    pub(super) acquire: Script,
-    pub(super) release: Script,
-    /// Serves several requests, each by itself.
-    pub(super) acquire_together: Script,
-    pub(super) release_together: Script,
-    pub(super) renew: Script,
-    pub(super) extend: Script,
-    pub(super) inspect: Script,
-    pub(super) raise: Script,
-}
+scripts!(acquire release acquire_together release_together renew extend inspect raise);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
@@ -49,50 +52,26 @@ pub(in crate::store) struct Commands {
     least_token: AtomicU64,
 }
 
-/// A request for one lock that most likely is free, or has no waiters. One script can serve several.
-#[derive(Clone)]
-pub(in crate::store) enum Batchable {
-    Acquire {
-        claim: Claim,
-        lease: Duration,
-        waits: bool,
-    },
-    Release {
-        key: Key,
-        owner: OwnerId,
-        token: u64,
-    },
-}
-
-impl Scripts {
-    /// Returns the scripts that every store uses.
-    pub(super) fn common(&self) -> [&Script; 7] {
-        [
-            &self.acquire,
-            &self.release,
-            &self.acquire_together,
-            &self.release_together,
-            &self.renew,
-            &self.extend,
-            &self.inspect,
-        ]
-    }
+/// A request to the server.
+#[derive(Clone, Copy)]
+pub(in crate::store) enum Call<'a> {
+    Acquire(&'a AcquireRequest),
+    Release(&'a ReleaseRequest),
+    Renew(&'a [Renewal]),
+    /// Reserves so many further tokens.
+    Extend(&'a Claim, u64),
+    Inspect(&'a Key),
+    /// Raises the token of a lock that was granted for this lease.
+    Raise(&'a Claim, u64, Duration),
+    /// Commands that are no script. The reply is a list, in which an error is one of the replies.
+    Plain(&'a Pipeline),
 }
 
 impl Commands {
     pub(in crate::store) fn new(keyspace: Keyspace, fence_retention: Duration) -> Self {
         Self {
             keyspace,
-            scripts: Scripts {
-                acquire: script!("acquire"),
-                release: script!("release"),
-                acquire_together: script!("acquire_together"),
-                release_together: script!("release_together"),
-                renew: script!("renew"),
-                extend: script!("extend"),
-                inspect: script!("inspect"),
-                raise: script!("raise"),
-            },
+            scripts: Scripts::new(),
             fence_retention,
             least_token: AtomicU64::new(NO_TIME),
         }
@@ -107,134 +86,129 @@ impl Commands {
         self.least_token.fetch_max(micros, Ordering::AcqRel);
     }
 
+    /// Returns the script of a call, if it calls one.
+    pub(super) fn script(&self, call: Call<'_>) -> Option<&Script> {
+        let scripts = &self.scripts;
+        Some(match call {
+            Call::Acquire(_) => &scripts.acquire,
+            Call::Release(_) => &scripts.release,
+            Call::Renew(_) => &scripts.renew,
+            Call::Extend(..) => &scripts.extend,
+            Call::Inspect(_) => &scripts.inspect,
+            Call::Raise(..) => &scripts.raise,
+            Call::Plain(_) => return None,
+        })
+    }
+
+    /// Returns the command that calls a script.
+    pub(super) fn command(&self, call: Call<'_>) -> Cmd {
+        match call {
+            Call::Acquire(request) => self.acquire(request),
+            Call::Release(request) => self.release(request),
+            Call::Renew(batch) => self.renew(batch),
+            Call::Extend(Claim { key, owner }, tokens) => self
+                .begin(&self.scripts.extend, [key])
+                .arg(owner.to_string())
+                .arg(tokens)
+                .arg(self.least_token())
+                .take(),
+            Call::Inspect(key) => self.begin(&self.scripts.inspect, [key]),
+            Call::Raise(Claim { key, owner }, token, lease) => self
+                .begin(&self.scripts.raise, [key])
+                .arg(owner.to_string())
+                .arg(token)
+                .arg(millis(self.fence_retention + lease))
+                .take(),
+            Call::Plain(_) => Cmd::new(),
+        }
+    }
+
     /// Begins a call of a script for these locks. The arguments follow.
-    fn call<'k>(&self, script: &Script, keys: impl ExactSizeIterator<Item = &'k Key>) -> Cmd {
-        let mut call = cmd("EVALSHA");
-        call.arg(script.get_hash()).arg(keys.len());
+    fn begin<'k, K>(&self, script: &Script, keys: K) -> Cmd
+    where
+        K: IntoIterator<Item = &'k Key, IntoIter: ExactSizeIterator>,
+    {
+        let keys = keys.into_iter();
+        let mut command = cmd("EVALSHA");
+        command.arg(script.get_hash()).arg(keys.len());
         for key in keys {
-            call.arg(self.keyspace.lock(key));
+            command.arg(self.keyspace.lock(key));
         }
-        call
+        command
     }
 
-    pub(super) fn acquire(
-        &self,
-        claims: &[Claim],
-        lease: Duration,
-        count: u32,
-        waits: bool,
-    ) -> Cmd {
-        let keys = claims.iter().map(|claim| &claim.key);
-        let mut call = self.call(&self.scripts.acquire, keys);
-        call.arg(millis(lease))
-            .arg(count)
-            .arg(millis(self.fence_retention + lease))
-            .arg(u8::from(waits))
+    pub(super) fn acquire(&self, request: &AcquireRequest) -> Cmd {
+        let keys = request.claims.iter().map(|claim| &claim.key);
+        let mut command = self.begin(&self.scripts.acquire, keys);
+        command
+            .arg(millis(request.lease))
+            .arg(request.count)
+            .arg(millis(self.fence_retention + request.lease))
+            .arg(u8::from(request.waits))
             .arg(self.keyspace.channels())
             .arg(self.least_token());
-        for claim in claims {
-            call.arg(claim.owner.to_string());
+        for claim in &*request.claims {
+            command.arg(claim.owner.to_string());
         }
-        call
+        command
     }
 
-    pub(super) fn release(&self, release: &Release<'_>) -> Cmd {
-        let lease = release.next.map_or(Duration::ZERO, |next| next.lease);
-        let mut call = self.call(&self.scripts.release, [release.key].into_iter());
-        call.arg(release.owner.to_string())
-            .arg(release.count)
-            .arg(millis(release.keep))
-            .arg(release.token)
+    pub(super) fn release(&self, request: &ReleaseRequest) -> Cmd {
+        let lease = request.next.map_or(Duration::ZERO, |next| next.lease);
+        let mut command = self.begin(&self.scripts.release, [&request.key]);
+        command
+            .arg(request.owner.to_string())
+            .arg(request.count)
+            .arg(millis(request.at_least))
+            .arg(request.token)
             .arg(millis(self.fence_retention + lease))
             .arg(self.keyspace.channels())
             .arg(self.least_token());
-        if let Some(next) = release.next {
-            call.arg(next.owner.to_string()).arg(millis(next.lease));
+        if let Some(next) = request.next {
+            command.arg(next.owner.to_string()).arg(millis(next.lease));
         }
-        call
+        command
     }
 
-    pub(super) fn renew(&self, batch: &[Renewal]) -> Cmd {
+    fn renew(&self, batch: &[Renewal]) -> Cmd {
         let keys = batch.iter().map(|renewal| &renewal.key);
-        let mut call = self.call(&self.scripts.renew, keys);
+        let mut command = self.begin(&self.scripts.renew, keys);
         let lease = batch.first().map_or(Duration::ZERO, |first| first.lease);
-        call.arg(millis(self.fence_retention)).arg(millis(lease));
+        command.arg(millis(self.fence_retention)).arg(millis(lease));
         for renewal in batch {
-            call.arg(renewal.owner.to_string());
+            command.arg(renewal.owner.to_string());
         }
         if batch.iter().any(|renewal| renewal.lease != lease) {
             for renewal in batch {
-                call.arg(millis(renewal.lease));
+                command.arg(millis(renewal.lease));
             }
         }
-        call
+        command
     }
 
-    pub(super) fn extend(&self, claim: &Claim, tokens: u64) -> Cmd {
-        let mut call = self.call(&self.scripts.extend, [&claim.key].into_iter());
-        call.arg(claim.owner.to_string())
-            .arg(tokens)
+    /// Returns the command that serves several acquires of one free lock each.
+    pub(super) fn acquire_together(&self, requests: &[AcquireRequest]) -> Cmd {
+        let keys = requests.iter().map(|request| &request.claims[0].key);
+        let mut command = self.begin(&self.scripts.acquire_together, keys);
+        command
+            .arg(millis(self.fence_retention))
             .arg(self.least_token());
-        call
-    }
-
-    pub(super) fn inspect(&self, key: &Key) -> Cmd {
-        self.call(&self.scripts.inspect, [key].into_iter())
-    }
-
-    pub(super) fn raise(&self, claim: &Claim, token: u64, lease: Duration) -> Cmd {
-        let mut call = self.call(&self.scripts.raise, [&claim.key].into_iter());
-        call.arg(claim.owner.to_string())
-            .arg(token)
-            .arg(millis(self.fence_retention + lease));
-        call
-    }
-
-    /// Returns the command that serves one request.
-    pub(super) fn alone(&self, request: &Batchable) -> Cmd {
-        match request {
-            Batchable::Acquire {
-                claim,
-                lease,
-                waits,
-            } => self.acquire(std::slice::from_ref(claim), *lease, 1, *waits),
-            Batchable::Release { key, owner, token } => self.release(&Release {
-                key,
-                owner: *owner,
-                token: *token,
-                count: 0,
-                keep: Duration::ZERO,
-                next: None,
-            }),
-        }
-    }
-
-    /// Returns the command that serves several acquires, or several releases.
-    pub(super) fn together(&self, requests: &[Batchable]) -> Cmd {
-        let acquires = matches!(requests, [Batchable::Acquire { .. }, ..]);
-        let script = if acquires {
-            &self.scripts.acquire_together
-        } else {
-            &self.scripts.release_together
-        };
-        let keys = requests.iter().map(|request| match request {
-            Batchable::Acquire { claim, .. } => &claim.key,
-            Batchable::Release { key, .. } => key,
-        });
-        let mut call = self.call(script, keys);
-        call.arg(millis(self.fence_retention));
-        if acquires {
-            call.arg(self.least_token());
-        }
         for request in requests {
-            match request {
-                Batchable::Acquire { claim, lease, .. } => {
-                    call.arg(claim.owner.to_string()).arg(millis(*lease))
-                }
-                Batchable::Release { owner, .. } => call.arg(owner.to_string()),
-            };
+            let owner = request.claims[0].owner.to_string();
+            command.arg(owner).arg(millis(request.lease));
         }
-        call
+        command
+    }
+
+    /// Returns the command that serves several releases.
+    pub(super) fn release_together(&self, requests: &[ReleaseRequest]) -> Cmd {
+        let keys = requests.iter().map(|request| &request.key);
+        let mut command = self.begin(&self.scripts.release_together, keys);
+        command.arg(millis(self.fence_retention));
+        for request in requests {
+            command.arg(request.owner.to_string());
+        }
+        command
     }
 }
 

@@ -7,8 +7,8 @@ use std::{
 
 use futures_util::StreamExt;
 use redis::{
-    AsyncConnectionConfig, Client, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult,
-    Value,
+    AsyncConnectionConfig, Client, Cmd, InfoDict, Pipeline, ProtocolVersion, PushInfo, PushKind,
+    RedisResult, ServerErrorKind, Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
@@ -16,52 +16,74 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::{
     address::Server,
-    batch::Batcher,
-    capabilities::{Capability, absent_script, runs_scripts, tracking, unless_refused},
+    batch::{Batcher, gone},
+    capabilities::{
+        Capability, NOTIFICATIONS, SCRIPTS, TRACKING, absent_script, runs_scripts, tracking,
+        unless_refused,
+    },
+    commands::{Call, Commands},
+    errors::unexpected,
+    for_quorum::{Registration, is_a_name},
     link::Link,
-    roster::{Presence, is_a_name},
 };
-use crate::store::BoxFuture;
+use crate::store::{BoxFuture, StoreError};
 
 /// A connection that was up when it was handed out.
 pub(in crate::store) struct Connection {
     /// Numbers the connections of a link.
     pub(super) epoch: u64,
-    pub(super) commands: MultiplexedConnection,
-    pub(super) batcher: Batcher,
+    pub(super) multiplexed: MultiplexedConnection,
+    commands: Arc<Commands>,
+    batcher: Batcher,
     /// The server's number for it, where other connections send their reports here.
     pub(super) id: Option<i64>,
     pub(super) missing: Vec<Capability>,
     /// Whether the server reports changes of the keys read on this connection.
-    pub(super) is_told: bool,
-    /// The server's name for its run, until it is in the roster.
+    pub(super) is_tracked: bool,
+    /// The server's name for its run, until it is registered.
     pub(super) run_id: Option<String>,
     /// Its entry there.
-    pub(super) presence: Option<Presence>,
+    pub(super) registration: Option<Registration>,
     /// A connection of its own for notifications, where the protocol cannot mix them with replies.
     subscription: Option<(PubSubSink, AbortOnDrop)>,
 }
 
 /// Ends a task when this is dropped.
-pub(super) struct AbortOnDrop(AbortHandle);
+pub(in crate::store) struct AbortOnDrop(AbortHandle);
 
 impl AbortOnDrop {
-    pub(super) fn new<T>(task: &JoinHandle<T>) -> Self {
+    pub(in crate::store) fn new<T>(task: &JoinHandle<T>) -> Self {
         Self(task.abort_handle())
+    }
+
+    pub(in crate::store) fn abort(&self) {
+        self.0.abort();
     }
 }
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.0.abort();
+        self.abort();
     }
+}
+
+/// Returns the result of a connection task. Dropping this future ends the task.
+pub(crate) async fn connecting<T>(
+    task: JoinHandle<Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let _task = AbortOnDrop::new(&task);
+    task.await.unwrap_or_else(|error| Err(unexpected(error)))
 }
 
 impl Connection {
     /// Opens a connection that reports to `link`.
-    pub(super) async fn open(link: &Arc<Link>, client: &Client, epoch: u64) -> RedisResult<Self> {
-        let settings = client.get_connection_info().redis_settings();
-        let resp3 = settings.protocol() != ProtocolVersion::RESP2;
+    pub(super) async fn open(
+        link: &Arc<Link>,
+        server: &Server,
+        protocol: ProtocolVersion,
+        epoch: u64,
+    ) -> RedisResult<Self> {
+        let (client, resp3) = (server.client(protocol)?, protocol != ProtocolVersion::RESP2);
         let mut config = without_time_outs();
         if resp3 {
             let link = Arc::downgrade(link);
@@ -70,21 +92,24 @@ impl Connection {
                 Ok::<(), Infallible>(())
             });
         }
-        let commands = multiplexed(client, &config).await?;
+        let multiplexed = multiplexed(&client, &config).await?;
         let mut opened = Self {
             epoch,
-            batcher: Batcher::new(commands.clone(), Arc::clone(&link.commands)),
-            commands: commands.clone(),
+            batcher: Batcher::new(multiplexed.clone(), Arc::clone(&link.commands)),
+            commands: Arc::clone(&link.commands),
+            multiplexed: multiplexed.clone(),
             id: None,
             missing: Vec::new(),
-            is_told: false,
+            is_tracked: false,
             run_id: None,
-            presence: None,
+            registration: None,
             subscription: None,
         };
         let subscribe = async {
             match link.channel() {
-                Some(channel) if resp3 => unless_refused(commands.clone().subscribe(channel).await),
+                Some(channel) if resp3 => {
+                    unless_refused(multiplexed.clone().subscribe(channel).await)
+                }
                 _ => Ok(Some(())),
             }
         };
@@ -92,10 +117,10 @@ impl Connection {
         let (mut subscribed, ()) =
             tokio::try_join!(boxed(subscribe), boxed(opened.set_up(link, resp3)))?;
         if !resp3 && let Some(channel) = link.channel() {
-            subscribed = boxed(opened.subscribe(link, client, &channel)).await?;
+            subscribed = boxed(opened.subscribe(link, &client, &channel)).await?;
         }
         if subscribed.is_none() {
-            opened.missing.push(Capability::Notifications);
+            opened.missing.push(NOTIFICATIONS);
         }
         Ok(opened)
     }
@@ -105,39 +130,37 @@ impl Connection {
         let mut setup = pipe();
         if resp3 {
             setup.add_command(tracking(link.reports_to()));
-        }
-        setup.add_command(absent_script()).cmd("TIME");
-        if resp3 && link.is_home() {
             setup.cmd("CLIENT").arg("ID");
         }
-        if link.roster().is_some() {
+        setup.add_command(absent_script()).cmd("TIME");
+        if link.options.run_ids.is_some() {
             setup.cmd("INFO").arg("server");
         }
-        for script in link.commands.scripts.common() {
+        for script in self.commands.scripts.all() {
             setup.load_script(script);
         }
-        let replies = self.commands.send_packed_commands(&setup, 0, setup.len());
+        let replies = self
+            .multiplexed
+            .send_packed_commands(&setup, 0, setup.len());
         let mut replies = replies.await?.into_iter().map(Value::extract_error);
         let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
         if resp3 {
-            self.is_told = unless_refused(next())?.is_some();
-            if !self.is_told {
-                self.missing.push(Capability::Tracking);
+            self.is_tracked = unless_refused(next())?.is_some();
+            if !self.is_tracked {
+                self.missing.push(TRACKING);
             }
+            let id = unless_refused(next())?;
+            self.id = id.map(from_redis_value).transpose()?;
         }
         if !runs_scripts(next())? {
-            self.missing.push(Capability::Scripts);
+            self.missing.push(SCRIPTS);
         }
         // Without the permission, tokens from before a failover may be given again.
         if let Some(time) = unless_refused(next())? {
             let (seconds, micros): (u64, u64) = from_redis_value(time)?;
-            link.commands.opened_at(seconds * 1_000_000 + micros);
+            self.commands.opened_at(seconds * 1_000_000 + micros);
         }
-        if resp3 && link.is_home() {
-            let id = unless_refused(next())?;
-            self.id = id.map(from_redis_value).transpose()?;
-        }
-        if link.roster().is_some()
+        if link.options.run_ids.is_some()
             && let Some(server) = unless_refused(next())?
         {
             let run_id: Option<String> = from_redis_value::<InfoDict>(server)?.get("run_id");
@@ -171,6 +194,84 @@ impl Connection {
         self.subscription = Some((sink, AbortOnDrop::new(&pump)));
         Ok(subscribed)
     }
+
+    /// Sends a request. With `asking`, to a node of a cluster that does not have the slot yet.
+    pub(super) async fn send(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
+        if let Call::Plain(commands) = call {
+            let replies = self.send_all(commands.cmd_iter().cloned(), asking).await;
+            return replies.map(Value::Array);
+        }
+        let batched = match self.batcher.batchable(call) {
+            Some(request) => self.batcher.send_batched(request).await.transpose(),
+            None => None,
+        };
+        let reply = match batched {
+            Some(reply) => reply,
+            None => self.send_alone(call, asking).await,
+        };
+        match reply {
+            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                self.load(call).await?;
+                self.send_alone(call, asking).await
+            }
+            reply => reply,
+        }
+    }
+
+    /// Sends a script only once, because it may be settled otherwise meanwhile. A script that the server has lost is
+    /// loaded for the next request. Returns `None` if the request was batched, which `shared` allows, and has to be sent
+    /// by itself.
+    pub(super) async fn send_once(
+        &self,
+        call: Call<'_>,
+        shared: bool,
+    ) -> RedisResult<Option<Value>> {
+        let reply = match self.batcher.batchable(call).filter(|_| shared) {
+            Some(request) => self.batcher.send_batched(request).await,
+            None => self.send_alone(call, false).await.map(Some),
+        };
+        if let Err(error) = &reply
+            && error.kind() == ServerErrorKind::NoScript.into()
+        {
+            self.load(call).await?;
+        }
+        reply
+    }
+
+    async fn load(&self, call: Call<'_>) -> RedisResult<()> {
+        if let Some(script) = self.commands.script(call) {
+            script.load_async(&mut self.multiplexed.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_alone(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
+        let command = self.commands.command(call);
+        if !asking {
+            return self.batcher.send(command).await;
+        }
+        let mut replies = self.send_all([command].into_iter(), true).await?;
+        replies.pop().ok_or_else(gone)?.extract_error()
+    }
+
+    /// Sends commands with one write, so that nothing comes between `ASKING` and what follows it.
+    async fn send_all(
+        &self,
+        commands: impl Iterator<Item = Cmd>,
+        asking: bool,
+    ) -> RedisResult<Vec<Value>> {
+        let mut all = Pipeline::new();
+        for command in commands {
+            if asking {
+                all.cmd("ASKING");
+            }
+            all.add_command(command);
+        }
+        let each = 1 + usize::from(asking);
+        let mut connection = self.multiplexed.clone();
+        let replies = connection.send_packed_commands(&all, 0, all.len()).await?;
+        Ok(replies.into_iter().skip(each - 1).step_by(each).collect())
+    }
 }
 
 /// Boxes a future to keep its caller's future small.
@@ -179,19 +280,19 @@ pub(super) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> BoxFu
 }
 
 /// Returns a configuration without time-outs. Ours are for the whole of connecting, and for each request.
-pub(super) fn without_time_outs() -> AsyncConnectionConfig {
+fn without_time_outs() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
 }
 
 /// Opens a connection for a few commands, to which nothing is pushed.
-pub(in crate::store) async fn plain(server: &Server) -> RedisResult<MultiplexedConnection> {
-    multiplexed(server.without_pushes(), &without_time_outs()).await
+pub(in crate::store) async fn plain(client: &Client) -> RedisResult<MultiplexedConnection> {
+    multiplexed(client, &without_time_outs()).await
 }
 
 /// Opens a connection. Boxed, so that it is compiled once for all callers.
-pub(super) fn multiplexed<'a>(
+fn multiplexed<'a>(
     client: &'a Client,
     config: &'a AsyncConnectionConfig,
 ) -> BoxFuture<'a, RedisResult<MultiplexedConnection>> {

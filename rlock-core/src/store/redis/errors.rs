@@ -6,14 +6,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::StoreError;
 
-/// What a server answers that could answer otherwise a moment later.
-const PASSING: [&str; 12] = [
-    "LOADING",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "TRYAGAIN",
+/// Replies that may be others a moment later.
+const PASSING: [&str; 6] = [
     "BUSY",
-    "READONLY",
     "MISCONF",
     "NOREPLICAS",
     "OOM",
@@ -21,22 +16,21 @@ const PASSING: [&str; 12] = [
     "UNBLOCKED",
     // Forgotten between two requests: loaded once more by the next try.
     "NOSCRIPT",
-    // Inside of a script: of the keys of a lock, some were moved to another node of the cluster.
-    NON_LOCAL,
 ];
 
-/// What is known by its text alone.
-const NON_LOCAL: &str = "access a non local key";
-
-/// What answers otherwise as soon as the nodes of a cluster agree on who has a slot.
+/// Replies that are others as soon as the nodes of a cluster agree on who has a slot.
 const SETTLING: [&str; 6] = [
     "TRYAGAIN",
     "CLUSTERDOWN",
     "LOADING",
     "MASTERDOWN",
     "READONLY",
+    // Inside of a script: of the keys of a lock, some were moved to another node of the cluster.
     NON_LOCAL,
 ];
+
+/// An error that has no code.
+const NON_LOCAL: &str = "access a non local key";
 
 /// The lock is at another node of the cluster that the server belongs to, or will be.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +45,10 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
         // Never sent and reply lost look alike; a reply that was cut short does not parse.
         ErrorKind::Io | ErrorKind::Parse => (true, true),
         // The server refused; the scripts write nothing before they may fail.
-        ErrorKind::Server(_) | ErrorKind::Extension => (is_passing(&error), false),
+        ErrorKind::Server(_) | ErrorKind::Extension => {
+            let mut passing = PASSING.iter().chain(&SETTLING);
+            (passing.any(|code| has_code(&error, code)), false)
+        }
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => (false, false),
         _ => (false, true),
     };
@@ -68,25 +65,21 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
 }
 
 fn is_elsewhere(error: &RedisError) -> bool {
-    let kinds = [
-        ServerErrorKind::Moved,
-        ServerErrorKind::Ask,
-        ServerErrorKind::CrossSlot,
-    ];
-    kinds.into_iter().any(|kind| error.kind() == kind.into())
+    use ServerErrorKind::{Ask, CrossSlot, Moved};
+    matches!(error.kind(), ErrorKind::Server(Moved | Ask | CrossSlot))
 }
 
-/// Whether the same request may succeed as soon as the nodes of a cluster have agreed.
+/// Returns whether the same request may succeed as soon as the nodes of a cluster have agreed.
 pub(in crate::store) fn is_settling(error: &StoreError) -> bool {
     has_one_of(error, &SETTLING)
 }
 
-/// Whether the keys of a request lie at two nodes of the cluster, because their slot is about to move.
+/// Returns whether the keys of a request lie at two nodes of the cluster, because their slot is about to move.
 pub(in crate::store) fn is_split(error: &StoreError) -> bool {
     has_one_of(error, &["TRYAGAIN", NON_LOCAL])
 }
 
-/// Whether the server had lost the script.
+/// Returns whether the server had lost the script.
 pub(crate) fn is_forgotten(error: &StoreError) -> bool {
     has_one_of(error, &["NOSCRIPT"])
 }
@@ -106,6 +99,15 @@ pub(in crate::store) fn not_sent(why: impl Into<Box<dyn Error + Send + Sync>>) -
     StoreError::new(false, false, why)
 }
 
+/// A request that was not sent, and may succeed a moment later.
+pub(in crate::store) fn not_yet(why: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    StoreError::new(true, false, why)
+}
+
+pub(in crate::store) fn timed_out(waited: String) -> RedisError {
+    RedisError::from((ErrorKind::Io, "time-out", waited))
+}
+
 /// Classifies an error as [`classify`]. If the server refuses the login, the error explains where
 /// the URL contains it.
 pub(in crate::store) fn classify_login(error: RedisError, way_out: &'static str) -> StoreError {
@@ -115,16 +117,12 @@ pub(in crate::store) fn classify_login(error: RedisError, way_out: &'static str)
     not_sent(format!("{error}; {way_out}"))
 }
 
-/// Whether the server wants to know first who asks, or does not believe it.
+/// Returns whether the server refuses the login, or wants one.
 pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
 }
 
-fn is_passing(error: &RedisError) -> bool {
-    PASSING.iter().any(|code| has_code(error, code))
-}
-
-/// Whether the server, or a command inside a script, answered with this code. Redis 6 puts the
+/// Returns whether the server, or a command inside a script, replied with this code. Redis 6 puts the
 /// latter into the text of a general error, behind a hyphen.
 fn has_code(error: &RedisError, code: &str) -> bool {
     error.code() == Some(code)
@@ -135,7 +133,7 @@ fn has_code(error: &RedisError, code: &str) -> bool {
         })
 }
 
-/// Whether the server can no longer serve this client, so that another connection may do better.
+/// Returns whether the server can no longer serve this client, so that another connection may do better.
 pub(super) fn wants_reconnect(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_connection_dropped()

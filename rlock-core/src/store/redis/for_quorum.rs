@@ -1,37 +1,44 @@
 //! What a quorum asks of its members beyond the store trait.
+//!
+//! Two addresses may lead to one server: a name and its number, two ports of a proxy. That server votes once, so all
+//! members share a [`RunIds`] of the servers that they are connected to.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use redis::{ServerErrorKind, Value, cmd, from_redis_value};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
     RedisStore,
+    commands::Call,
+    connection::boxed,
     errors::{classify, unexpected},
     replies,
-    request::Request,
 };
-use crate::store::{Acquired, Claim, Route, StoreError};
+use crate::store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError};
 
 impl RedisStore {
     /// Returns host and port, the path of a socket, or a service and its Sentinels; never a password.
     pub(crate) fn address(&self) -> String {
-        self.home.address.to_string()
+        self.background.address.to_string()
     }
 
     /// Returns whether there is a connection, as far as is known.
     pub(crate) fn is_up(&self) -> bool {
-        self.home.present().is_some()
+        self.background.present().is_some()
     }
 
     /// Returns why there is no connection.
     pub(crate) fn why_down(&self) -> StoreError {
-        self.home.why_down()
+        self.background.why_down()
     }
 
     /// Waits for a connection. Fails if the server refuses this client.
     pub(crate) async fn until_up(&self) -> Result<(), StoreError> {
-        self.home.connection().await.map(drop)
+        self.background.connection().await.map(drop)
     }
 
     /// Raises the token of a lock to this one. Returns whether the owner holds the lock.
@@ -40,12 +47,13 @@ impl RedisStore {
         claim: &Claim,
         token: u64,
         lease: Duration,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<bool, StoreError> {
-        let call = || self.commands.raise(claim, token, lease);
-        let script = &self.commands.scripts.raise;
-        let by = (Route::Home, patience).into();
-        let (reply, _) = self.run(script, &call, None, by).await?;
+        let (call, send) = (
+            Call::Raise(claim, token, lease),
+            SendOptions::background(timeout),
+        );
+        let (reply, _) = self.call(call, send).await?;
         from_redis_value(reply).map_err(unexpected)
     }
 
@@ -54,47 +62,144 @@ impl RedisStore {
     /// the request was batched, which `shared` allows, and nothing was done.
     pub(crate) async fn acquire_once(
         &self,
-        claims: &[Claim],
-        (lease, count): (Duration, u32),
-        waits: bool,
+        request: &AcquireRequest,
         shared: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<Acquired>, StoreError> {
         self.fork_guard.check()?;
-        let connection = self.home.present().ok_or_else(|| self.why_down())?;
-        let batchable = self.batchable(claims, lease, count, waits);
-        let request = Request::Script {
-            script: &self.commands.scripts.acquire,
-            call: &|| self.commands.acquire(claims, lease, count, waits),
-            batchable: batchable.filter(|_| shared),
-            once: true,
-        };
-        let (by, sent_at) = ((Route::Home, patience).into(), self.clock.now());
-        match self.exchange(&self.home, &connection, &request, by).await? {
-            Value::Nil => Ok(None),
-            reply => {
-                replies::read_acquired(reply, claims.len(), sent_at, self.is_watched()).map(Some)
-            }
-        }
+        let connection = self.background.present().ok_or_else(|| self.why_down())?;
+        let sent_at = self.background.options.clock.now();
+        let reply = boxed(connection.send_once(Call::Acquire(request), shared));
+        let send = SendOptions::background(timeout);
+        let reply = self
+            .exchange(&self.background, &connection, reply, send)
+            .await?;
+        let (claims, watched) = (request.claims.len(), self.is_watched());
+        let read = |reply| replies::read_acquired(reply, claims, sent_at, watched);
+        reply.map(read).transpose()
     }
 
     /// Checks that the server replies, once it is connected.
-    pub(crate) async fn answers_when_up(&self, patience: Duration) -> Result<(), StoreError> {
+    pub(crate) async fn answers_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
         self.fork_guard.check()?;
-        let until = Instant::now() + patience;
-        let up = timeout_at(until, self.home.connection()).await;
+        let until = Instant::now() + timeout;
+        let up = timeout_at(until, self.background.connection()).await;
         let connection = up.map_err(|_| self.why_down())??;
-        let mut commands = connection.commands.clone();
+        let mut commands = connection.multiplexed.clone();
         let ping = cmd("PING");
         let reply = timeout_at(until, ping.query_async::<Value>(&mut commands)).await;
         let reply = reply.map_err(|_| {
-            self.home.doubt(connection.epoch);
-            StoreError::no_answer(patience)
+            self.background.doubt(connection.epoch);
+            StoreError::no_answer(timeout)
         })?;
         match reply {
             // A refusal is a reply, too.
             Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => Ok(()),
             reply => reply.map(drop).map_err(classify),
+        }
+    }
+}
+
+/// The servers that a quorum is connected to.
+#[derive(Debug, Default)]
+pub(crate) struct RunIds {
+    present: Mutex<Vec<Registered>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Registered {
+    address: String,
+    run_id: String,
+}
+
+/// A connection's entry in [`RunIds`]; ends with it.
+#[derive(Debug)]
+pub(super) struct Registration {
+    run_ids: Arc<RunIds>,
+    entry: Registered,
+}
+
+/// Another address leads to the same server.
+#[derive(Debug, thiserror::Error)]
+#[error("{address} leads to the same server as {other}, and a server votes once")]
+pub(crate) struct SameServer {
+    pub(crate) address: String,
+    pub(crate) other: String,
+}
+
+impl RunIds {
+    /// Enters where an address leads now. It may be entered there already, by a connection that is being
+    /// replaced; and where it led before another address may lead now.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        address: String,
+        run_id: String,
+    ) -> Result<Registration, SameServer> {
+        let mut present = self.present();
+        let is_same = |entry: &&Registered| entry.run_id == run_id && entry.address != address;
+        if let Some(other) = present.iter().find(is_same) {
+            let other = other.address.clone();
+            return Err(SameServer { address, other });
+        }
+        let entry = Registered { address, run_id };
+        present.push(entry.clone());
+        Ok(Registration {
+            run_ids: Arc::clone(self),
+            entry,
+        })
+    }
+
+    fn present(&self) -> MutexGuard<'_, Vec<Registered>> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut present = self.run_ids.present();
+        if let Some(at) = present.iter().position(|entry| *entry == self.entry) {
+            present.swap_remove(at);
+        }
+    }
+}
+
+/// Returns whether this identifies a run. Some services blank the name out.
+pub(super) fn is_a_name(run_id: &str) -> bool {
+    let mut characters = run_id.chars();
+    let first = characters.next();
+    characters.any(|character| Some(character) != first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_entered_once_at_a_time_by_whichever_address() {
+        let run_ids = Arc::<RunIds>::default();
+        let enter = |address: &str, run_id: &str| run_ids.enter(address.into(), run_id.into());
+        let one = enter("one", "a").expect("the first");
+        let other = enter("other", "b").expect("another server");
+        let error = enter("third", "a").expect_err("the first again");
+        let said = error.to_string();
+        assert!(said.contains("third") && said.contains("one"), "{said}");
+        // A connection is replaced by the next before it ends.
+        let next = enter("one", "a").expect("its own");
+        drop(one);
+        enter("third", "a").expect_err("still there");
+        // It leads elsewhere after a failover.
+        let moved = enter("one", "c").expect("a server that was not there");
+        drop(next);
+        let third = enter("third", "a").expect("nobody's now");
+        drop((other, moved, third));
+        assert!(run_ids.present().is_empty());
+    }
+
+    #[test]
+    fn what_is_blanked_out_is_no_name() {
+        assert!(is_a_name("0c53f9e2"));
+        for blank in ["", "0", "0000000000"] {
+            assert!(!is_a_name(blank), "{blank}");
         }
     }
 }

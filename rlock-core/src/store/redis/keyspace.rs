@@ -1,6 +1,15 @@
-//! Names of keys and channels on the server. The keys of a lock share one hash tag, so one slot.
+//! Names of keys and channels on the server, and the messages on those. The keys of a lock share one hash tag, so one
+//! slot.
 
-use crate::key::Key;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::{
+    key::Key,
+    owner::OwnerId,
+    store::{Event, GRACE, TokenBlock},
+};
 
 pub(in crate::store) struct Keyspace {
     prefix: String,
@@ -10,22 +19,20 @@ pub(in crate::store) struct Keyspace {
 
 impl Keyspace {
     pub(super) fn new(prefix: String) -> Self {
-        let channels = format!("{prefix}client:");
         Self {
+            channels: format!("{prefix}client:"),
             prefix,
-            channels,
             are_of_cluster: false,
         }
     }
 
-    /// Returns a keyspace with channels of one node of a cluster. All nodes deliver what is
-    /// published at one of them, but `PUBLISH` counts the receivers at that node alone. A client that listens
-    /// at another node would be passed over, and yet receive the grant.
+    /// Returns a keyspace with channels of one node of a cluster. All nodes deliver what is published at one of them, but
+    /// `PUBLISH` counts the receivers at that node alone. A client that listens at another node would be passed over, and
+    /// yet receive the grant.
     pub(in crate::store) fn at_node(prefix: String, id: &str) -> Self {
-        let channels = format!("{prefix}client:{id}:");
         Self {
+            channels: format!("{prefix}client:{id}:"),
             prefix,
-            channels,
             are_of_cluster: true,
         }
     }
@@ -67,6 +74,44 @@ impl Keyspace {
             name.strip_prefix('{')?
         })
         .ok()
+    }
+
+    /// Reads a message to this client as `library.lua` writes it: `<owner> <what> <ms> <lock>`, where `<what>` is
+    /// `<first token>/<size of its block>/<1 if others wait>` of a grant, `wanted`, or empty if the owner is to ask
+    /// again.
+    pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Event> {
+        let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
+        let owner = OwnerId::parse(words.next()?)?;
+        if owner.client() != client {
+            return None;
+        }
+        let what = words.next()?;
+        let ttl = Duration::from_millis(words.next()?.parse().ok()?);
+        let key = self.key(words.next()?.as_bytes())?;
+        if what == "wanted" {
+            return Some(Event::Wanted { key, owner });
+        }
+        if what.is_empty() {
+            return Some(Event::Retry {
+                key,
+                owner,
+                after: ttl,
+            });
+        }
+        let mut grant = what.split('/').map(|number| number.parse().ok());
+        let (first, size, wanted): (u64, u64, u64) =
+            (grant.next()??, grant.next()??, grant.next()??);
+        if size == 0 || first.checked_add(size).is_none() || grant.next().is_some() {
+            return None;
+        }
+        Some(Event::Granted {
+            key,
+            owner,
+            block: TokenBlock { first, size },
+            wanted: wanted == 1,
+            // A message grants nothing longer, so a forged one is found out as soon.
+            ttl: ttl.min(GRACE),
+        })
     }
 }
 
@@ -111,6 +156,72 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn messages_are_read_as_they_are_written() {
+        let client = Uuid::from_u128(7);
+        let keyspace = Keyspace::new("lock:".to_owned());
+        let owner = OwnerId::new(client, 3);
+        let key = Key::parse("order 42").expect("valid");
+        let lock = keyspace.lock(&key);
+        let granted = format!("{owner} 1795262039290667/16/1 1000 {lock}");
+        assert_eq!(
+            keyspace.read_message(client, granted.as_bytes()),
+            Some(Event::Granted {
+                key: key.clone(),
+                owner,
+                block: TokenBlock::granted(1_795_262_039_290_667),
+                wanted: true,
+                ttl: Duration::from_secs(1),
+            })
+        );
+        let wanted = format!("{owner} wanted 0 {lock}");
+        assert_eq!(
+            keyspace.read_message(client, wanted.as_bytes()),
+            Some(Event::Wanted {
+                key: key.clone(),
+                owner
+            })
+        );
+        let ask = format!("{owner}  250 {lock}");
+        assert_eq!(
+            keyspace.read_message(client, ask.as_bytes()),
+            Some(Event::Retry {
+                key,
+                owner,
+                after: Duration::from_millis(250),
+            })
+        );
+    }
+
+    #[test]
+    fn messages_that_make_no_sense_are_no_news() {
+        let client = Uuid::from_u128(7);
+        let keyspace = Keyspace::new("lock:".to_owned());
+        let owner = OwnerId::new(client, 3);
+        let other = OwnerId::new(Uuid::from_u128(8), 3);
+        for message in [
+            String::new(),
+            "granted".to_owned(),
+            format!("{owner} 1 1000"),
+            format!("{owner} 1 soon lock:{{a}}"),
+            format!("{owner} x 1000 lock:{{a}}"),
+            format!("{owner} 1 1000 lock:{{a}}"),
+            format!("{owner} 1/0/0 1000 lock:{{a}}"),
+            format!("{owner} 18446744073709551615/16/0 1000 lock:{{a}}"),
+            format!("{owner} 16/16/0/0 1000 lock:{{a}}"),
+            format!("{owner} 16/16/0 1000 elsewhere:{{a}}"),
+            format!("{other} 16/16/0 1000 lock:{{a}}"),
+            format!("{other} wanted 0 lock:{{a}}"),
+        ] {
+            assert_eq!(
+                keyspace.read_message(client, message.as_bytes()),
+                None,
+                "{message}"
+            );
+        }
+        assert_eq!(keyspace.read_message(client, b"\xff 1 1000 lock:{a}"), None);
     }
 
     #[test]

@@ -3,33 +3,32 @@
 use std::{
     mem,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use redis::{ErrorKind, RedisError, Value, aio::MultiplexedConnection};
+use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
 use tokio::{sync::watch, time::timeout};
-use uuid::Uuid;
 
 use super::{
+    RedisOptions,
     address::Address,
-    capabilities::{Capability, log_missing, warn_of_eviction, warn_of_refusals},
+    capabilities::{Checks, RESP3},
     commands::Commands,
     connection::{Connection, boxed},
-    errors::{classify, classify_login, not_sent, wants_password},
-    notifications,
-    roster::{Roster, SameServer},
+    errors::{classify, classify_login, not_yet, timed_out, wants_password},
+    for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
-    store::{Listener, News, StoreError},
+    store::{Event, Listener, StoreError},
     wait::Backoff,
 };
 
-/// How long the first attempt to connect again may take.
-const FIRST_PATIENCE: Duration = Duration::from_millis(250);
+/// The time-out of the first attempt to connect again.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
 /// The pause before the next attempt at a server that refused this client.
 const REFUSED: Duration = Duration::from_secs(2);
 
@@ -37,50 +36,41 @@ const REFUSED: Duration = Duration::from_secs(2);
 pub(in crate::store) struct Link {
     pub(super) commands: Arc<Commands>,
     pub(super) address: Address,
-    role: Role,
-    listener: Listener,
-    connect_timeout: Duration,
+    pub(super) options: RedisOptions,
+    /// The background link, if this one is for the requests of the callers' runtime.
+    background: Option<Arc<Link>>,
+    pub(super) listener: Listener,
     state: watch::Sender<State>,
     /// How many connections were tried so far.
     epochs: AtomicU64,
-    /// The capabilities that were logged as missing.
-    logged: Mutex<Vec<Capability>>,
-    /// Whether the first connection has checked the server's configuration.
-    is_checked: AtomicBool,
+    checks: Checks,
 }
 
-pub(super) enum Role {
-    /// The background connection, which receives the client's notifications.
-    Home {
-        client: Uuid,
-        /// Of the quorum that the server is part of.
-        roster: Option<Arc<Roster>>,
-        /// What is asked of the server beyond what every store asks, as `scripts/permissions.lua` names it.
-        beyond: Vec<&'static str>,
-    },
-    /// The connection for the requests of one runtime's tasks.
-    Near { home: Arc<Link> },
-}
-
-#[derive(Clone)]
-enum State {
-    Up(Arc<Connection>),
-    /// Silent for a while. It is used until it fails, or is replaced.
-    Doubtful(Arc<Connection>),
-    /// With the error of the last attempt to connect, if there was one.
-    Down(Option<StoreError>),
+#[derive(Default)]
+struct State {
+    connection: Option<Arc<Connection>>,
+    /// The connection has been silent for a while. It is used until it fails, or is replaced.
+    is_doubtful: bool,
+    /// The error of the last attempt to connect, if there was one.
+    error: Option<StoreError>,
 }
 
 impl State {
-    fn connection(&self) -> Option<&Arc<Connection>> {
-        match self {
-            Self::Up(connection) | Self::Doubtful(connection) => Some(connection),
-            Self::Down(_) => None,
+    fn up(connection: Arc<Connection>) -> Self {
+        Self {
+            connection: Some(connection),
+            ..Self::default()
         }
     }
 
     fn is_up(&self) -> bool {
-        matches!(self, Self::Up(_))
+        self.connection.is_some() && !self.is_doubtful
+    }
+
+    /// Returns whether this is the connection of an epoch.
+    fn is_of(&self, epoch: u64) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.epoch == epoch)
     }
 }
 
@@ -88,72 +78,41 @@ impl Link {
     pub(super) fn new(
         address: Address,
         commands: Arc<Commands>,
-        role: Role,
+        options: RedisOptions,
         listener: Listener,
-        connect_timeout: Duration,
+        background: Option<Arc<Self>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             commands,
-            role,
             address,
+            options,
+            background,
             listener,
-            connect_timeout,
-            state: watch::Sender::new(State::Down(None)),
+            state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
-            logged: Mutex::default(),
-            is_checked: AtomicBool::new(false),
+            checks: Checks::default(),
         })
     }
 
-    /// Returns a link to the same server, for the callers' runtime.
-    pub(super) fn near(self: &Arc<Self>) -> Arc<Self> {
-        let role = Role::Near {
-            home: Arc::clone(self),
-        };
-        Self::new(
-            self.address.clone(),
-            Arc::clone(&self.commands),
-            role,
-            Arc::clone(&self.listener),
-            self.connect_timeout,
-        )
-    }
-
-    pub(super) fn is_home(&self) -> bool {
-        matches!(self.role, Role::Home { .. })
+    fn is_background(&self) -> bool {
+        self.background.is_none()
     }
 
     /// Returns the client's channel, to which the background connection subscribes.
     pub(super) fn channel(&self) -> Option<String> {
-        match &self.role {
-            Role::Home { client, .. } => {
-                Some(format!("{}{client}", self.commands.keyspace.channels()))
-            }
-            Role::Near { .. } => None,
-        }
+        let (channels, client) = (self.commands.keyspace.channels(), self.options.client);
+        self.is_background().then(|| format!("{channels}{client}"))
     }
 
     /// Returns the connection to which the server sends its reports of changes, if not to this one.
     pub(super) fn reports_to(&self) -> Option<i64> {
-        match &self.role {
-            Role::Home { .. } => None,
-            Role::Near { home } => home.present()?.id,
-        }
-    }
-
-    /// Returns the servers of the quorum that the server is part of.
-    pub(super) fn roster(&self) -> Option<&Arc<Roster>> {
-        match &self.role {
-            Role::Home { roster, .. } => roster.as_ref(),
-            Role::Near { .. } => None,
-        }
+        self.background.as_ref()?.present()?.id
     }
 
     /// Handles a message on the client's channel.
     pub(super) fn heard(&self, message: &[u8]) {
-        if let Role::Home { client, .. } = &self.role
-            && let Some(news) = notifications::read(&self.commands.keyspace, *client, message)
-        {
+        let keyspace = &self.commands.keyspace;
+        if let Some(news) = keyspace.read_message(self.options.client, message) {
             (self.listener)(news);
         }
     }
@@ -161,43 +120,36 @@ impl Link {
     /// Handles a change of these keys, or of all, by another connection.
     pub(super) fn changed(&self, names: Option<&[Value]>) {
         let Some(names) = names else {
-            return (self.listener)(News::AllChanged);
+            return (self.listener)(Event::AllChanged);
         };
         for name in names {
             if let Value::BulkString(name) = name
                 && let Some(key) = self.commands.keyspace.key(name)
             {
-                (self.listener)(News::Changed(key));
+                (self.listener)(Event::Changed(key));
             }
         }
     }
 
     /// Returns the present connection, if there is one.
     pub(super) fn present(&self) -> Option<Arc<Connection>> {
-        self.state.borrow().connection().cloned()
+        self.state.borrow().connection.clone()
     }
 
-    /// Returns whether there is a connection, and nothing against it.
+    /// Returns whether there is a connection that is not silent.
     pub(in crate::store) fn is_up(&self) -> bool {
         self.state.borrow().is_up()
     }
 
-    /// Resolves when there is a connection and nothing against it, or when that is not so.
+    /// Resolves when [`is_up`](Self::is_up) returns this.
     pub(in crate::store) async fn until(&self, is_up: bool) {
-        let mut state = self.state.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _ = state.wait_for(|state| state.is_up() == is_up).await;
+        self.wait_for(|state| state.is_up() == is_up).await;
     }
 
     /// Resolves when there is another connection than the one of this epoch.
     pub(super) async fn another(&self, epoch: u64) -> Arc<Connection> {
-        let mut state = self.state.subscribe();
-        let is_another = |state: &State| match state {
-            State::Up(connection) => connection.epoch != epoch,
-            _ => false,
-        };
-        let state = state.wait_for(is_another).await;
-        match state.ok().and_then(|state| state.connection().cloned()) {
+        let is_another = |state: &State| state.is_up() && !state.is_of(epoch);
+        match self.wait_for(is_another).await {
             Some(connection) => connection,
             None => std::future::pending().await,
         }
@@ -206,32 +158,28 @@ impl Link {
     /// Returns the present connection, or the next one. Fails at once if the server refuses this client, and waits while
     /// it cannot be reached.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, StoreError> {
-        let mut state = self.state.subscribe();
-        let settled = state.wait_for(|state| match state {
-            State::Up(_) | State::Doubtful(_) => true,
-            State::Down(error) => error.as_ref().is_some_and(|error| !error.transient),
-        });
-        let connection = settled
-            .await
-            .ok()
-            .and_then(|state| state.connection().cloned());
+        let refused = |error: &StoreError| !error.transient;
+        let is_settled =
+            |state: &State| state.connection.is_some() || state.error.as_ref().is_some_and(refused);
+        let connection = self.wait_for(is_settled).await;
         connection.ok_or_else(|| self.why_down())
+    }
+
+    async fn wait_for(&self, is_met: impl FnMut(&State) -> bool) -> Option<Arc<Connection>> {
+        let mut state = self.state.subscribe();
+        // The sender lives in `self`, so this cannot fail.
+        let state = state.wait_for(is_met).await.ok()?;
+        state.connection.clone()
     }
 
     /// Returns why there is no connection.
     pub(super) fn why_down(&self) -> StoreError {
-        if let State::Down(Some(error)) = &*self.state.borrow() {
-            return error.clone();
-        }
-        StoreError {
-            maybe_executed: false,
-            ..classify(RedisError::from((ErrorKind::Io, "not connected")))
-        }
+        (self.state.borrow().error.clone()).unwrap_or_else(|| not_yet("not connected"))
     }
 
     /// Ends the link: its connection is not kept up any more.
     pub(super) fn ends(&self) {
-        self.state.send_replace(State::Down(None));
+        self.state.send_replace(State::default());
         // Nothing reports the changes of what was read by it.
         self.changed(None);
     }
@@ -239,55 +187,59 @@ impl Link {
     /// Gives up a connection that failed, unless it was replaced already.
     pub(super) fn give_up(&self, epoch: u64) {
         let given_up = self.state.send_if_modified(|state| {
-            let is_present = state
-                .connection()
-                .is_some_and(|connection| connection.epoch == epoch);
+            let is_present = state.is_of(epoch);
             if is_present {
-                *state = State::Down(None);
+                *state = State::default();
             }
             is_present
         });
         if given_up {
             tracing::debug!(address = %self.address, epoch, "connection given up");
-            if self.is_home() {
-                (self.listener)(News::Disconnected);
+            if self.is_background() {
+                (self.listener)(Event::Disconnected);
             }
         }
     }
 
     /// Looks for another connection beside one that is silent.
     pub(super) fn doubt(&self, epoch: u64) {
-        self.state.send_if_modified(|state| match state {
-            State::Up(connection) if connection.epoch == epoch => {
-                *state = State::Doubtful(Arc::clone(connection));
-                true
-            }
-            _ => false,
+        self.state.send_if_modified(|state| {
+            state.is_of(epoch) && !mem::replace(&mut state.is_doubtful, true)
         });
     }
 
     /// Connects for the first time.
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
-        let connection = self.open(self.connect_timeout).await?;
-        self.check(&connection).await;
-        self.state.send_replace(State::Up(connection));
+        let connection = self.open(self.options.connect_timeout).await?;
+        self.checks.log(self, &connection).await;
+        self.state.send_replace(State::up(connection));
         Ok(())
     }
 
     /// Keeps a connection up; runs for as long as the client lives.
     pub(super) async fn keep_up(self: Arc<Self>) {
+        let address = &self.address;
         let mut was_up = self.present().is_some();
         loop {
             self.until(false).await;
-            let outage = was_up.then(|| self.outage_begins());
+            // One line for the server, for any number of locks.
+            let (is_logged, began) = (was_up && self.is_background(), Instant::now());
+            if is_logged && self.present().is_some() {
+                tracing::info!(%address, "the server is silent, connecting again");
+            } else if is_logged {
+                tracing::info!(%address, "connection lost, connecting again");
+            }
             let connection = self.reconnect().await;
-            self.state.send_replace(State::Up(Arc::clone(&connection)));
+            self.state.send_replace(State::up(Arc::clone(&connection)));
             // Changes in the meantime were not reported.
-            (self.listener)(News::AllChanged);
-            self.connected(connection.epoch, outage);
+            (self.listener)(Event::AllChanged);
+            tracing::debug!(%address, epoch = connection.epoch, "connected");
+            if is_logged {
+                tracing::info!(%address, after = ?began.elapsed(), "connected again");
+            }
             was_up = true;
             tokio::select! {
-                () = self.check(&connection) => {}
+                () = self.checks.log(&self, &connection) => {}
                 // A caller needs another connection sooner.
                 () = self.until(false) => {}
             }
@@ -296,13 +248,13 @@ impl Link {
 
     /// Tries until there is another connection.
     async fn reconnect(self: &Arc<Self>) -> Arc<Connection> {
-        let address = &self.address;
+        let (address, longest) = (&self.address, self.options.connect_timeout);
         let mut backoff = Backoff::default();
-        let (mut is_same, mut is_missed) = (false, false);
-        // What an outage swallowed is not waited for: a short time-out finds its end sooner.
-        let mut patience = FIRST_PATIENCE.min(self.connect_timeout);
+        let (mut is_same, mut is_missed) = (false, !self.is_awaited());
+        // A short time-out notices the end of an outage sooner.
+        let mut timeout = FIRST_TIMEOUT.min(longest);
         loop {
-            let error = match self.open(patience).await {
+            let error = match self.open(timeout).await {
                 Ok(connection) => return connection,
                 Err(error) => error,
             };
@@ -310,120 +262,63 @@ impl Link {
                 tracing::error!(%error, "a server of the quorum is not counted");
             }
             tracing::debug!(%address, %error, "connecting failed");
-            if !mem::replace(&mut is_missed, true) && self.is_awaited() {
+            if !mem::replace(&mut is_missed, true) {
                 tracing::warn!(%address, %error, "the server cannot be reached yet");
             }
             // Servers count wrong passwords.
-            let pause = if error.transient {
-                backoff.next()
-            } else {
-                REFUSED
-            };
-            self.state.send_if_modified(|state| match state {
-                State::Down(last) => {
-                    *last = Some(error);
-                    true
+            let refused = (!error.transient).then_some(REFUSED);
+            let pause = refused.unwrap_or_else(|| backoff.next());
+            // A connection that is only silent may still reply.
+            self.state.send_if_modified(|state| {
+                let is_down = state.connection.is_none();
+                if is_down {
+                    state.error = Some(error);
                 }
-                // It may still answer.
-                State::Up(_) | State::Doubtful(_) => false,
+                is_down
             });
             tokio::time::sleep(pause).await;
-            patience = (patience * 2).min(self.connect_timeout);
+            timeout = (timeout * 2).min(longest);
         }
     }
 
-    async fn open(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>, StoreError> {
+    async fn open(self: &Arc<Self>, within: Duration) -> Result<Arc<Connection>, StoreError> {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         let opening = async {
             // A master is looked up by way of its Sentinels.
-            let server = self.address.server(patience).await;
+            let server = self.address.server(within).await;
             let server = server.map_err(|error| classify_login(error, SENTINELS_LOGIN))?;
-            let opened = boxed(Connection::open(self, server.preferred(), epoch)).await;
-            let opened = match (opened, server.fallback()) {
-                (Err(error), Some(older)) if refuses_protocol(&error) => {
-                    let opened = boxed(Connection::open(self, older, epoch)).await;
-                    opened.map(|mut opened| {
-                        opened.missing.push(Capability::Resp3);
-                        opened
-                    })
+            let open = |protocol| boxed(Connection::open(self, &server, protocol, epoch));
+            let mut opened = open(server.protocol()).await;
+            if server.protocol() != ProtocolVersion::RESP2
+                && opened.as_ref().is_err_and(refuses_protocol)
+            {
+                opened = open(ProtocolVersion::RESP2).await;
+                if let Ok(opened) = &mut opened {
+                    opened.missing.push(RESP3);
                 }
-                (opened, _) => opened,
-            };
+            }
             opened.map_err(|error| classify_login(error, server.login()))
         };
-        let opened = timeout(patience, boxed(opening)).await.unwrap_or_else(|_| {
-            let waited = format!("no connection within {patience:?}");
-            let error = RedisError::from((ErrorKind::Io, "time-out", waited));
-            Err(classify(error))
-        });
+        let late = |_| {
+            Err(classify(timed_out(format!(
+                "no connection within {within:?}"
+            ))))
+        };
+        let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
         // A request that waits for a connection has not been sent.
-        let mut opened = opened.map_err(|error| StoreError {
-            maybe_executed: false,
-            ..error
-        })?;
-        if let (Some(roster), Some(run_id)) = (self.roster(), opened.run_id.take()) {
-            let presence = roster.enter(self.address.to_string(), run_id);
+        let mut opened = opened.map_err(StoreError::not_executed)?;
+        if let (Some(run_ids), Some(run_id)) = (&self.options.run_ids, opened.run_id.take()) {
+            let registration = run_ids.enter(self.address.to_string(), run_id);
             // It may lead elsewhere a moment later, and what is owed to that server is not forgotten.
-            opened.presence = Some(presence.map_err(|error| StoreError {
-                transient: true,
-                ..not_sent(error)
-            })?);
+            opened.registration = Some(registration.map_err(not_yet)?);
         }
         Ok(Arc::new(opened))
-    }
-
-    /// Logs what a connected server or its user lacks.
-    async fn check(&self, connection: &Connection) {
-        let Role::Home { beyond, .. } = &self.role else {
-            return;
-        };
-        if !self.is_checked.load(Ordering::Relaxed) {
-            // No caller waits for a warning.
-            let warned = boxed(self.warn(&connection.commands, beyond));
-            let _ = timeout(self.connect_timeout, warned).await;
-            self.is_checked.store(true, Ordering::Relaxed);
-        }
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        log_missing(&connection.missing, &logged, &self.address);
-        logged.clone_from(&connection.missing);
-    }
-
-    /// Logs what is amiss with the server, as far as it affects locks.
-    async fn warn(&self, commands: &MultiplexedConnection, beyond: &[&str]) {
-        let lock = self.commands.keyspace.example();
-        let channel = self.channel().unwrap_or_default();
-        let names = (lock.as_str(), channel.as_str());
-        let refusals = warn_of_refusals(commands.clone(), &self.address, names, beyond);
-        let eviction = warn_of_eviction(commands.clone());
-        let ((), missing) = tokio::join!(boxed(eviction), boxed(refusals));
-        *self.logged.lock().unwrap_or_else(PoisonError::into_inner) = missing;
     }
 
     /// Returns whether the background waits for the first connection. A cluster finds its nodes
     /// elsewhere.
     fn is_awaited(&self) -> bool {
-        let was_there = self.is_checked.load(Ordering::Relaxed);
-        self.is_home() && !was_there && !self.commands.keyspace.are_of_cluster()
-    }
-
-    /// Logs the start of an outage: one line for the server, for any number of locks.
-    fn outage_begins(&self) -> Instant {
-        let (address, is_silent) = (&self.address, self.present().is_some());
-        if self.is_home() && is_silent {
-            tracing::info!(%address, "the server is silent, connecting again");
-        } else if self.is_home() {
-            tracing::info!(%address, "connection lost, connecting again");
-        }
-        Instant::now()
-    }
-
-    /// Logs the first connection, or the end of an outage.
-    fn connected(&self, epoch: u64, outage: Option<Instant>) {
-        let (address, after) = (&self.address, outage.map(|began| began.elapsed()));
-        tracing::debug!(%address, epoch, "connected");
-        if let Some(after) = after.filter(|_| self.is_home()) {
-            tracing::info!(%address, ?after, "connected again");
-        }
+        self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
     }
 }
 

@@ -13,22 +13,40 @@ use redis::{PushInfo, Value};
 use uuid::Uuid;
 
 use super::{
-    address::{Address, Manner},
+    RedisOptions, Tls,
+    address::Address,
     commands::Commands,
     connection::receive,
     errors::classify,
     keyspace::Keyspace,
-    link::{Link, Role},
-    notifications,
+    link::Link,
     replies::{read_acquired, read_entry, read_extended, read_released, read_renewed},
-    tls::Tls,
 };
 use crate::{
+    clock::ClientClock,
     key::Key,
     lease::{MAX_LEASE, Time},
     owner::OwnerId,
-    store::{Acquired, GRACE, News, Next, Onward, Released, TokenBlock, endpoint::Endpoint},
+    store::{Acquired, Event, GRACE, HandOff, NextLocal, Released, TokenBlock, endpoint::Endpoint},
 };
+
+impl RedisOptions {
+    pub(in crate::store) fn for_tests(client: Uuid) -> Self {
+        const TIMEOUT: Duration = Duration::from_millis(1);
+        Self {
+            client,
+            clock: ClientClock::default(),
+            prefix: "lock:".to_owned(),
+            fence_retention: MAX_LEASE,
+            tcp_nodelay: true,
+            connect_timeout: TIMEOUT,
+            response_timeout: TIMEOUT,
+            replicas: None,
+            tls: Tls::default(),
+            run_ids: None,
+        }
+    }
+}
 
 const CLIENT: Uuid = Uuid::from_u128(7);
 
@@ -37,9 +55,9 @@ fn names_of_locks() -> Keyspace {
 }
 
 /// Writes news as `library.lua` does.
-fn written(keyspace: &Keyspace, news: &News) -> String {
+fn written(keyspace: &Keyspace, news: &Event) -> String {
     match news {
-        News::Granted {
+        Event::Granted {
             key,
             owner,
             block: TokenBlock { first, size },
@@ -51,29 +69,29 @@ fn written(keyspace: &Keyspace, news: &News) -> String {
             ttl.as_millis(),
             keyspace.lock(key)
         ),
-        News::Wanted { key, owner } => format!("{owner} wanted 0 {}", keyspace.lock(key)),
-        News::AskAgain { key, owner, after } => {
+        Event::Wanted { key, owner } => format!("{owner} wanted 0 {}", keyspace.lock(key)),
+        Event::Retry { key, owner, after } => {
             format!("{owner}  {} {}", after.as_millis(), keyspace.lock(key))
         }
         other => panic!("{other:?} is no message"),
     }
 }
 
-fn check_news(keyspace: &Keyspace, news: &News) {
+fn check_news(keyspace: &Keyspace, news: &Event) {
     match news {
-        News::Granted { owner, .. } | News::Wanted { owner, .. } | News::AskAgain { owner, .. } => {
-            if let News::Granted { ttl, .. } = news {
+        Event::Granted { owner, .. } | Event::Wanted { owner, .. } | Event::Retry { owner, .. } => {
+            if let Event::Granted { ttl, .. } = news {
                 assert!(*ttl <= GRACE);
             }
             assert_eq!(owner.client(), CLIENT, "the message is for another client");
-            let again = notifications::read(keyspace, CLIENT, written(keyspace, news).as_bytes());
+            let again = keyspace.read_message(CLIENT, written(keyspace, news).as_bytes());
             assert_eq!(again.as_ref(), Some(news), "written again it says the same");
         }
-        News::Changed(key) => {
+        Event::Changed(key) => {
             let name = keyspace.lock(key);
             assert_eq!(keyspace.key(name.as_bytes()).as_ref(), Some(key));
         }
-        News::AllChanged | News::SomeChanged(_) | News::Disconnected => {}
+        Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {}
     }
 }
 
@@ -84,7 +102,7 @@ pub(crate) fn message(message: &[u8]) {
     let owner = format!("{CLIENT}:3 ");
     for beginning in ["", &owner, &format!("{owner}4711/16/1 1000 ")] {
         let message = [beginning.as_bytes(), message].concat();
-        if let Some(news) = notifications::read(&keyspace, CLIENT, &message) {
+        if let Some(news) = keyspace.read_message(CLIENT, &message) {
             check_news(&keyspace, &news);
         }
     }
@@ -120,15 +138,15 @@ pub(crate) fn reply(reply: &[u8]) {
             assert_eq!(renewed.kept.len(), claims);
         }
     }
-    let next = Next {
+    let next = NextLocal {
         owner: OwnerId::new(CLIENT, 3),
         lease: Duration::from_secs(30),
     };
     let alone = read_released(&value, None, sent_at, true);
     if let Ok(Released::Done(onward)) = alone {
-        assert_eq!(onward, Onward::Unknown, "nobody was named");
+        assert_eq!(onward, HandOff::Unknown, "nobody was named");
     }
-    if let Ok(Released::Done(Onward::Granted(grant))) =
+    if let Ok(Released::Done(HandOff::Granted(grant))) =
         read_released(&value, Some(next), sent_at, true)
     {
         assert_eq!((grant.since, grant.ttl), (sent_at, next.lease));
@@ -137,30 +155,19 @@ pub(crate) fn reply(reply: &[u8]) {
     let _ = read_entry(value);
 }
 
-fn address() -> Address {
+fn push(push: PushInfo) {
     let Ok(Endpoint::Server(server)) = Endpoint::parse("redis://127.0.0.1/") else {
         panic!("a valid URL");
     };
-    let manner = Manner {
-        nodelay: true,
-        tls: Tls::default(),
-    };
-    Address::new(&server, manner).expect("valid")
-}
-
-fn push(push: PushInfo) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&heard);
+    let options = RedisOptions::for_tests(CLIENT);
     let link = Link::new(
-        address(),
-        Arc::new(Commands::new(Keyspace::new("lock:".to_owned()), MAX_LEASE)),
-        Role::Home {
-            client: CLIENT,
-            roster: None,
-            beyond: Vec::new(),
-        },
+        Address::new(server, options.connection_settings()),
+        Arc::new(Commands::new(names_of_locks(), MAX_LEASE)),
+        options,
         Arc::new(move |news| listener.lock().expect("no panic").push(news)),
-        Duration::from_secs(1),
+        None,
     );
     receive(&Arc::downgrade(&link), 1, push);
     for news in heard.lock().expect("no panic").iter() {

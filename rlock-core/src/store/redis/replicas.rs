@@ -9,8 +9,8 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::{
-    ErrorKind, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection,
-    from_redis_value, pipe,
+    ErrorKind, Pipeline, ProtocolVersion, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection, from_redis_value, pipe,
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
@@ -18,10 +18,10 @@ use tokio::{
 };
 
 use super::{
-    address::Address,
-    commands::{Commands, millis},
+    commands::millis,
     connection::plain,
-    errors::{classify, not_sent},
+    errors::{classify, not_yet},
+    link::Link,
 };
 use crate::{
     options::Replicas,
@@ -33,11 +33,8 @@ use crate::{
 const PER_WAIT: usize = 256;
 
 pub(super) struct Witness {
-    address: Address,
-    commands: Arc<Commands>,
+    link: Arc<Link>,
     asked: Replicas,
-    /// How long the server may take beyond the time that `WAIT` may take.
-    response_timeout: Duration,
     queue: mpsc::UnboundedSender<Granted>,
     queued: Mutex<mpsc::UnboundedReceiver<Granted>>,
 }
@@ -57,18 +54,11 @@ struct Seen {
 }
 
 impl Witness {
-    pub(super) fn new(
-        address: Address,
-        commands: Arc<Commands>,
-        asked: Replicas,
-        response_timeout: Duration,
-    ) -> Self {
+    pub(super) fn new(link: Arc<Link>, asked: Replicas) -> Self {
         let (queue, queued) = mpsc::unbounded_channel();
         Self {
-            address,
-            commands,
+            link,
             asked,
-            response_timeout,
             queue,
             queued: Mutex::new(queued),
         }
@@ -82,27 +72,24 @@ impl Witness {
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
         let (reply, receiver) = oneshot::channel();
-        let claims = claims.to_vec();
         let _ = self.queue.send(Granted {
-            claims,
+            claims: claims.to_vec(),
             lease,
             reply,
         });
         // One `WAIT` may be in flight, and this one comes after it.
-        let patience = within * 2 + self.response_timeout;
-        let Ok(Ok(seen)) = timeout(patience, receiver).await else {
-            return Err(StoreError::no_answer(patience));
+        let longest = within * 2 + self.link.options.response_timeout;
+        let Ok(Ok(seen)) = timeout(longest, receiver).await else {
+            return Err(StoreError::no_answer(longest));
         };
         let seen = seen?;
         if !seen.held {
-            return Err(too_few(
-                "the master that was asked for its replicas does not have the lock; another may have \
-                 taken its place"
-                    .to_owned(),
+            return Err(not_yet(
+                "the master that was asked for its replicas does not have the lock; another may have taken its place",
             ));
         }
         if seen.replicas < least {
-            return Err(too_few(format!(
+            return Err(not_yet(format!(
                 "{} of the {least} replicas asked for had it within {within:?}, so it was given back; \
                  see whether the replicas are up, or ask for fewer or wait longer with `replicas`",
                 seen.replicas
@@ -144,39 +131,35 @@ impl Witness {
         connection: &mut Option<MultiplexedConnection>,
         granted: Vec<Granted>,
     ) -> Vec<Granted> {
-        let answers = match self.ask(connection, &granted).await {
-            Ok(answers) => answers,
-            Err(error) => {
-                *connection = None;
-                tracing::debug!(address = %self.address, %error, "replicas cannot be asked for");
-                granted.iter().map(|_| Err(error.clone())).collect()
-            }
-        };
+        let answers = self.ask(connection, &granted).await.unwrap_or_else(|error| {
+            *connection = None;
+            tracing::debug!(address = %self.link.address, %error, "replicas cannot be asked for");
+            vec![Err(error); granted.len()]
+        });
         let mut again = Vec::new();
         for (granted, answer) in granted.into_iter().zip(answers) {
             match answer {
                 Err(error) if error.transient => again.push(granted),
-                answer => {
-                    let _ = granted.reply.send(answer);
-                }
+                answer => drop(granted.reply.send(answer)),
             }
         }
         again
     }
 
-    /// Fails if `WAIT` does. Else each lock may fail for itself.
+    /// Fails if `WAIT` does. Otherwise each lock may fail for itself.
     async fn ask(
         &self,
         connection: &mut Option<MultiplexedConnection>,
         granted: &[Granted],
     ) -> Result<Vec<Result<Seen, StoreError>>, StoreError> {
-        let patience = self.asked.within + self.response_timeout;
-        let asked = timeout(patience, async {
+        let longest = self.asked.within + self.link.options.response_timeout;
+        let asked = timeout(longest, async {
             let connection = if let Some(connection) = connection {
                 connection
             } else {
-                let server = self.address.server(patience).await?;
-                connection.insert(plain(&server).await?)
+                let server = self.link.address.server(longest).await?;
+                let client = server.client(ProtocolVersion::RESP2)?;
+                connection.insert(plain(&client).await?)
             };
             let request = self.request(granted);
             let answers = connection.send_packed_commands(&request, 0, request.len());
@@ -184,28 +167,24 @@ impl Witness {
         });
         match asked.await {
             Ok(answers) => answers.map_err(classify),
-            Err(_) => Err(StoreError::no_answer(patience)),
+            Err(_) => Err(StoreError::no_answer(longest)),
         }
     }
 
     fn request(&self, granted: &[Granted]) -> Pipeline {
+        let commands = &self.link.commands;
         let mut request = pipe();
         for Granted { claims, lease, .. } in granted {
-            for claim in claims {
-                let lock = self.commands.keyspace.lock(&claim.key);
-                request
-                    .cmd("PEXPIRE")
-                    .arg(format!("{lock}:fence"))
-                    .arg(millis(self.commands.fence_retention + *lease))
-                    .cmd("HEXISTS")
-                    .arg(lock)
-                    .arg(claim.owner.to_string());
+            let fence_ttl = millis(commands.fence_retention + *lease);
+            for Claim { key, owner } in claims {
+                let (lock, owner) = (commands.keyspace.lock(key), owner.to_string());
+                let fence = format!("{lock}:fence");
+                request.cmd("PEXPIRE").arg(fence).arg(fence_ttl);
+                request.cmd("HEXISTS").arg(lock).arg(owner);
             }
         }
-        request
-            .cmd("WAIT")
-            .arg(self.asked.least)
-            .arg(millis(self.asked.within));
+        let Replicas { least, within } = self.asked;
+        request.cmd("WAIT").arg(least).arg(millis(within));
         request
     }
 }
@@ -231,12 +210,4 @@ fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Result<Seen
         Ok(Seen { held, replicas })
     });
     Ok(seen.collect())
-}
-
-/// The master has the lock, but too few replicas do.
-fn too_few(what: String) -> StoreError {
-    StoreError {
-        transient: true,
-        ..not_sent(what)
-    }
 }

@@ -2,19 +2,24 @@
 
 use std::time::Duration;
 
-use redis::{Value, from_redis_value};
+use redis::{FromRedisValue, Value, from_redis_value};
 
 use super::errors::unexpected;
 use crate::{
+    few::Few,
     lease::Time,
     store::{
-        Acquired, Entry, Grant, Kept, Next, Onward, Place, Released, Renewed, StoreError,
-        TokenBlock,
+        Acquired, Entry, Grant, HandOff, NextLocal, QueuePlace, Released, RenewalOutcome, Renewed,
+        StoreError, TokenBlock,
     },
 };
 
 /// The limit of fencing tokens. Scripts count in doubles, which are exact below it.
 const TOO_LARGE_TOKEN: u64 = 1 << 53;
+
+fn read<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
+    from_redis_value(answer).map_err(unexpected)
+}
 
 /// Returns a remaining time to live; `None` for one without an end.
 fn ttl(millis: i64) -> Option<Duration> {
@@ -27,7 +32,7 @@ pub(super) fn read_acquired(
     sent_at: Time,
     watched: bool,
 ) -> Result<Acquired, StoreError> {
-    let answer: Vec<i64> = from_redis_value(answer).map_err(unexpected)?;
+    let answer: Vec<i64> = read(answer)?;
     match answer.as_slice() {
         [is_wanted @ (1 | 2), tokens @ ..] if tokens.len() == claims => {
             let tokens: Result<_, _> = tokens.iter().map(|token| u64::try_from(*token)).collect();
@@ -37,23 +42,22 @@ pub(super) fn read_acquired(
                 sent_at,
             })
         }
-        [0, claim, millis, in_line, fences @ ..] => match usize::try_from(*claim) {
-            Ok(claim) if claim < claims && fences.len() == claims => Ok(Acquired::Held {
-                claim,
+        [0, claim, millis, in_line, fences @ ..] if fences.len() == claims => {
+            let claim = usize::try_from(*claim).ok().filter(|claim| *claim < claims);
+            let first = *in_line == 2;
+            let fences: Few<u64> = fences
+                .iter()
+                .map(|fence| u64::try_from(*fence).unwrap_or(0))
+                .collect();
+            Ok(Acquired::Held {
+                claim: claim.ok_or_else(|| unexpected(format!("{answer:?} for {claims} locks")))?,
                 ttl: ttl(*millis),
-                in_line: (*in_line > 0).then_some(Place {
-                    first: *in_line == 2,
-                    watched,
-                }),
+                in_line: (*in_line > 0).then_some(QueuePlace { first, watched }),
                 sent_at,
-                fences: fences
-                    .iter()
-                    .map(|fence| u64::try_from(*fence).unwrap_or(0))
-                    .collect(),
+                fences,
                 spoilt: false,
-            }),
-            _ => Err(unexpected(format!("claim {claim} of {claims} is taken"))),
-        },
+            })
+        }
         [-1] => Ok(Acquired::NotHeld),
         _ => Err(unexpected(format!("{answer:?} for {claims} locks"))),
     }
@@ -61,22 +65,22 @@ pub(super) fn read_acquired(
 
 pub(super) fn read_released(
     answer: &Value,
-    next: Option<Next>,
+    next: Option<NextLocal>,
     sent_at: Time,
     watched: bool,
 ) -> Result<Released, StoreError> {
     let onward = match (answer, next) {
         (Value::Int(0), _) => return Ok(Released::NotHeld),
         (Value::Int(2), _) => return Ok(Released::MovedOn),
-        (Value::Int(1), _) => Onward::Unknown,
-        (Value::BulkString(place), Some(_)) => Onward::InLine {
+        (Value::Int(1), _) => HandOff::Unknown,
+        (Value::BulkString(place), Some(_)) => HandOff::InLine {
             since: sent_at,
             place: match &place[..] {
-                b"2" => Place::first(watched),
-                _ => Place::BEHIND,
+                b"2" => QueuePlace::first(watched),
+                _ => QueuePlace::BEHIND,
             },
         },
-        (Value::Int(token), Some(next)) => Onward::Granted(Grant {
+        (Value::Int(token), Some(next)) => HandOff::Granted(Grant {
             block: TokenBlock::granted(u64::try_from(*token).map_err(unexpected)?),
             since: sent_at,
             ttl: next.lease,
@@ -92,25 +96,27 @@ pub(super) fn read_renewed(
     asked: usize,
     sent_at: Time,
 ) -> Result<Renewed, StoreError> {
-    let kept = if answer == Value::Int(1) {
-        vec![Kept::Yes; asked]
-    } else {
-        let answers: Vec<u8> = from_redis_value(answer).map_err(unexpected)?;
-        let kept = answers.into_iter();
-        kept.map(|held| Kept::by_one(held > 0, held == 2)).collect()
+    let held: Vec<u8> = match answer {
+        Value::Int(1) => vec![1; asked],
+        answer => read(answer)?,
     };
-    if kept.len() == asked {
-        Ok(Renewed { kept, sent_at })
-    } else {
-        Err(unexpected(format!(
+    if held.len() != asked {
+        return Err(unexpected(format!(
             "{} answers to {asked} renewals",
-            kept.len()
-        )))
+            held.len()
+        )));
     }
+    let kept = held
+        .into_iter()
+        .map(|held| RenewalOutcome::by_one(held > 0, held == 2));
+    Ok(Renewed {
+        kept: kept.collect(),
+        sent_at,
+    })
 }
 
 pub(super) fn read_extended(answer: Value) -> Result<Option<TokenBlock>, StoreError> {
-    let answer: Vec<u64> = from_redis_value(answer).map_err(unexpected)?;
+    let answer: Vec<u64> = read(answer)?;
     match *answer.as_slice() {
         [] => Ok(None),
         [fence, size] if size <= fence => Ok(Some(TokenBlock::extension(fence, size))),
@@ -122,8 +128,7 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return Ok(None);
     }
-    let (owner, count, millis, token): (String, u32, i64, String) =
-        from_redis_value(answer).map_err(unexpected)?;
+    let (owner, count, millis, token): (String, u32, i64, String) = read(answer)?;
     Ok(Some(Entry {
         owner,
         count,

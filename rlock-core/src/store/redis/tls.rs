@@ -1,10 +1,8 @@
 //! Certificates that are not the system's.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use redis::{
-    Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, RedisResult, TlsCertificates,
-};
+use redis::{Client, ClientTlsConfig, ConnectionInfo, RedisResult, TlsCertificates};
 use rustls::{
     RootCertStore,
     crypto::ring::default_provider,
@@ -18,13 +16,8 @@ use crate::error::LockError;
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     authorities: Option<Vec<u8>>,
-    own: Option<Arc<Own>>,
-}
-
-/// A client's own certificate and its key, as PEM.
-struct Own {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
+    /// The client's own certificate and its key.
+    own: Option<ClientTlsConfig>,
 }
 
 const AUTHORITIES: &str = "tls_ca";
@@ -36,7 +29,10 @@ impl Tls {
     }
 
     pub(crate) fn present(&mut self, certificate: Vec<u8>, key: Vec<u8>) {
-        self.own = Some(Arc::new(Own { certificate, key }));
+        self.own = Some(ClientTlsConfig {
+            client_cert: certificate,
+            client_key: key,
+        });
     }
 
     /// Which option was set, if one was.
@@ -45,7 +41,7 @@ impl Tls {
         authorities.or(self.own.as_ref().map(|_| OWN))
     }
 
-    /// Reads all of it, so that what cannot be read is told before anything is sent.
+    /// Fails if a certificate or the key cannot be read, before anything is sent.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         if let Some(authorities) = &self.authorities {
             let mut store = RootCertStore::empty();
@@ -54,43 +50,35 @@ impl Tls {
                 added.map_err(|error| invalid(AUTHORITIES, authorities, error.to_string()))?;
             }
         }
-        let Some(own) = &self.own else {
+        let Some(ClientTlsConfig {
+            client_cert,
+            client_key,
+        }) = &self.own
+        else {
             return Ok(());
         };
-        let Own { certificate, key } = &**own;
-        let chain = certificates(OWN, certificate)?;
-        let read = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
+        let chain = certificates(OWN, client_cert)?;
+        let key = PrivateKeyDer::from_pem_slice(client_key).map_err(|error| {
             let what = "the key is to be PEM, and not encrypted: `-----BEGIN PRIVATE KEY-----`";
-            invalid(OWN, key, reason(what, &error))
+            invalid(OWN, client_key, format!("{what}; {error}"))
         })?;
-        let fits = CertifiedKey::from_der(chain, read, &default_provider());
-        fits.map_err(|error| {
+        let fits = CertifiedKey::from_der(chain, key, &default_provider());
+        fits.map(drop).map_err(|error| {
             let what = "the key is not the certificate's, or of an unknown kind";
-            invalid(OWN, key, format!("{what}: {error}"))
-        })?;
-        Ok(())
-    }
-
-    /// A client of a server. Only one whose URL speaks of TLS takes certificates.
-    pub(super) fn open(&self, info: impl IntoConnectionInfo) -> RedisResult<Client> {
-        let info: ConnectionInfo = info.into_connection_info()?;
-        match self.certificates() {
-            Some(certificates) => Client::build_with_tls(info, certificates),
-            None => Client::open(info),
-        }
-    }
-
-    /// As the library below takes them, if there are any.
-    pub(super) fn certificates(&self) -> Option<TlsCertificates> {
-        self.option()?;
-        let own = self.own.as_ref().map(|own| ClientTlsConfig {
-            client_cert: own.certificate.clone(),
-            client_key: own.key.clone(),
-        });
-        Some(TlsCertificates {
-            client_tls: own,
-            root_cert: self.authorities.clone(),
+            invalid(OWN, client_key, format!("{what}: {error}"))
         })
+    }
+
+    /// Returns a client of a server. Only a client whose URL speaks of TLS takes certificates.
+    pub(super) fn open(&self, info: ConnectionInfo) -> RedisResult<Client> {
+        if self.option().is_none() {
+            return Client::open(info);
+        }
+        let certificates = TlsCertificates {
+            client_tls: self.own.clone(),
+            root_cert: self.authorities.clone(),
+        };
+        Client::build_with_tls(info, certificates)
     }
 }
 
@@ -109,21 +97,16 @@ fn certificates(
     option: &'static str,
     given: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, LockError> {
-    const WHAT: &str = "certificates are to be PEM: `-----BEGIN CERTIFICATE-----`";
+    let wrong = |error: pem::Error| {
+        let what = "certificates are to be PEM: `-----BEGIN CERTIFICATE-----`";
+        invalid(option, given, format!("{what}; {error}"))
+    };
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(given).collect();
-    match read {
-        Ok(read) if read.is_empty() => Err(invalid(
-            option,
-            given,
-            reason(WHAT, &pem::Error::NoItemsFound),
-        )),
-        Ok(read) => Ok(read),
-        Err(error) => Err(invalid(option, given, reason(WHAT, &error))),
+    let read = read.map_err(wrong)?;
+    if read.is_empty() {
+        return Err(wrong(pem::Error::NoItemsFound));
     }
-}
-
-fn reason(what: &str, error: &pem::Error) -> String {
-    format!("{what}; {error}")
+    Ok(read)
 }
 
 /// Shows nothing of what was given: it may be a key.

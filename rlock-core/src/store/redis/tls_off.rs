@@ -1,13 +1,13 @@
 //! Without the feature `tls` there are no certificates.
 
-use redis::{Client, IntoConnectionInfo, RedisResult};
+use redis::{Client, ConnectionInfo, RedisResult};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tls(());
 
 impl Tls {
     #[expect(clippy::unused_self, reason = "with the feature it has certificates")]
-    pub(super) fn open(&self, info: impl IntoConnectionInfo) -> RedisResult<Client> {
+    pub(super) fn open(&self, info: ConnectionInfo) -> RedisResult<Client> {
         Client::open(info)
     }
 }

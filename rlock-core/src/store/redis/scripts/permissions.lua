@@ -1,8 +1,8 @@
--- Says what this user may not do of all that a client does.
+-- Returns what this user may not do of all that a client does.
 -- ARGV  the name of a lock, the name of a channel, what the client is for beside locks on one server
 -- Replies  {names of commands that locks need, names of those that make them quicker}
--- Servers before Redis 7 cannot tell, and answer empty lists. Of a user who may touch other locks only, the
--- commands that touch locks are not known.
+-- Servers before Redis 7 cannot tell, and reply with empty lists. Nothing is known of the commands on locks for a user who
+-- may access other locks only.
 local lock, channel = ARGV[1], ARGV[2]
 local fence, queue = lock .. ':fence', lock .. ':queue'
 
@@ -14,19 +14,15 @@ local quicker = {
   {'zadd', queue, 'NX', 1, 'm'}, {'zpopmin', queue}, {'zrange', queue, 0, 0}, {'zrem', queue, 'm'},
   {'zscore', queue, 'm'}, {'exists', lock}, {'incr', fence}, {'hgetall', lock},
 }
-local needed_of_server = {{'time'}}
-local quicker_of_server = {
+local needed_of_server, quicker_of_server = {{'time'}}, {
   {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'},
   {'info', 'memory'},
 }
-
-local beyond = {
-  cluster = {
-    needed = {{'asking'}, {'cluster', 'myid'}, {'cluster', 'slots'}},
-    quicker = {{'cluster', 'info'}},
-  },
-  replicas = {needed = {{'wait', 1, 1}}, quicker = {}},
+local needed_beyond = {
+  cluster = {{'asking'}, {'cluster', 'myid'}, {'cluster', 'slots'}},
+  replicas = {{'wait', 1, 1}},
 }
+local quicker_beyond = {cluster = {{'cluster', 'info'}}, replicas = {}}
 
 local function add_refused(names, calls)
   for _, call in ipairs(calls) do
@@ -48,7 +44,7 @@ end
 of_locks = add_refused(of_locks, needed_of_server)
 local of_speed = add_refused(add_refused({}, quicker_of_server), quicker)
 for n = 3, #ARGV do
-  add_refused(of_locks, beyond[ARGV[n]].needed)
-  add_refused(of_speed, beyond[ARGV[n]].quicker)
+  add_refused(of_locks, needed_beyond[ARGV[n]])
+  add_refused(of_speed, quicker_beyond[ARGV[n]])
 end
 return {of_locks, of_speed}

@@ -17,22 +17,28 @@ use super::{
 use crate::caller::caller;
 
 /// How long a new client waits for its second connection.
-const PATIENCE: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_millis(250);
 
-pub(super) struct Near {
+pub(super) struct CallerLink {
     pub(super) link: Arc<Link>,
     runtime: Id,
     _keeper: AbortOnDrop,
 }
 
-impl Near {
-    /// Connects on this runtime as soon as `home` is connected. Until then all requests go by that.
-    pub(super) fn new(home: &Arc<Link>, runtime: &Handle) -> Self {
-        let link = home.near();
-        let (kept, home) = (EndOnDrop(Arc::clone(&link)), Arc::clone(home));
+impl CallerLink {
+    /// Connects on this runtime as soon as `background` is connected. Until then all requests go by that.
+    pub(super) fn new(background: &Arc<Link>, runtime: &Handle) -> Self {
+        let link = Link::new(
+            background.address.clone(),
+            Arc::clone(&background.commands),
+            background.options.clone(),
+            Arc::clone(&background.listener),
+            Some(Arc::clone(background)),
+        );
+        let (kept, background) = (EndOnDrop(Arc::clone(&link)), Arc::clone(background));
         let keeper = runtime.spawn(async move {
-            home.another(0).await;
-            drop(home);
+            background.another(0).await;
+            drop(background);
             Arc::clone(&kept.0).keep_up().await;
         });
         Self {
@@ -42,27 +48,29 @@ impl Near {
         }
     }
 
-    /// Waits a short while for the connection, on `home`, because the callers' runtime may not be driven.
-    pub(super) async fn connected(&self, home: &Handle) {
+    /// Waits a short while for the connection, on `background`, because the callers' runtime may not be driven.
+    pub(super) async fn connected(&self, background: &Handle) {
         let link = Arc::clone(&self.link);
-        let _ = home
-            .spawn(async move { timeout(PATIENCE, link.connection()).await.is_ok() })
+        let _ = background
+            .spawn(async move { timeout(TIMEOUT, link.connection()).await.is_ok() })
             .await;
     }
 
-    /// Has the server send its reports of changes to each new connection of `home`.
-    pub(super) async fn keep_told(&self, home: &Link) {
-        let mut told = home.present().map_or(0, |connection| connection.epoch);
+    /// Has the server send its reports of changes to each new connection of `background`.
+    pub(super) async fn keep_tracked(&self, background: &Link) {
+        let mut epoch = background
+            .present()
+            .map_or(0, |connection| connection.epoch);
         loop {
-            let connection = home.another(told).await;
-            told = connection.epoch;
-            if let (Some(near), Some(_)) = (self.link.present(), connection.id) {
-                let mut commands = near.commands.clone();
+            let connection = background.another(epoch).await;
+            epoch = connection.epoch;
+            if let (Some(caller), Some(_)) = (self.link.present(), connection.id) {
+                let mut commands = caller.multiplexed.clone();
                 let tracked = tracking(connection.id)
                     .query_async::<()>(&mut commands)
                     .await;
                 if unless_refused(tracked).is_err() {
-                    self.link.give_up(near.epoch);
+                    self.link.give_up(caller.epoch);
                 }
             }
         }

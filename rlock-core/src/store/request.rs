@@ -1,0 +1,106 @@
+//! What a store is asked for.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{key::Key, owner::OwnerId};
+
+/// The connection that carries a request. The server executes the requests of one connection in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Via {
+    /// The background connection.
+    #[default]
+    Background,
+    /// The connection on the callers' runtime.
+    Caller,
+}
+
+/// How a request is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendOptions {
+    pub(crate) via: Via,
+    pub(crate) timeout: Duration,
+    /// How long a reply may be missing before another connection is tried.
+    pub(super) silence: Option<Duration>,
+    /// The node of a cluster does not have the slot yet, and must reply all the same.
+    pub(super) asking: bool,
+}
+
+impl SendOptions {
+    pub(crate) fn new(via: Via, timeout: Duration) -> Self {
+        Self {
+            via,
+            timeout,
+            silence: None,
+            asking: false,
+        }
+    }
+
+    pub(crate) fn background(timeout: Duration) -> Self {
+        Self::new(Via::Background, timeout)
+    }
+
+    pub(crate) fn silence(self, silence: Duration) -> Self {
+        Self {
+            silence: Some(silence),
+            ..self
+        }
+    }
+}
+
+/// A lock that an acquire asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) key: Key,
+    pub(crate) owner: OwnerId,
+}
+
+/// A request for locks.
+#[derive(Debug, Clone)]
+pub(crate) struct AcquireRequest {
+    pub(crate) claims: Arc<[Claim]>,
+    pub(crate) lease: Duration,
+    /// 1 acquires free locks. A higher count re-enters locks that the owners have.
+    pub(crate) count: u32,
+    /// Whether an owner that finds its lock taken joins the wait queue.
+    pub(crate) waits: bool,
+}
+
+/// A request to lower an owner's count.
+#[derive(Debug, Clone)]
+pub(crate) struct ReleaseRequest {
+    pub(crate) key: Key,
+    pub(crate) owner: OwnerId,
+    /// The fence as the owner knows it, or 0.
+    pub(crate) token: u64,
+    /// Zero releases the lock.
+    pub(crate) count: u32,
+    /// How long a released lock stays taken without an owner.
+    pub(crate) at_least: Duration,
+    /// The next local waiter.
+    pub(crate) next: Option<NextLocal>,
+}
+
+/// A waiter in the process that releases a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NextLocal {
+    pub(crate) owner: OwnerId,
+    pub(crate) lease: Duration,
+}
+
+/// An ownership in a batch of renewals.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewal {
+    pub(crate) key: Key,
+    pub(crate) owner: OwnerId,
+    pub(crate) lease: Duration,
+}
+
+/// An ownership that some servers lack.
+#[derive(Debug, Clone)]
+pub(crate) struct Mending {
+    pub(crate) key: Key,
+    pub(crate) owner: OwnerId,
+    pub(crate) lease: Duration,
+    pub(crate) count: u32,
+    pub(crate) token: u64,
+}
