@@ -1,0 +1,205 @@
+//! `docs/failures.md` keeps its word: every failure is there, every test and message that it names exists, and
+//! so is every message that is logged, but for details.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// How many kinds of failure there are.
+const ENTRIES: u32 = 38;
+
+fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("the workspace").to_owned()
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/failures.md")).expect("the page is there")
+}
+
+/// All Rust sources below a directory, by the name of the file, and by the name of the directory that
+/// a file stands in where the tests of one binary are spread over several.
+fn sources(directory: &Path) -> Vec<(String, String)> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            let name = path.file_name().expect("a name").to_string_lossy();
+            for (stem, text) in self::sources(&path) {
+                sources.push((name.clone().into_owned(), text.clone()));
+                sources.push((stem, text));
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let stem = path.file_stem().expect("a name").to_string_lossy();
+            let text = fs::read_to_string(&path).expect("a text");
+            sources.push((stem.into_owned(), text));
+        }
+    }
+    sources
+}
+
+/// The names of the functions that carry `#[test]` or the like, and are not ignored.
+fn tests_in(source: &str) -> BTreeSet<String> {
+    let (mut tests, mut is_test) = (BTreeSet::new(), false);
+    for line in source.lines().map(str::trim) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            is_test = true;
+        } else if line.starts_with("#[ignore") {
+            is_test = false;
+        } else if let Some((before, name)) = line.split_once("fn ")
+            && matches!(before, "" | "async ")
+        {
+            let name = name.split(['(', '<']).next().unwrap_or_default();
+            if std::mem::take(&mut is_test) {
+                tests.insert(name.to_owned());
+            }
+        }
+    }
+    tests
+}
+
+/// Every test of the integration tests and of the core, by file.
+fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for directory in ["tests/it", "tests/testkit/tests", "rlock-core/src"] {
+        for (stem, text) in sources(&root().join(directory)) {
+            all.entry(stem).or_default().extend(tests_in(&text));
+        }
+    }
+    all
+}
+
+/// What stands between backticks, if it looks like `file::test`.
+fn references(page: &str) -> Vec<(String, String)> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let reference = |quoted: &str| {
+        let (file, test) = quoted.split_once("::")?;
+        let is_name = |name: &str| {
+            name.contains('_')
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        };
+        let is_file = file.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        (is_file && is_name(test)).then(|| (file.to_owned(), test.to_owned()))
+    };
+    quoted.filter_map(reference).collect()
+}
+
+/// The rows of the tables of failures: a number, and what stands in the last column.
+fn rows(page: &str) -> Vec<(u32, String)> {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').collect();
+        let number = cells.first()?.trim().parse().ok()?;
+        assert_eq!(cells.len(), 4, "{line}");
+        Some((number, (*cells.last()?).to_owned()))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+#[test]
+fn every_failure_is_on_the_page_with_tests_that_provoke_it() {
+    let rows = rows(&page());
+    let present: BTreeSet<u32> = rows.iter().map(|(number, _)| *number).collect();
+    assert_eq!(
+        present,
+        (1..=ENTRIES).collect(),
+        "all are there, and no other"
+    );
+    let mut pairs = rows.windows(2);
+    assert!(
+        pairs.all(|pair| pair[0].0 < pair[1].0),
+        "each once, in order"
+    );
+    for (number, proofs) in &rows {
+        assert!(
+            !references(proofs).is_empty(),
+            "failure {number} has no test"
+        );
+        let words = proofs.split_whitespace().count();
+        assert_eq!(
+            words,
+            references(proofs).len(),
+            "failure {number}: {proofs}"
+        );
+    }
+}
+
+#[test]
+fn every_test_that_the_page_names_exists() {
+    let (page, all) = (page(), all_tests());
+    let named = references(&page);
+    assert!(named.len() > 100, "the page is read: {}", named.len());
+    for (file, test) in named {
+        let there = all.get(&file);
+        let there = there.unwrap_or_else(|| panic!("there is no {file}.rs (for {test})"));
+        assert!(
+            there.contains(&test),
+            "there is no test {test} in {file}.rs"
+        );
+    }
+}
+
+/// The messages that a source logs by this macro: the string that each call ends with. A long one is broken
+/// over lines in the source.
+fn logged(source: &str, name: &str) -> BTreeSet<String> {
+    let name = format!("{name}!(");
+    let calls = source.match_indices(&name).filter(|(at, _)| {
+        let before = source[..*at].chars().next_back();
+        !before.is_some_and(|before| before == '_' || before.is_alphanumeric())
+    });
+    let message = |(at, _): (usize, &str)| {
+        let call = &source[at + name.len()..];
+        let call = call.split_once(");").map_or(call, |(call, _)| call);
+        let message = call.trim().trim_end_matches(',').strip_suffix('"');
+        let message = message.unwrap_or_else(|| panic!("{name}{call}) ends with no message"));
+        let message = message.rsplit('"').next().unwrap_or_default();
+        let words = message.split(|c: char| c == '\\' || c.is_whitespace());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        words.join(" ")
+    };
+    calls.map(message).collect()
+}
+
+/// The messages that the page quotes for this level.
+fn quoted(page: &str, level: &str) -> Vec<String> {
+    let row = format!("| {level} | `");
+    let messages = page.lines().filter_map(|line| line.strip_prefix(&row));
+    let messages = messages.filter_map(|row| row.split('`').next());
+    messages.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_message_that_the_page_quotes_is_logged_and_all_but_details_are_on_the_page() {
+    let page = page();
+    let sources = sources(&root().join("rlock-core/src"));
+    for (level, name) in [("WARN", "warn"), ("ERROR", "error"), ("INFO", "info")] {
+        let quoted = quoted(&page, level);
+        let logged = sources.iter().flat_map(|(_, text)| logged(text, name));
+        // What follows a semicolon is advice.
+        let short = |message: String| message.split(';').next().unwrap_or_default().to_owned();
+        let logged: BTreeSet<String> = logged.map(short).collect();
+        assert!(logged.len() > 2, "the sources are read: {logged:?}");
+        let once: BTreeSet<String> = quoted.iter().cloned().collect();
+        assert_eq!(quoted.len(), once.len(), "each once: {quoted:?}");
+        assert_eq!(once, logged, "on the page, and what is logged as {level}");
+    }
+}
+
+#[test]
+fn messages_are_found_however_a_call_is_written() {
+    let source = r#"
+        tracing::warn!("alone");
+        tracing::warn!(key = %hold.key, "with values");
+        warn!(
+            policy,
+            "over \
+             lines",
+        );
+    "#;
+    let found = logged(source, "warn");
+    let found: Vec<&str> = found.iter().map(String::as_str).collect();
+    assert_eq!(found, ["alone", "over lines", "with values"]);
+}
