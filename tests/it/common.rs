@@ -5,6 +5,7 @@ pub(crate) mod alone;
 pub(crate) mod log;
 
 use std::{
+    env,
     future::{Future, poll_fn},
     panic::Location,
     pin::pin,
@@ -22,6 +23,12 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// A lease so long that, within a test, nothing that depends on it happens by itself.
 pub(crate) const LASTING: Duration = Duration::from_secs(30);
+
+/// How often a test repeats what only some orders of events show. `scripts/test-all` multiplies it.
+pub(crate) fn rounds(few: u64) -> u64 {
+    let times = env::var("RLOCK_TEST_ROUNDS").ok();
+    few * times.map_or(1, |times| times.parse().expect("a number"))
+}
 
 pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)

@@ -40,13 +40,16 @@ fn sources(directory: &Path) -> Vec<(String, String)> {
     sources
 }
 
-/// The names of the functions that carry `#[test]` or the like, and are not ignored.
+/// Marks a test that only `scripts/test-all` runs.
+const SLOW: &str = "#[ignore = \"scripts/test-all\"]";
+
+/// The names of the functions that carry `#[test]` or the like, and are not ignored by all scripts.
 fn tests_in(source: &str) -> BTreeSet<String> {
     let (mut tests, mut is_test) = (BTreeSet::new(), false);
     for line in source.lines().map(str::trim) {
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
             is_test = true;
-        } else if line.starts_with("#[ignore") {
+        } else if line.starts_with("#[ignore") && line != SLOW {
             is_test = false;
         } else if let Some((before, name)) = line.split_once("fn ")
             && matches!(before, "" | "async ")
@@ -140,6 +143,46 @@ fn every_test_that_the_page_names_exists() {
             "there is no test {test} in {file}.rs"
         );
     }
+}
+
+/// The paths of the slow tests below this directory, as the test binary names them.
+fn slow_below(directory: &Path, module: &str) -> BTreeSet<String> {
+    let mut slow = BTreeSet::new();
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        if path.is_dir() {
+            slow.extend(slow_below(&path, &format!("{module}{name}::")));
+            continue;
+        }
+        let source = fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<&str> = source.lines().map(str::trim).collect();
+        for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == SLOW) {
+            let function = lines[at..].iter().find_map(|line| line.split_once("fn "));
+            let (_, function) = function.expect("the attribute stands before a function");
+            let function = function.split('(').next().unwrap_or_default();
+            slow.insert(format!("{module}{name}::{function}"));
+        }
+    }
+    slow
+}
+
+#[test]
+fn the_list_of_slow_tests_is_complete() {
+    let script = fs::read_to_string(root().join("scripts/test-all")).expect("the script is there");
+    let listed = |array: &str| -> BTreeSet<String> {
+        let (_, list) = script
+            .split_once(&format!("\n{array}=(\n"))
+            .expect("a list");
+        let (list, _) = list.split_once("\n)").expect("it ends");
+        list.lines().map(|line| line.trim().to_owned()).collect()
+    };
+    assert_eq!(listed("slow"), slow_below(&root().join("tests/it"), ""));
+    let shapes = slow_below(&root().join("tests/attribute/tests"), "");
+    let shapes = shapes
+        .iter()
+        .map(|test| test.trim_start_matches("shapes::").to_owned());
+    assert_eq!(listed("shapes"), shapes.collect());
 }
 
 /// The messages that a source logs by this macro: the string that each call ends with. A long one is broken

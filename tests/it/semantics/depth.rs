@@ -69,6 +69,7 @@ async fn assert_nothing_left(server: &RedisServer, client: &LockClient) {
 }
 
 #[test]
+#[ignore = "scripts/test-all"]
 fn a_return_and_an_error_go_up_through_a_thousand_entries_that_are_each_given_back() {
     with_room(|| async {
         let server = RedisServer::start();
@@ -94,6 +95,7 @@ fn a_return_and_an_error_go_up_through_a_thousand_entries_that_are_each_given_ba
 }
 
 #[test]
+#[ignore = "scripts/test-all"]
 fn a_panic_unwinds_through_a_thousand_entries_that_are_each_given_back() {
     with_room(|| async {
         let server = RedisServer::start();

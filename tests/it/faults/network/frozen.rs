@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LostCause};
 use rlock_testkit::{Proxy, RedisServer};
 
@@ -52,7 +53,7 @@ async fn a_place(stop: Stop) -> (RedisServer, LockClient) {
 
 #[tokio::test]
 async fn a_server_that_stands_still_for_less_than_a_lease_keeps_its_locks() {
-    for stop in STOPS {
+    let case = async |stop: Stop| {
         let (server, client) = a_place(stop).await;
         let guard = client.lock("k").lease(ms(3000)).acquire().await;
         let guard = guard.expect("free");
@@ -62,14 +63,15 @@ async fn a_server_that_stands_still_for_less_than_a_lease_keeps_its_locks() {
         assert!(guard.is_valid(), "{stop:?}: renewed in time");
         assert_eq!(count(&server, &guard).await, Some(1), "{stop:?}");
         guard.release().await.expect("held");
-    }
+    };
+    join_all(STOPS.map(case)).await;
 }
 
 /// The renewals were sent in time. What they are answered afterwards does not bring the lock back.
 #[tokio::test]
 async fn a_renewal_that_runs_after_the_lease_does_not_bring_the_lock_back() {
     const LEASE: Duration = Duration::from_millis(900);
-    for stop in STOPS {
+    let case = async |stop: Stop| {
         let (server, client) = a_place(stop).await;
         let other = connect(&server.url()).await;
         let guard = client.lock("k").lease(LEASE).acquire().await;
@@ -87,7 +89,8 @@ async fn a_renewal_that_runs_after_the_lease_does_not_bring_the_lock_back() {
         assert_eq!(cause_of(outcome), Some(LostCause::Expired), "{stop:?}");
         assert_eq!(count(&server, &next).await, Some(1), "{stop:?}");
         next.release().await.expect("held");
-    }
+    };
+    join_all(STOPS.map(case)).await;
 }
 
 /// The last attempt starts at five sixths: an outage that ends after it is survived by whatever notices

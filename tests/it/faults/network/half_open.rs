@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockGuard, LostCause};
 use rlock_testkit::{Proxy, RedisServer};
 
@@ -40,7 +41,7 @@ const PROTOCOLS: [&str; 2] = ["resp3", "resp2"];
 
 #[tokio::test]
 async fn a_renewal_that_hears_nothing_goes_by_another_connection() {
-    for protocol in PROTOCOLS {
+    let case = async |protocol| {
         let place = Place::new(protocol).await;
         let guard = place.held(ms(3000)).await;
         place.proxy.half_open();
@@ -48,12 +49,13 @@ async fn a_renewal_that_hears_nothing_goes_by_another_connection() {
         assert!(guard.is_valid(), "{protocol}");
         assert_eq!(count(&place.server, &guard).await, Some(1), "{protocol}");
         guard.release().await.expect("held");
-    }
+    };
+    join_all(PROTOCOLS.map(case)).await;
 }
 
 #[tokio::test]
 async fn a_call_that_hears_nothing_is_repeated_by_another_connection() {
-    for protocol in PROTOCOLS {
+    let case = async |protocol| {
         let place = Place::new(protocol).await;
         place.proxy.half_open();
         let lock = place.client.lock("k").lease(LASTING).wait(LONG);
@@ -70,13 +72,14 @@ async fn a_call_that_hears_nothing_is_repeated_by_another_connection() {
         outcome.expect("given back");
         assert!(took < ms(6000), "{protocol}: {took:?}");
         assert!(!place.server.exists(&name("k")).await, "{protocol}");
-    }
+    };
+    join_all(PROTOCOLS.map(case)).await;
 }
 
 /// The message that would have told it goes nowhere.
 #[tokio::test]
 async fn a_waiter_that_cannot_be_told_asks_by_its_timer() {
-    for protocol in PROTOCOLS {
+    let case = async |protocol| {
         let place = Place::new(protocol).await;
         let other = client(&place.server).await;
         let held = other.lock("k").lease(ms(2000)).acquire().await;
@@ -89,7 +92,8 @@ async fn a_waiter_that_cannot_be_told_asks_by_its_timer() {
         assert!(took < ms(9000), "{protocol}: {took:?}");
         assert_eq!(count(&place.server, &guard).await, Some(1), "{protocol}");
         guard.release().await.expect("held");
-    }
+    };
+    join_all(PROTOCOLS.map(case)).await;
 }
 
 #[tokio::test]

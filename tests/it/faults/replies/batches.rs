@@ -8,7 +8,7 @@ use rlock_testkit::{Proxy, RedisServer, Request};
 
 use crate::common::{
     LASTING, LONG, assert_nothing_left, begin, client, connect_with, count, dropped_after,
-    dropped_when_woken_after, ms, name, resp2,
+    dropped_when_woken_after, ms, name, resp2, rounds,
 };
 
 /// A token as the server counts it.
@@ -25,12 +25,11 @@ async fn with_known_tokens(server: &RedisServer, keys: &[String]) {
 /// from another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_release() {
-    const ROUNDS: u64 = 10_000;
     let server = RedisServer::start();
     let client = client(&server).await;
     let keys: Vec<_> = (0..64).map(|n| format!("k{n}")).collect();
     with_known_tokens(&server, &keys).await;
-    for (round, key) in (0..ROUNDS).zip(keys.iter().cycle()) {
+    for (round, key) in (0..rounds(2_000)).zip(keys.iter().cycle()) {
         // So that the other one does not leave by itself.
         let busy = {
             let client = client.clone();

@@ -9,7 +9,7 @@ use rlock_testkit::{Proxy, RedisServer, Request, assert_taken, eventually, withi
 use super::five::{SOON, Servers, give_to_another};
 use crate::common::{
     LASTING, LONG, assert_nothing_left, begin, count, dropped_after, dropped_when_woken_after, ms,
-    name, timed,
+    name, rounds, timed,
 };
 
 pub(crate) fn keys() -> Vec<String> {
@@ -384,7 +384,6 @@ async fn requests_that_are_cancelled_at_any_step_leave_nothing() {
 /// A request that was cancelled may be leaving just so, and what sets it right comes from another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_release() {
-    const ROUNDS: u64 = 3_000;
     let three = Servers::some(3);
     let own = LockClient::builder();
     let shared = LockClient::builder().runtime(tokio::runtime::Handle::current());
@@ -392,7 +391,7 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
         let client = builder.quorum(three.urls()).await.expect("all are there");
         let keys = keys();
         take_each_once(&client, &keys).await;
-        for (round, key) in (0..ROUNDS).zip(keys.iter().cycle()) {
+        for (round, key) in (0..rounds(600)).zip(keys.iter().cycle()) {
             // So that the other one does not leave by itself.
             let busy = {
                 let client = client.clone();
