@@ -48,7 +48,6 @@ pub(crate) fn keep_log() {
 
 /// What was logged so far.
 pub(crate) fn logged() -> String {
-    eprintln!("LOGSIZE {}", log().len());
     String::from_utf8_lossy(&log()).into_owned()
 }
 

@@ -306,7 +306,7 @@ async fn a_release_after_the_leases_end_does_not_wait_for_the_server() {
     assert!(!guard.is_valid(), "by the clock");
     let (outcome, took) = timed(guard.release()).await;
     assert_eq!(cause_of(outcome), Some(LostCause::Expired));
-    assert!(took < ms(1000), "it took {took:?}");
+    assert!(took < ms(2500), "it took {took:?}");
     server.resume();
     assert_soon_free(&server, "k").await;
 }

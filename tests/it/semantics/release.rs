@@ -250,18 +250,18 @@ async fn a_body_that_panics_while_it_is_dropped_still_gives_the_lock_back() {
 async fn at_least_keeps_the_lock_taken_and_nobody_waits_for_it() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let lock = client.lock("order:1").at_least(Duration::from_millis(1500));
+    let lock = client.lock("order:1").at_least(Duration::from_secs(4));
     let started = std::time::Instant::now();
     lock.run(async {}).await.expect("free");
     assert!(
-        started.elapsed() < Duration::from_millis(1400),
+        started.elapsed() < Duration::from_millis(3500),
         "the caller does not wait"
     );
     let ttl = server.pttl(KEY).await;
-    assert!((1..=1500).contains(&ttl), "{ttl}");
+    assert!((1..=4000).contains(&ttl), "{ttl}");
     assert!(lock.try_acquire().await.expect("an answer").is_none());
     let next = lock.wait(LONG).acquire().await.expect("free in the end");
-    assert!(started.elapsed() >= Duration::from_millis(1500));
+    assert!(started.elapsed() >= Duration::from_secs(4));
     drop(next);
 }
 

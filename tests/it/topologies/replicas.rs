@@ -161,7 +161,7 @@ async fn a_lock_that_is_handed_over_within_the_process_has_to_reach_the_replica_
 #[tokio::test]
 async fn whoever_waits_for_replicas_holds_up_no_other_request() {
     let (master, replica) = pair().await;
-    let strict = careful(&master.url(), 1, ms(3000)).await;
+    let strict = careful(&master.url(), 1, ms(9000)).await;
     let held = strict.lock("held").lease(ms(900)).acquire().await;
     let held = held.expect("free");
     replica.pause();
@@ -169,11 +169,11 @@ async fn whoever_waits_for_replicas_holds_up_no_other_request() {
     for _ in 0..5 {
         let (info, took) = timed(strict.inspect("held")).await;
         assert!(info.expect("an answer").is_some(), "it is renewed");
-        assert!(took < ms(1000), "{took:?}");
+        assert!(took < ms(2500), "{took:?}");
         tokio::time::sleep(ms(300)).await;
     }
     let ((), took) = timed(async { held.release().await.expect("held") }).await;
-    assert!(took < ms(1000), "{took:?}");
+    assert!(took < ms(2500), "{took:?}");
     assert!(!acquiring.is_finished(), "all that while");
     let outcome = acquiring.await.expect("no panic");
     assert_too_few(&outcome.expect_err("no replica answers"), 0, 1);

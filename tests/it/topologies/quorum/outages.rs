@@ -191,7 +191,7 @@ async fn a_hold_whose_majority_is_gone_ends_within_its_validity() {
     five.pause(2..5);
     let valid = guard.valid_for();
     let ((), took) = timed(assert_lost(&guard, LONG, LostCause::Expired)).await;
-    assert!(took <= valid + ms(300), "{took:?} of {valid:?}");
+    assert!(took <= valid + SOON, "{took:?} of {valid:?}");
 }
 
 #[tokio::test]
