@@ -26,7 +26,7 @@ async fn with_known_tokens(server: &RedisServer, keys: &[String]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_release() {
     let server = RedisServer::start();
-    let client = client(&server).await;
+    let client = connect_with(LONG, &server.url()).await;
     let keys: Vec<_> = (0..64).map(|n| format!("k{n}")).collect();
     with_known_tokens(&server, &keys).await;
     for (round, key) in (0..rounds(2_000)).zip(keys.iter().cycle()) {

@@ -388,6 +388,7 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
     let own = LockClient::builder();
     let shared = LockClient::builder().runtime(tokio::runtime::Handle::current());
     for builder in [own, shared] {
+        let builder = builder.response_timeout(LONG);
         let client = builder.quorum(three.urls()).await.expect("all are there");
         let keys = keys();
         take_each_once(&client, &keys).await;
