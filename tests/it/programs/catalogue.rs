@@ -178,11 +178,14 @@ fn the_list_of_slow_tests_is_complete() {
         list.lines().map(|line| line.trim().to_owned()).collect()
     };
     assert_eq!(listed("slow"), slow_below(&root().join("tests/it"), ""));
-    let shapes = slow_below(&root().join("tests/attribute/tests"), "");
-    let shapes = shapes
-        .iter()
-        .map(|test| test.trim_start_matches("shapes::").to_owned());
-    assert_eq!(listed("shapes"), shapes.collect());
+    let attribute = slow_below(&root().join("tests/attribute/tests"), "");
+    let of = |array: &str| {
+        listed(array)
+            .into_iter()
+            .map(|test| format!("{array}::{test}"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!([of("shapes"), of("ui")].concat(), Vec::from_iter(attribute));
 }
 
 /// The messages that a source logs by this macro: the string that each call ends with. A long one is broken

@@ -14,19 +14,36 @@ use place::Place;
 
 /// What holds at every store, and by every way to a server.
 async fn everywhere(place: Place, least: usize) {
-    calls::of_a_free_lock(&place, least).await;
-    calls::inside_a_hold(&place, least).await;
-    calls::for_a_loss(&place).await;
-    calls::of_a_held_lock(&place, least).await;
-    calls::of_a_taken_lock(&place, least.max(1)).await;
-    calls::of_a_lock_that_is_handed_over(&place).await;
-    calls::of_a_client_s_end(&place).await;
+    while_nobody_waits(&place, least).await;
+    while_others_wait(&place, least).await;
     place.assert_no_late_renewals().await;
+}
+
+async fn while_nobody_waits(place: &Place, least: usize) {
+    calls::of_a_free_lock(place, least).await;
+    calls::inside_a_hold(place, least).await;
+    calls::for_a_loss(place).await;
+    calls::of_a_held_lock(place, least).await;
+}
+
+async fn while_others_wait(place: &Place, least: usize) {
+    calls::of_a_taken_lock(place, least.max(1)).await;
+    calls::of_a_lock_that_is_handed_over(place).await;
+    calls::of_a_client_s_end(place).await;
 }
 
 #[tokio::test]
 async fn whatever_is_cancelled_on_the_runtime_of_its_client_leaves_nothing_behind() {
-    everywhere(Place::near(Counted).await, 2).await;
+    let place = Place::near(Counted).await;
+    while_nobody_waits(&place, 2).await;
+    place.assert_no_late_renewals().await;
+}
+
+#[tokio::test]
+async fn whatever_is_cancelled_on_that_runtime_while_others_wait_leaves_nothing_behind() {
+    let place = Place::near(Counted).await;
+    while_others_wait(&place, 2).await;
+    place.assert_no_late_renewals().await;
 }
 
 #[tokio::test]
