@@ -1,4 +1,5 @@
 //! Speed on a machine that may be busy: what takes milliseconds takes a second there now and then, but not each time.
+//! Waiters that are delayed ask again, so a number of requests is a speed, too.
 
 use std::{
     any::Any,
@@ -11,7 +12,7 @@ use futures_util::FutureExt;
 
 const TRIES: u32 = 3;
 
-/// The panic of [`assert_within`].
+/// The panic of [`assert_within`] and [`assert_at_most`].
 struct TooSlow(String);
 
 /// Asserts a speed, in a test that is run by [`in_time`].
@@ -19,6 +20,14 @@ struct TooSlow(String);
 pub(crate) fn assert_within(took: Duration, bound: Duration, what: impl Debug) {
     if took >= bound {
         panic_any(TooSlow(format!("{what:?} took {took:?}, not {bound:?}")));
+    }
+}
+
+/// Asserts a number of requests, in a test that is run by [`in_time`].
+#[track_caller]
+pub(crate) fn assert_at_most(cost: u64, bound: u64, what: impl Debug) {
+    if cost > bound {
+        panic_any(TooSlow(format!("{what:?} cost {cost}, not {bound}")));
     }
 }
 
