@@ -18,7 +18,7 @@ use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use anyhow::Result;
 use clap::ValueEnum;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 use serde::{Serialize, Serializer};
 
 use crate::clock;

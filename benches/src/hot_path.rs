@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use redis::Script;
 use rlock_core::{LockClient, LockClientBuilder, Reentry};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 const KEY: &str = "order:42";
 

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
-use rlock_tests::{RedisServer, Worker};
+use rlock_testkit::{RedisServer, Worker};
 use serde::Serialize;
 
 use crate::{

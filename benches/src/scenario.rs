@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use redis::InfoDict;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 use serde::Serialize;
 
 use crate::{

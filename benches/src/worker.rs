@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use rlock_core::LockClient;
-use rlock_tests::Worker;
+use rlock_testkit::Worker;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -94,8 +94,8 @@ impl Edit {
     }
 }
 
-/// A test, written as `<binary>::<path of the test>`: of a file in `tests/tests`, or `rlock-core::…`
-/// for a unit test of the core.
+/// A test, written as `<binary>::<path of the test>`: `it::…` and `allocations::…` in `tests`, or
+/// `rlock-core::…` for a unit test of the core.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TestName {
@@ -110,7 +110,7 @@ pub struct TestName {
 pub enum Binary {
     /// The core itself.
     Core,
-    /// A file in `tests/tests`.
+    /// An integration test of `tests`, by its name.
     Integration(String),
 }
 

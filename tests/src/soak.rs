@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use self::{load::Load, sample::Sample};
-use crate::{RedisServer, leftovers};
+use rlock_testkit::{RedisServer, leftovers};
 
 /// Uses locks for hours and watches what grows. Exit code: 0 nothing does, and nothing is left; 1 something.
 #[derive(Clone, Debug, Parser)]

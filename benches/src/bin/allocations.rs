@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::ValueEnum as _;
 use rlock_benches::hot_path::Way;
 use rlock_core::LockClient;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 /// Two runs of different length differ by the pairs alone.
 const SHORT: usize = 100;

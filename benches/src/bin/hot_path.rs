@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Parser;
 use rlock_benches::hot_path::Way;
 use rlock_core::LockClient;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 use tokio::runtime::Builder;
 
 /// Acquires and releases a lock that nobody else wants.

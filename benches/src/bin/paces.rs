@@ -16,7 +16,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use redis::{AsyncConnectionConfig, Client};
 use rlock_benches::statistics::{median, percentile};
 use rlock_core::LockClient;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 use tokio::{runtime::Builder, task::JoinSet};
 
 const TASKS: usize = 16;

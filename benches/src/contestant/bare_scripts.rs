@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use redis::{Client, aio::MultiplexedConnection};
-use rlock_tests::Scripts;
+use rlock_testkit::Scripts;
 
 use super::{BoxFuture, Contestant, Inside, RETRY, Seat, inside, raw::milliseconds};
 

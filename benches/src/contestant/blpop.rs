@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 use super::{BoxFuture, Contestant, Inside, Seat, inside};
 

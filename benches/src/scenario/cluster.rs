@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use rlock_tests::{MASTERS, RedisCluster, RedisServer, eventually};
+use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
 
 use super::{Entrant, Plan, own_keys};
 use crate::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use redis::InfoDict;
-use rlock_tests::{RedisServer, Worker};
+use rlock_testkit::{RedisServer, Worker};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Plan;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::join_all;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 use super::{Executed, STAY};
 use crate::{

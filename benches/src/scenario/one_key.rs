@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{Entrant, KEY, Plan, in_process};
 use crate::{contention::Tasks, contestant::Kind, results::Results, runtime};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 const TASKS: usize = 16;
 

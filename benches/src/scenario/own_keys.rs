@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 use super::{Entrant, Plan};
 use crate::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 use tokio::runtime::Runtime;
 
 use super::{Entrant, KEY, Plan};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use rlock_tests::{RedisServer, Worker};
+use rlock_testkit::{RedisServer, Worker};
 
 use super::{Executed, KEY, Plan, STAY};
 use crate::{

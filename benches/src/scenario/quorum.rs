@@ -1,7 +1,7 @@
 //! A quorum of several servers: one task, and many with a key each.
 
 use anyhow::Result;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 use super::{Entrant, Plan, own_keys, pair};
 use crate::{

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use rlock_core::{Lock, LockClient, Reentry};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 use super::{KEY, Plan, count};
 use crate::{

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use rlock_core::{Lock, LockClient};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 use super::{KEY, Plan};
 use crate::{

@@ -1,7 +1,7 @@
 //! Crowds before one lock.
 
 use anyhow::Result;
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 use super::{Entrant, KEY, Plan, in_process};
 use crate::{contention::Tasks, contestant::Kind, results::Results, runtime};

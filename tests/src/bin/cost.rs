@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Script, aio::MultiplexedConnection};
 use rlock_core::{Lock, LockClient};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 const ROUNDS: usize = 9;
 const PAIRS: usize = 4000;

@@ -8,7 +8,7 @@ use std::{
 
 use fork::{Fork, fork};
 use rlock_core::{LockClient, LockError, LockGuard};
-use rlock_tests::block_on;
+use rlock_testkit::block_on;
 
 const LEASE: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_millis(500);

@@ -9,7 +9,7 @@ use std::{
 
 use redis::AsyncCommands as _;
 use rlock_core::{CurrentHold, LockClient, LockError, current};
-use rlock_tests::SharedExclusion;
+use rlock_testkit::SharedExclusion;
 use tokio::sync::mpsc;
 
 #[tokio::main]

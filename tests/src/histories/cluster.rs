@@ -18,7 +18,7 @@ use super::{
     steps::Steps,
     watch::{POLL, Sightings, name_of},
 };
-use crate::{MASTERS, RedisCluster, RedisServer, leftovers};
+use rlock_testkit::{MASTERS, RedisCluster, RedisServer, leftovers};
 
 /// A master is handed over when its replica has all its data, or not at all while that is cut off from it: then it is
 /// asked again after a little more than the five seconds for which it tries.

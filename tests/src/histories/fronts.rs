@@ -14,7 +14,7 @@ use super::{
     schedule::Lane,
     steps::Steps,
 };
-use crate::Proxy;
+use rlock_testkit::Proxy;
 
 /// The ways of everybody to each of the servers.
 #[derive(Clone, Debug)]

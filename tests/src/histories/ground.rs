@@ -15,7 +15,7 @@ use super::{
     slot::Way,
     watch as eye,
 };
-use crate::{RedisServer, leftovers};
+use rlock_testkit::{RedisServer, leftovers};
 
 pub(super) struct Ground {
     sort: Sort,

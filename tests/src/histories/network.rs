@@ -12,7 +12,7 @@ use super::{
     record::{Fault, FaultKind, Record},
     schedule::{Lane, Step},
 };
-use crate::Proxy;
+use rlock_testkit::Proxy;
 
 /// What faults of the network strike.
 #[derive(Clone, Debug)]

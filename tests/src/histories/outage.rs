@@ -23,7 +23,7 @@ use super::{
     steps::Steps,
     watch::name_of,
 };
-use crate::{Proxy, RedisServer, Request, Trio};
+use rlock_testkit::{Proxy, RedisServer, Request, Trio};
 
 /// How long a master is silent before its replica takes its place.
 const SILENCE: Duration = Duration::from_millis(1_500);

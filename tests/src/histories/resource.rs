@@ -19,7 +19,7 @@ use super::{
     collect::Recorder,
     record::{Record, Written},
 };
-use crate::port;
+use rlock_testkit::port;
 
 /// The two registers of a key.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use super::record::FaultKind::{
     RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused, ServerRestarted,
     ServerSlowed, SlotMoved,
 };
-use crate::MASTERS;
+use rlock_testkit::MASTERS;
 
 /// One fault, and the pause before it.
 #[derive(Clone, Debug, PartialEq, Eq)]

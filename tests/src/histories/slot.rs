@@ -26,7 +26,7 @@ use super::{
     record::{Fault, FaultKind, Record},
     schedule::Lane,
 };
-use crate::{Proxy, Worker};
+use rlock_testkit::{Proxy, Worker};
 
 /// How long a process may take to finish what it is at.
 const PATIENCE: Duration = Duration::from_secs(60);

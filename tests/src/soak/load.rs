@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::RedisServer;
+use rlock_testkit::RedisServer;
 
 /// What the tasks share.
 pub(super) struct Load {

@@ -5,7 +5,7 @@ use std::{fmt, fs};
 use tokio::runtime::Handle;
 
 use super::load::Load;
-use crate::{RedisServer, leftovers::channels};
+use rlock_testkit::{RedisServer, leftovers::channels};
 
 /// What there is at one moment.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use redis::{FromRedisValue, InfoDict};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ground::Ground;

@@ -1,7 +1,7 @@
 //! The servers that locks are asked of.
 
 use clap::ValueEnum;
-use rlock_tests::{MASTERS, RedisCluster, RedisServer};
+use rlock_testkit::{MASTERS, RedisCluster, RedisServer};
 
 /// What locks live on.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

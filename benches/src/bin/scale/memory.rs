@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures_util::future::try_join_all;
 use rlock_core::{LockClient, LockGuard};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 use tokio::task::JoinSet;
 
 use super::cost::{memory, version};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures_util::StreamExt as _;
 use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 use tokio::task::JoinSet;
 
 use crate::plan::Plan;

@@ -20,7 +20,7 @@ use caller::Caller;
 use clap::Parser;
 use plan::Plan;
 use redis::{Pipeline, RedisError, RedisResult, Script, Value, aio::MultiplexedConnection};
-use rlock_tests::RedisServer;
+use rlock_testkit::RedisServer;
 
 /// Measures what Lua scripts cost the server, in microseconds a call.
 #[derive(Parser)]

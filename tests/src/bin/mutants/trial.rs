@@ -32,7 +32,8 @@ pub(super) fn trial(built: &Built, test: &TestName, log: &Path, limit: Duration)
     let errors = output.try_clone().expect("a file can be shared");
     let mut running = built
         .command(&test.binary)
-        .args(["--exact", "--nocapture", &test.path])
+        .args(["--exact", "--include-ignored", "--nocapture", &test.path])
+        .env("RLOCK_TEST_ROUNDS", "5")
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .stdout(output)

@@ -1,0 +1,332 @@
+//! What several of the test files need.
+
+pub(crate) mod acl;
+pub(crate) mod alone;
+pub(crate) mod log;
+pub(crate) mod speed;
+
+use std::{
+    env,
+    future::{Future, poll_fn},
+    panic::Location,
+    pin::pin,
+    process::Command,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use rlock_core::{Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause};
+use rlock_testkit::{RedisServer, Trio, Worker, eventually, within};
+use tokio::task::JoinHandle;
+
+/// A bound for what takes milliseconds on an idle machine.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// A lease so long that, within a test, nothing that depends on it happens by itself.
+pub(crate) const LASTING: Duration = Duration::from_secs(30);
+
+/// How often a test repeats what only some orders of events show. `scripts/test-all` multiplies it.
+pub(crate) fn rounds(few: u64) -> u64 {
+    let times = env::var("RLOCK_TEST_ROUNDS").ok();
+    few * times.map_or(1, |times| times.parse().expect("a number"))
+}
+
+pub(crate) fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Returns a builder with the default options, and so with a connection on the test's runtime.
+pub(crate) fn builder() -> LockClientBuilder {
+    LockClient::builder()
+}
+
+/// Connects with the default options.
+pub(crate) async fn connect(url: &str) -> LockClient {
+    builder().connect(url).await.expect("the server is up")
+}
+
+pub(crate) async fn client(server: &RedisServer) -> LockClient {
+    connect(&server.url()).await
+}
+
+/// Connects with a response time-out of its own.
+pub(crate) async fn connect_with(response_timeout: Duration, url: &str) -> LockClient {
+    let builder = builder().response_timeout(response_timeout);
+    builder.connect(url).await.expect("the server is up")
+}
+
+/// As [`client`], by the older protocol: without news of changes, and with a second connection for
+/// messages.
+pub(crate) async fn resp2_client(server: &RedisServer) -> LockClient {
+    connect(&resp2(&server.url())).await
+}
+
+pub(crate) fn resp2(url: &str) -> String {
+    format!("{url}?protocol=resp2")
+}
+
+/// What the lock of a key without braces is called on the server.
+pub(crate) fn name(key: &str) -> String {
+    format!("lock:{{{key}}}")
+}
+
+/// Takes a lock that is free and, within a test, stays taken.
+pub(crate) async fn hold(client: &LockClient, key: &str) -> LockGuard {
+    let lock = client.lock(key).lease(LASTING);
+    lock.acquire().await.expect("free")
+}
+
+/// A task that takes a lock.
+pub(crate) type Acquiring = JoinHandle<Result<LockGuard, LockError>>;
+
+pub(crate) fn acquiring(lock: Lock) -> Acquiring {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+/// Waits until the task has what it waits for. Where it has not, says where this was called.
+#[track_caller]
+pub(crate) fn its_turn<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Future<Output = T> {
+    let what = format!("its turn, at {}", Location::caller());
+    async move {
+        let outcome = within(LONG, &what, waiting).await;
+        let outcome = outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
+        outcome.unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+}
+
+/// Gives the lock to the one who waits for it, whose token is larger, and who gives it back.
+pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
+    let before = guard.fencing_token();
+    guard.release().await.expect("held");
+    let next = its_turn(waiting).await;
+    assert!(next.fencing_token() > before);
+    next.release().await.expect("held");
+}
+
+/// How long the next in line, in another process that connects there, waits for a lock that was given back.
+pub(crate) async fn hand_over(one: &LockClient, url: &str) -> Duration {
+    let other = connect(url).await;
+    let held = hold(one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished(), "it is held");
+    held.release().await.expect("given back all the same");
+    let (next, took) = timed(its_turn(waiting)).await;
+    next.release().await.expect("held");
+    took
+}
+
+/// How long it takes until a loss is noticed. The first renewal is due after about four seconds.
+pub(crate) async fn notices_a_loss(server: &RedisServer, client: &LockClient) -> Duration {
+    let lock = client.lock("lost").lease(ms(15_000));
+    let guard = lock.acquire().await.expect("free");
+    assert!(server.del(&name("lost")).await);
+    let (cause, took) = timed(within(LONG, "the loss is noticed", guard.lost())).await;
+    assert_eq!(cause, LostCause::Removed);
+    took
+}
+
+/// How often the owner of this guard has entered, as the server counts.
+pub(crate) async fn count(server: &RedisServer, guard: &LockGuard) -> Option<u32> {
+    let entries = server.hgetall(&name(guard.key())).await;
+    let count = entries.get(&guard.owner().to_string())?;
+    Some(count.parse().expect("a number"))
+}
+
+/// The milliseconds that a lock in this database of the server lives on; -2 without it.
+pub(crate) async fn pttl_in(server: &RedisServer, database: u8, key: &str) -> i64 {
+    const LOOK: &str = "redis.call('SELECT', ARGV[1]) return redis.call('PTTL', KEYS[1])";
+    let database = database.to_string();
+    server
+        .command(&["EVAL", LOOK, "1", &name(key), &database])
+        .await
+}
+
+pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
+    eventually(LONG, "the lock is given back", async || {
+        !server.exists(&name(key)).await
+    })
+    .await;
+}
+
+/// Of all locks, nothing is soon left but the last tokens.
+pub(crate) async fn assert_nothing_left(server: &RedisServer) {
+    eventually(LONG, "only tokens are left", async || {
+        only_tokens_are_left(server).await
+    })
+    .await;
+}
+
+pub(crate) async fn only_tokens_are_left(server: &RedisServer) -> bool {
+    let keys = server.keys("*").await;
+    keys.iter().all(|key| key.ends_with(":fence"))
+}
+
+/// Long enough to be renewed at a new master after a failover.
+pub(crate) const FAILOVER_LEASE: Duration = Duration::from_secs(15);
+
+/// Waits until a lock of [`FAILOVER_LEASE`] is renewed there.
+pub(crate) async fn assert_soon_renewed(bound: Duration, new_master: &RedisServer, key: &str) {
+    eventually(bound, "it is renewed at the new master", async || {
+        new_master.pttl(&name(key)).await > 14_000
+    })
+    .await;
+}
+
+/// The replica stands still, and hears nothing, when it goes on, of what the master does from here on.
+pub(crate) async fn leave_behind(replica: &RedisServer, master: &RedisServer) {
+    replica.catch_up_with(master).await;
+    replica.pause();
+    // What is sent to a connection would reach it when it goes on.
+    assert_eq!(master.kill_clients("replica").await, 1);
+}
+
+/// The master fails; waits until the lock of [`FAILOVER_LEASE`] is renewed at the other server.
+pub(crate) async fn assert_outlives_the_master(trio: &Trio, key: &str) {
+    trio.master.kill();
+    trio.failed_over().await;
+    assert_soon_renewed(LONG, &trio.replica, key).await;
+}
+
+/// The name on the server of those who stand in line for a lock.
+pub(crate) fn queue(key: &str) -> String {
+    format!("{}:queue", name(key))
+}
+
+/// The owners that stand in line for the lock, the first first.
+pub(crate) async fn in_line(server: &RedisServer, key: &str) -> Vec<String> {
+    server.command(&["ZRANGE", &queue(key), "0", "-1"]).await
+}
+
+/// Waits until that many processes stand in line for the lock.
+pub(crate) async fn assert_soon_in_line(server: &RedisServer, key: &str, waiting: u64) {
+    let queue = queue(key);
+    eventually(LONG, "the line has its waiters", async || {
+        server.command::<u64>(&["ZCARD", &queue]).await == waiting
+    })
+    .await;
+}
+
+/// Waits until that many clients can be told that they have a lock.
+pub(crate) async fn assert_soon_listening(server: &RedisServer, clients: usize) {
+    eventually(LONG, "the channels of the clients are there", async || {
+        server.listening_clients().await == clients
+    })
+    .await;
+}
+
+/// Waits until the guard is told that its lock is lost.
+pub(crate) async fn assert_lost(guard: &LockGuard, bound: Duration, cause: LostCause) {
+    let told = within(bound, "the guard is told of the loss", guard.lost()).await;
+    assert_eq!(told, cause);
+    assert!(!guard.is_valid(), "a lost guard is not valid");
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+}
+
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "the outcome of a call is at hand, not a reference to it"
+)]
+pub(crate) fn cause_of<T>(outcome: Result<T, LockError>) -> Option<LostCause> {
+    match outcome {
+        Err(LockError::Lost { cause, .. }) => Some(cause),
+        _ => None,
+    }
+}
+
+/// Drops the future right after this many polls, unless it is done before.
+pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            poll => poll.map(Some),
+        }
+    })
+    .await
+}
+
+/// Drops the future when it is woken after this many polls, unless it is done before.
+pub(crate) async fn dropped_when_woken_after<F: Future>(times: usize, future: F) {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        future.as_mut().poll(context).map(drop)
+    })
+    .await;
+}
+
+fn spin(time: Duration) {
+    let started = Instant::now();
+    while started.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Polls once, and drops the future a moment later unless it was done.
+pub(crate) async fn dropped_after<F: Future>(time: Duration, future: F) {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let _ = future.as_mut().poll(cx);
+        spin(time);
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Polls once, so that the future takes its place wherever it stands in line.
+pub(crate) async fn begin<F: Future + Unpin>(future: &mut F) {
+    poll_fn(|context| {
+        let poll = std::pin::Pin::new(&mut *future).poll(context);
+        assert!(poll.is_pending(), "it has to wait");
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Starts `tests/src/bin/worker.rs`.
+pub(crate) fn worker(words: &[&str]) -> Worker {
+    Worker::start(Command::new(env!("CARGO_BIN_EXE_worker")).args(words))
+}
+
+/// Starts a worker that takes a lock and reads what to do; answers it once it holds the lock.
+pub(crate) async fn holder(server: &RedisServer, key: &str, lease: Duration) -> Worker {
+    let mut worker = worker(&["hold", &server.url(), key, &lease.as_millis().to_string()]);
+    worker.expect_line(LONG, "holding").await;
+    worker
+}
+
+/// Lets a process take the lock and end, once for each of these ways: at the latest, the end of the
+/// lease it had lets the next in.
+pub(crate) async fn assert_the_lease_ends_what_a_process_left(ways: &[&str], success: bool) {
+    const LEASE: Duration = Duration::from_millis(1500);
+    let server = RedisServer::start();
+    let lease = LEASE.as_millis().to_string();
+    let other = client(&server).await;
+    for how in ways {
+        let mut leaver = worker(&["leave", how, &server.url(), "k", &lease]);
+        assert_eq!(leaver.wait(LONG).await.success(), success, "{how}");
+        let lock = other.lock("k").lease(LASTING).wait(LONG);
+        let (next, waited) = timed(lock.acquire()).await;
+        let next = next.expect("free when the lease has ended");
+        assert!(waited <= LEASE + ms(1500), "{how}: {waited:?}");
+        assert_eq!(count(&server, &next).await, Some(1));
+        next.release().await.expect("held");
+    }
+}
+
+/// The output, and how long it took.
+pub(crate) async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
+    let started = Instant::now();
+    let output = future.await;
+    (output, started.elapsed())
+}

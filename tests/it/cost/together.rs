@@ -1,0 +1,268 @@
+//! Requests for different locks that are under way together are served by one script.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join_all, try_join_all};
+use rlock_core::{LockClient, LockGuard, LostCause};
+use rlock_testkit::{RedisServer, within};
+
+use crate::common::{
+    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_in_line, client, connect, its_turn,
+    name,
+};
+
+const TASKS: usize = 64;
+/// Before a lock that lasts is renewed.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+fn keys() -> Vec<String> {
+    (0..TASKS).map(|n| format!("k{n}")).collect()
+}
+
+/// Takes all of them at once, each for itself; only those that are free.
+async fn try_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>> {
+    let takes = keys.iter().map(|key| {
+        let lock = client.lock(key).lease(LASTING);
+        async move { lock.try_acquire().await.expect("an answer") }
+    });
+    join_all(takes).await
+}
+
+async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
+    let released = guards.into_iter().map(LockGuard::release);
+    try_join_all(released).await.expect("all were held");
+}
+
+#[tokio::test]
+async fn many_locks_cost_far_less_than_a_script_each() {
+    const TIMES: usize = 10;
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let mut watch = server.watch_commands().await;
+    let tasks = keys().into_iter().map(|key| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut last = 0;
+            for _ in 0..TIMES {
+                let guard = client.lock(&key).acquire().await.expect("free");
+                assert!(guard.fencing_token() > last, "tokens grow");
+                last = guard.fencing_token();
+                guard.release().await.expect("held");
+            }
+        })
+    });
+    try_join_all(tasks).await.expect("no panic");
+    let scripts = watch.count_of("EVALSHA").await;
+    let alone = u64::try_from(TASKS * TIMES * 2).expect("small");
+    assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let keys = keys();
+    release_all(try_all(&one, &keys).await.into_iter().flatten()).await;
+    let taken = try_all(&other, &keys[10..20]).await;
+    let mine = try_all(&one, &keys).await;
+    for (n, guard) in mine.iter().enumerate() {
+        assert_eq!(guard.is_some(), !(10..20).contains(&n), "{}", keys[n]);
+    }
+    for (key, guard) in keys.iter().zip(&mine) {
+        let entries = server.hgetall(&name(key)).await;
+        assert_eq!(entries.len(), 1, "one holder of {key}");
+        if let Some(guard) = guard {
+            assert!(entries.contains_key(&guard.owner().to_string()));
+            let ttl = server.pttl(&name(key)).await;
+            assert!(ttl > 0 && ttl <= 30_000, "{ttl}");
+        }
+    }
+    release_all(mine.into_iter().chain(taken).flatten()).await;
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn of_many_that_are_given_back_those_with_waiters_are_handed_on() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let keys = keys();
+    let mine = try_all(&one, &keys).await;
+    let waiting: Vec<_> = keys[5..8]
+        .iter()
+        .map(|key| acquiring(other.lock(key).wait(LONG)))
+        .collect();
+    for key in &keys[5..8] {
+        assert_soon_in_line(&server, key, 1).await;
+    }
+    let tokens: Vec<_> = mine
+        .iter()
+        .flatten()
+        .map(LockGuard::fencing_token)
+        .collect();
+    release_all(mine.into_iter().flatten()).await;
+    for (waiting, before) in waiting.into_iter().zip(&tokens[5..8]) {
+        let guard = its_turn(waiting).await;
+        assert!(guard.fencing_token() > *before);
+        guard.release().await.expect("held");
+    }
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_loaded_again() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    for _ in 0..3 {
+        let guards = try_all(&client, &keys()).await;
+        assert!(guards.iter().all(Option::is_some));
+        server.script_flush().await;
+        release_all(guards.into_iter().flatten()).await;
+        server.script_flush().await;
+    }
+    release_all(try_all(&client, &keys()).await.into_iter().flatten()).await;
+    let mut watch = server.watch_commands().await;
+    release_all(try_all(&client, &keys()).await.into_iter().flatten()).await;
+    let scripts = watch.count_of("EVALSHA").await;
+    assert!(scripts < 64, "together again: {scripts} scripts");
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
+    let rules = "on >secret ~lock:* &lock:* +@all -exists";
+    let server = RedisServer::builder().acl_user("locker", rules).start();
+    let client = connect(&server.url_as("locker", "secret")).await;
+    for _ in 0..3 {
+        let guards = try_all(&client, &keys()).await;
+        assert!(guards.iter().all(Option::is_some));
+        release_all(guards.into_iter().flatten()).await;
+    }
+    assert_nothing_left(&server).await;
+}
+
+/// Takes all of them by few scripts. A client that is slow for a moment asks for some of them by themselves.
+async fn take_all_together(server: &RedisServer, client: &LockClient) -> Vec<LockGuard> {
+    let mut watch = server.watch_commands().await;
+    let started = Instant::now();
+    loop {
+        let guards = try_all(client, &keys()).await;
+        let guards: Vec<LockGuard> = guards.into_iter().flatten().collect();
+        assert_eq!(guards.len(), TASKS, "all were free");
+        let scripts = watch.count_of("EVALSHA").await;
+        if scripts < 16 {
+            return guards;
+        }
+        assert!(started.elapsed() < LONG, "one by one: {scripts} scripts");
+        release_all(guards).await;
+        watch.clear().await;
+    }
+}
+
+#[tokio::test]
+async fn a_loss_of_locks_that_were_taken_together_is_noticed_before_a_renewal() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let guards = take_all_together(&server, &client).await;
+    for key in keys() {
+        assert!(server.del(&name(&key)).await);
+    }
+    let lost = join_all(guards.iter().map(LockGuard::lost));
+    for cause in within(AT_ONCE, "all losses are noticed", lost).await {
+        assert_eq!(cause, LostCause::Removed);
+    }
+}
+
+/// The scripts of the runtime, run by hand.
+mod scripts {
+    use super::*;
+
+    const ACQUIRE: &str = concat!(
+        include_str!("../../../rlock-core/src/store/redis/scripts/library.lua"),
+        include_str!("../../../rlock-core/src/store/redis/scripts/acquire_together.lua")
+    );
+    const RELEASE: &str =
+        include_str!("../../../rlock-core/src/store/redis/scripts/release_together.lua");
+    const DAY: &str = "86400000";
+
+    #[tokio::test]
+    async fn a_lock_that_is_asked_for_twice_is_given_once() {
+        let server = RedisServer::start();
+        for key in ["a", "b"] {
+            let () = server
+                .command(&["SET", &format!("{}:fence", name(key)), "1762345678900100"])
+                .await;
+        }
+        let (a, b) = (name("a"), name("b"));
+        let asked = [
+            "EVAL",
+            ACQUIRE,
+            "3",
+            &a,
+            &a,
+            &b,
+            DAY,
+            "1000000000000",
+            "one",
+            "5000",
+            "other",
+            "5000",
+            "one",
+            "5000",
+        ];
+        let answers: Vec<i64> = server.command(&asked).await;
+        // The last token of a block of sixteen.
+        assert_eq!(answers, [1_762_345_678_900_117, 0, 1_762_345_678_900_117]);
+        assert_eq!(
+            server.hgetall(&a).await.into_keys().collect::<Vec<_>>(),
+            ["one"]
+        );
+        let again: Vec<i64> = server.command(&asked).await;
+        assert_eq!(again, [0, 0, 0], "what is held is asked for by itself");
+        let given = ["EVAL", RELEASE, "3", &a, &a, &b, DAY, "other", "one", "one"];
+        let answers: Vec<i64> = server.command(&given).await;
+        assert_eq!(answers, [0, 1, 1], "by their owners alone");
+        assert!(!server.exists(&a).await && !server.exists(&b).await);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_simple_is_left_alone() {
+        let server = RedisServer::start();
+        let (text, held, waited) = (name("text"), name("held"), name("waited"));
+        let queue = format!("{waited}:queue");
+        let () = server.command(&["SET", &text, "no lock"]).await;
+        let _: u64 = server.command(&["HSET", &held, "other", "2"]).await;
+        let _: u64 = server.command(&["ZADD", &queue, "1", "waiter"]).await;
+        for key in [&text, &held, &waited] {
+            let () = server
+                .command(&["SET", &format!("{key}:fence"), "1762345678900100"])
+                .await;
+        }
+        let before = server.keys("*").await;
+        let keys = ["EVAL", ACQUIRE, "3", &text, &held, &waited, DAY, "0"];
+        let asked = [&keys[..], &["me", "5000"].repeat(3)].concat();
+        let answers: Vec<i64> = server.command(&asked).await;
+        assert_eq!(answers, [0; 3]);
+        let keys = ["EVAL", RELEASE, "3", &text, &held, &waited, DAY];
+        let given = [&keys[..], &["me"; 3]].concat();
+        let answers: Vec<i64> = server.command(&given).await;
+        assert_eq!(answers, [0; 3]);
+        let after = server.keys("*").await;
+        assert_eq!(after, before);
+        assert_eq!(server.hgetall(&held).await["other"], "2");
+    }
+}
+
+#[tokio::test]
+async fn two_at_once_load_a_script_that_the_server_has_lost() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    for round in 0..10 {
+        let keys = [format!("one-{round}"), format!("other-{round}")];
+        let () = server.command(&["SCRIPT", "FLUSH"]).await;
+        let guards = try_all(&client, &keys).await;
+        let () = server.command(&["SCRIPT", "FLUSH"]).await;
+        release_all(guards.into_iter().flatten()).await;
+    }
+    assert_nothing_left(&server).await;
+}

@@ -1,0 +1,46 @@
+//! A process that forks: the child is not inside, and does its parent no harm.
+
+use std::process::Command;
+
+use rlock_testkit::{RedisServer, Worker};
+
+use crate::common::{LONG, name};
+
+/// What `tests/src/bin/forker.rs` says when its client runs this way.
+async fn fork(way: &str) -> Vec<String> {
+    let server = RedisServer::start();
+    let mut forker =
+        Worker::start(Command::new(env!("CARGO_BIN_EXE_forker")).args([way, &server.url()]));
+    let said = forker.remaining_lines(LONG).await;
+    assert!(forker.wait(LONG).await.success(), "{said:?}");
+    assert!(!server.exists(&name("k")).await, "{said:?}");
+    assert!(!server.exists(&name("other")).await, "{said:?}");
+    assert!(!server.exists(&name("kept")).await, "{said:?}");
+    said
+}
+
+#[tokio::test]
+async fn a_child_takes_nothing_gives_nothing_back_and_is_told_so_at_once() {
+    for way in ["blocking", "async"] {
+        let said = fork(way).await;
+        for call in ["child nested", "child acquires", "child resumes"] {
+            let line = said.iter().find(|line| line.starts_with(call));
+            let line = line.unwrap_or_else(|| panic!("{way}: no answer to {call}: {said:?}"));
+            assert!(line.contains("connect anew after a fork"), "{way}: {line}");
+        }
+        let says = |line: &str| said.iter().any(|said| said == line);
+        assert!(says("child valid later false"), "{way}: {said:?}");
+        assert!(!says("child releases"), "{way}: {said:?}");
+        assert!(says("child done"), "{way}: {said:?}");
+
+        let parents: Vec<_> = said
+            .iter()
+            .filter(|line| line.starts_with("parent acquires"))
+            .collect();
+        assert!(parents.len() > 5, "{way}: {said:?}");
+        let failed = parents.iter().find(|line| line.contains("action"));
+        assert_eq!(failed, None, "{way}");
+        assert!(says("parent valid true"), "{way}: {said:?}");
+        assert!(says("parent releases"), "{way}: {said:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Connections whose other end is gone without a word: nothing comes, nothing fails, and new ones work.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rlock_core::{LockClient, LockGuard, LostCause};
+use rlock_testkit::{Proxy, RedisServer};
+
+use crate::common::{
+    LASTING, LONG, acquiring, assert_lost, assert_soon_in_line, client, connect, count, its_turn,
+    ms, name, resp2, timed,
+};
+
+struct Place {
+    server: RedisServer,
+    proxy: Proxy,
+    client: LockClient,
+}
+
+impl Place {
+    async fn new(protocol: &str) -> Self {
+        let server = RedisServer::start();
+        let proxy = Proxy::in_front_of(&server);
+        let url = format!("{}?protocol={protocol}", proxy.url());
+        let client = LockClient::builder().response_timeout(ms(1000));
+        let client = client.connect(&url).await.expect("the way is free");
+        Self {
+            server,
+            proxy,
+            client,
+        }
+    }
+
+    async fn held(&self, lease: Duration) -> LockGuard {
+        let guard = self.client.lock("k").lease(lease).acquire().await;
+        guard.expect("free")
+    }
+}
+
+const PROTOCOLS: [&str; 2] = ["resp3", "resp2"];
+
+#[tokio::test]
+async fn a_renewal_that_hears_nothing_goes_by_another_connection() {
+    let case = async |protocol| {
+        let place = Place::new(protocol).await;
+        let guard = place.held(ms(3000)).await;
+        place.proxy.half_open();
+        tokio::time::sleep(ms(9000)).await;
+        assert!(guard.is_valid(), "{protocol}");
+        assert_eq!(count(&place.server, &guard).await, Some(1), "{protocol}");
+        guard.release().await.expect("held");
+    };
+    join_all(PROTOCOLS.map(case)).await;
+}
+
+#[tokio::test]
+async fn a_call_that_hears_nothing_is_repeated_by_another_connection() {
+    let case = async |protocol| {
+        let place = Place::new(protocol).await;
+        place.proxy.half_open();
+        let lock = place.client.lock("k").lease(LASTING).wait(LONG);
+        let (guard, took) = timed(lock.acquire()).await;
+        let guard = guard.expect("granted after all");
+        assert!(took < ms(6000), "{protocol}: {took:?}");
+        place.proxy.half_open();
+        let nested = guard.scope(lock.acquire()).await.expect("enters");
+        assert_eq!(count(&place.server, &guard).await, Some(2), "{protocol}");
+        place.proxy.half_open();
+        nested.release().await.expect("held");
+        place.proxy.half_open();
+        let (outcome, took) = timed(guard.release()).await;
+        outcome.expect("given back");
+        assert!(took < ms(6000), "{protocol}: {took:?}");
+        assert!(!place.server.exists(&name("k")).await, "{protocol}");
+    };
+    join_all(PROTOCOLS.map(case)).await;
+}
+
+/// The message that would have told it goes nowhere.
+#[tokio::test]
+async fn a_waiter_that_cannot_be_told_asks_by_its_timer() {
+    let case = async |protocol| {
+        let place = Place::new(protocol).await;
+        let other = client(&place.server).await;
+        let held = other.lock("k").lease(ms(2000)).acquire().await;
+        let held = held.expect("free");
+        let waiting = acquiring(place.client.lock("k").lease(LASTING).wait(LONG));
+        assert_soon_in_line(&place.server, "k", 1).await;
+        place.proxy.half_open();
+        held.release().await.expect("held");
+        let (guard, took) = timed(its_turn(waiting)).await;
+        assert!(took < ms(9000), "{protocol}: {took:?}");
+        assert_eq!(count(&place.server, &guard).await, Some(1), "{protocol}");
+        guard.release().await.expect("held");
+    };
+    join_all(PROTOCOLS.map(case)).await;
+}
+
+#[tokio::test]
+async fn a_loss_is_noticed_by_the_next_renewal_although_nobody_tells() {
+    let place = Place::new("resp3").await;
+    let guard = place.held(ms(3000)).await;
+    place.proxy.half_open();
+    assert!(place.server.del(&name("k")).await);
+    assert_lost(&guard, ms(5000), LostCause::Removed).await;
+}
+
+/// Where nothing is sent there is nothing to miss: the system has to ask.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_system_is_told_to_ask_on_idle_connections_and_to_give_up_on_unanswered_ones() {
+    use std::{fs, net::SocketAddr};
+
+    use rustix::{
+        fd::OwnedFd,
+        net::{getpeername, sockopt},
+        process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
+    };
+
+    /// Copies of this process's sockets that lead there.
+    fn sockets_to(address: &str) -> Vec<OwnedFd> {
+        let address: SocketAddr = address.parse().expect("an address");
+        let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("our own process");
+        let open = fs::read_dir("/proc/self/fd").expect("our own files");
+        open.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok())
+            .filter_map(|number| pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok())
+            .filter(|socket| {
+                let peer = getpeername(socket).ok().flatten();
+                peer.and_then(|peer| SocketAddr::try_from(peer).ok()) == Some(address)
+            })
+            .collect()
+    }
+
+    let server = RedisServer::start();
+    // One for requests, one for messages, one on this runtime.
+    let _older = connect(&resp2(&server.url())).await;
+    let _newer = client(&server).await;
+    let sockets = sockets_to(&server.address());
+    assert!(sockets.len() >= 4, "{sockets:?}");
+    for socket in sockets {
+        assert!(sockopt::socket_keepalive(&socket).expect("known"));
+        let idle = sockopt::tcp_keepidle(&socket).expect("known");
+        let every = sockopt::tcp_keepintvl(&socket).expect("known");
+        assert!(idle <= Duration::from_secs(30), "{idle:?}");
+        assert!(every <= Duration::from_secs(30), "{every:?}");
+        let unanswered = sockopt::tcp_user_timeout(&socket).expect("known");
+        assert!((1..=30_000).contains(&unanswered), "{unanswered} ms");
+    }
+}

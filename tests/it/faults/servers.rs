@@ -1,0 +1,8 @@
+//! Servers that restart, refuse, run out of memory or hold foreign data.
+
+mod clock_jumps;
+mod foreign_data;
+mod memory;
+mod refusals;
+mod starting;
+mod states;

@@ -1,0 +1,101 @@
+//! The server's clock jumps. A test cannot set it, but it can do what a jump does: end leases early, and
+//! let tokens' memory go.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rlock_core::{LockClient, LostCause};
+use rlock_testkit::{RedisServer, eventually};
+
+use crate::common::{
+    LASTING, LONG, acquiring, assert_lost, assert_soon_in_line, client, its_turn, ms, name,
+    resp2_client,
+};
+
+async fn jump_ahead(server: &RedisServer) {
+    for key in server.keys("lock:{k}").await {
+        // In the past; what has a moment left is renewed within it.
+        let _: bool = server.command(&["PEXPIREAT", &key, "1"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_ahead_ends_a_lease_and_its_holder_is_told() {
+    let server = RedisServer::start();
+    let clients = [
+        // Told by the server, and by the next renewal.
+        (client(&server).await, LASTING),
+        (resp2_client(&server).await, ms(1500)),
+    ];
+    let other = client(&server).await;
+    for (client, lease) in clients {
+        let guard = client.lock("k").lease(lease).acquire().await;
+        let guard = guard.expect("free");
+        let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
+        assert_soon_in_line(&server, "k", 1).await;
+        jump_ahead(&server).await;
+        assert_lost(&guard, ms(5000), LostCause::Removed).await;
+        let next = its_turn(waiting).await;
+        assert!(next.fencing_token() > guard.fencing_token());
+        next.release().await.expect("held");
+    }
+}
+
+/// By the time by which the server counts where it has nothing to count from.
+fn micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let micros = since.expect("a clock").as_micros();
+    u64::try_from(micros).expect("a date")
+}
+
+async fn next_token(client: &LockClient) -> u64 {
+    let guard = client.lock("k").acquire().await.expect("free");
+    let token = guard.fencing_token();
+    guard.release().await.expect("held");
+    token
+}
+
+#[tokio::test]
+async fn tokens_grow_although_their_last_one_is_forgotten() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let fence = format!("{}:fence", name("k"));
+    let mut last = 0;
+    for round in 0..50 {
+        let token = next_token(&client).await;
+        assert!(token > last, "round {round}: {token} after {last}");
+        last = token;
+        match round % 5 {
+            0 => server.flush_all().await,
+            1 => assert!(server.del(&fence).await),
+            2 => {
+                let _: bool = server.command(&["PEXPIRE", &fence, "1"]).await;
+                let gone = async || !server.exists(&fence).await;
+                eventually(LONG, "it expires", gone).await;
+            }
+            _ => {}
+        }
+        assert!(last <= micros(), "so that the time is more than any token");
+    }
+}
+
+/// Where the memory of the last token is there, the clock does not matter.
+#[tokio::test]
+async fn tokens_grow_under_a_clock_that_goes_back_and_forth() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let fence = format!("{}:fence", name("k"));
+    let mut last = next_token(&client).await;
+    for years in [1, 10, 50] {
+        // Counted at a time when the clock was so much ahead.
+        let ahead = micros() + years * 31_557_600_000_000;
+        let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
+        for _ in 0..3 {
+            let token = next_token(&client).await;
+            assert!(
+                token > last && token > ahead,
+                "{token} after {last}, {ahead}"
+            );
+            last = token;
+        }
+    }
+}

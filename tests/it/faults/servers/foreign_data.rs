@@ -1,0 +1,295 @@
+//! Foreign data in place of the library's: invalid fencing tokens, and other keys under the name of a lock.
+
+use futures_util::future::join_all;
+use rlock_core::{Lock, LockClient, LockError, LockGuard, distributed_lock};
+use rlock_testkit::{RedisServer, eventually, within};
+
+use crate::common::{
+    LASTING, LONG, acquiring, assert_soon_free, assert_soon_in_line, begin, client, hold, in_line,
+    ms, name, queue, resp2_client,
+};
+
+/// The first invalid token: Lua counts in doubles, which are exact below it.
+const LIMIT: u64 = 1 << 53;
+
+/// Invalid tokens, and tokens too large for the next grant.
+const SPOILT: [&str; 16] = [
+    "9007199254740990",
+    "9007199254740991",
+    "9007199254740992",
+    "9007199254740993",
+    "9223372036854775805",
+    "9223372036854775807",
+    "12345678901234567890",
+    "1e300",
+    "1e3",
+    "inf",
+    "nan",
+    "0x10",
+    "-1",
+    "-5",
+    "+5",
+    " 7",
+];
+
+fn fence(key: &str) -> String {
+    format!("{}:fence", name(key))
+}
+
+async fn spoil(server: &RedisServer, key: &str, fence_is: &str) {
+    let () = server
+        .command(&["SET", &fence(key), fence_is, "PX", "100000000"])
+        .await;
+}
+
+async fn fence_of(server: &RedisServer, key: &str) -> String {
+    server.command(&["GET", &fence(key)]).await
+}
+
+#[track_caller]
+fn assert_names_the_fence(error: &LockError, key: &str) {
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    let shown = error.to_string();
+    assert!(shown.contains(&fence(key)), "{shown}");
+    assert!(shown.contains("2^53"), "{shown}");
+    assert!(shown.contains("delete it"), "{shown}");
+}
+
+#[distributed_lock(key = ["k", "other"], wait = "0s", client = client)]
+async fn with_both(client: &LockClient) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_fence_that_cannot_be_counted_on_is_refused_and_left_alone() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").wait(LONG);
+    for spoilt in SPOILT {
+        spoil(&server, "k", spoilt).await;
+        let error = within(ms(5000), spoilt, lock.acquire()).await;
+        assert_names_the_fence(&error.expect_err(spoilt), "k");
+        let error = lock.try_acquire().await.expect_err(spoilt);
+        assert_names_the_fence(&error, "k");
+        let error = with_both(&client).await.expect_err(spoilt);
+        assert_names_the_fence(&error, "k");
+        for key in ["k", "other"] {
+            assert!(!server.exists(&name(key)).await, "{spoilt}: {key}");
+        }
+        assert_eq!(fence_of(&server, "k").await, spoilt, "it is as it was");
+        assert!(server.pttl(&fence("k")).await > 99_000_000, "{spoilt}");
+        // The remedy that the error names.
+        assert!(server.del(&fence("k")).await);
+        let guard = lock.acquire().await.expect("out of the way");
+        assert!(guard.fencing_token() > 1_000_000_000_000_000);
+        guard.release().await.expect("held");
+    }
+}
+
+/// Requests that leave together share a script.
+#[tokio::test]
+async fn a_fence_that_cannot_be_counted_on_fails_no_lock_that_is_asked_for_together_with_its_own() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let keys: Vec<String> = (0..SPOILT.len() * 2).map(|n| format!("k{n}")).collect();
+    for (key, spoilt) in keys.iter().zip(SPOILT) {
+        spoil(&server, key, spoilt).await;
+    }
+    let locks: Vec<Lock> = keys.iter().map(|key| client.lock(key).wait(LONG)).collect();
+    for _ in 0..5 {
+        let taken = join_all(locks.iter().map(Lock::acquire)).await;
+        for (n, (key, taken)) in keys.iter().zip(taken).enumerate() {
+            match (SPOILT.get(n), taken) {
+                (Some(spoilt), taken) => {
+                    assert_names_the_fence(&taken.expect_err(spoilt), key);
+                    assert!(!server.exists(&name(key)).await, "{spoilt}");
+                    assert_eq!(fence_of(&server, key).await, *spoilt, "it is as it was");
+                }
+                (None, taken) => drop(taken.expect("its own fence is sound")),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_grow_up_to_the_last_that_can_be_told_apart_and_not_beyond() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    for below in 1..12 {
+        spoil(&server, "k", &(LIMIT - below).to_string()).await;
+        let mut last = LIMIT - below;
+        let error = loop {
+            // Takes one request and local hand-overs in turn.
+            let lock = client.lock("k").wait(LONG).lease(LASTING);
+            let guard = match lock.acquire().await {
+                Ok(guard) => guard,
+                Err(error) => break error,
+            };
+            assert!(guard.fencing_token() > last, "{last}");
+            last = guard.fencing_token();
+            let mut next = Box::pin(lock.acquire());
+            begin(&mut next).await;
+            guard.release().await.expect("held");
+            let guard = match next.await {
+                Ok(guard) => guard,
+                Err(error) => break error,
+            };
+            assert!(guard.fencing_token() > last, "{last}");
+            last = guard.fencing_token();
+            guard.release().await.expect("held");
+        };
+        assert!(last < LIMIT, "{last}");
+        assert_names_the_fence(&error, "k");
+        assert!(!server.exists(&name("k")).await, "nothing is taken");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_whose_fence_was_spoilt_while_it_was_held_is_renewed_and_given_back() {
+    let server = RedisServer::start();
+    for spoilt in SPOILT {
+        let (one, other) = (client(&server).await, client(&server).await);
+        let guard = one.lock("k").lease(ms(1500)).acquire().await.expect("free");
+        let waits = other.lock("k").wait(LONG);
+        let waiting = acquiring(waits.clone());
+        assert_soon_in_line(&server, "k", 1).await;
+        spoil(&server, "k", spoilt).await;
+        if spoilt.ends_with('3') {
+            tokio::time::sleep(ms(2000)).await;
+        }
+        assert!(guard.is_valid(), "{spoilt}");
+        let nested = one.lock("k").wait(ms(0));
+        let outcome = guard.scope(nested.run(async {})).await;
+        if !SPOILT[..2].contains(&spoilt) {
+            assert_names_the_fence(&outcome.expect_err("it would have no token"), "k");
+            // The background corrects its count.
+            tokio::time::sleep(ms(100)).await;
+        }
+        guard.release().await.expect("held");
+        assert!(!server.exists(&name("k")).await, "{spoilt}");
+        // The waiter is notified, or asks by its timer.
+        let error = within(LONG, spoilt, waiting).await.expect("no panic");
+        assert_names_the_fence(&error.expect_err("no token"), "k");
+        assert!(server.del(&fence("k")).await);
+        let guard = waits.acquire().await.expect("out of the way");
+        guard.release().await.expect("held");
+    }
+}
+
+/// The token distinguishes a late message from an earlier one, but an invalid fence has no token.
+#[tokio::test]
+async fn a_waiter_that_saw_a_spoilt_fence_is_given_the_lock_when_that_is_mended() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = hold(&one, "k").await;
+    let sound = fence_of(&server, "k").await;
+    spoil(&server, "k", "9007199254740993").await;
+    let waiting = acquiring(other.lock("k").wait(LONG).lease(LASTING));
+    assert_soon_in_line(&server, "k", 1).await;
+    spoil(&server, "k", &sound).await;
+    let before = guard.fencing_token();
+    guard.release().await.expect("held");
+    let next = within(ms(3000), "it is told", waiting).await;
+    let next = next.expect("no panic").expect("its turn");
+    assert!(next.fencing_token() > before);
+}
+
+/// Waits until the wait queue is empty, for less time than a queue takes to expire.
+async fn assert_soon_nobody_in_line(server: &RedisServer, key: &str, after: &str) {
+    let gone = async || !server.exists(&queue(key)).await;
+    eventually(ms(5000), after, gone).await;
+}
+
+async fn refused(waiting: crate::common::Acquiring, what: &str) {
+    let outcome = within(LONG, what, waiting).await.expect("no panic");
+    let error = outcome.map(|_: LockGuard| ()).expect_err(what);
+    assert!(
+        matches!(error, LockError::Store { .. }),
+        "{what}: {error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_waiter_whose_lock_became_another_key_leaves_no_place_in_line() {
+    let server = RedisServer::start();
+    for command in [["SET", "text"], ["RPUSH", "item"]] {
+        for waiter in [client(&server).await, resp2_client(&server).await] {
+            let holder = client(&server).await;
+            let guard = hold(&holder, "k").await;
+            let waiting = acquiring(waiter.lock("k").wait(LONG));
+            assert_soon_in_line(&server, "k", 1).await;
+            assert!(server.del(&name("k")).await);
+            let _: redis::Value = server.command(&[command[0], &name("k"), command[1]]).await;
+            refused(waiting, "it is no lock").await;
+            assert_soon_nobody_in_line(&server, "k", "the place is given up").await;
+            drop(guard);
+            assert!(server.del(&name("k")).await);
+        }
+    }
+}
+
+/// Checks every end of a call except a grant. The server refuses one of the commands from then on.
+#[tokio::test]
+async fn a_waiter_that_is_refused_for_good_leaves_no_place_in_line() {
+    const RULES: &str = "on >s3cret ~* &* +@all";
+    let server = RedisServer::builder().acl_user("app", RULES).start();
+    for command in [
+        "hget", "pttl", "incrby", "hset", "pexpire", "hdel", "time", "get",
+    ] {
+        let holder = client(&server).await;
+        let guard = hold(&holder, "k").await;
+        let url = server.url_as("app", "s3cret");
+        let waiter = LockClient::connect(&url).await.expect("it is up");
+        let waiting = acquiring(waiter.lock("k").wait(ms(9000)));
+        assert_soon_in_line(&server, "k", 1).await;
+        server.set_user("app", &format!("-{command}")).await;
+        assert!(server.del(&name("k")).await);
+        let outcome = within(LONG, command, waiting).await.expect("no panic");
+        let refused = outcome.map(drop).err();
+        assert!(
+            !matches!(refused, Some(LockError::Timeout { .. })),
+            "{command}: {refused:?}"
+        );
+        assert_soon_nobody_in_line(&server, "k", command).await;
+        server.set_user("app", &format!("+{command}")).await;
+        drop(guard);
+        let _: redis::Value = server.command(&["DEL", &name("k")]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_of_several_keys_of_which_one_became_another_key_leaves_no_place_in_line() {
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server).await, client(&server).await);
+    let guard = hold(&holder, "other").await;
+    let call = tokio::spawn(async move { with_both_waiting(&waiter).await });
+    assert_soon_in_line(&server, "other", 1).await;
+    let () = server.command(&["SET", &name("k"), "text"]).await;
+    guard.release().await.expect("held");
+    let outcome = within(LONG, "it is refused", call).await.expect("no panic");
+    let error = outcome.expect_err("one is no lock");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert_soon_nobody_in_line(&server, "other", "the place is given up").await;
+    assert_soon_free(&server, "other").await;
+}
+
+#[distributed_lock(key = ["k", "other"], wait = "20s", client = client)]
+async fn with_both_waiting(client: &LockClient) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_waiter_whose_client_is_shut_down_leaves_no_place_in_line() {
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server).await, client(&server).await);
+    let _guard = hold(&holder, "k").await;
+    let waiting = acquiring(waiter.lock("k").wait(LONG));
+    assert_soon_in_line(&server, "k", 1).await;
+    waiter.shutdown().await.expect("nothing is held");
+    let outcome = waiting.await.expect("no panic");
+    assert!(
+        matches!(outcome, Err(LockError::Closed { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(in_line(&server, "k").await, Vec::<String>::new());
+}

@@ -1,0 +1,426 @@
+//! Clients made before their servers are up, clients made from synchronous code, and readiness probes.
+
+use std::{
+    panic::{RefUnwindSafe, UnwindSafe},
+    thread,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use rlock_core::{CurrentHold, Lock, LockClient, LockClientBuilder, LockError, LockGuard};
+use rlock_testkit::{RedisServer, eventually, within};
+
+use crate::common::log::{keep_log, logged_of};
+use crate::common::{LONG, acquiring, hold, its_turn, ms, timed};
+
+/// How long the servers are down.
+const AWAY: Duration = Duration::from_secs(2);
+
+/// Servers that can stop and restart, and a way to make a client of them.
+struct Service {
+    servers: Vec<RedisServer>,
+    urls: Vec<String>,
+}
+
+impl Service {
+    fn at(server: RedisServer, url: String) -> Self {
+        Self {
+            servers: vec![server],
+            urls: vec![url],
+        }
+    }
+
+    fn server() -> Self {
+        let server = RedisServer::start();
+        let url = server.url();
+        Self::at(server, url)
+    }
+
+    fn server_by_resp2() -> Self {
+        let server = RedisServer::start();
+        let url = crate::common::resp2(&server.url());
+        Self::at(server, url)
+    }
+
+    fn socket() -> Self {
+        let server = RedisServer::start();
+        let url = server.unix_url();
+        Self::at(server, url)
+    }
+
+    fn sentinel() -> Self {
+        let master = RedisServer::start();
+        let sentinel = RedisServer::builder()
+            .sentinel("orders", &master, 1, LONG)
+            .start();
+        let url = format!("redis-sentinel://{}/orders", sentinel.address());
+        Self {
+            servers: vec![master, sentinel],
+            urls: vec![url],
+        }
+    }
+
+    async fn cluster() -> Self {
+        let node = RedisServer::builder()
+            .cluster_node(Duration::from_secs(5))
+            .start();
+        node.serve_slots(0..=16383).await;
+        eventually(LONG, "the cluster is up", async || {
+            let info: String = node.command(&["CLUSTER", "INFO"]).await;
+            info.contains("cluster_state:ok")
+        })
+        .await;
+        let url = format!("redis-cluster://{}", node.address());
+        Self::at(node, url)
+    }
+
+    fn quorum() -> Self {
+        let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+        let urls = servers.iter().map(RedisServer::url).collect();
+        Self { servers, urls }
+    }
+
+    async fn all() -> Vec<Self> {
+        let single = [Self::server(), Self::server_by_resp2(), Self::socket()];
+        let mut all = Vec::from(single);
+        all.extend([Self::sentinel(), Self::cluster().await, Self::quorum()]);
+        all
+    }
+
+    fn lazy(&self, builder: LockClientBuilder) -> LockClient {
+        let made = match self.urls.as_slice() {
+            [url] => builder.connect_lazy(url),
+            urls => builder.quorum_lazy(urls),
+        };
+        made.expect("it does not wait for servers")
+    }
+
+    async fn connect(&self, builder: LockClientBuilder) -> Result<LockClient, LockError> {
+        match self.urls.as_slice() {
+            [url] => builder.connect(url).await,
+            urls => builder.quorum(urls).await,
+        }
+    }
+
+    fn goes(&self) {
+        self.servers.iter().for_each(RedisServer::kill);
+    }
+
+    fn comes_back(&self) {
+        self.servers.iter().for_each(RedisServer::restart_with_data);
+    }
+}
+
+/// Runs the same test with all of them in parallel.
+async fn each_alone(test: impl AsyncFn(Service)) {
+    let services = Service::all().await;
+    join_all(services.into_iter().map(|service| test(service))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_lock_of_a_lazy_client_waits_for_its_servers() {
+    each_alone(async |service| {
+        let urls = &service.urls;
+        service.goes();
+        let client = service.lazy(LockClient::builder());
+        let waiting = acquiring(client.lock("k").wait(LONG));
+        tokio::time::sleep(AWAY).await;
+        assert!(!waiting.is_finished(), "{urls:?}: it waits");
+        service.comes_back();
+        let guard = its_turn(waiting).await;
+        assert!(guard.is_valid(), "{urls:?}");
+        guard.release().await.expect("held");
+        within(LONG, "it answers", client.ping()).await.expect("up");
+        client.shutdown().await.expect("it answers");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_a_lazy_client_whose_servers_stay_away_ends_with_its_wait() {
+    each_alone(async |service| {
+        let urls = &service.urls;
+        service.goes();
+        let client = service.lazy(LockClient::builder().response_timeout(ms(300)));
+        let (outcome, took) = timed(client.lock("k").wait(ms(500)).acquire()).await;
+        let error = outcome.expect_err("nobody is there");
+        assert!(error.is_outage(), "{urls:?}: {error:?}");
+        assert!(took < ms(500) + ms(3000), "{urls:?}: {took:?}");
+        let (outcome, took) = timed(client.ping()).await;
+        let error = outcome.expect_err("nobody is there");
+        assert!(error.is_outage(), "{urls:?}: {error:?}");
+        assert!(took < ms(300) + ms(3000), "{urls:?}: {took:?}");
+        let shown = error.to_string();
+        assert!(shown.contains("could not ping "), "{shown}");
+        let (_, took) = timed(client.shutdown()).await;
+        assert!(took < LONG, "{urls:?}: {took:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_a_connect_wait_is_there_soon_after_its_servers() {
+    each_alone(async |service| {
+        service.goes();
+        let late = async {
+            tokio::time::sleep(AWAY).await;
+            service.comes_back();
+        };
+        let builder = LockClient::builder().connect_wait(LONG);
+        let (client, ()) = tokio::join!(service.connect(builder), late);
+        let client = client.unwrap_or_else(|error| panic!("{:?}: {error}", service.urls));
+        let guard = client.lock("k").wait(LONG).acquire().await;
+        guard.expect("free").release().await.expect("held");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connect_wait_ends_where_servers_stay_away() {
+    each_alone(async |service| {
+        service.goes();
+        let builder = LockClient::builder().connect_wait(ms(700));
+        let (outcome, took) = timed(service.connect(builder)).await;
+        let error = outcome.expect_err("nobody is there");
+        assert!(error.is_outage(), "{:?}: {error:?}", service.urls);
+        let shown = error.to_string();
+        assert!(shown.contains("could not connect to "), "{shown}");
+        assert!(took >= ms(500) && took < ms(700) + ms(3000), "{took:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_server_refuses_is_not_waited_for() {
+    let server = || RedisServer::builder().password("right").start();
+    let node = RedisServer::builder()
+        .password("right")
+        .cluster_node(LONG)
+        .start();
+    let master = server();
+    let sentinel = RedisServer::builder()
+        .password("right")
+        .config("sentinel", "sentinel-pass right")
+        .sentinel("orders", &master, 1, LONG)
+        .start();
+    let three = [server(), server(), server()];
+    let wrong = |server: &RedisServer| format!("redis://:wrong@{}/", server.address());
+    let services = [
+        vec![wrong(&master)],
+        vec![format!(
+            "redis-sentinel://:right@{}/orders",
+            sentinel.address()
+        )],
+        vec![format!("redis-cluster://:wrong@{}", node.address())],
+        three.iter().map(wrong).collect(),
+    ];
+    for urls in services {
+        let service = Service {
+            servers: Vec::new(),
+            urls,
+        };
+        let urls = &service.urls;
+        let client = service.lazy(LockClient::builder());
+        let (outcome, took) = timed(client.lock("k").wait(LONG).acquire()).await;
+        let error = outcome.expect_err("refused");
+        assert!(
+            matches!(error, LockError::Store { .. }),
+            "{urls:?}: {error:?}"
+        );
+        assert!(took < LONG / 4, "{urls:?}: {took:?}");
+        let error = client.ping().await.expect_err("refused");
+        assert!(
+            matches!(error, LockError::Store { .. }),
+            "{urls:?}: {error:?}"
+        );
+        let builder = LockClient::builder().connect_wait(LONG);
+        let (outcome, took) = timed(service.connect(builder)).await;
+        let error = outcome.expect_err("refused");
+        assert!(
+            matches!(error, LockError::Store { .. }),
+            "{urls:?}: {error:?}"
+        );
+        assert!(took < LONG / 4, "{urls:?}: {took:?}");
+        assert!(!error.to_string().contains("wrong@"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_url_that_makes_no_sense_is_refused_without_a_server() {
+    for url in ["", "http://h/", "redis://h/?db=3", "memory://x"] {
+        let error = LockClient::connect_lazy(url).expect_err(url);
+        assert!(
+            matches!(error, LockError::InvalidOption { .. }),
+            "{error:?}"
+        );
+        let builder = LockClient::builder().connect_wait(LONG);
+        let (outcome, took) = timed(builder.connect(url)).await;
+        let error = outcome.expect_err(url);
+        assert!(
+            matches!(error, LockError::InvalidOption { .. }),
+            "{error:?}"
+        );
+        assert!(took < LONG / 4, "{took:?}");
+    }
+    let twice = LockClient::builder().quorum_lazy(["redis://h/", "redis://h/"]);
+    let error = twice.expect_err("twice").to_string();
+    assert!(error.contains("each server is named once"), "{error}");
+    let forever = LockClient::builder().connect_wait(Duration::MAX);
+    let error = forever.connect_lazy("memory:").expect_err("too long");
+    assert!(error.to_string().contains("`connect_wait`"), "{error}");
+}
+
+/// The client has two connections: one of the background, and one on the runtime that made it.
+#[tokio::test]
+async fn a_lazy_client_has_the_connections_of_any_other() {
+    let server = RedisServer::start();
+    server.kill();
+    let client = crate::common::builder()
+        .connect_lazy(&server.url())
+        .expect("lazy");
+    server.restart();
+    hold(&client, "k").await.release().await.expect("held");
+    eventually(LONG, "both are there", async || {
+        let list: String = server.command(&["CLIENT", "LIST"]).await;
+        list.lines()
+            .filter(|line| !line.contains("user=fixture"))
+            .count()
+            == 2
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_yet_is_logged_once_and_then_what_it_lacks() {
+    keep_log();
+    let server = RedisServer::builder()
+        .acl_user("poor", "on nopass ~* &* +@all -zrange")
+        .start();
+    server.kill();
+    let address = server.address();
+    let client = LockClient::connect_lazy(&format!("redis://poor@{address}/")).expect("lazy");
+    let lines = |of: &str| {
+        let lines = logged_of(&address);
+        lines.iter().filter(|line| line.contains(of)).count()
+    };
+    eventually(LONG, "it is logged", async || {
+        lines("the server cannot be reached yet") == 1
+    })
+    .await;
+    tokio::time::sleep(ms(1000)).await;
+    server.restart();
+    hold(&client, "k").await.release().await.expect("held");
+    assert_eq!(lines("the server cannot be reached yet"), 1);
+    assert_eq!(lines("lacks permissions"), 1);
+    server.kill_clients("normal").await;
+    client.lock("k").wait(LONG).run(async {}).await.expect("up");
+    assert_eq!(lines("lacks permissions"), 1);
+}
+
+#[test]
+fn synchronous_code_connects_and_locks() {
+    let service = Service::quorum();
+    let client = LockClient::connect_blocking(&service.urls[0]).expect("up");
+    let guard = client.lock("k").acquire_blocking().expect("free");
+    assert!(guard.is_valid());
+    drop(guard);
+    let client = LockClient::builder()
+        .quorum_blocking(&service.urls)
+        .expect("up");
+    client.lock("k").run_blocking(|| ()).expect("free");
+    let client = LockClient::connect_lazy(&service.urls[0]).expect("lazy");
+    client.lock("k").run_blocking(|| ()).expect("free");
+    service.goes();
+    let error = LockClient::connect_blocking(&service.urls[0]).expect_err("gone");
+    assert!(error.is_outage(), "{error:?}");
+    let error = LockClient::builder()
+        .connect_wait(ms(300))
+        .quorum_blocking(&service.urls)
+        .expect_err("gone");
+    assert!(error.is_outage(), "{error:?}");
+    LockClient::connect_blocking("memory:").expect("embedded");
+}
+
+#[tokio::test]
+async fn a_blocking_connect_inside_an_async_task_is_refused() {
+    let server = RedisServer::start();
+    let url = format!("redis://:s3cret@{}/", server.address());
+    let error = LockClient::connect_blocking(&url).expect_err("inside a task");
+    assert!(matches!(error, LockError::WouldBlock { .. }), "{error:?}");
+    assert!(error.to_string().contains(&server.address()), "{error}");
+    assert!(!error.to_string().contains("s3cret"), "{error}");
+    let url = server.url();
+    let connected = tokio::task::spawn_blocking(move || LockClient::connect_blocking(&url));
+    let client = connected.await.expect("no panic").expect("up");
+    hold(&client, "k").await.release().await.expect("held");
+    let url = server.url();
+    let connected = thread::spawn(move || LockClient::connect_blocking(&url));
+    connected.join().expect("no panic").expect("up");
+}
+
+#[tokio::test]
+async fn a_ping_answers_as_long_as_locks_have_servers_enough() {
+    let memory = LockClient::in_memory();
+    memory.ping().await.expect("embedded");
+    memory.shutdown().await.expect("nothing is held");
+    let error = memory.ping().await.expect_err("shut down");
+    assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
+
+    let builder = || LockClient::builder().response_timeout(ms(500));
+    for service in Service::all().await {
+        let client = service.connect(builder()).await.expect("up");
+        client.ping().await.expect("up");
+        if let [first, second, _] = service.servers.as_slice() {
+            first.kill();
+            client.ping().await.expect("two of three");
+            second.kill();
+            let error = client.ping().await.expect_err("one of three");
+            let shown = error.to_string();
+            assert!(
+                error.is_outage() && shown.contains("1 of 3 servers"),
+                "{shown}"
+            );
+            continue;
+        }
+        let master = &service.servers[0];
+        master.pause();
+        let (outcome, took) = timed(client.ping()).await;
+        let error = outcome.expect_err("it stands still");
+        assert!(error.is_outage(), "{:?}: {error:?}", service.urls);
+        assert!(took < ms(500) + ms(3000), "{:?}: {took:?}", service.urls);
+        master.resume();
+        eventually(LONG, "it answers again", async || {
+            client.ping().await.is_ok()
+        })
+        .await;
+    }
+}
+
+/// The user lacks the permission for `PING`, which locks do not need.
+#[tokio::test]
+async fn a_ping_needs_no_permission() {
+    let server = RedisServer::builder()
+        .acl_user("poor", "on nopass ~* &* +@all -ping")
+        .start();
+    let url = format!("redis://poor@{}/", server.address());
+    let client = LockClient::connect(&url).await.expect("up");
+    client.ping().await.expect("a refusal is an answer");
+}
+
+#[test]
+fn clients_locks_and_guards_may_be_used_across_a_caught_panic() {
+    fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+    is_unwind_safe::<LockClient>();
+    is_unwind_safe::<Lock>();
+    is_unwind_safe::<LockGuard>();
+    is_unwind_safe::<CurrentHold>();
+    let client = LockClient::in_memory();
+    let panicked =
+        std::panic::catch_unwind(|| client.lock("k").run_blocking(|| panic!("on purpose")));
+    panicked.expect_err("it goes on");
+    client
+        .lock("k")
+        .wait(Duration::ZERO)
+        .run_blocking(|| ())
+        .expect("given back");
+}

@@ -1,0 +1,275 @@
+//! Leases are renewed while a lock is held, and never longer.
+
+use std::{thread, time::Duration};
+
+use rlock_core::{LockError, LostCause};
+use rlock_testkit::{RedisServer, assert_taken, eventually};
+
+use crate::common::{
+    LASTING, LONG, assert_lost, assert_soon_free, cause_of, client, count, ms, name, resp2_client,
+    timed,
+};
+
+#[tokio::test]
+async fn a_body_longer_than_several_leases_keeps_its_lock() {
+    let server = RedisServer::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let lock = client.lock("k").lease(ms(800));
+    let body = async {
+        for _ in 0..14 {
+            tokio::time::sleep(ms(200)).await;
+            assert_taken(&other, "k").await;
+        }
+        "done"
+    };
+    assert_eq!(lock.run(body).await.expect("never lost"), "done");
+    assert!(!server.exists(&name("k")).await);
+}
+
+/// The test's own runtime has one thread, and the body keeps it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_body_that_blocks_its_executor_keeps_its_lock() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lease = ms(800);
+    let guard = client.lock("k").lease(lease).acquire().await.expect("free");
+    thread::sleep(lease * 3);
+    assert!(guard.is_valid(), "renewed while the executor was blocked");
+    assert_eq!(count(&server, &guard).await, Some(1));
+    // Owners are never used again: this one has held the lock all the time.
+    guard.release().await.expect("still held");
+}
+
+#[tokio::test]
+async fn hundreds_of_leases_are_renewed_by_a_few_requests() {
+    const HELD: u64 = 500;
+    const LEASE: Duration = Duration::from_millis(1500);
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let mut guards = Vec::new();
+    for n in 0..HELD {
+        let lock = client.lock(format!("many:{n}")).lease(LEASE);
+        guards.push(lock.acquire().await.expect("free"));
+    }
+    let mut watch = server.watch_commands().await;
+    tokio::time::sleep(LEASE * 2).await;
+    let requests = watch.count_of("EVALSHA").await;
+    // Every lease was renewed at least four times, 16 at most in a request.
+    assert!(
+        (4 * HELD / 16..=HELD).contains(&requests),
+        "{requests} requests for {HELD} leases"
+    );
+    assert!(guards.iter().all(rlock_core::LockGuard::is_valid));
+    assert_eq!(
+        server.keys("lock:{many:*}").await.len() as u64,
+        HELD,
+        "the server agrees"
+    );
+}
+
+#[tokio::test]
+async fn a_loss_in_a_batch_concerns_its_own_lock_alone() {
+    let server = RedisServer::start();
+    let client = resp2_client(&server).await;
+    let mut guards = Vec::new();
+    for key in ["a", "b", "c"] {
+        let lock = client.lock(key).lease(ms(900));
+        guards.push(lock.acquire().await.expect("free"));
+    }
+    assert!(server.del(&name("b")).await);
+    assert_lost(&guards[1], LONG, LostCause::Removed).await;
+    tokio::time::sleep(ms(1200)).await;
+    assert!(guards[0].is_valid() && guards[2].is_valid());
+    assert!(!server.exists(&name("b")).await);
+}
+
+#[tokio::test]
+async fn nothing_is_renewed_after_a_release_or_a_drop() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = |key: &str| client.lock(key).lease(ms(600));
+    let released = lock("released").acquire().await.expect("free");
+    let dropped = lock("dropped").acquire().await.expect("free");
+    let mut watch = server.watch_commands().await;
+    eventually(LONG, "they are renewed while they are held", async || {
+        watch.count_of("EVALSHA").await >= 2
+    })
+    .await;
+    released.release().await.expect("held");
+    drop(dropped);
+    assert_soon_free(&server, "dropped").await;
+    watch.clear().await;
+    tokio::time::sleep(ms(1200)).await;
+    assert_eq!(watch.seen().await, []);
+}
+
+#[tokio::test]
+async fn without_a_watchdog_the_hold_ends_with_its_lease_and_says_so() {
+    let server = RedisServer::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let lease = ms(600);
+    let lock = client.lock("k").lease(lease).watchdog(false);
+
+    let guard = lock.acquire().await.expect("free");
+    let mut watch = server.watch_commands().await;
+    let next = other.lock("k").wait(LONG);
+    let next = async {
+        let next = next.acquire().await.expect("the lease has ended");
+        assert!(!guard.is_valid(), "the first knew before");
+        next
+    };
+    let told = timed(assert_lost(&guard, LONG, LostCause::Expired));
+    let (next, ((), told)) = tokio::join!(next, told);
+    assert!(told <= lease + ms(1000), "told only after {told:?}");
+    assert!(next.fencing_token() > guard.fencing_token());
+    let owner = guard.owner().to_string();
+    assert!(
+        watch.seen().await.iter().all(|c| !c.words.contains(&owner)),
+        "nothing was sent for the first owner"
+    );
+    let error = guard.release().await;
+    assert_eq!(cause_of(error), Some(LostCause::Expired));
+    assert_eq!(count(&server, &next).await, Some(1), "the next is unharmed");
+    next.release().await.expect("held");
+
+    let stopped = lock.run(std::future::pending::<()>()).await;
+    assert_eq!(cause_of(stopped), Some(LostCause::Expired));
+}
+
+#[tokio::test]
+async fn max_hold_ends_the_hold_and_the_renewals() {
+    let server = RedisServer::start();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let lock = client.lock("k").lease(ms(900)).max_hold(ms(1200));
+    let (guard, asked) = timed(lock.acquire()).await;
+    let guard = guard.expect("free");
+    let held = timed(assert_lost(&guard, LONG, LostCause::MaxHold)).await.1;
+    assert!(held + asked >= ms(1200), "told already after {held:?}");
+    // Nobody gives the lock back, yet it is not kept: the lease ends it.
+    let next = other.lock("k").wait(LONG);
+    let (next, waited) = timed(next.acquire()).await;
+    drop(next.expect("the renewals have ended"));
+    assert!(waited < ms(4000), "it took {waited:?}");
+}
+
+#[tokio::test]
+async fn a_release_after_max_hold_says_what_the_guard_was_told() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    // Once while the lease still lasts, and once after it has ended too.
+    for lease in [LASTING, ms(400)] {
+        let lock = client.lock("k").lease(lease).max_hold(ms(300));
+        let guard = lock.acquire().await.expect("free");
+        assert_lost(&guard, LONG, LostCause::MaxHold).await;
+        if lease < LASTING {
+            assert_soon_free(&server, "k").await;
+        }
+        let outcome = guard.release().await;
+        assert_soon_free(&server, "k").await;
+        assert_eq!(cause_of(outcome), Some(LostCause::MaxHold), "{lease:?}");
+    }
+}
+
+#[tokio::test]
+async fn max_hold_stops_a_body_and_gives_the_lock_back() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("k").lease(LASTING).max_hold(ms(300));
+    let error = lock.run(std::future::pending::<()>()).await;
+    let error = error.expect_err("the body hangs");
+    assert!(error.to_string().contains("`max_hold`"), "{error}");
+    assert!(matches!(error, LockError::Lost { ref key, .. } if key == "k"));
+    assert_soon_free(&server, "k").await;
+}
+
+#[tokio::test]
+async fn a_nested_shorter_lease_never_shortens_the_time_to_live() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let outer = client.lock("k").lease(LASTING);
+    let outer = outer.acquire().await.expect("free");
+    let inner = client.lock("k").lease(ms(300));
+    let inner = outer.scope(inner.acquire()).await.expect("enters");
+    assert!(server.pttl(&name("k")).await > 20_000);
+    // Long enough for the shorter lease to be renewed, or to end.
+    tokio::time::sleep(ms(900)).await;
+    assert!(server.pttl(&name("k")).await > 20_000);
+    inner.release().await.expect("held");
+    assert!(server.pttl(&name("k")).await > 20_000);
+    assert!(outer.valid_for() > Duration::from_secs(20));
+    outer.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_nested_longer_lease_lengthens_the_time_to_live() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let outer = client.lock("k").lease(ms(900));
+    let outer = outer.acquire().await.expect("free");
+    let inner = client.lock("k").lease(LASTING);
+    let inner = outer.scope(inner.acquire()).await.expect("enters");
+    assert!(server.pttl(&name("k")).await > 20_000);
+    assert!(outer.valid_for() > Duration::from_secs(20));
+    inner.release().await.expect("held");
+    tokio::time::sleep(ms(1200)).await;
+    assert!(outer.is_valid());
+    outer.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_lock_that_was_made_to_last_gets_its_time_to_live_back() {
+    let server = RedisServer::start();
+    for client in [client(&server).await, resp2_client(&server).await] {
+        let guard = client.lock("k").lease(ms(900));
+        let guard = guard.acquire().await.expect("free");
+        let persisted: bool = server.command(&["PERSIST", &name("k")]).await;
+        assert!(persisted);
+        eventually(LONG, "the next renewal sets it", async || {
+            (1..=900).contains(&server.pttl(&name("k")).await)
+        })
+        .await;
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_never_shortens_the_time_to_live() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let guard = client.lock("k").lease(ms(600));
+    let guard = guard.acquire().await.expect("free");
+    let _: bool = server.command(&["PEXPIRE", &name("k"), "60000"]).await;
+    let mut watch = server.watch_commands().await;
+    eventually(LONG, "it is renewed", async || {
+        watch.count_of("EVALSHA").await >= 3
+    })
+    .await;
+    assert!(server.pttl(&name("k")).await > 30_000);
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_renewal_never_creates_a_lock_anew() {
+    let server = RedisServer::start();
+    let client = resp2_client(&server).await;
+    let guard = client.lock("k").lease(ms(600));
+    let guard = guard.acquire().await.expect("free");
+    let mut watch = server.watch_commands().await;
+    assert!(server.del(&name("k")).await);
+    let lost = assert_lost(&guard, LONG, LostCause::Removed);
+    let look = async {
+        loop {
+            assert!(!server.exists(&name("k")).await, "it was created anew");
+            tokio::time::sleep(ms(2)).await;
+        }
+    };
+    tokio::select! {
+        () = lost => {}
+        () = look => {}
+    }
+    assert!(watch.count_of("EVALSHA").await > 0, "a renewal was tried");
+    watch.clear().await;
+    tokio::time::sleep(ms(900)).await;
+    assert!(!server.exists(&name("k")).await);
+    assert_eq!(watch.seen().await, [], "what is lost is not renewed");
+}

@@ -1,0 +1,4 @@
+//! What is logged.
+
+mod capabilities;
+mod reports;

@@ -1,0 +1,165 @@
+//! Servers that cannot do everything: locks work without it, and one line says what that means.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{RedisServer, eventually};
+
+use crate::common::log::{keep_log, logged_of};
+use crate::common::{LONG, connect, hand_over, ms, notices_a_loss, resp2};
+
+/// Takes longer than a message, and is over before a waiter's timer of five seconds.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// A server without these commands.
+fn server_without(commands: &[&str]) -> RedisServer {
+    keep_log();
+    let rename = |server: rlock_testkit::RedisServerBuilder, command: &&str| {
+        server.config("rename-command", &format!("{command} \"\""))
+    };
+    commands.iter().fold(RedisServer::builder(), rename).start()
+}
+
+/// What was said of the server's abilities.
+fn said(server: &RedisServer) -> Vec<String> {
+    let mut lines = logged_of(&server.address());
+    lines.retain(|line| line.contains("missing="));
+    lines
+}
+
+/// One line was said of the server's abilities, with all of this in it.
+#[track_caller]
+fn assert_said(server: &RedisServer, parts: &[&str]) {
+    let lines = said(server);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in parts {
+        assert!(lines[0].contains(part), "no {part:?} in {lines:?}");
+    }
+}
+
+/// Takes a lock, enters, renews, and gives it back.
+async fn live(client: &LockClient) {
+    let lock = client.lock("life").lease(ms(600));
+    let outer = lock.acquire().await.expect("free");
+    let inner = outer.scope(lock.acquire()).await.expect("enters");
+    tokio::time::sleep(ms(900)).await;
+    inner.release().await.expect("held");
+    outer.release().await.expect("held");
+}
+
+/// Everything else is as ever.
+async fn assert_losses_are_found_by_renewals(server: &RedisServer, client: &LockClient) {
+    live(client).await;
+    assert!(hand_over(client, &server.url()).await < AT_ONCE);
+    let took = notices_a_loss(server, client).await;
+    assert!(took > AT_ONCE && took < ms(8000), "by a renewal: {took:?}");
+}
+
+#[tokio::test]
+async fn of_a_server_that_can_do_everything_nothing_is_said() {
+    let server = server_without(&[]);
+    for url in [server.url(), resp2(&server.url())] {
+        let client = connect(&url).await;
+        live(&client).await;
+        assert!(hand_over(&client, &url).await < AT_ONCE);
+    }
+    assert_eq!(said(&server), Vec::<String>::new());
+}
+
+/// As one before Redis 6 does, and some proxies.
+#[tokio::test]
+async fn a_server_without_resp3_is_spoken_to_by_resp2() {
+    let server = server_without(&["HELLO"]);
+    let client = connect(&server.url()).await;
+    let what = "RESP3: a lock that is deleted is noticed by the next renewal";
+    assert_said(&server, &["WARN", what]);
+    assert_losses_are_found_by_renewals(&server, &client).await;
+}
+
+#[tokio::test]
+async fn whoever_asked_for_resp2_is_not_told_that_resp3_is_missing() {
+    let server = server_without(&["HELLO"]);
+    live(&connect(&resp2(&server.url())).await).await;
+    assert_eq!(said(&server), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn without_tracking_losses_are_found_by_renewals() {
+    let server = server_without(&["CLIENT"]);
+    let client = connect(&server.url()).await;
+    let what = "CLIENT TRACKING: a lock that is deleted";
+    assert_said(&server, &["WARN", what]);
+    assert_losses_are_found_by_renewals(&server, &client).await;
+}
+
+#[tokio::test]
+async fn without_messages_waiters_come_by_news_of_the_lock_or_by_timers() {
+    for (protocol, within) in [("resp3", AT_ONCE), ("resp2", ms(9000))] {
+        let server = server_without(&["SUBSCRIBE"]);
+        let url = format!("{}?protocol={protocol}", server.url());
+        let client = connect(&url).await;
+        assert_said(&server, &["WARN", "SUBSCRIBE: a waiter"]);
+        live(&client).await;
+        let took = hand_over(&client, &url).await;
+        assert!(took < within, "{protocol}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn several_that_are_missing_are_told_in_one_line() {
+    let server = server_without(&["HELLO", "SUBSCRIBE"]);
+    let client = connect(&server.url()).await;
+    assert_said(&server, &["RESP3: ", "; SUBSCRIBE: "]);
+    live(&client).await;
+}
+
+#[tokio::test]
+async fn a_server_that_runs_no_scripts_is_told_at_once_and_refuses_every_lock() {
+    let server = server_without(&["EVALSHA"]);
+    for url in [server.url(), resp2(&server.url())] {
+        let client = connect(&url).await;
+        let error = client.lock("k").acquire().await.expect_err("no scripts");
+        assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    }
+    let lines = said(&server);
+    assert_eq!(lines.len(), 2, "one for each client: {lines:?}");
+    for line in lines {
+        let all =
+            line.contains("ERROR") && line.contains("scripts (EVALSHA): no lock can be taken");
+        assert!(all, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_once_and_not_with_every_connection() {
+    let server = server_without(&["SUBSCRIBE"]);
+    let client = connect(&server.url()).await;
+    for _ in 0..3 {
+        assert!(server.kill_clients("normal").await > 0);
+        eventually(LONG, "it is connected again", async || {
+            client.inspect("k").await.is_ok()
+        })
+        .await;
+    }
+    assert_said(&server, &["SUBSCRIBE: "]);
+}
+
+/// Where the server tells what the user may not do, that line has named it.
+#[tokio::test]
+async fn what_the_user_may_not_do_is_said_once() {
+    keep_log();
+    let server = RedisServer::builder()
+        .acl_user(
+            "locker",
+            "on >secret resetchannels ~lock:* &lock:* +@all -subscribe",
+        )
+        .start();
+    let client = connect(&server.url_as("locker", "secret")).await;
+    live(&client).await;
+    let told = logged_of(&server.address());
+    let told: Vec<_> = told
+        .iter()
+        .filter(|line| line.contains("lacks") && line.to_lowercase().contains("subscribe"))
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+}

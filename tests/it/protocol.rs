@@ -1,0 +1,3 @@
+//! The scripts on the server.
+
+mod differential;

@@ -1,0 +1,500 @@
+//! The Lua scripts on a real server give the answers that the model of the protocol gives.
+
+mod together;
+
+use redis::{Commands, Connection, Script, Value};
+use rlock_model::{
+    differential::{
+        Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Served, Subject, replay, run,
+    },
+    server::TOO_LARGE,
+    words::{
+        Acquire, Acquired, BLOCK, Claim, Entry, Extend, Extended, Holder, Key, Millis, News, Next,
+        Onward, Owner, Release, Released, Renewal, Renewed, Token,
+    },
+};
+use rlock_testkit::{RedisServer, Scripts};
+
+/// What names of channels begin with.
+const CHANNELS: &str = "lock:client:";
+/// What is less was counted from nothing.
+const LEAST_TOKEN: u64 = 1_000_000_000_000;
+/// How long the server keeps a token.
+const FENCE_TTL: Millis = 86_400_000;
+
+struct Scripted {
+    scripts: Scripts,
+    /// Lets time go by on the server.
+    time: Script,
+    commands: Connection,
+    listeners: Vec<Option<Connection>>,
+    client: redis::Client,
+    /// How often the listeners were asked whether they heard everything.
+    rounds: u64,
+}
+
+impl Scripted {
+    fn new(server: &RedisServer) -> Self {
+        let client = redis::Client::open(server.url()).expect("a URL");
+        Self {
+            scripts: Scripts::new(),
+            time: Script::new(include_str!("differential/time.lua")),
+            commands: client.get_connection().expect("the server runs"),
+            listeners: (0..CLIENTS).map(|_| None).collect(),
+            client,
+            rounds: 0,
+        }
+    }
+
+    fn acquire(&mut self, ask: &Acquire) -> Acquired {
+        let mut call = self.scripts.acquire.prepare_invoke();
+        for claim in &ask.claims {
+            call.key(lock(claim.key));
+        }
+        call.arg(ask.lease)
+            .arg(ask.count)
+            .arg(FENCE_TTL + ask.lease);
+        call.arg(u8::from(ask.waits)).arg(CHANNELS).arg(LEAST_TOKEN);
+        for claim in &ask.claims {
+            call.arg(name(claim.owner));
+        }
+        let answer: Vec<i64> = match call.invoke(&mut self.commands) {
+            Err(error) if error.to_string().contains("is no fencing token") => {
+                return Acquired::Refused;
+            }
+            answer => answer.expect("no error"),
+        };
+        let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
+        match answer.as_slice() {
+            [is_wanted @ (1 | 2), tokens @ ..] => Acquired::Granted {
+                tokens: tokens.iter().map(unsigned).collect(),
+                others_wait: *is_wanted == 2,
+            },
+            [0, claim, ttl, in_line, fences @ ..] => Acquired::Held {
+                claim: usize::try_from(*claim).expect("not negative"),
+                ttl: unsigned(ttl),
+                in_line: *in_line > 0,
+                first: *in_line == 2,
+                fences: fences.iter().map(unsigned).collect(),
+            },
+            [-1] => Acquired::NotHeld,
+            answer => panic!("{answer:?} to {ask:?}"),
+        }
+    }
+
+    fn release(&mut self, ask: &Release, token: Token) -> Released {
+        let mut call = self.scripts.release.prepare_invoke();
+        let lease = ask.next.map_or(0, |next| next.lease);
+        call.key(lock(ask.key))
+            .arg(name(ask.owner))
+            .arg(ask.count)
+            .arg(ask.keep)
+            .arg(token);
+        call.arg(FENCE_TTL + lease).arg(CHANNELS).arg(LEAST_TOKEN);
+        if let Some(next) = ask.next {
+            call.arg(name(next.owner)).arg(next.lease);
+        }
+        match call.invoke(&mut self.commands).expect("no error") {
+            Value::Int(0) => Released::NotHeld,
+            Value::Int(1) => Released::Done(Onward::Unknown),
+            Value::Int(2) => Released::MovedOn,
+            Value::BulkString(place) if place.len() == 1 => Released::Done(Onward::InLine {
+                first: place == b"2",
+            }),
+            Value::Int(token) if ask.next.is_some() => {
+                let token = u64::try_from(token).expect("a token");
+                Released::Done(Onward::Granted(token))
+            }
+            answer => panic!("{answer:?} to {ask:?}"),
+        }
+    }
+
+    fn renew(&mut self, batch: &[Renewal]) -> Vec<Renewed> {
+        let mut call = self.scripts.renew.prepare_invoke();
+        for renewal in batch {
+            call.key(lock(renewal.key));
+        }
+        let lease = batch.first().map_or(0, |first| first.lease);
+        call.arg(FENCE_TTL).arg(lease);
+        for renewal in batch {
+            call.arg(name(renewal.owner));
+        }
+        if batch.iter().any(|renewal| renewal.lease != lease) {
+            for renewal in batch {
+                call.arg(renewal.lease);
+            }
+        }
+        match call.invoke(&mut self.commands).expect("no error") {
+            Value::Int(1) => vec![renewed(1); batch.len()],
+            held => {
+                let held: Vec<u8> = redis::from_redis_value(held).expect("one for each");
+                held.into_iter().map(renewed).collect()
+            }
+        }
+    }
+
+    fn extend(&mut self, ask: &Extend) -> Extended {
+        let mut call = self.scripts.extend.prepare_invoke();
+        call.key(lock(ask.key))
+            .arg(name(ask.owner))
+            .arg(ask.tokens)
+            .arg(LEAST_TOKEN);
+        let answer: Vec<Token> = match call.invoke(&mut self.commands) {
+            Err(error) if error.to_string().contains("is no fencing token") => {
+                return Extended::Refused;
+            }
+            answer => answer.expect("no error"),
+        };
+        match *answer.as_slice() {
+            [] => Extended::NotHeld,
+            [fence, tokens] => Extended::More { fence, tokens },
+            _ => panic!("{answer:?} to {ask:?}"),
+        }
+    }
+
+    fn view(&mut self, key: Key) -> KeyView {
+        let mut call = self.scripts.inspect.prepare_invoke();
+        let entry = call
+            .key(lock(key))
+            .invoke(&mut self.commands)
+            .expect("no error");
+        let line: Vec<String> = self
+            .commands
+            .zrange(format!("{}:queue", lock(key)), 0, -1)
+            .expect("no error");
+        KeyView {
+            entry: entry_of(entry),
+            line: line.iter().map(|name| owner(name)).collect(),
+        }
+    }
+
+    fn seen(&mut self, answer: Answer) -> Observed {
+        Observed {
+            answer,
+            news: self.told(),
+            keys: (0..KEYS).map(|key| self.view(key)).collect(),
+        }
+    }
+
+    fn leave(&mut self, client: u8) {
+        self.listeners[usize::from(client)] = None;
+        while self.hear(client, "are you there?") > 0 {}
+    }
+
+    fn hear(&mut self, client: u8, message: &str) -> usize {
+        self.commands
+            .publish(channel(client), message)
+            .expect("no error")
+    }
+
+    /// What the clients were told since this was asked last.
+    fn told(&mut self) -> Vec<News> {
+        self.rounds += 1;
+        let last = format!("round {}", self.rounds);
+        let mut told = Vec::new();
+        for client in 0..CLIENTS {
+            if self.listeners[usize::from(client)].is_none() {
+                continue;
+            }
+            assert_eq!(self.hear(client, &last), 1, "client {client} listens");
+            let listener = self.listeners[usize::from(client)]
+                .as_mut()
+                .expect("it is there");
+            loop {
+                let message = listener.recv_response().expect("a message");
+                let message = redis::Msg::from_owned_value(message).expect("a message");
+                let text: String = message.get_payload().expect("text");
+                if text == last {
+                    break;
+                }
+                told.push(news(&text));
+            }
+        }
+        told
+    }
+}
+
+fn renewed(held: u8) -> Renewed {
+    Renewed {
+        held: held > 0,
+        wanted: held == 2,
+    }
+}
+
+fn lock(key: Key) -> String {
+    format!("lock:{{{key}}}")
+}
+
+fn channel(client: u8) -> String {
+    format!("{CHANNELS}{client:036}")
+}
+
+/// As long as a client's id in an owner's name.
+fn name(owner: Owner) -> String {
+    format!("{:036}:{}", owner.client, owner.sequence)
+}
+
+fn owner(name: &str) -> Owner {
+    let (client, sequence) = name.split_once(':').expect("an owner");
+    Owner {
+        client: client.parse().expect("a number"),
+        sequence: sequence.parse().expect("a number"),
+    }
+}
+
+fn entry_of(answer: Value) -> Option<Entry> {
+    if matches!(&answer, Value::Array(items) if items.is_empty()) {
+        return None;
+    }
+    let (holder, count, ttl, token): (String, u8, Millis, String) =
+        redis::from_redis_value(answer).expect("an entry");
+    Some(Entry {
+        holder: if holder == "kept" {
+            Holder::Kept
+        } else {
+            Holder::Owner(owner(&holder))
+        },
+        count,
+        ttl,
+        token: if token.is_empty() {
+            0
+        } else {
+            let token = token.parse().expect("a number");
+            // An invalid token is shown unchanged.
+            if token < TOO_LARGE { token } else { 0 }
+        },
+    })
+}
+
+fn news(text: &str) -> News {
+    let words: Vec<&str> = text.splitn(4, ' ').collect();
+    let [name, token, ms, lock] = words[..] else {
+        panic!("`{text}` to a waiter")
+    };
+    let key = lock
+        .strip_prefix("lock:{")
+        .and_then(|key| key.strip_suffix('}'));
+    let key = key.expect("a lock").parse().expect("one of ours");
+    let (owner, ms) = (owner(name), ms.parse().expect("a number"));
+    if token == "wanted" {
+        return News::Wanted { key, owner };
+    }
+    if token.is_empty() {
+        News::AskAgain {
+            key,
+            owner,
+            after: ms,
+        }
+    } else {
+        let numbers: Vec<Token> = token
+            .split('/')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        let [token, size, others_wait] = numbers[..] else {
+            panic!("`{text}` to a waiter")
+        };
+        assert_eq!(size, BLOCK);
+        News::Granted {
+            key,
+            owner,
+            token,
+            ttl: ms,
+            others_wait: others_wait == 1,
+        }
+    }
+}
+
+impl Subject for Scripted {
+    fn reset(&mut self) {
+        redis::cmd("FLUSHALL")
+            .exec(&mut self.commands)
+            .expect("no error");
+        self.told();
+        for client in 0..CLIENTS {
+            let listener = &mut self.listeners[usize::from(client)];
+            if listener.is_none() {
+                let mut connection = self.client.get_connection().expect("the server runs");
+                connection
+                    .send_packed_command(
+                        &redis::cmd("SUBSCRIBE")
+                            .arg(channel(client))
+                            .get_packed_command(),
+                    )
+                    .expect("no error");
+                connection.recv_response().expect("subscribed");
+                *listener = Some(connection);
+            }
+        }
+    }
+
+    fn apply(&mut self, operation: &Operation, token: Token) -> Observed {
+        let mut answer = Answer::None;
+        match operation {
+            Operation::Acquire(ask) => answer = Answer::Acquired(self.acquire(ask)),
+            Operation::Release(ask) => answer = Answer::Released(self.release(ask, token)),
+            Operation::Renew(batch) => answer = Answer::Renewed(self.renew(batch)),
+            Operation::Extend(ask) => answer = Answer::Extended(self.extend(ask)),
+            Operation::Pass(time) => {
+                let mut call = self.time.prepare_invoke();
+                for key in 0..KEYS {
+                    call.key(lock(key));
+                }
+                call.arg(*time);
+                call.invoke::<()>(&mut self.commands).expect("no error");
+            }
+            Operation::Leave(client) => self.leave(*client),
+            Operation::Restart => {
+                redis::cmd("FLUSHALL")
+                    .exec(&mut self.commands)
+                    .expect("no error");
+            }
+            Operation::LoseToken(key) => {
+                let fence = format!("{}:fence", lock(*key));
+                self.commands.del::<_, ()>(fence).expect("no error");
+            }
+            Operation::SpoilToken(key, instead) => {
+                let fence = format!("{}:fence", lock(*key));
+                self.commands
+                    .set_ex::<_, _, ()>(fence, instead, 1_000_000)
+                    .expect("no error");
+            }
+            Operation::Together(_) => unreachable!("served one by one or by another script"),
+        }
+        self.seen(answer)
+    }
+
+    fn together(&mut self, requests: &[Operation]) -> Served {
+        let answers = self.serve(requests);
+        Served {
+            answers,
+            seen: self.seen(Answer::None),
+        }
+    }
+}
+
+#[test]
+fn the_scripts_answer_as_the_model_does() {
+    let server = RedisServer::start();
+    let tally = run(Scripted::new(&server), Design::REDIS);
+    println!("{tally:?}");
+    assert!(tally.inconclusive * 10 <= tally.sequences, "{tally:?}");
+    assert!(
+        tally.granted > 100 && tally.held > 100 && tally.news > 20 && tally.together > 50,
+        "{tally:?}"
+    );
+}
+
+const ONE: Owner = Owner {
+    client: 0,
+    sequence: 0,
+};
+const OTHER: Owner = Owner {
+    client: 1,
+    sequence: 0,
+};
+
+fn claim(key: Key, owner: Owner) -> Claim {
+    Claim { key, owner }
+}
+
+fn asks(claims: &[Claim], waits: bool) -> Operation {
+    Operation::Acquire(Acquire {
+        claims: claims.to_vec(),
+        lease: 2_000,
+        count: 1,
+        waits,
+    })
+}
+
+fn replays(operations: &[Operation]) {
+    let server = RedisServer::start();
+    replay(&mut Scripted::new(&server), Design::REDIS, operations);
+}
+
+#[test]
+fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
+    let waiter = Next {
+        owner: Owner { sequence: 1, ..ONE },
+        lease: 2_000,
+    };
+    for (keep, next) in [(0, None), (3_000, None), (0, Some(waiter))] {
+        let release = Release {
+            key: 0,
+            owner: ONE,
+            token: 0,
+            count: 0,
+            keep,
+            next,
+        };
+        replays(&[
+            asks(&[claim(0, ONE)], false),
+            Operation::LoseToken(0),
+            Operation::Release(release),
+            Operation::Pass(21_000),
+            asks(&[claim(0, OTHER)], false),
+        ]);
+    }
+}
+
+#[test]
+fn a_lock_that_ended_goes_to_its_waiter_when_another_of_several_is_taken() {
+    let waiter = Owner {
+        client: 2,
+        sequence: 0,
+    };
+    replays(&[
+        asks(&[claim(0, ONE)], false),
+        asks(&[claim(0, waiter)], true),
+        Operation::Pass(1_500),
+        asks(&[claim(1, ONE)], false),
+        Operation::Pass(700),
+        asks(&[claim(0, OTHER), claim(1, OTHER)], true),
+    ]);
+}
+
+#[test]
+fn a_token_that_was_lost_is_counted_anew_even_if_another_lock_is_refused() {
+    replays(&[
+        asks(&[claim(0, ONE)], false),
+        Operation::SpoilToken(1, TOO_LARGE + 1),
+        Operation::LoseToken(0),
+        asks(&[claim(0, ONE), claim(1, OTHER)], false),
+        asks(&[claim(0, ONE)], false),
+    ]);
+}
+
+#[test]
+fn a_spoilt_token_is_refused_and_the_lock_is_given_back_all_the_same() {
+    let release = |owner, next| {
+        Operation::Release(Release {
+            key: 0,
+            owner,
+            token: 0,
+            count: 0,
+            keep: 0,
+            next,
+        })
+    };
+    let waiter = Owner { sequence: 1, ..ONE };
+    let next = Next {
+        owner: waiter,
+        lease: 2_000,
+    };
+    for next in [None, Some(next)] {
+        replays(&[
+            asks(&[claim(0, ONE)], false),
+            Operation::SpoilToken(0, TOO_LARGE + 1),
+            asks(&[claim(0, OTHER)], true),
+            asks(&[claim(0, ONE)], false),
+            release(ONE, next),
+            release(ONE, next),
+            asks(&[claim(0, OTHER)], true),
+            Operation::Together(vec![
+                asks(&[claim(0, OTHER)], false),
+                asks(&[claim(1, OTHER)], false),
+            ]),
+            Operation::LoseToken(0),
+            asks(&[claim(0, OTHER)], true),
+        ]);
+    }
+}

@@ -1,0 +1,105 @@
+//! Requests that one script serves.
+
+use redis::{Commands, Script, ScriptInvocation};
+use rlock_model::{
+    differential::{Answer, KEYS, Operation},
+    words::{Acquired, Key, Onward, Owner, Released},
+};
+
+use super::{FENCE_TTL, LEAST_TOKEN, Scripted, lock, name};
+
+/// All that the server has of a lock.
+#[derive(Debug, PartialEq, Eq)]
+struct Raw {
+    holders: Vec<(String, String)>,
+    line: Vec<(String, String)>,
+    ends: [bool; 2],
+    token: Option<u64>,
+}
+
+/// Whose request it is, and for which lock.
+fn of(request: &Operation) -> (Key, Owner) {
+    match request {
+        Operation::Acquire(ask) => (ask.claims[0].key, ask.claims[0].owner),
+        Operation::Release(ask) => (ask.key, ask.owner),
+        request => panic!("{request:?} goes by itself"),
+    }
+}
+
+fn begun<'a>(script: &'a Script, requests: &[Operation]) -> ScriptInvocation<'a> {
+    let mut call = script.prepare_invoke();
+    for request in requests {
+        call.key(lock(of(request).0));
+    }
+    call.arg(FENCE_TTL);
+    call
+}
+
+impl Scripted {
+    /// Serves what can be served at once. What was left alone is as it was before.
+    pub(crate) fn serve(&mut self, requests: &[Operation]) -> Vec<Option<Answer>> {
+        let before = self.raw();
+        let acquires = matches!(requests[0], Operation::Acquire(_));
+        let script = if acquires {
+            &self.scripts.acquire_together
+        } else {
+            &self.scripts.release_together
+        };
+        let mut call = begun(script, requests);
+        if acquires {
+            call.arg(LEAST_TOKEN);
+        }
+        for request in requests {
+            call.arg(name(of(request).1));
+            if let Operation::Acquire(ask) = request {
+                assert!(ask.count == 1 && ask.claims.len() == 1, "of the usual kind");
+                call.arg(ask.lease);
+            }
+        }
+        let answers: Vec<u64> = call.invoke(&mut self.commands).expect("no error");
+        self.assert_left_alone(&before, requests, &answers);
+        let answer = |answer: u64| match (answer, acquires) {
+            (0, _) => None,
+            (token, true) => Some(Answer::Acquired(Acquired::Granted {
+                tokens: vec![token],
+                others_wait: false,
+            })),
+            (1, false) => Some(Answer::Released(Released::Done(Onward::Unknown))),
+            (answer, false) => panic!("{answer} to a release"),
+        };
+        answers.into_iter().map(answer).collect()
+    }
+
+    fn assert_left_alone(&mut self, before: &[Raw], requests: &[Operation], answers: &[u64]) {
+        for (key, (before, after)) in (0..).zip(before.iter().zip(self.raw())) {
+            let mut to_this = requests
+                .iter()
+                .zip(answers)
+                .filter(|(request, _)| of(request).0 == key);
+            if to_this.any(|(_, answer)| *answer != 0) {
+                continue;
+            }
+            assert_eq!(after, *before, "left alone");
+        }
+    }
+
+    fn raw(&mut self) -> Vec<Raw> {
+        (0..KEYS).map(|key| self.raw_of(&lock(key))).collect()
+    }
+
+    fn raw_of(&mut self, lock: &str) -> Raw {
+        let (queue, fence) = (format!("{lock}:queue"), format!("{lock}:fence"));
+        let commands = &mut self.commands;
+        let mut ends = |key: &str| commands.pttl::<_, i64>(key).expect("no error") > 0;
+        let (lock_ends, queue_ends, fence_ends) = (ends(lock), ends(&queue), ends(&fence));
+        let token: Option<u64> = commands.get(&fence).expect("no error");
+        assert_eq!(fence_ends, token.is_some(), "every token ends");
+        Raw {
+            holders: commands.hgetall(lock).expect("no error"),
+            line: commands.zrange_withscores(&queue, 0, -1).expect("no error"),
+            ends: [lock_ends, queue_ends],
+            // What was counted from nothing is none.
+            token: token.filter(|token| *token > 1_000_000_000_000),
+        }
+    }
+}

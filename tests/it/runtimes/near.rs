@@ -1,0 +1,1048 @@
+//! The connection on the runtime that made the client, beside the client's own: what goes by which,
+//! and what becomes of locks when one of them, or that runtime, is gone or stands still.
+
+use std::{
+    collections::BTreeSet,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rlock_core::{LockClient, LockGuard, LostCause};
+use rlock_testkit::{
+    ClientCommand, CommandWatch, Gate, Proxy, RedisServer, Way, block_on, eventually,
+};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::common::{
+    LASTING, LONG, acquiring, assert_lost, assert_nothing_left, assert_soon_free,
+    assert_soon_in_line, builder, client, connect, dropped_when_woken_after, hold, in_line,
+    its_turn, ms, name, polled, resp2, resp2_client,
+    speed::{assert_within, in_time, in_time_blocking},
+    timed,
+};
+
+/// The server pushes a loss; renewals would find it later than that.
+const PUSHED: Duration = Duration::from_secs(4);
+
+fn single() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime")
+}
+
+/// A connection as the server lists it.
+#[derive(Debug, Clone)]
+struct Listed {
+    id: String,
+    address: String,
+    /// The server sends its news of changes elsewhere.
+    near: bool,
+    /// The connection that is told of them instead.
+    told: String,
+}
+
+/// The connections of the only client.
+async fn connections(server: &RedisServer) -> Vec<Listed> {
+    let list: String = server.command(&["CLIENT", "LIST"]).await;
+    let parse = |line: &str| {
+        let fact = |name: &str| {
+            let mut words = line.split(' ');
+            words
+                .find_map(|word| word.strip_prefix(name))
+                .unwrap_or("")
+                .to_owned()
+        };
+        // The fixture comes by the socket.
+        (!fact("addr=").contains('/')).then(|| Listed {
+            id: fact("id="),
+            address: fact("addr="),
+            near: !["-1", "0"].contains(&fact("redir=").as_str()),
+            told: fact("redir="),
+        })
+    };
+    list.lines().filter_map(parse).collect()
+}
+
+/// The client's own connection, and the one on the runtime that made it.
+async fn home_and_near(server: &RedisServer) -> (Listed, Listed) {
+    let all = connections(server).await;
+    let (near, home): (Vec<_>, Vec<_>) = all.into_iter().partition(|listed| listed.near);
+    match (home.as_slice(), near.as_slice()) {
+        ([home], [near]) => (home.clone(), near.clone()),
+        _ => panic!("not one of each: {home:?} {near:?}"),
+    }
+}
+
+async fn cut(server: &RedisServer, connection: &Listed) {
+    let killed: u64 = server
+        .command(&["CLIENT", "KILL", "ID", &connection.id])
+        .await;
+    assert_eq!(killed, 1);
+}
+
+/// Cuts a connection, and waits for the one in its place.
+async fn kill(server: &RedisServer, connection: &Listed) {
+    cut(server, connection).await;
+    eventually(LONG, "there is another", async || {
+        let all = connections(server).await;
+        all.len() == 2
+            && all.iter().all(|listed| listed.id != connection.id)
+            && all.iter().any(|listed| !listed.near)
+    })
+    .await;
+    // What the client does with it takes a moment.
+    tokio::time::sleep(ms(300)).await;
+}
+
+/// By which connections scripts came since the last call.
+async fn ways(watch: &mut CommandWatch) -> BTreeSet<String> {
+    let scripts = |command: &&ClientCommand| command.is("EVALSHA");
+    let ways = watch
+        .seen()
+        .await
+        .iter()
+        .filter(scripts)
+        .map(|command| command.client.clone());
+    let ways = ways.collect();
+    watch.clear().await;
+    ways
+}
+
+async fn cycle(client: &LockClient, key: &str) {
+    let guard = client.lock(key).acquire().await.expect("free");
+    guard.release().await.expect("held");
+}
+
+fn cycle_blocking(client: &LockClient, key: &str) {
+    client.lock(key).run_blocking(|| ()).expect("free");
+}
+
+#[tokio::test]
+async fn a_client_has_a_connection_of_its_own_and_one_on_the_runtime_that_made_it() {
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    assert_eq!(server.client_count().await, 2);
+    cycle(&made, "k").await;
+    assert_eq!(server.client_count().await, 2);
+    drop(made);
+    eventually(LONG, "both are closed", async || {
+        server.client_count().await == 0
+    })
+    .await;
+
+    // The older protocol wants one more, for messages.
+    let made = resp2_client(&server).await;
+    assert_eq!(server.client_count().await, 3);
+    cycle(&made, "k").await;
+    made.shutdown().await.expect("everything is given back");
+    drop(made);
+    eventually(LONG, "all are closed", async || {
+        server.client_count().await == 0
+    })
+    .await;
+}
+
+#[test]
+fn a_runtime_of_the_users_has_one_connection() {
+    let server = RedisServer::start();
+    let runtime = Runtime::new().expect("a runtime");
+    let builder = LockClient::builder().runtime(runtime.handle().clone());
+    let made = runtime.block_on(builder.connect(&server.url()));
+    let made = made.expect("the server is up");
+    runtime.block_on(async {
+        assert_eq!(server.client_count().await, 1);
+        cycle(&made, "k").await;
+        assert_eq!(server.client_count().await, 1);
+    });
+}
+
+#[test]
+fn where_there_is_no_runtime_or_the_client_is_not_to_use_it_the_clients_own_serves() {
+    let server = RedisServer::start();
+    let outside = single();
+    let bare = Builder::new_current_thread().build().expect("a runtime");
+    let on_none = block_on(builder().connect(&server.url()));
+    let on_none = on_none.expect("the server is up");
+    let on_bare = bare.block_on(LockClient::connect(&server.url()));
+    let on_bare = on_bare.expect("the server is up");
+    assert_eq!(outside.block_on(server.client_count()), 2);
+    for made in [&on_none, &on_bare] {
+        block_on(cycle(made, "k"));
+        bare.block_on(cycle(made, "k"));
+        outside.block_on(cycle(made, "k"));
+        cycle_blocking(made, "k");
+        // A wait with a timer, and one that ends by a hand-over.
+        let held = bare.block_on(hold(made, "k"));
+        let lock = on_none.lock("k").wait(ms(300));
+        bare.block_on(lock.acquire()).expect_err("taken");
+        thread::scope(|threads| {
+            let lock = on_bare.lock("k").wait(LONG);
+            let waiting = threads.spawn(|| {
+                let bare = Builder::new_current_thread().build().expect("a runtime");
+                bare.block_on(async move { lock.acquire().await.map(drop) })
+            });
+            thread::sleep(ms(200));
+            bare.block_on(held.release()).expect("held");
+            waiting.join().expect("no panic").expect("its turn");
+        });
+        outside.block_on(assert_soon_free(&server, "k"));
+    }
+    outside.block_on(async {
+        assert_eq!(server.client_count().await, 2);
+        assert_nothing_left(&server).await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_tasks_of_that_runtime_use_its_connection() {
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    let (home, near) = home_and_near(&server).await;
+    let (home, near) = ([home.address], [near.address]);
+    let ways_are = async |watch: &mut CommandWatch, way: &[String; 1], what: &str| {
+        let expected: BTreeSet<_> = way.iter().cloned().collect();
+        assert_eq!(ways(watch).await, expected, "{what}");
+    };
+    let mut watch = server.watch_commands().await;
+    cycle(&made, "k").await;
+    ways_are(&mut watch, &near, "the test itself").await;
+    let task = made.clone();
+    tokio::spawn(async move { cycle(&task, "k").await })
+        .await
+        .expect("no panic");
+    ways_are(&mut watch, &near, "a task").await;
+
+    let blocking = made.clone();
+    tokio::task::spawn_blocking(move || cycle_blocking(&blocking, "k"))
+        .await
+        .expect("no panic");
+    ways_are(&mut watch, &home, "spawn_blocking").await;
+    tokio::task::block_in_place(|| cycle_blocking(&made, "k"));
+    ways_are(&mut watch, &home, "block_in_place").await;
+    thread::scope(|threads| {
+        let thread = || cycle_blocking(&made, "k");
+        threads.spawn(thread).join().expect("no panic");
+    });
+    ways_are(&mut watch, &home, "a thread").await;
+    thread::scope(|threads| {
+        let other = || single().block_on(cycle(&made, "k"));
+        threads.spawn(other).join().expect("no panic");
+    });
+    ways_are(&mut watch, &home, "another runtime").await;
+    thread::scope(|threads| {
+        let none = || block_on(cycle(&made, "k"));
+        threads.spawn(none).join().expect("no panic");
+    });
+    ways_are(&mut watch, &home, "no runtime").await;
+
+    let guard = made.lock("k").lease(ms(600)).acquire().await.expect("free");
+    ways_are(&mut watch, &near, "an acquire").await;
+    tokio::time::sleep(ms(900)).await;
+    ways_are(&mut watch, &home, "renewals").await;
+    drop(guard);
+    assert_soon_free(&server, "k").await;
+    ways_are(&mut watch, &home, "a release in the background").await;
+}
+
+/// A runtime that made a client and blocks when it is told to.
+struct Stuck {
+    orders: mpsc::Sender<Duration>,
+    done: mpsc::Receiver<()>,
+    thread: Option<thread::JoinHandle<()>>,
+    runtime: Handle,
+}
+
+impl Stuck {
+    /// Also answers the client, and a guard that it acquired on that runtime.
+    fn start(server: &RedisServer, lease: Duration) -> (Self, LockClient, LockGuard) {
+        let url = server.url();
+        let (orders, todo) = mpsc::channel::<Duration>();
+        let (finished, done) = mpsc::channel();
+        let (give, made) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            single().block_on(async {
+                let made = connect(&url).await;
+                let guard = made.lock("held").lease(lease).acquire().await;
+                let made = (made, guard.expect("free"), Handle::current());
+                give.send(made).expect("awaited");
+                while let Ok(how_long) = todo.recv() {
+                    thread::sleep(how_long);
+                    tokio::time::sleep(ms(50)).await;
+                    finished.send(()).expect("awaited");
+                }
+            });
+        });
+        let (client, guard, runtime) = made.recv().expect("it connects");
+        let stuck = Self {
+            orders,
+            done,
+            thread: Some(thread),
+            runtime,
+        };
+        (stuck, client, guard)
+    }
+
+    fn block(&self, how_long: Duration) {
+        self.orders.send(how_long).expect("it reads");
+    }
+
+    fn end(mut self) {
+        drop(self.orders);
+        let thread = self.thread.take().expect("there");
+        thread.join().expect("no panic");
+    }
+}
+
+#[test]
+fn a_runtime_that_stands_still_holds_up_nobody_else() {
+    const LEASE: Duration = Duration::from_millis(900);
+    let server = RedisServer::start();
+    let outside = single();
+    let (stuck, made, guard) = Stuck::start(&server, LEASE);
+    let other = Runtime::new().expect("a runtime");
+    let started = Instant::now();
+    // Its thread blocks even before that: on the channel.
+    stuck.block(ms(12_000));
+    let at_once = |what: &str, call: &mut dyn FnMut()| {
+        let started = Instant::now();
+        call();
+        let took = started.elapsed();
+        assert!(took < ms(2500), "{what}: {took:?}");
+    };
+    for _ in 0..4 {
+        at_once("a thread", &mut || cycle_blocking(&made, "k"));
+        at_once("another runtime", &mut || other.block_on(cycle(&made, "k")));
+        at_once("no runtime", &mut || block_on(cycle(&made, "k")));
+        at_once("a task of another runtime", &mut || {
+            let made = made.clone();
+            let task = other.spawn(async move { cycle(&made, "k").await });
+            other.block_on(task).expect("no panic");
+        });
+        at_once("spawn_blocking", &mut || {
+            let made = made.clone();
+            let task = other.spawn_blocking(move || cycle_blocking(&made, "k"));
+            other.block_on(task).expect("no panic");
+        });
+        at_once("spawn_blocking of that runtime", &mut || {
+            let (made, (finished, done)) = (made.clone(), mpsc::channel());
+            stuck.runtime.spawn_blocking(move || {
+                cycle_blocking(&made, "k");
+                finished.send(()).expect("awaited");
+            });
+            done.recv().expect("no panic");
+        });
+        // Waiting, and being given the lock.
+        let held = other.block_on(hold(&made, "k"));
+        let waiting = {
+            let lock = made.lock("k").wait(LONG);
+            thread::spawn(move || lock.acquire_blocking().map(drop))
+        };
+        thread::sleep(ms(100));
+        other.block_on(held.release()).expect("held");
+        at_once("a hand-over", &mut || {
+            while !waiting.is_finished() {
+                thread::sleep(ms(5));
+            }
+        });
+        waiting.join().expect("no panic").expect("its turn");
+        thread::sleep(ms(400));
+        assert!(guard.is_valid(), "renewed");
+        assert!(outside.block_on(server.exists(&name("held"))));
+    }
+    assert!(started.elapsed() > LEASE * 2);
+    assert!(stuck.done.try_recv().is_err(), "it still stands still");
+    // A guard from there is released by another, in order.
+    at_once("a release from elsewhere", &mut || {
+        let guard = made.lock("third").acquire_blocking().expect("free");
+        other.block_on(guard.release()).expect("held");
+    });
+    at_once("the guard from there", &mut || {
+        assert!(outside.block_on(server.exists(&name("held"))));
+    });
+    let (outcome, took) = other.block_on(timed(guard.release()));
+    outcome.expect("held");
+    assert!(took < ms(2500), "{took:?}");
+    stuck.done.recv().expect("it goes on");
+    stuck.end();
+    outside.block_on(assert_nothing_left(&server));
+}
+
+/// A loss is pushed by way of the connection that does not stand still.
+#[test]
+fn a_loss_is_told_while_that_runtime_stands_still() {
+    let server = RedisServer::start();
+    let outside = single();
+    let (stuck, _made, guard) = Stuck::start(&server, LASTING);
+    stuck.block(ms(3000));
+    outside.block_on(async {
+        assert!(server.del(&name("held")).await);
+        assert_lost(&guard, ms(1500), LostCause::Removed).await;
+    });
+    drop(guard);
+    stuck.done.recv().expect("it goes on");
+    stuck.end();
+}
+
+/// By an executor that knows nothing of that runtime, in one of its tasks: its connection does not
+/// answer until the call is over.
+#[test]
+fn a_call_that_blocks_its_own_runtime_is_served_and_leaves_nothing_behind() {
+    let server = RedisServer::start();
+    let runtime = single();
+    runtime.block_on(async {
+        let made = client(&server).await;
+        cycle(&made, "k").await;
+        let started = Instant::now();
+        let lock = made.lock("k").lease(LASTING).wait(LONG);
+        let guard = block_on(lock.acquire()).expect("free");
+        let took = started.elapsed();
+        assert!(took < ms(5000), "{took:?}");
+        block_on(guard.release()).expect("held");
+        // Whatever was not sent until now is not sent any more, or does no harm.
+        tokio::time::sleep(ms(500)).await;
+        assert_nothing_left(&server).await;
+        let (guard, took) = timed(lock.acquire()).await;
+        assert!(took < ms(2500), "{took:?}");
+        guard.expect("free").release().await.expect("held");
+        assert_nothing_left(&server).await;
+    });
+}
+
+#[test]
+fn a_client_whose_first_runtime_is_gone_is_used_from_another() {
+    let server = RedisServer::start();
+    let first = Runtime::new().expect("a runtime");
+    let made = first.block_on(client(&server));
+    let lasting = first.block_on(hold(&made, "lasting"));
+    let brief = made.lock("brief").lease(ms(900));
+    let brief = first.block_on(brief.acquire()).expect("free");
+    // One that waits there is dropped with it.
+    let taken = first.block_on(hold(&made, "taken"));
+    let lock = made.lock("taken").wait(LONG);
+    let waiting = first.spawn(async move { lock.acquire().await });
+    first.shutdown_timeout(LONG);
+
+    let second = single();
+    second.block_on(async {
+        assert!(waiting.await.expect_err("dropped").is_cancelled());
+        let (answer, took) = timed(cycle(&made, "k")).await;
+        let () = answer;
+        assert!(took < ms(2500), "{took:?}");
+        let own = made.clone();
+        tokio::task::spawn_blocking(move || cycle_blocking(&own, "k"))
+            .await
+            .expect("no panic");
+        tokio::time::sleep(ms(1500)).await;
+        assert!(brief.is_valid() && server.exists(&name("brief")).await);
+        brief.release().await.expect("held");
+        taken.release().await.expect("held");
+        cycle(&made, "taken").await;
+        assert_eq!(server.client_count().await, 1);
+        // What was acquired later is watched as ever.
+        let later = hold(&made, "later").await;
+        assert!(server.del(&name("later")).await);
+        assert_lost(&later, PUSHED, LostCause::Removed).await;
+        drop(later);
+        lasting.release().await.expect("held");
+        made.shutdown().await.expect("everything is given back");
+        assert_nothing_left(&server).await;
+    });
+}
+
+#[test]
+fn a_lock_whose_runtime_is_gone_is_watched_still() {
+    let server = RedisServer::start();
+    let first = single();
+    let made = first.block_on(client(&server));
+    let guard = first.block_on(hold(&made, "k"));
+    drop(first);
+    single().block_on(async {
+        eventually(LONG, "its connection is closed", async || {
+            server.client_count().await == 1
+        })
+        .await;
+        tokio::time::sleep(ms(300)).await;
+        assert!(server.del(&name("k")).await);
+        assert_lost(&guard, PUSHED, LostCause::Removed).await;
+    });
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    let (_, near) = home_and_near(&server).await;
+    let mut watch = server.watch_commands().await;
+    let mut undone = 0;
+    for polls in 0..12 {
+        for woken in [false, true] {
+            let lock = made.lock("k").lease(LASTING);
+            let call = async { drop(lock.acquire().await) };
+            if woken {
+                let _ = tokio::time::timeout(ms(50), dropped_when_woken_after(polls, call)).await;
+            } else {
+                let _ = tokio::time::timeout(ms(50), polled(polls, call)).await;
+            }
+            let what = format!("after {polls} polls, {woken}");
+            eventually(ms(3000), &what, async || !server.exists(&name("k")).await).await;
+            // The request may still be on its way: then what undoes it comes behind it.
+            tokio::time::sleep(ms(20)).await;
+            let seen = watch.seen().await;
+            let scripts: Vec<_> = seen
+                .iter()
+                .filter(|command| command.is("EVALSHA"))
+                .collect();
+            // What was not sent yet is not sent at all.
+            let (taken, given_back) = match scripts.as_slice() {
+                [] => (None, None),
+                [given_back] => (None, Some(given_back)),
+                [taken, given_back] => (Some(taken), Some(given_back)),
+                more => panic!("{what}: {more:?}"),
+            };
+            // A release names the owner behind the lock.
+            let owner = given_back.map(|command| &command.words[4]);
+            assert!(owner.is_none_or(|owner| owner.contains('-')), "{what}");
+            if let Some(taken) = taken {
+                assert_eq!(taken.words.last(), owner, "{what}");
+                assert_eq!(taken.client, near.address, "{what}");
+                let both = given_back.is_some_and(|command| command.client == near.address);
+                undone += usize::from(both);
+            }
+            watch.clear().await;
+            assert!(!server.exists(&name("k")).await, "{what}");
+        }
+    }
+    assert!(undone > 0, "some were cancelled before their answer came");
+    assert_nothing_left(&server).await;
+}
+
+/// Requests are on their way while the call is dropped; they run later.
+#[tokio::test]
+async fn an_acquire_that_is_cancelled_on_its_way_is_undone_behind_it() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let made = builder().response_timeout(LONG);
+    let made = made.connect(&proxy.url()).await.expect("the way is free");
+    let other = client(&server).await;
+    for protocol in ["free", "taken"] {
+        let held = match protocol {
+            "taken" => Some(hold(&other, "k").await),
+            _ => None,
+        };
+        for _ in 0..5 {
+            proxy.hold_requests();
+            let lock = made.lock("k").lease(LASTING).wait(LONG);
+            let call = tokio::spawn(async move { lock.acquire().await.map(drop) });
+            tokio::time::sleep(ms(100)).await;
+            call.abort();
+            assert!(call.await.expect_err("aborted").is_cancelled());
+            tokio::time::sleep(ms(100)).await;
+            proxy.pass();
+            tokio::time::sleep(ms(100)).await;
+            assert_soon_in_line(&server, "k", 0).await;
+            match &held {
+                Some(held) => {
+                    let owners = server.hgetall(&name("k")).await;
+                    assert_eq!(
+                        owners.into_keys().collect::<Vec<_>>(),
+                        [held.owner().to_string()]
+                    );
+                }
+                None => assert_soon_free(&server, "k").await,
+            }
+        }
+        if let Some(held) = held {
+            held.release().await.expect("held");
+        }
+        assert_nothing_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_loss_is_pushed_before_and_after_the_first_renewal() {
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    for waits in [ms(0), ms(1800)] {
+        // Renewed once, after 1.1 to 1.5 seconds.
+        let lock = made.lock("k").lease(ms(4500));
+        let guard = lock.acquire().await.expect("free");
+        tokio::time::sleep(waits).await;
+        assert!(server.del(&name("k")).await);
+        assert_lost(&guard, ms(700), LostCause::Removed).await;
+        drop(guard);
+    }
+}
+
+#[tokio::test]
+async fn a_loss_is_pushed_after_either_connection_was_replaced() {
+    let server = RedisServer::start();
+    for kills in [
+        &["home"][..],
+        &["near"],
+        &["home", "near"],
+        &["near", "home"],
+        &["home", "home"],
+    ] {
+        let made = client(&server).await;
+        let before = hold(&made, "before").await;
+        let blocking = made.clone();
+        let by_thread = tokio::task::spawn_blocking(move || {
+            blocking.lock("thread").lease(LASTING).acquire_blocking()
+        });
+        let by_thread = by_thread.await.expect("no panic").expect("free");
+        for which in kills {
+            let (home, near) = home_and_near(&server).await;
+            kill(&server, if *which == "home" { &home } else { &near }).await;
+        }
+        assert!(before.is_valid() && by_thread.is_valid());
+        let after = hold(&made, "after").await;
+        let (_, near) = home_and_near(&server).await;
+        let mut watch = server.watch_commands().await;
+        cycle(&made, "k").await;
+        assert_eq!(
+            ways(&mut watch).await,
+            BTreeSet::from([near.address]),
+            "{kills:?}"
+        );
+        for guard in [&after, &before, &by_thread] {
+            assert!(server.del(&name(guard.key())).await, "{kills:?}");
+            assert_lost(guard, PUSHED, LostCause::Removed).await;
+        }
+        made.shutdown().await.expect("nothing is left");
+        drop((made, before, by_thread, after));
+        eventually(LONG, "all are closed", async || {
+            server.client_count().await == 0
+        })
+        .await;
+        assert_nothing_left(&server).await;
+    }
+}
+
+/// What has the server send its news to another connection is the last thing before that request.
+#[tokio::test]
+async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched() {
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    for round in 0..3 {
+        let (home, near) = home_and_near(&server).await;
+        cut(&server, &home).await;
+        eventually(LONG, "the new one is told of changes", async || {
+            let all = connections(&server).await;
+            let told = |id: &str| all.iter().any(|listed| listed.told == id);
+            all.iter()
+                .any(|listed| !listed.near && listed.id != home.id && told(&listed.id))
+        })
+        .await;
+        tokio::time::sleep(ms(200)).await;
+        let mut watch = server.watch_commands().await;
+        let guard = hold(&made, "k").await;
+        assert_eq!(ways(&mut watch).await, BTreeSet::from([near.address]));
+        assert!(server.del(&name("k")).await, "{round}");
+        assert_lost(&guard, PUSHED, LostCause::Removed).await;
+        drop(guard);
+    }
+}
+
+#[tokio::test]
+async fn waiters_are_told_after_either_connection_was_replaced() {
+    let server = RedisServer::start();
+    for kills in ["home", "near"] {
+        let waiter = client(&server).await;
+        let (home, near) = home_and_near(&server).await;
+        kill(&server, if kills == "home" { &home } else { &near }).await;
+        let holder = client(&server).await;
+        let held = hold(&holder, "k").await;
+        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+        assert_soon_in_line(&server, "k", 1).await;
+        let released = Instant::now();
+        held.release().await.expect("held");
+        let guard = its_turn(waiting).await;
+        assert!(released.elapsed() < ms(2500), "{:?}", released.elapsed());
+        guard.release().await.expect("held");
+        drop((waiter, holder));
+        eventually(LONG, "all are closed", async || {
+            server.client_count().await == 0
+        })
+        .await;
+    }
+}
+
+/// The second connection of a gate's first client: the one on the runtime that made it.
+const NEAR: usize = 1;
+
+/// A runtime that stands still holds up its own requests only, not the notifications of a waiter.
+#[tokio::test]
+async fn waiters_are_told_by_the_clients_own_connection() {
+    in_time(told_by_the_clients_own_connection).await;
+}
+
+async fn told_by_the_clients_own_connection() {
+    let server = RedisServer::start();
+    let gate = Gate::in_front_of(&server);
+    let waiter = builder().response_timeout(LONG);
+    let waiter = waiter.connect(&gate.url()).await.expect("it is up");
+    let holder = client(&server).await;
+    for by_thread in [false, true] {
+        let held = hold(&holder, "k").await;
+        let lock = waiter.lock("k").lease(LASTING).wait(LONG);
+        let waiting = if by_thread {
+            tokio::task::spawn_blocking(move || lock.acquire_blocking())
+        } else {
+            acquiring(lock)
+        };
+        assert_soon_in_line(&server, "k", 1).await;
+        // The answer of the request has to be read.
+        tokio::time::sleep(ms(100)).await;
+        gate.hold(NEAR, Way::Replies);
+        held.release().await.expect("held");
+        let (guard, took) = timed(its_turn(waiting)).await;
+        assert_within(took, ms(900), by_thread);
+        gate.pass(NEAR, Way::Replies);
+        guard.release().await.expect("held");
+    }
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_place_in_line_is_kept_when_either_connection_is_replaced() {
+    in_time(a_place_is_kept).await;
+}
+
+async fn a_place_is_kept() {
+    let server = RedisServer::start();
+    let waiter = client(&server).await;
+    let (home, near) = home_and_near(&server).await;
+    for lost in [&near, &home] {
+        let holder = client(&server).await;
+        let held = hold(&holder, "k").await;
+        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+        assert_soon_in_line(&server, "k", 1).await;
+        let before = in_line(&server, "k").await;
+        cut(&server, lost).await;
+        tokio::time::sleep(ms(700)).await;
+        assert_eq!(in_line(&server, "k").await, before);
+        held.release().await.expect("held");
+        let (guard, took) = timed(its_turn(waiting)).await;
+        assert_within(took, ms(900), "the waiter");
+        assert_eq!([guard.owner().to_string()], before[..]);
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_whose_connection_is_gone_for_good_is_told_by_the_clients_own() {
+    in_time(told_although_a_connection_is_gone).await;
+}
+
+async fn told_although_a_connection_is_gone() {
+    let server = RedisServer::builder()
+        .acl_user("locker", "on >secret ~* &* +@all")
+        .start();
+    let waiter = connect(&server.url_as("locker", "secret")).await;
+    let (_, near) = home_and_near(&server).await;
+    let holder = client(&server).await;
+    let held = hold(&holder, "k").await;
+    let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_in_line(&server, "k", 1).await;
+    // Whoever is connected may stay.
+    let () = server.command(&["ACL", "SETUSER", "locker", "off"]).await;
+    cut(&server, &near).await;
+    tokio::time::sleep(ms(2500)).await;
+    assert_soon_in_line(&server, "k", 1).await;
+    held.release().await.expect("held");
+    let (guard, took) = timed(its_turn(waiting)).await;
+    assert_within(took, ms(900), "the waiter");
+    guard.release().await.expect("held");
+    assert_nothing_left(&server).await;
+}
+
+/// It asks by that connection, because it cannot know; then by the other one, and is told by that.
+#[test]
+fn a_wait_that_blocks_its_own_runtime_is_told_by_the_clients_own_connection() {
+    in_time_blocking(told_although_a_runtime_blocks);
+}
+
+fn told_although_a_runtime_blocks() {
+    let server = RedisServer::start();
+    let outside = single();
+    let other = outside.block_on(client(&server));
+    let held = outside.block_on(hold(&other, "k"));
+    let url = server.url();
+    let waiting = thread::spawn(move || {
+        single().block_on(async {
+            let builder = builder().response_timeout(ms(1000));
+            let made = builder.connect(&url).await.expect("the server is up");
+            let (lock, runtime) = (made.lock("k").lease(LASTING).wait(LONG), Handle::current());
+            // Blocks the only thread of the runtime.
+            let other = thread::spawn(move || runtime.block_on(lock.acquire()));
+            let guard = other.join().expect("no panic").expect("its turn");
+            let at = Instant::now();
+            guard.release().await.expect("held");
+            at
+        })
+    });
+    // Once by that connection, which does not answer.
+    thread::sleep(ms(2500));
+    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    let released = Instant::now();
+    outside.block_on(held.release()).expect("held");
+    let at = waiting.join().expect("no panic");
+    let took = at - released;
+    assert_within(took, ms(900), "the waiter");
+    outside.block_on(assert_nothing_left(&server));
+}
+
+/// The wait was too short for anybody to see that the connection is silent.
+#[test]
+fn whoever_asks_after_a_wait_that_blocked_its_runtime_is_told_by_the_clients_own_connection() {
+    let server = RedisServer::start();
+    let outside = Runtime::new().expect("a runtime");
+    let url = server.url();
+    let (give, made) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        single().block_on(async {
+            let made = connect(&url).await;
+            give.send(()).expect("awaited");
+            thread::sleep(ms(300));
+            let (lock, runtime) = (made.lock("k").lease(LASTING), Handle::current());
+            // Blocks the only thread of the runtime.
+            let other = thread::spawn(move || {
+                let first = runtime.block_on(lock.clone().wait(ms(500)).acquire());
+                first.expect_err("others have it, and nobody reads the answer");
+                let (second, took) = runtime.block_on(timed(lock.wait(LONG).acquire()));
+                (second.expect("its turn"), took)
+            });
+            other.join().expect("no panic")
+        })
+    });
+    made.recv().expect("it connects");
+    // Two that are never without it, so that whoever asks by a timer finds it taken.
+    let others = [(); 2].map(|()| {
+        let url = server.url();
+        outside.spawn(async move {
+            let other = connect(&url).await;
+            let lock = other.lock("k").lease(LASTING).wait(LONG);
+            loop {
+                let guard = lock.acquire().await.expect("its turn");
+                tokio::time::sleep(ms(20)).await;
+                guard.release().await.expect("held");
+            }
+        })
+    });
+    let (guard, took) = waiting.join().expect("no panic");
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+    assert!(took < ms(4000), "{took:?}");
+    drop(guard);
+    outside.shutdown_background();
+}
+
+#[test]
+fn whoever_asks_from_a_runtime_that_has_ended_is_told_by_the_clients_own_connection() {
+    in_time_blocking(told_although_the_runtime_has_ended);
+}
+
+fn told_although_the_runtime_has_ended() {
+    let server = RedisServer::start();
+    let outside = single();
+    let other = outside.block_on(client(&server));
+    let held = outside.block_on(hold(&other, "k"));
+    let ends = single();
+    let made = ends.block_on(client(&server));
+    let handle = ends.handle().clone();
+    ends.shutdown_background();
+    let waiting = thread::spawn(move || {
+        let _inside = handle.enter();
+        let guard = block_on(made.lock("k").lease(LASTING).wait(LONG).acquire());
+        (guard.expect("its turn"), Instant::now(), made)
+    });
+    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    let released = Instant::now();
+    outside.block_on(held.release()).expect("held");
+    let (guard, at, _made) = waiting.join().expect("no panic");
+    let took = at - released;
+    assert_within(took, ms(900), "the waiter");
+    outside.block_on(guard.release()).expect("held");
+}
+
+#[tokio::test]
+async fn a_server_that_is_slow_for_a_moment_costs_nobody_its_place() {
+    let server = RedisServer::start();
+    let (one, two) = (client(&server).await, client(&server).await);
+    let holder = client(&server).await;
+    let held = hold(&holder, "k").await;
+    let first = acquiring(one.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_in_line(&server, "k", 1).await;
+    let second = acquiring(two.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_in_line(&server, "k", 2).await;
+    let before = in_line(&server, "k").await;
+    let () = server.command(&["CLIENT", "PAUSE", "1400"]).await;
+    // Its connection is silent for longer than that is believed in.
+    cycle(&one, "other").await;
+    tokio::time::sleep(ms(1500)).await;
+    assert_eq!(in_line(&server, "k").await, before);
+    held.release().await.expect("held");
+    its_turn(first).await.release().await.expect("held");
+    its_turn(second).await.release().await.expect("held");
+}
+
+/// The next in line takes the place over.
+#[test]
+fn whoever_comes_next_in_line_does_not_depend_on_the_runtime_of_the_one_before() {
+    in_time_blocking(served_although_a_runtime_stands_still);
+}
+
+fn served_although_a_runtime_stands_still() {
+    let server = RedisServer::start();
+    let outside = single();
+    let other = outside.block_on(client(&server));
+    let held = outside.block_on(hold(&other, "k"));
+    let (give, made) = mpsc::channel();
+    let (stand_still, told) = mpsc::channel();
+    let url = server.url();
+    let stuck = thread::spawn(move || {
+        single().block_on(async {
+            let made = connect(&url).await;
+            let waiting = acquiring(made.lock("k").wait(LONG));
+            give.send(made).expect("awaited");
+            while told.try_recv().is_err() {
+                tokio::time::sleep(ms(10)).await;
+            }
+            waiting.abort();
+            assert!(waiting.await.expect_err("aborted").is_cancelled());
+            thread::sleep(ms(4000));
+        });
+    });
+    let made = made.recv().expect("it connects");
+    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    let next = {
+        let lock = made.lock("k").lease(LASTING).wait(LONG);
+        thread::spawn(move || lock.acquire_blocking())
+    };
+    thread::sleep(ms(300));
+    stand_still.send(()).expect("awaited");
+    thread::sleep(ms(500));
+    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    let released = Instant::now();
+    outside.block_on(held.release()).expect("held");
+    let guard = next.join().expect("no panic").expect("its turn");
+    let took = released.elapsed();
+    assert_within(took, ms(900), "the next");
+    outside.block_on(guard.release()).expect("held");
+    stuck.join().expect("no panic");
+    outside.block_on(assert_nothing_left(&server));
+}
+
+/// To the connection by which a lock was taken, its first renewal is a change by another.
+#[tokio::test]
+async fn the_first_renewal_is_not_taken_for_a_loss() {
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    let mut watch = server.watch_commands().await;
+    // One after another, so that each is renewed by itself: after 1.1 to 1.5 seconds.
+    let mut guards = Vec::new();
+    for n in 0..12 {
+        let lock = made.lock(format!("order:{n}")).lease(ms(4500));
+        guards.push(lock.acquire().await.expect("free"));
+    }
+    watch.clear().await;
+    let mut first = None;
+    let started = Instant::now();
+    let mut renewals = |command: &ClientCommand| {
+        let renewed = command
+            .words
+            .iter()
+            .filter(|word| word.starts_with("lock:{"))
+            .count();
+        if command.is("EVALSHA") { renewed } else { 0 }
+    };
+    while started.elapsed() < ms(2100) {
+        let seen: usize = watch.seen().await.iter().map(&mut renewals).sum();
+        if seen > 0 {
+            first.get_or_insert(started.elapsed());
+        }
+        tokio::time::sleep(ms(20)).await;
+    }
+    let seen: usize = watch.seen().await.iter().map(&mut renewals).sum();
+    assert_eq!(seen, guards.len(), "each once, from {first:?} on");
+    // And in the long run: at most four in each lease.
+    tokio::time::sleep(ms(4500 * 2)).await;
+    let seen: usize = watch.seen().await.iter().map(&mut renewals).sum();
+    assert!(seen <= guards.len() * (1 + 8), "{seen}");
+    for guard in guards {
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn without_the_permission_to_ask_for_an_id_everything_works() {
+    let rules = "on >secret ~* &* +@all -client +client|tracking";
+    let server = RedisServer::builder().acl_user("locker", rules).start();
+    let url = server.url_as("locker", "secret");
+    for url in [url.clone(), resp2(&url)] {
+        let (one, other) = (connect(&url).await, connect(&url).await);
+        let held = one.lock("k").lease(ms(900)).acquire().await.expect("free");
+        let waiting = acquiring(other.lock("k").wait(LONG));
+        assert_soon_in_line(&server, "k", 1).await;
+        tokio::time::sleep(ms(1200)).await;
+        assert!(held.is_valid(), "renewed");
+        held.release().await.expect("held");
+        let guard = its_turn(waiting).await;
+        guard.release().await.expect("held");
+        if !url.contains("resp2") {
+            let guard = hold(&one, "k").await;
+            assert!(server.del(&name("k")).await);
+            assert_lost(&guard, PUSHED, LostCause::Removed).await;
+        }
+        assert_nothing_left(&server).await;
+    }
+}
+
+/// The news come together with the answer to the first renewal, right behind it.
+#[tokio::test]
+async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
+    let server = RedisServer::start();
+    for by_thread in [false, true] {
+        let proxy = Proxy::in_front_of(&server);
+        let made = connect(&proxy.url()).await;
+        let lock = made.lock("k").lease(ms(9000));
+        let guard = if by_thread {
+            let taken = tokio::task::spawn_blocking(move || lock.acquire_blocking());
+            taken.await.expect("no panic").expect("free")
+        } else {
+            lock.acquire().await.expect("free")
+        };
+        tokio::time::sleep(ms(1500)).await;
+        proxy.hold_replies();
+        // Due after 2.2 to 3 seconds.
+        eventually(LONG, "it is renewed", async || {
+            server.pttl(&name("k")).await > 8000
+        })
+        .await;
+        assert!(server.del(&name("k")).await);
+        tokio::time::sleep(ms(100)).await;
+        proxy.pass();
+        assert_lost(&guard, ms(1200), LostCause::Removed).await;
+        drop(guard);
+        assert_soon_free(&server, "k").await;
+    }
+}
+
+/// To the connection of the renewals, every further entry is a change by another.
+#[tokio::test]
+async fn nested_entries_are_not_taken_for_losses() {
+    const TIMES: u64 = 20;
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    let lock = made.lock("k").lease(ms(9000));
+    let guard = lock.acquire().await.expect("free");
+    // Renewed once.
+    tokio::time::sleep(ms(3200)).await;
+    let mut watch = server.watch_commands().await;
+    for _ in 0..TIMES {
+        let inner = guard.scope(lock.acquire()).await.expect("enters");
+        inner.release().await.expect("held");
+    }
+    let scripts = watch.count_of("EVALSHA").await;
+    assert!(scripts <= TIMES * 2 + 3, "{scripts}");
+    guard.release().await.expect("held");
+}

@@ -1,0 +1,8 @@
+//! Permissions, TLS, secrets, and hostile input.
+
+mod certificates;
+mod forgery;
+mod hostile_keys;
+mod logs;
+mod permissions;
+mod tls;

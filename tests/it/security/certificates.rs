@@ -1,0 +1,226 @@
+//! Authorities and certificates that the client is given, instead of the system's.
+
+use std::{sync::Arc, time::Duration};
+
+use rlock_core::{LockClient, LockClientBuilder, LockError};
+use rlock_testkit::{Authority, MASTERS, RedisCluster, RedisServer};
+
+use crate::common::{LASTING, LONG};
+
+fn trusting(authority: &Authority) -> LockClientBuilder {
+    LockClient::builder()
+        .connect_timeout(LONG)
+        .tls_ca(authority.ca_pem())
+}
+
+/// Takes a lock from both runtimes' connections, and gives it back.
+async fn assert_works(client: &LockClient) {
+    let lock = client.lock("k").lease(LASTING);
+    let guard = lock.acquire().await.expect("free");
+    let inner = guard.scope(lock.acquire()).await.expect("enters");
+    inner.release().await.expect("held");
+    guard.release().await.expect("held");
+    let blocking = std::thread::scope(|scope| {
+        let held = scope.spawn(|| lock.acquire_blocking().map(drop));
+        held.join().expect("no panic")
+    });
+    blocking.expect("free");
+}
+
+fn refused(outcome: Result<LockClient, LockError>, why: &str) -> String {
+    let error = outcome.expect_err(why);
+    assert!(
+        matches!(error, LockError::Unavailable { .. }),
+        "{why}: {error:?}"
+    );
+    error.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_known_by_the_authority_that_the_client_is_given() {
+    let authority = Arc::new(Authority::new());
+    let server = RedisServer::builder().tls_of(&authority).start();
+    for url in [
+        server.tls_url(),
+        server.tls_url().replace("127.0.0.1", "localhost"),
+        format!("{}?protocol=resp2", server.tls_url()),
+    ] {
+        let client = trusting(&authority).connect(&url).await;
+        assert_works(&client.expect("it is trusted")).await;
+    }
+}
+
+#[tokio::test]
+async fn one_of_several_authorities_is_enough() {
+    let (authority, other) = (Arc::new(Authority::new()), Authority::new());
+    let server = RedisServer::builder().tls_of(&authority).start();
+    let both = format!("{}{}", other.ca_pem(), authority.ca_pem());
+    let client = LockClient::builder().connect_timeout(LONG).tls_ca(both);
+    client.connect(&server.tls_url()).await.expect("trusted");
+}
+
+#[tokio::test]
+async fn a_server_of_another_authority_is_refused() {
+    let server = RedisServer::builder().tls().start();
+    let other = Authority::new();
+    let outcome = trusting(&other).connect(&server.tls_url()).await;
+    let said = refused(outcome, "another's");
+    assert!(said.contains("certificate"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_asks_for_a_certificate_is_shown_the_clients_own() {
+    let authority = Arc::new(Authority::new());
+    let server = RedisServer::builder()
+        .tls_of(&authority)
+        .asks_for_certificates()
+        .start();
+    let (certificate, key) = authority.client_certificate("billing");
+    let client = trusting(&authority).tls_client_certificate(certificate, key);
+    let client = client.connect(&server.tls_url()).await;
+    let client = client.expect("it is let in");
+    assert_works(&client).await;
+    // And again, when the connections are new ones. The one that hears messages is always there, the other
+    // may not be yet.
+    let mut killed = 0;
+    for kind in ["pubsub", "normal"] {
+        killed += server.kill_clients(kind).await;
+    }
+    assert!(killed > 0);
+    assert_works(&client).await;
+}
+
+#[tokio::test]
+async fn without_a_certificate_or_with_anothers_a_client_is_not_let_in() {
+    let authority = Arc::new(Authority::new());
+    let server = RedisServer::builder()
+        .tls_of(&authority)
+        .asks_for_certificates()
+        .start();
+    let none = trusting(&authority).connect_timeout(Duration::from_secs(5));
+    let said = refused(
+        none.clone().connect(&server.tls_url()).await,
+        "no certificate",
+    );
+    assert!(said.contains("127.0.0.1"), "{said}");
+    let (certificate, key) = Authority::new().client_certificate("billing");
+    let forged = none.tls_client_certificate(certificate, key);
+    refused(forged.connect(&server.tls_url()).await, "another's");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certificate() {
+    let authority = Arc::new(Authority::new());
+    let node = RedisServer::builder()
+        .tls_of(&authority)
+        .asks_for_certificates()
+        .replicates_by_tls()
+        .config("tls-cluster", "yes");
+    let cluster = RedisCluster::of(&node).await;
+    let (certificate, key) = authority.client_certificate("billing");
+    let shows_it = |builder: LockClientBuilder| {
+        builder.tls_client_certificate(certificate.clone(), key.clone())
+    };
+    for protocol in ["", "?protocol=resp2"] {
+        let url = format!("{}{protocol}", cluster.tls_url());
+        let client = shows_it(trusting(&authority)).connect(&url).await;
+        let client = client.expect("it is let in");
+        assert_works(&client).await;
+        for master in 0..MASTERS {
+            let lock = client.lock(cluster.key_at(master, "k").await);
+            let guard = lock.acquire().await.expect("free");
+            guard.release().await.expect("held");
+        }
+    }
+    let hurried = |builder: LockClientBuilder| builder.connect_timeout(Duration::from_secs(5));
+    let url = cluster.tls_url();
+    let shows_none = hurried(trusting(&authority)).connect(&url);
+    refused(shows_none.await, "no certificate");
+    let stranger = hurried(shows_it(trusting(&Authority::new()))).connect(&url);
+    let said = refused(stranger.await, "another's");
+    assert!(said.contains("certificate"), "{said}");
+}
+
+/// Checks that nothing is connected to, and that the error names the option, but nothing that was given.
+async fn assert_invalid(builder: LockClientBuilder, option: &str, reason: &str) {
+    let shown = format!("{builder:?}");
+    // Nobody listens there.
+    let error = builder.connect("rediss://127.0.0.1:1/").await;
+    let error = error.expect_err("it cannot be read");
+    assert!(
+        matches!(error, LockError::InvalidOption { option: of, .. } if of == option),
+        "{error:?}"
+    );
+    let said = format!("{error} {error:?}");
+    assert!(said.contains(reason), "{said}");
+    for said in [said, shown] {
+        assert!(!said.contains("S3CRET") && !said.contains("MII"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_before_anything_is_sent() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.client_certificate("billing");
+    let (_, other_key) = authority.client_certificate("other");
+    let pem = "-----BEGIN CERTIFICATE-----";
+    let cut = &certificate[..certificate.len() / 2];
+    let garbage = format!("{pem}\nS3CRETS3CRET\n-----END CERTIFICATE-----\n");
+    for broken in ["", "S3CRET", cut, &garbage, &key] {
+        let builder = LockClient::builder().tls_ca(broken);
+        let reason = if broken == garbage { "" } else { pem };
+        assert_invalid(builder, "tls_ca", reason).await;
+    }
+    let own = |certificate: &str, key: &str| {
+        LockClient::builder().tls_client_certificate(certificate, key)
+    };
+    let option = "tls_client_certificate";
+    for broken in ["", "S3CRET", cut] {
+        assert_invalid(own(broken, &key), option, pem).await;
+    }
+    let key_pem = "-----BEGIN PRIVATE KEY-----";
+    for broken in ["", "S3CRET", &key[..key.len() / 2], &certificate] {
+        assert_invalid(own(&certificate, broken), option, key_pem).await;
+    }
+    assert_invalid(
+        own(&certificate, &other_key),
+        option,
+        "not the certificate's",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn certificates_where_no_tls_is_spoken_are_refused() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.client_certificate("billing");
+    for (builder, option) in [
+        (trusting(&authority), "tls_ca"),
+        (
+            LockClient::builder().tls_client_certificate(certificate, key),
+            "tls_client_certificate",
+        ),
+    ] {
+        for url in [
+            "redis://127.0.0.1:1/",
+            "redis-sentinel://127.0.0.1:1/orders",
+            "unix:///nowhere.sock",
+            "memory:",
+        ] {
+            let error = builder.clone().connect(url).await.expect_err(url);
+            assert!(
+                matches!(error, LockError::InvalidOption { option: of, .. } if of == option),
+                "{url}: {error:?}"
+            );
+            assert!(error.to_string().contains("rediss://"), "{error}");
+        }
+        let mixed = ["rediss://127.0.0.1:1/", "redis://127.0.0.1:2/"];
+        let error = builder.clone().quorum(mixed).await;
+        let error = error.expect_err("one of them without TLS");
+        assert!(
+            matches!(error, LockError::InvalidOption { option: of, .. } if of == option),
+            "{error:?}"
+        );
+        builder.in_memory().expect_err("no connection");
+    }
+}

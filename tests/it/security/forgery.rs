@@ -1,0 +1,124 @@
+//! What somebody can do who may publish to a client's channel and is none of those who lock:
+//! `docs/security.md` says who is to be trusted.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError, LockGuard, LostCause};
+use rlock_testkit::{RedisServer, assert_taken, eventually};
+
+use crate::common::{
+    Acquiring, LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_in_line,
+    client, count, hold, in_line, its_turn, ms, name,
+};
+
+/// A server, who holds the lock `k` there, and who waits for it in another process.
+async fn held_and_waited_for() -> (RedisServer, LockGuard, (LockClient, Acquiring)) {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let held = hold(&one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_in_line(&server, "k", 1).await;
+    (server, held, (other, waiting))
+}
+
+/// The owner that stands in line, and its client's channel.
+async fn first_in_line(server: &RedisServer) -> (String, String) {
+    let owner = in_line(server, "k").await.swap_remove(0);
+    let channel = format!("lock:client:{}", &owner[..36]);
+    (owner, channel)
+}
+
+async fn publish(server: &RedisServer, channel: &str, message: &str) {
+    let heard: u64 = server.command(&["PUBLISH", channel, message]).await;
+    assert_eq!(heard, 1, "the client listens");
+}
+
+#[tokio::test]
+async fn messages_that_make_no_sense_change_nothing() {
+    let (server, held, (_other, waiting)) = held_and_waited_for().await;
+    let (owner, channel) = first_in_line(&server).await;
+    let (token, lock) = (held.fencing_token() + 2, name("k"));
+    let stranger = format!("{}:1", &owner[..36]);
+    for message in [
+        String::new(),
+        " ".repeat(1000),
+        "x".repeat(1 << 20),
+        "\0\r\n*1\r\n".to_owned(),
+        format!("{owner} {token}/16/0 1000"),
+        format!("{owner} {token} 1000 {lock}"),
+        format!("{owner} {token}/0/0 1000 {lock}"),
+        format!("{owner} {token}/16 1000 {lock}"),
+        format!("{owner} {token}/16/0 1000 {lock}:fence"),
+        format!("{owner} {token}/16/0 1000 lock:{{other}}"),
+        format!("{owner} {token}/16/0 -1 {lock}"),
+        format!("{owner} -1/16/0 1000 {lock}"),
+        format!("{owner} 99999999999999999999/16/0 1000 {lock}"),
+        format!(
+            "{}0 {token}/16/0 1000 {lock}",
+            stranger.replace(':', ":999")
+        ),
+        format!("{} {token}/16/0 1000 {lock}", held.owner()),
+        // A grant from before the refusal that the waiter saw.
+        format!("{owner} {}/16/0 1000 {lock}", held.fencing_token()),
+        format!("{owner} 0/16/0 1000 {lock}"),
+        // Over before it began.
+        format!("{owner} {token}/16/0 0 {lock}"),
+    ] {
+        publish(&server, &channel, &message).await;
+    }
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished(), "it is held by another");
+    assert_passed_on(held, waiting).await;
+}
+
+/// Whoever asked a while ago makes sure first: the server knows better.
+#[tokio::test]
+async fn a_forged_grant_is_not_believed_by_whoever_asked_a_while_ago() {
+    let (server, held, (_other, waiting)) = held_and_waited_for().await;
+    tokio::time::sleep(ms(500)).await;
+    let (owner, channel) = first_in_line(&server).await;
+    let token = held.fencing_token() + 2;
+    for ms in [1000, 86_400_000, u64::MAX] {
+        let message = format!("{owner} {token}/16/0 {ms} {}", name("k"));
+        publish(&server, &channel, &message).await;
+        // The request that makes sure counts as asking.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!waiting.is_finished(), "it is held by another");
+    }
+    held.release().await.expect("held");
+    let next = its_turn(waiting).await;
+    next.release().await.expect("held");
+}
+
+/// Whoever asked just now believes it, and is told by its first renewal that it holds nothing: a third
+/// of a second later, whatever the message says. At the server nothing changes.
+#[tokio::test]
+async fn a_forged_grant_that_is_believed_is_found_out_soon_and_takes_nothing_from_the_holder() {
+    let (server, held, (other, waiting)) = held_and_waited_for().await;
+    let (owner, channel) = first_in_line(&server).await;
+    let (ask, forged) = (
+        format!("{owner}  0 {}", name("k")),
+        format!("{owner} {}/1/0 86400000 {}", u64::MAX - 1, name("k")),
+    );
+    eventually(LONG, "the waiter asks, and is lied to", async || {
+        publish(&server, &channel, &ask).await;
+        tokio::time::sleep(ms(20)).await;
+        publish(&server, &channel, &forged).await;
+        tokio::time::sleep(ms(20)).await;
+        waiting.is_finished()
+    })
+    .await;
+    let misled = waiting.await.expect("no panic").expect("it believes it");
+    assert_eq!(misled.fencing_token(), u64::MAX - 1);
+    assert!(misled.valid_for() < ms(1000), "{:?}", misled.valid_for());
+    assert_lost(&misled, ms(2000), LostCause::Removed).await;
+    assert!(held.is_valid());
+    assert_eq!(count(&server, &held).await, Some(1));
+    let error = misled.release().await.expect_err("it never had it");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    assert_eq!(count(&server, &held).await, Some(1));
+    assert_taken(&other, "k").await;
+    held.release().await.expect("held");
+    let next = other.lock("k").acquire().await.expect("free");
+    next.release().await.expect("held");
+}

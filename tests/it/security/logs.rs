@@ -1,0 +1,222 @@
+//! What is said and logged: never a password, and never a line that somebody else wrote.
+
+use std::{
+    error::Error,
+    fmt::{Debug, Write},
+};
+
+use rlock_core::{LockClient, LockError, LostCause, current};
+use rlock_testkit::{RedisServer, eventually};
+
+use crate::common::log::{keep_log, logged, logged_of};
+use crate::common::{LASTING, LONG, assert_lost, client, connect, hold, ms, name};
+
+/// In every password here. `%` begins what is encoded in a URL, `é` is encoded there.
+const SECRET: &str = "Pa55w0rd";
+
+/// As it stands in URLs: with `:`, `/`, `?`, `#`, `@`, `%`, a space and an `é`.
+const ENCODED: &str = "a%3A%2F%3F%23%40%25%20%C3%A9Pa55w0rd";
+const DECODED: &str = "a:/?#@% éPa55w0rd";
+
+fn assert_no_secret(shown: &str, of: &str) {
+    let shown = shown.to_lowercase();
+    for secret in [SECRET, "%50a55", "a:/?#@%", "a%3A%2F"] {
+        assert!(!shown.contains(&secret.to_lowercase()), "{of}: {shown}");
+    }
+}
+
+/// Everything that an error says, of its sources too.
+fn all_of(error: &LockError) -> String {
+    let mut said = format!("{error} {error:?} {error:#?}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        let _ = write!(said, " {error} {error:?}");
+        source = error.source();
+    }
+    said
+}
+
+fn assert_silent(value: &dyn Debug) {
+    assert_no_secret(&format!("{value:?} {value:#?}"), "Debug");
+}
+
+/// A server with that password for everybody, and for a user `alice`.
+fn server() -> RedisServer {
+    let rules = format!("on \">{DECODED}\" ~lock:* &lock:* +@all");
+    RedisServer::builder()
+        .acl_user("default", &rules)
+        .acl_user("alice", &rules)
+        .start()
+}
+
+#[tokio::test]
+async fn no_password_is_in_any_error() {
+    keep_log();
+    let server = server();
+    let at = server.address();
+    let socket = server.unix_url();
+    let gone = RedisServer::start();
+    let nobody = gone.address();
+    drop(gone);
+    for url in [
+        format!("redis://:wrong{ENCODED}@{at}/"),
+        format!("redis://alice:wrong{ENCODED}@{at}/"),
+        format!("redis://nobody:{ENCODED}@{at}/?protocol=resp2"),
+        format!("redis://{ENCODED}@{at}/"),
+        format!("{socket}?user=alice&pass=wrong{ENCODED}"),
+        format!("redis://alice:{ENCODED}@{nobody}/"),
+        format!("redis://alice:{ENCODED}@no-such-host.invalid/"),
+        format!("rediss://alice:{ENCODED}@{at}/"),
+        format!("rediss://alice:{ENCODED}@{nobody}/#insecure"),
+        format!("redis://alice:{ENCODED}@{at}/x"),
+        format!("redis://alice:{ENCODED}@{at}:70000/"),
+        format!("redis://alice:{ENCODED}@{at}/?protocol=resp9"),
+        format!("redis://alice:1234/{SECRET}@{at}/"),
+        format!("redis://alice:1234?{SECRET}@{at}/"),
+        format!("redis://alice:1234#{SECRET}@{at}/"),
+        format!("redis:alice:{SECRET}@{at}"),
+        format!("redis:{SECRET}"),
+        format!("alice:{SECRET}@{at}"),
+        format!("{SECRET}@{at}"),
+        format!("{SECRET}://{at}@"),
+        format!("http://alice:{SECRET}@{at}/"),
+        format!("unix://alice:{SECRET}@localhost/redis.sock"),
+        format!("unix:///nowhere.sock?user=alice&pass={ENCODED}"),
+        format!("unix:///nowhere.sock?pass={ENCODED}&db=x"),
+        format!("redis://alice:{SECRET}%ff@{at}/"),
+    ] {
+        let builder = LockClient::builder().connect_timeout(ms(1500));
+        assert_silent(&builder);
+        let Err(error) = builder.connect(&url).await else {
+            panic!("{url} is let in")
+        };
+        assert_no_secret(&all_of(&error), &url);
+    }
+    assert_no_secret(&logged(), "the log");
+}
+
+#[tokio::test]
+async fn no_password_is_in_anything_that_a_client_shows_or_logs() {
+    keep_log();
+    let server = server();
+    let (at, socket) = (server.address(), server.unix_url());
+    for url in [
+        format!("redis://:{ENCODED}@{at}/"),
+        format!("redis://alice:{ENCODED}@{at}/?protocol=resp2"),
+        format!("{socket}?user=alice&pass={ENCODED}"),
+    ] {
+        let client = connect(&url).await;
+        let lock = client.lock("k").lease(LASTING);
+        let guard = lock.acquire().await.expect("free");
+        guard
+            .scope(async {
+                assert_silent(&current().expect("inside"));
+            })
+            .await;
+        let info = client.inspect("k").await.expect("an answer");
+        for value in [&client as &dyn Debug, &lock, &guard, &guard.owner(), &info] {
+            assert_silent(value);
+        }
+        // Connecting again is what is logged most about.
+        server.kill_clients("normal").await;
+        server.kill_clients("pubsub").await;
+        guard.release().await.expect("held");
+        assert_silent(&lock.acquire().await.expect("free"));
+        client.shutdown().await.expect("given back");
+    }
+    // Refused while it connects again.
+    let client = connect(&format!("redis://alice:{ENCODED}@{at}/")).await;
+    let change = ["ACL", "SETUSER", "alice", "resetpass", ">another"];
+    let () = server.command(&change).await;
+    server.kill_clients("normal").await;
+    server.kill_clients("pubsub").await;
+    let lock = client.lock("k").wait(ms(500));
+    eventually(LONG, "it is refused", async || {
+        let Err(error) = lock.acquire().await else {
+            return false;
+        };
+        assert_no_secret(&all_of(&error), "the error");
+        matches!(error, LockError::Store { .. })
+    })
+    .await;
+    drop(client);
+    let refusals = logged_of(&at);
+    assert!(
+        refusals
+            .iter()
+            .any(|line| line.contains("connecting failed")),
+        "{refusals:?}"
+    );
+    assert!(
+        refusals.iter().any(|line| line.contains("WRONGPASS")),
+        "{refusals:?}"
+    );
+    assert_no_secret(&logged(), "the log");
+}
+
+#[tokio::test]
+async fn a_key_never_begins_a_line_of_its_own() {
+    const KEY: &str = "k\r\n2026-01-01T00:00:00Z ERROR forged: \u{1b}[2J\u{2028}\u{202e}";
+    keep_log();
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = hold(&one, KEY).await;
+    assert_eq!(guard.key(), KEY, "what it is, not how it is shown");
+    let timeout = other.lock(KEY).wait(ms(50)).acquire().await;
+    let timeout = timeout.expect_err("held");
+    assert!(matches!(&timeout, LockError::Timeout { key, .. } if key == KEY));
+    assert!(server.del(&name(KEY)).await);
+    assert_lost(&guard, LONG, LostCause::Removed).await;
+    let lost = guard.release().await.expect_err("lost");
+    assert!(matches!(&lost, LockError::Lost { key, .. } if key == KEY));
+    let () = server.command(&["SET", &name(KEY), "text"]).await;
+    let foreign = one.lock(KEY).acquire().await.expect_err("no lock");
+    let invalid = one.lock(format!("{KEY}{{")).acquire().await;
+    server.kill();
+    let gone = one
+        .lock(KEY)
+        .wait(ms(50))
+        .acquire()
+        .await
+        .expect_err("gone");
+    for error in [timeout, lost, foreign, invalid.expect_err("a brace"), gone] {
+        let said = error.to_string();
+        assert!(said.contains("k\\r\\n2026"), "{said}");
+        assert!(!said.contains(char::is_control), "{said:?}");
+        assert!(!said.contains(['\u{2028}', '\u{202e}']), "{said:?}");
+    }
+    let lines = logged_of("forged");
+    assert!(
+        lines.iter().any(|line| line.contains("lock lost")),
+        "{lines:?}"
+    );
+    for line in lines {
+        assert!(line.contains("k\\r\\n2026"), "{line:?}");
+        assert!(
+            !line.contains(['\u{1b}', '\u{2028}', '\u{202e}']),
+            "{line:?}"
+        );
+    }
+}
+
+/// Servers count wrong passwords, and may shut a user out.
+#[tokio::test]
+async fn a_wrong_password_is_tried_once() {
+    keep_log();
+    let server = server();
+    let url = format!("redis://alice:wrong@{}/", server.address());
+    let error = LockClient::connect(&url).await.expect_err("refused");
+    assert!(error.to_string().contains("WRONGPASS"), "{error}");
+    let log: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG"]).await;
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert_eq!(
+        log[0][..2],
+        [text("count"), redis::Value::Int(1)],
+        "{log:?}"
+    );
+    assert_eq!(log[0][2..4], [text("reason"), text("auth")], "{log:?}");
+}
+
+fn text(text: &str) -> redis::Value {
+    redis::Value::BulkString(text.into())
+}

@@ -1,0 +1,458 @@
+//! What a client may do on the server, one permission less at a time: `docs/security.md` has the list.
+
+mod beyond;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::future::join_all;
+use rlock_core::{LockClient, LockError, LostCause};
+use rlock_testkit::{Exclusion, Proxy, RedisServer, eventually, within};
+
+use crate::common::log::{keep_log, logged_of};
+use crate::common::{
+    LONG, acl, assert_lost, assert_soon_free, connect, connect_with, hand_over, hold, ms, name,
+    notices_a_loss, resp2,
+};
+
+/// Without any of these something fails. `HELLO` and `AUTH` are always allowed.
+const NEEDED: [&str; 13] = [
+    "~lock:*",
+    "+evalsha",
+    // Where no other client has loaded the scripts.
+    "+script|load",
+    "+get",
+    "+hdel",
+    "+hexists",
+    "+hget",
+    "+hset",
+    "+incrby",
+    "+pexpire",
+    "+pttl",
+    "+set",
+    "+time",
+];
+
+/// Without these everything works, but slower: losses are found by renewals, waiters come by timers,
+/// nobody warns of a server that evicts locks.
+const BETTER: [&str; 14] = [
+    "&lock:*",
+    "+client|id",
+    "+client|tracking",
+    // Ends each script, so that tracking sees the lock.
+    "+exists",
+    // Answers a repeated release.
+    "+incr",
+    "+publish",
+    "+subscribe",
+    "+zadd",
+    "+zpopmin",
+    "+zrange",
+    "+zrem",
+    "+zscore",
+    "+info",
+    // For `LockClient::inspect`, and for holds that are not renewed.
+    "+hgetall",
+];
+
+/// Takes longer than a message, and is over before a waiter's timer of five seconds.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// A server with a user of these rules and no others.
+fn server_with(rules: &[&str]) -> RedisServer {
+    keep_log();
+    let rules = format!("on >secret resetchannels {}", rules.join(" "));
+    RedisServer::builder().acl_user("locker", &rules).start()
+}
+
+fn url(server: &RedisServer) -> String {
+    server.url_as("locker", "secret")
+}
+
+fn all() -> Vec<&'static str> {
+    [&NEEDED[..], &BETTER[..]].concat()
+}
+
+fn all_but(left_out: &str) -> Vec<&'static str> {
+    let mut rules = all();
+    rules.retain(|rule| *rule != left_out);
+    rules
+}
+
+/// Since Redis 7 a server can tell what a user may do.
+async fn tells_permissions(server: &RedisServer) -> bool {
+    let ask = "return redis.acl_check_cmd and 1 or 0";
+    server.command::<u64>(&["EVAL", ask, "0"]).await == 1
+}
+
+/// What the clients of this server said of permissions.
+fn warnings(server: &RedisServer) -> Vec<String> {
+    let mut lines = logged_of(&server.address());
+    lines.retain(|line| line.contains("lacks permissions"));
+    lines
+}
+
+/// Takes, renews, enters and gives back; `Err` with what was done, if one of them fails.
+async fn life_of_a_lock(client: &LockClient, key: &str) -> Result<(), (&'static str, LockError)> {
+    let lock = client.lock(key).lease(ms(600)).wait(ms(300));
+    let outer = lock.acquire().await.map_err(|error| ("take", error))?;
+    let inner = outer.scope(lock.acquire()).await;
+    let inner = inner.map_err(|error| ("enter", error))?;
+    tokio::time::sleep(ms(900)).await;
+    inner.release().await.map_err(|error| ("leave", error))?;
+    assert!(outer.is_valid(), "renewed");
+    outer.release().await.map_err(|error| ("release", error))?;
+    // The last fencing token is read by the next grant.
+    let again = lock.acquire().await.map_err(|error| ("take", error))?;
+    again.release().await.map_err(|error| ("release", error))
+}
+
+/// Lets tasks of two processes come for one lock; panics where two are inside, or one does not come in.
+async fn assert_one_at_a_time(server: &RedisServer, what: &str) {
+    let exclusion = Exclusion::new();
+    let clients = [connect(&url(server)).await, connect(&url(server)).await];
+    let tasks = (0..6).map(|task| {
+        let lock = clients[task % 2].lock("shared").lease(ms(600)).wait(LONG);
+        let exclusion = exclusion.clone();
+        tokio::spawn(async move {
+            for _ in 0..3 {
+                let guard = lock.acquire().await.expect("its turn");
+                let inside = exclusion.enter(format!("task {task}"));
+                tokio::time::sleep(ms(5)).await;
+                drop(inside);
+                guard.release().await.expect("held");
+            }
+        })
+    });
+    for task in within(LONG * 2, what, join_all(tasks)).await {
+        task.expect("no panic");
+    }
+    exclusion.assert_held();
+}
+
+/// How long the next in line waits who comes by this protocol.
+async fn hand_over_by(protocol: &str, server: &RedisServer, one: &LockClient) -> Duration {
+    hand_over(one, &format!("{}?protocol={protocol}", url(server))).await
+}
+
+#[test]
+fn the_list_is_that_of_the_documentation() {
+    let documented = acl::of_a_server();
+    let documented: BTreeSet<&str> = documented.split(' ').collect();
+    assert_eq!(documented, all().into_iter().collect());
+}
+
+#[tokio::test]
+async fn the_least_permissions_are_enough_for_everything() {
+    let server = server_with(&NEEDED);
+    for url in [url(&server), resp2(&url(&server))] {
+        let client = connect(&url).await;
+        life_of_a_lock(&client, "k").await.expect("allowed");
+        drop(client.lock("k").acquire().await.expect("free"));
+        assert_soon_free(&server, "k").await;
+        assert!(hand_over_by("resp3", &server, &client).await < LONG / 2);
+        assert!(
+            notices_a_loss(&server, &client).await < ms(8000),
+            "by a renewal"
+        );
+    }
+    assert_one_at_a_time(&server, "with the least permissions").await;
+    if tells_permissions(&server).await {
+        let said = warnings(&server);
+        assert!(!said.is_empty());
+        for line in said {
+            assert!(line.contains("WARN"), "{line}");
+            for rule in BETTER {
+                let command = rule
+                    .trim_start_matches(['+', '&'])
+                    .replace("lock:*", "publish");
+                assert!(line.contains(&command), "{command}: {line}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn with_all_permissions_nothing_is_refused_and_nobody_waits_for_a_timer() {
+    let server = server_with(&all());
+    let one = connect(&url(&server)).await;
+    life_of_a_lock(&one, "k").await.expect("allowed");
+    assert!(hand_over_by("resp3", &server, &one).await < AT_ONCE);
+    assert!(hand_over_by("resp2", &server, &one).await < AT_ONCE);
+    assert!(notices_a_loss(&server, &one).await < AT_ONCE);
+    let guard = one.lock("k").acquire().await.expect("free");
+    let info = one.inspect("k").await.expect("allowed").expect("held");
+    assert_eq!(info.owner, guard.owner().to_string());
+    guard.release().await.expect("held");
+    let several = [one.lock("a"), one.lock("b").at_least(ms(50))];
+    for lock in several {
+        let guard = lock.acquire().await.expect("free");
+        guard.release().await.expect("held");
+    }
+    assert_one_at_a_time(&server, "with all permissions").await;
+    assert_eq!(
+        acl::refused(&server).await,
+        BTreeSet::new(),
+        "nothing was refused"
+    );
+    assert_eq!(warnings(&server), Vec::<String>::new());
+}
+
+/// Lives a lock's life that fails at this step, and answers what is said; nothing may be left of it.
+async fn fails_at(
+    server: &RedisServer,
+    client: &LockClient,
+    key: &str,
+    step: &str,
+    left_out: &str,
+) -> String {
+    let (failed, error) = life_of_a_lock(client, key).await.expect_err(left_out);
+    assert_eq!(failed, step, "{left_out}: {error}");
+    let said = error.to_string();
+    match (step, &error) {
+        // Renewals are refused, and tried for as long as the lease lasts.
+        ("leave", LockError::Lost { cause, .. }) => assert_eq!(*cause, LostCause::Expired),
+        ("release", LockError::Store { .. }) => {
+            assert!(
+                said.starts_with(&format!("could not release lock `{key}`")),
+                "{said}"
+            );
+        }
+        (_, LockError::Store { .. }) => {
+            assert!(
+                said.starts_with(&format!("could not acquire lock `{key}`")),
+                "{said}"
+            );
+        }
+        _ => panic!("{left_out}: {error:?}"),
+    }
+    // Where taking is refused nothing is taken; where giving back is, the lease ends it.
+    let what = format!("nothing is left of `{key}` without {left_out}");
+    eventually(LONG, &what, async || !server.exists(&name(key)).await).await;
+    said
+}
+
+#[tokio::test]
+async fn whoever_lacks_a_needed_permission_is_told_and_leaves_nothing_behind() {
+    let fails = [
+        ("~lock:*", "take"),
+        ("+evalsha", "take"),
+        ("+script|load", "take"),
+        ("+get", "enter"),
+        ("+hdel", "release"),
+        ("+hexists", "leave"),
+        ("+hget", "enter"),
+        ("+hset", "take"),
+        ("+incrby", "take"),
+        ("+pexpire", "take"),
+        ("+pttl", "take"),
+        ("+set", "take"),
+        ("+time", "take"),
+    ];
+    assert_eq!(fails.map(|(left_out, _)| left_out), NEEDED);
+    join_all(fails.map(|(left_out, step)| async move {
+        let server = server_with(&all_but(left_out));
+        // Connecting needs none of them: a client may come before its permissions.
+        let client = connect(&url(&server)).await;
+        let said = fails_at(&server, &client, "k", step, left_out).await;
+        // Where a token is there already that is new enough, it is only counted on.
+        let fence = [
+            "SET",
+            "lock:{used}:fence",
+            "1995262039290667",
+            "PX",
+            "999999999",
+        ];
+        let () = server.command(&fence).await;
+        if matches!(left_out, "+set" | "+time") {
+            life_of_a_lock(&client, "used").await.expect(left_out);
+        } else {
+            fails_at(&server, &client, "used", step, left_out).await;
+        }
+        let command = left_out.trim_start_matches('+');
+        let by_script = !matches!(left_out, "~lock:*" | "+evalsha" | "+script|load");
+        if by_script && tells_permissions(&server).await {
+            let said = warnings(&server);
+            assert_eq!(said.len(), 1, "{said:?}");
+            assert!(said[0].contains("ERROR") && said[0].contains(&format!("\"{command}\"")));
+        } else if left_out == "~lock:*" || left_out == "+script|load" {
+            assert!(said.contains("permission"), "{said}");
+        } else if left_out == "+evalsha" {
+            assert!(said.contains("evalsha"), "{said}");
+        }
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_lacks_another_permission_has_locks_that_work_but_slower_where_it_says_so() {
+    let slower = [
+        // Permission, whether waiters are still told, whether losses still are.
+        ("&lock:*", false, true),
+        ("+client|id", true, true),
+        ("+client|tracking", true, false),
+        ("+exists", true, false),
+        ("+incr", true, true),
+        ("+publish", false, true),
+        ("+subscribe", false, true),
+        ("+zadd", false, true),
+        ("+zpopmin", false, true),
+        ("+zrange", true, true),
+        ("+zrem", true, true),
+        ("+zscore", true, true),
+        ("+info", true, true),
+        ("+hgetall", true, true),
+    ];
+    assert_eq!(slower.map(|(left_out, ..)| left_out), BETTER);
+    join_all(slower.map(|(left_out, told, told_of_losses)| async move {
+        let server = server_with(&all_but(left_out));
+        let one = connect(&url(&server)).await;
+        let outcome = life_of_a_lock(&one, "k").await;
+        outcome.unwrap_or_else(|(step, error)| panic!("{left_out}: {step}: {error}"));
+        for protocol in ["resp3", "resp2"] {
+            let took = hand_over_by(protocol, &server, &one).await;
+            // With RESP3 the first waiter is notified of the change, and asks.
+            let told = told || protocol == "resp3" && left_out != "+zadd";
+            let bound = if told { AT_ONCE } else { ms(9000) };
+            assert!(took < bound, "{left_out}, {protocol}: {took:?}");
+            // With RESP2 the first waiter asks every two seconds.
+            assert!(told || took > ms(700), "{left_out}, {protocol}: {took:?}");
+            assert!(took < ms(9000), "{left_out}: by the timer, {took:?}");
+        }
+        let took = notices_a_loss(&server, &one).await;
+        assert_eq!(took < AT_ONCE, told_of_losses, "{left_out}: {took:?}");
+        assert!(took < ms(8000), "{left_out}: by a renewal, {took:?}");
+        assert_one_at_a_time(&server, left_out).await;
+        if tells_permissions(&server).await {
+            let command = left_out
+                .trim_start_matches(['+', '&'])
+                .replace("lock:*", "publish");
+            let said = warnings(&server);
+            assert!(!said.is_empty());
+            let named = |line: &String| line.contains("WARN") && line.contains(&command);
+            assert!(said.iter().all(named), "{left_out}: {said:?}");
+        }
+    }))
+    .await;
+}
+
+/// A release whose answer was lost is sent again, and finds nothing; a later token says that it was done.
+#[tokio::test]
+async fn without_the_permission_to_count_releases_one_whose_answer_was_lost_looks_like_a_loss() {
+    for (rules, told) in [(all(), true), (all_but("+incr"), false)] {
+        let server = server_with(&rules);
+        let proxy = Proxy::in_front_of(&server);
+        let url = format!("redis://locker:secret@{}/", proxy.address());
+        let client = connect_with(ms(500), &url).await;
+        let guard = hold(&client, "k").await;
+        proxy.drop_replies_to("EVALSHA", 1);
+        let outcome = guard.release().await;
+        assert_eq!(proxy.replies_lost(), 1);
+        let lost = matches!(
+            &outcome,
+            Err(LockError::Lost {
+                cause: LostCause::Removed,
+                ..
+            })
+        );
+        assert!(if told { outcome.is_ok() } else { lost }, "{outcome:?}");
+        assert!(!server.exists(&name("k")).await, "it was done all the same");
+    }
+}
+
+/// A client is there when its first questions are answered, so they are to cost one round trip.
+#[tokio::test]
+async fn a_client_asks_once_for_its_permissions() {
+    let server = RedisServer::start();
+    for known in [false, true] {
+        let mut watch = server.watch_commands().await;
+        drop(connect(&server.url()).await);
+        // Whether scripts can be called at all is asked by a call of none.
+        let none = "0".repeat(40);
+        let seen = watch.seen().await.iter();
+        let calls = seen.filter(|call| call.is("EVALSHA") && !call.words.contains(&none));
+        assert_eq!(calls.count(), 1, "known: {known}");
+    }
+}
+
+/// Whoever may load no scripts is told too, where another client has loaded them.
+#[tokio::test]
+async fn what_is_refused_is_told_without_the_permission_to_load_scripts() {
+    let mut rules = all_but("+script|load");
+    rules.retain(|rule| *rule != "+publish");
+    let server = server_with(&rules);
+    if !tells_permissions(&server).await {
+        return;
+    }
+    drop(connect(&url(&server)).await);
+    assert_eq!(warnings(&server), Vec::<String>::new(), "nobody can tell");
+    drop(connect(&server.url()).await);
+    drop(connect(&url(&server)).await);
+    let said = warnings(&server);
+    assert!(said.len() == 1 && said[0].contains("publish"), "{said:?}");
+}
+
+/// Whoever may touch some locks only is told nothing wrong of the others.
+#[tokio::test]
+async fn permissions_for_some_locks_only_are_enough_for_these() {
+    let mut rules = all_but("~lock:*");
+    rules.push("~lock:{order:*");
+    let server = server_with(&rules);
+    let client = connect(&url(&server)).await;
+    let guard = client.lock("order:1").acquire().await.expect("free");
+    guard.release().await.expect("held");
+    let error = client
+        .lock("user:1")
+        .acquire()
+        .await
+        .expect_err("another's");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert_eq!(warnings(&server), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_prefix_of_its_own_needs_permissions_for_nothing_else() {
+    let rules = all()
+        .into_iter()
+        .map(|rule| rule.replace("lock:", "billing:lock:"));
+    let rules: Vec<String> = rules.collect();
+    let server = server_with(&rules.iter().map(String::as_str).collect::<Vec<_>>());
+    let builder = LockClient::builder().prefix("billing:lock:");
+    let client = builder
+        .connect(&url(&server))
+        .await
+        .expect("the server is up");
+    life_of_a_lock(&client, "k").await.expect("allowed");
+    assert_eq!(
+        acl::refused(&server).await,
+        BTreeSet::new(),
+        "nothing was refused"
+    );
+    let error = life_of_a_lock(&connect(&url(&server)).await, "k").await;
+    assert!(
+        matches!(error, Err(("take", LockError::Store { .. }))),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn permissions_that_are_taken_away_while_a_lock_is_held_end_it_with_its_lease() {
+    let server = server_with(&all());
+    let client = connect(&url(&server)).await;
+    let guard = client.lock("k").lease(ms(900)).acquire().await;
+    let guard = guard.expect("free");
+    let () = server.command(&["ACL", "SETUSER", "locker", "-@all"]).await;
+    assert_lost(&guard, LONG, LostCause::Expired).await;
+    assert_soon_free(&server, "k").await;
+    let error = client
+        .lock("k")
+        .wait(LONG)
+        .acquire()
+        .await
+        .expect_err("refused");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    let mut rules = vec!["ACL", "SETUSER", "locker"];
+    rules.extend(all());
+    let () = server.command(&rules).await;
+    let guard = client.lock("k").acquire().await.expect("allowed again");
+    guard.release().await.expect("held");
+}

@@ -1,0 +1,93 @@
+//! What a client may do beyond what it may do at one server; that of clusters and quorums is with them.
+
+use std::collections::BTreeSet;
+
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{RedisServer, SERVICE};
+
+use super::{life_of_a_lock, tells_permissions, url, warnings};
+use crate::common::{LONG, acl, connect, log::keep_log, ms};
+
+/// A server whose user may do what is documented for one server, and this.
+fn server_with(beyond: &str) -> RedisServer {
+    keep_log();
+    let rules = acl::only(&[&acl::of_a_server(), beyond]);
+    RedisServer::builder().acl_user("locker", &rules).start()
+}
+
+#[tokio::test]
+async fn who_waits_for_replicas_needs_one_permission_more_and_is_told_so() {
+    for (beyond, is_enough) in [(acl::beyond("replicas"), true), (String::new(), false)] {
+        let (master, replica) = (server_with(&beyond), RedisServer::start());
+        replica.follow(&master).await;
+        let builder = LockClient::builder().replicas(1, LONG);
+        let client = builder.connect(&url(&master)).await.expect("it is up");
+        let outcome = life_of_a_lock(&client, "k").await;
+        let refused = acl::refused(&master).await;
+        let said = warnings(&master);
+        if is_enough {
+            outcome.expect("allowed");
+            assert_eq!(refused, BTreeSet::new());
+            assert_eq!(said, Vec::<String>::new());
+            continue;
+        }
+        let (step, error) = outcome.expect_err("refused");
+        assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+        assert_eq!(step, "take");
+        assert_eq!(refused, ["wait".to_owned()].into());
+        if tells_permissions(&master).await {
+            assert_eq!(said.len(), 1, "{said:?}");
+            assert!(
+                said[0].contains("ERROR") && said[0].contains("wait"),
+                "{said:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_its_own_needs_one_permission_more() {
+    let server = server_with(&acl::beyond("database"));
+    let of_its_own = format!("{}1", url(&server));
+    let client = connect(&of_its_own).await;
+    life_of_a_lock(&client, "k").await.expect("allowed");
+    assert_eq!(acl::refused(&server).await, BTreeSet::new());
+    let server = server_with("");
+    let error = LockClient::connect(&format!("{}1", url(&server))).await;
+    let error = error.expect_err("refused");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert_eq!(acl::refused(&server).await, ["select".to_owned()].into());
+}
+
+#[tokio::test]
+async fn sentinels_are_asked_for_the_master_and_nothing_else() {
+    for (rules, is_enough) in [(acl::beyond("Sentinels"), true), (String::new(), false)] {
+        let master = server_with("");
+        let sentinel = RedisServer::builder()
+            .acl_user("finder", &acl::only(&[&rules]))
+            .sentinel(SERVICE, &master, 1, ms(10_000))
+            .start();
+        let url = format!(
+            "redis-sentinel://locker:secret@{}/{SERVICE}?sentinel_user=finder&sentinel_password=secret",
+            sentinel.address()
+        );
+        let builder = LockClient::builder().connect_timeout(ms(3000));
+        let outcome = builder.connect(&url).await;
+        let refused = acl::refused(&sentinel).await;
+        if is_enough {
+            let client = outcome.expect("allowed");
+            life_of_a_lock(&client, "k").await.expect("allowed");
+            assert_eq!(refused, BTreeSet::new());
+            assert_eq!(acl::refused(&master).await, BTreeSet::new());
+        } else {
+            let error = outcome.expect_err("refused");
+            assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+            let refused: Vec<String> = refused.into_iter().collect();
+            // Before Redis 7 no server says which subcommand.
+            assert!(
+                refused == ["sentinel|master"] || refused == ["sentinel"],
+                "{refused:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What locks do, and what annotated functions do.
+
+mod attribute;
+mod blocking;
+mod cancellation;
+mod current_hold;
+mod depth;
+mod drain;
+mod durations;
+mod lock_all;
+mod options;
+mod own_holder;
+mod reentry;
+mod release;
+mod retention;
+mod signatures;
+mod testing;
+mod urls;

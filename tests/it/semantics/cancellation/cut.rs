@@ -1,0 +1,169 @@
+//! Driving a future by its wake-ups, and dropping it at a chosen point.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use rlock_testkit::{Gate, Way};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+
+/// Whoever is not woken for this long stands still until something happens elsewhere.
+const STILL: Duration = Duration::from_millis(150);
+/// How long bytes take to the gate, and from it.
+const ON_THE_WAY: Duration = Duration::from_millis(10);
+
+/// A future that is polled when it was woken, and not otherwise.
+pub(crate) struct Driven<F: Future> {
+    future: Pin<Box<F>>,
+    woken: Arc<Woken>,
+    polled: bool,
+}
+
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl<F: Future> Driven<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self {
+            future: Box::pin(future),
+            woken: Arc::new(Woken(Notify::new())),
+            polled: false,
+        }
+    }
+
+    fn poll(&mut self) -> Poll<F::Output> {
+        self.polled = true;
+        let waker = Waker::from(Arc::clone(&self.woken));
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Whether it may be polled: it never was, or it was woken since.
+    async fn may_go_on(&self) -> bool {
+        !self.polled || timeout(STILL, self.woken.0.notified()).await.is_ok()
+    }
+
+    /// Polls to the end.
+    pub(crate) async fn end(mut self) -> F::Output {
+        loop {
+            if self.polled {
+                self.woken.0.notified().await;
+            }
+            if let Poll::Ready(output) = self.poll() {
+                return output;
+            }
+        }
+    }
+
+    /// Polls until nothing happens any more.
+    pub(crate) async fn until_still(&mut self) {
+        while self.may_go_on().await {
+            assert!(self.poll().is_pending(), "it has to wait");
+        }
+    }
+}
+
+/// Where a future is dropped: after so many polls, and when.
+#[derive(Clone, Copy)]
+pub(crate) struct Cut<'a> {
+    pub(crate) polls: usize,
+    pub(crate) when: When,
+    pub(crate) gate: Option<&'a Gate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Nothing else has run since.
+    RightAfter,
+    /// What it waited for is there, and not seen.
+    Woken,
+    /// What the last poll sent has not reached the server; it does so later.
+    RequestUnderWay,
+    /// The server has done it, and its answer comes later.
+    AnswerUnderWay,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It was dropped at the cut.
+    Cut,
+    /// It came to its end before.
+    Done,
+    /// It stood still before, and was dropped there.
+    Still,
+}
+
+impl Cut<'_> {
+    /// Drives the future to the cut and drops it there.
+    pub(crate) async fn off<F: Future>(self, future: F) -> Ending {
+        self.off_driven(Driven::new(future)).await
+    }
+
+    pub(crate) async fn off_driven<F: Future>(self, mut driven: Driven<F>) -> Ending {
+        for poll in 1..=self.polls {
+            if !driven.may_go_on().await {
+                return Ending::Still;
+            }
+            if poll == self.polls {
+                self.hold();
+            }
+            if driven.poll().is_ready() {
+                drop(driven);
+                self.pass();
+                return Ending::Done;
+            }
+        }
+        match self.when {
+            When::RightAfter => {}
+            When::Woken => {
+                driven.may_go_on().await;
+            }
+            When::RequestUnderWay | When::AnswerUnderWay => sleep(ON_THE_WAY).await,
+        }
+        drop(driven);
+        if self.way().is_some() {
+            sleep(ON_THE_WAY).await;
+            self.pass();
+        }
+        Ending::Cut
+    }
+
+    fn way(self) -> Option<Way> {
+        match self.when {
+            When::RightAfter | When::Woken => None,
+            When::RequestUnderWay => Some(Way::Requests),
+            When::AnswerUnderWay => Some(Way::Replies),
+        }
+    }
+
+    fn hold(self) {
+        if let (Some(gate), Some(way)) = (self.gate, self.way()) {
+            (0..gate.connections()).for_each(|connection| gate.hold(connection, way));
+        }
+    }
+
+    fn pass(self) {
+        if let (Some(gate), Some(way)) = (self.gate, self.way()) {
+            (0..gate.connections()).for_each(|connection| gate.pass(connection, way));
+        }
+    }
+}
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dropped after {} polls, {:?}", self.polls, self.when)
+    }
+}

@@ -1,0 +1,209 @@
+//! A draining client: existing holds continue, and new calls acquire nothing.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rlock_core::{Drained, LockClient, LockError, Reentry};
+use rlock_testkit::{RedisServer, within};
+use tokio::sync::oneshot;
+
+use crate::common::{LASTING, LONG, assert_nothing_left, client, ms, polled, timed};
+
+/// Returns clients of both kinds of store. The server lives as long as its client.
+async fn both() -> [(LockClient, Option<RedisServer>); 2] {
+    let server = RedisServer::start();
+    let on_server = client(&server).await;
+    [(LockClient::in_memory(), None), (on_server, Some(server))]
+}
+
+fn assert_draining<T: std::fmt::Debug>(outcome: Result<T, LockError>) {
+    let error = outcome.expect_err("it drains");
+    assert!(matches!(error, LockError::Draining { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("draining"), "{text}");
+}
+
+#[tokio::test]
+async fn a_running_body_ends_takes_further_locks_and_nothing_else_does() {
+    for (client, server) in both().await {
+        let (go, word) = oneshot::channel::<()>();
+        let (inside, entered) = oneshot::channel::<()>();
+        let (lock, nested) = (client.lock("order:1"), client.lock("order:1"));
+        let further = client.lock("stock:7");
+        let body = tokio::spawn(async move {
+            let body = async move {
+                inside.send(()).expect("awaited");
+                word.await.expect("sent");
+                let nested = nested.run(async { 1 }).await?;
+                let further = further.run(async { 2 }).await?;
+                Ok::<_, LockError>(nested + further)
+            };
+            lock.run(body).await
+        });
+        entered.await.expect("it begins");
+        // A waiter that is not inside of any lock.
+        let waiting = client.lock("order:1").wait(LONG);
+        let waiting = tokio::spawn(async move { waiting.acquire().await });
+        tokio::time::sleep(ms(50)).await;
+
+        let draining = client.clone();
+        let draining = tokio::spawn(async move { draining.drain(LONG).await });
+        assert_draining(
+            within(LONG, "it is refused", waiting)
+                .await
+                .expect("no panic"),
+        );
+        assert_draining(client.lock("other").acquire().await);
+        assert_draining(client.lock("other").try_acquire().await);
+        assert_draining(client.lock("other").run(async {}).await);
+        assert!(!draining.is_finished());
+
+        go.send(()).expect("awaited");
+        let outcome = within(LONG, "the body ends", body).await.expect("no panic");
+        assert_eq!(outcome.expect("held to its end").expect("both"), 3);
+        let drained = within(LONG, "it ends", draining).await.expect("no panic");
+        assert_eq!(
+            drained.expect("everything is given back"),
+            Drained::Completed
+        );
+        let closed = client.lock("order:1").acquire().await.expect_err("closed");
+        assert!(matches!(closed, LockError::Closed { .. }), "{closed:?}");
+        if let Some(server) = server {
+            assert_nothing_left(&server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_guard_is_waited_for_and_calls_in_its_scope_are_let_in() {
+    for (client, _server) in both().await {
+        let guard = client
+            .lock("a")
+            .lease(ms(600))
+            .acquire()
+            .await
+            .expect("free");
+        let draining = client.clone();
+        let draining = tokio::spawn(async move { draining.drain(LONG).await });
+        tokio::time::sleep(ms(1200)).await;
+        assert!(!draining.is_finished());
+        assert!(guard.is_valid(), "it is renewed");
+        assert_draining(client.lock("b").acquire().await);
+        let further = guard.scope(async { client.lock("b").acquire().await });
+        further
+            .await
+            .expect("inside of a")
+            .release()
+            .await
+            .expect("held");
+        drop(guard);
+        let drained = within(LONG, "it ends", draining).await.expect("no panic");
+        assert_eq!(drained.expect("in good order"), Drained::Completed);
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_end_in_time_is_stopped() {
+    for (client, server) in both().await {
+        let ended = Arc::new(AtomicBool::new(false));
+        let (lock, flag) = (client.lock("k").lease(LASTING), Arc::clone(&ended));
+        let (inside, entered) = oneshot::channel::<()>();
+        let body = tokio::spawn(async move {
+            let body = async {
+                inside.send(()).expect("awaited");
+                std::future::pending::<()>().await;
+                flag.store(true, Ordering::SeqCst);
+            };
+            lock.run(body).await
+        });
+        entered.await.expect("it begins");
+        let (drained, took) = timed(client.drain(ms(300))).await;
+        assert_eq!(
+            drained.expect("given back"),
+            Drained::Interrupted { locks: 1 }
+        );
+        assert!(took >= ms(300) && took < LONG, "{took:?}");
+        let lost = within(LONG, "it stops", body).await.expect("no panic");
+        assert!(matches!(lost, Err(LockError::Lost { .. })), "{lost:?}");
+        assert!(!ended.load(Ordering::SeqCst));
+        if let Some(server) = server {
+            assert_nothing_left(&server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_holds_nothing_is_drained_at_once() {
+    for (client, _server) in both().await {
+        let started = Instant::now();
+        drop(client.lock("k").acquire().await.expect("free"));
+        let drained = client.drain(LONG).await.expect("in good order");
+        assert_eq!(drained, Drained::Completed);
+        assert!(started.elapsed() < LONG / 2);
+        let again = client
+            .drain(Duration::ZERO)
+            .await
+            .expect("nothing is left to do");
+        assert_eq!(again, Drained::Completed);
+    }
+}
+
+#[tokio::test]
+async fn a_drain_that_is_cancelled_leaves_its_client_draining_and_can_be_repeated() {
+    for (client, _server) in both().await {
+        let guard = client.lock("k").acquire().await.expect("free");
+        assert!(polled(2, client.drain(LONG)).await.is_none());
+        assert_draining(client.lock("other").acquire().await);
+        assert!(guard.is_valid());
+        let draining = client.clone();
+        let draining = tokio::spawn(async move { draining.drain(LONG).await });
+        guard.release().await.expect("held");
+        let drained = within(LONG, "it ends", draining).await.expect("no panic");
+        assert_eq!(drained.expect("in good order"), Drained::Completed);
+    }
+}
+
+#[tokio::test]
+async fn nested_entries_of_a_process_alone_are_let_in_too() {
+    let client = LockClient::builder().reentry(Reentry::Local).in_memory();
+    let client = client.expect("a client");
+    let (lock, draining) = (client.lock("k"), client.clone());
+    let body = lock.run(async {
+        let draining = tokio::spawn(async move { draining.drain(LONG).await });
+        tokio::task::yield_now().await;
+        lock.run(async { 1 }).await.map(|one| (one, draining))
+    });
+    let (one, draining) = body.await.expect("free").expect("enters");
+    assert_eq!(one, 1);
+    let drained = within(LONG, "it ends", draining).await.expect("no panic");
+    assert_eq!(drained.expect("in good order"), Drained::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_during_a_shutdown_is_told_that_the_client_is_closed() {
+    for _ in 0..300 {
+        let client = LockClient::in_memory();
+        let asking: Vec<_> = (0..4)
+            .map(|_| {
+                let lock = client.lock("k").wait(LONG);
+                tokio::spawn(async move {
+                    loop {
+                        if let Err(error) = lock.acquire().await {
+                            return error;
+                        }
+                    }
+                })
+            })
+            .collect();
+        client.shutdown().await.expect("given back");
+        for asking in asking {
+            let error = within(LONG, "it ends", asking).await.expect("no panic");
+            assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Options that make no sense.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError};
+
+#[tokio::test]
+async fn a_client_is_refused_options_that_make_no_sense() {
+    let cases = [
+        ("http://localhost/", "`http:…`"),
+        ("", "``"),
+        ("redis://", "redis"),
+        ("redis://127.0.0.1:99999/", "redis"),
+    ];
+    for (url, named) in cases {
+        let error = LockClient::connect(url).await.expect_err(url);
+        assert!(
+            matches!(error, LockError::InvalidOption { option: "url", .. }),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains(named.trim_matches('`')),
+            "{error}"
+        );
+    }
+    let builders = [
+        LockClient::builder().default_lease(Duration::ZERO),
+        LockClient::builder().default_wait(Duration::MAX),
+        LockClient::builder().response_timeout(Duration::ZERO),
+        LockClient::builder().connect_timeout(Duration::MAX),
+        LockClient::builder().prefix("{x}"),
+    ];
+    for builder in builders {
+        let error = builder.clone().in_memory().expect_err("out of bounds");
+        assert!(
+            matches!(error, LockError::InvalidOption { .. }),
+            "{error:?}"
+        );
+        builder.connect("memory:").await.expect_err("out of bounds");
+    }
+}

@@ -1,0 +1,106 @@
+//! How those who wait are told, and by which nodes.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use rlock_core::LockClient;
+use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
+
+use super::{assert_soon_in_line, client, keys, shared};
+use crate::common::{LASTING, LONG, acquiring, connect, hold, its_turn, name, resp2};
+
+/// Hands the lock from one client to another that waits for it; answers how long that took.
+async fn hand_over(
+    cluster: &RedisCluster,
+    key: &str,
+    from: &LockClient,
+    to: &LockClient,
+) -> Duration {
+    let guard = from.lock(key).lease(LASTING).wait(LONG).acquire().await;
+    let guard = guard.expect("free");
+    let waiting = acquiring(to.lock(key).lease(LASTING).wait(LONG));
+    assert_soon_in_line(cluster, key, 1).await;
+    let started = Instant::now();
+    guard.release().await.expect("held");
+    let next = its_turn(waiting).await;
+    let took = started.elapsed();
+    next.release().await.expect("held");
+    took
+}
+
+/// How many messages were published at this node.
+async fn published(node: &RedisServer) -> u64 {
+    node.command_calls("publish").await
+}
+
+/// What is published at one node is told by all, but how many heard it is counted at that one.
+#[tokio::test]
+async fn a_client_listens_at_each_master_by_another_name() {
+    let cluster = RedisCluster::start().await;
+    let client = client(&cluster).await;
+    let mut all = BTreeSet::new();
+    for (master, key) in keys(&cluster, "k").await.iter().enumerate() {
+        let guard = client.lock(key).acquire().await.expect("free");
+        guard.release().await.expect("held");
+        let node = cluster.node(master);
+        eventually(LONG, "it listens", async || {
+            let channels: Vec<String> = node.command(&["PUBSUB", "CHANNELS"]).await;
+            channels.len() == 1
+        })
+        .await;
+        all.extend(node.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await);
+    }
+    assert_eq!(all.len(), MASTERS, "{all:?}");
+}
+
+#[tokio::test]
+async fn holder_and_waiter_are_told_by_one_message_each_of_the_node_that_has_the_slot() {
+    let cluster = RedisCluster::start().await;
+    let (one, other) = (client(&cluster).await, client(&cluster).await);
+    let key = cluster.key_at(0, "k").await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    for (from, to) in [(0, 1), (1, 0)] {
+        let before = published(cluster.node(from)).await;
+        let took = hand_over(&cluster, &key, &one, &other).await;
+        assert!(took < Duration::from_secs(3), "{took:?}");
+        // `wanted` to the holder, and the grant to the waiter.
+        assert_eq!(published(cluster.node(from)).await, before + 2);
+        cluster.move_slot(slot, from, to).await;
+        cluster.settled().await;
+    }
+}
+
+#[tokio::test]
+async fn clients_of_both_protocols_are_told() {
+    let cluster = shared().await;
+    let by_resp2 = connect(&resp2(&cluster.url())).await;
+    let by_resp3 = client(cluster).await;
+    for key in keys(cluster, "told").await {
+        for (from, to) in [(&by_resp2, &by_resp3), (&by_resp3, &by_resp2)] {
+            let took = hand_over(cluster, &key, from, to).await;
+            assert!(took < Duration::from_secs(3), "{key}: {took:?}");
+        }
+    }
+}
+
+/// The lock is deleted by hand, so no release follows.
+#[tokio::test]
+async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
+    let cluster = shared().await;
+    for key in keys(cluster, "gone").await {
+        let (holder, waiter) = (client(cluster).await, client(cluster).await);
+        let guard = hold(&holder, &key).await;
+        let waiting = acquiring(waiter.lock(&key).lease(LASTING).wait(LONG));
+        assert_soon_in_line(cluster, &key, 1).await;
+        let deleted: u64 = cluster.command(&key, &["DEL", &name(&key)]).await;
+        assert_eq!(deleted, 1);
+        let started = Instant::now();
+        let next = its_turn(waiting).await;
+        let took = started.elapsed();
+        assert!(took < Duration::from_millis(3500), "{took:?}");
+        drop(guard);
+        next.release().await.expect("held");
+    }
+}

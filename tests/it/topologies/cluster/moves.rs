@@ -1,0 +1,250 @@
+//! Slots that move from one master to another, with locks in them.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError, LostCause, distributed_lock};
+use rlock_testkit::{RedisCluster, eventually, within};
+
+use super::{
+    assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client, contend,
+    is_since_redis_7,
+};
+use crate::common::{
+    LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, ms, name, resp2,
+};
+
+const LEASE: Duration = Duration::from_secs(3);
+
+/// A cluster whose slots may be moved, and a key at the first master.
+async fn cluster_and_key() -> (RedisCluster, String, u16) {
+    let cluster = RedisCluster::start().await;
+    let key = cluster.key_at(0, "k").await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    (cluster, key, slot)
+}
+
+#[tokio::test]
+async fn a_lock_whose_slot_has_moved_is_kept_and_its_waiters_are_told() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let (one, other) = (client(&cluster).await, client(&cluster).await);
+    let lock = one.lock(&key).lease(LEASE);
+    let guard = lock.acquire().await.expect("free");
+    let waiting = acquiring(other.lock(&key).wait(LONG));
+    assert_soon_in_line(&cluster, &key, 1).await;
+    cluster.move_slot(slot, 0, 1).await;
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(guard.is_valid(), "renewed where it is now");
+    assert!(!waiting.is_finished());
+    let nested = guard.scope(lock.acquire()).await.expect("enters");
+    nested.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
+    assert_soon_only_fences(&cluster, &key).await;
+}
+
+#[tokio::test]
+async fn a_lock_is_renewed_entered_and_released_wherever_its_keys_are_while_its_slot_moves() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    for (moved, from, to) in [
+        (&[][..], 0, 1),
+        (&[":fence"], 1, 0),
+        (&[""], 0, 1),
+        (&["", ":fence"], 1, 0),
+    ] {
+        let lock = client.lock(&key).lease(LEASE);
+        let guard = lock.acquire().await.expect("free");
+        cluster.begin_to_move(slot, from, to).await;
+        for suffix in moved {
+            let key = format!("{}{suffix}", name(&key));
+            cluster.move_key(&key, from, to).await;
+        }
+        tokio::time::sleep(LEASE * 2).await;
+        assert!(guard.is_valid(), "{moved:?}: renewed");
+        let release = tokio::spawn(guard.release());
+        tokio::time::sleep(ms(300)).await;
+        cluster.end_to_move(slot, from, to).await;
+        let released = within(LONG, "it is released", release).await;
+        released.expect("no panic").expect("held");
+        assert_soon_free(&cluster, &key).await;
+    }
+}
+
+/// A token that is counted anew at the new master would meet the old one when that arrives.
+#[tokio::test]
+async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    let before = client.lock(&key).acquire().await.expect("free");
+    let token = before.fencing_token();
+    before.release().await.expect("held");
+    cluster.begin_to_move(slot, 0, 1).await;
+    let soon = client.lock(&key).wait(ms(700)).acquire().await;
+    let Err(LockError::Unavailable { source, .. }) = soon else {
+        panic!("{soon:?}");
+    };
+    assert!(source.to_string().contains("on its way"), "{source}");
+    let waiting = acquiring(client.lock(&key).lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished());
+    // Once everything is there, the slot need not be.
+    let fence = format!("{}:fence", name(&key));
+    cluster.move_key(&fence, 0, 1).await;
+    let guard = within(LONG, "it is there", waiting)
+        .await
+        .expect("no panic");
+    let guard = guard.expect("free");
+    // Counting goes on, or begins at a time since.
+    assert!(guard.fencing_token() >= token + 3);
+    cluster.end_to_move(slot, 0, 1).await;
+    guard.release().await.expect("held");
+}
+
+#[distributed_lock(key = ["{<tag>}a", "{<tag>}b"], wait = "0s", client = client)]
+async fn both_now(client: &LockClient, tag: &str) -> Result<(), LockError> {
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+/// Nobody but an operator knows that a slot does not move any more.
+#[tokio::test]
+async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_the_way_out() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let builder = LockClient::builder().default_wait(ms(900));
+    let client = builder.connect(&cluster.url()).await.expect("it is there");
+    let other = connect(&cluster.url()).await;
+    let [from, to] = [0, 1].map(|n| cluster.node(n).address());
+    let before = client.lock(&key).wait(LONG).acquire().await.expect("free");
+    let token = before.fencing_token();
+    before.release().await.expect("held");
+    let beside = other.lock(format!("{{{key}}}a")).lease(LASTING);
+    let beside = beside.acquire().await.expect("free");
+    cluster.begin_to_move(slot, 0, 1).await;
+    let advice = [
+        &format!("slot {slot} "),
+        &from,
+        &format!("`redis-cli --cluster fix {from}`"),
+        &format!("`CLUSTER SETSLOT {slot} STABLE`"),
+    ];
+    let free = client.lock(&key).acquire().await.map(drop);
+    let new = format!("{{{key}}}new");
+    // The first of these two is held by another, and so still there.
+    let several = both_now(&client, &key).await;
+    // Only the new master has forgotten it.
+    let stable = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
+    let () = cluster.node(1).command(&stable).await;
+    let never_taken = client.lock(&new).acquire().await.map(drop);
+    // Before Redis 7 a node sends whoever asks it for several keys to the next one, too.
+    let sends_on = !is_since_redis_7(cluster.node(0)).await;
+    for (outcome, names_both) in [(free, true), (several, sends_on), (never_taken, true)] {
+        let error = outcome.expect_err("it cannot come into being");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        let said = error.to_string();
+        assert!(advice.iter().all(|part| said.contains(*part)), "{said}");
+        assert_eq!(said.contains(&to), names_both, "{said}");
+    }
+    // That helps.
+    let () = cluster.node(0).command(&stable).await;
+    for key in [&key, &new] {
+        let guard = client.lock(key).wait(LONG).acquire().await.expect("free");
+        assert!(guard.fencing_token() > token);
+        guard.release().await.expect("held");
+    }
+    beside.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_lock_that_was_never_taken_is_given_by_the_new_master_at_once() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    cluster.begin_to_move(slot, 0, 2).await;
+    let guard = hold(&client, &key).await;
+    assert!(cluster.keys_in(slot, 2).await.contains(&name(&key)));
+    let info = client.inspect(&key).await.expect("an answer");
+    assert_eq!(info.expect("held").token, Some(guard.fencing_token()));
+    guard.release().await.expect("held");
+    cluster.end_to_move(slot, 0, 2).await;
+    assert_soon_only_fences(&cluster, &key).await;
+}
+
+#[tokio::test]
+async fn locks_of_one_slot_are_renewed_while_they_lie_at_two_masters() {
+    let (cluster, _, _) = cluster_and_key().await;
+    // Without news of keys that leave a node, so that all are renewed together.
+    let client = connect(&resp2(&cluster.url())).await;
+    let slot = cluster.slot_of("{tag}").await;
+    let from = cluster.owner_of("{tag}").await.port();
+    let from = (0..3)
+        .find(|n| cluster.node(*n).port() == from)
+        .expect("a master");
+    let to = (from + 1) % 3;
+    let mut guards = Vec::new();
+    for n in 0..6 {
+        let lock = client.lock(format!("{{tag}}:{n}")).lease(LEASE);
+        guards.push(lock.acquire().await.expect("free"));
+    }
+    cluster.begin_to_move(slot, from, to).await;
+    for n in 0..3 {
+        cluster
+            .move_key(&format!("lock:{{tag}}:{n}}}"), from, to)
+            .await;
+    }
+    tokio::time::sleep(LEASE * 3).await;
+    for guard in &guards {
+        assert!(guard.is_valid(), "{}", guard.key());
+    }
+    cluster.end_to_move(slot, from, to).await;
+    for guard in guards {
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_back_and_forth_under_load_breaks_nothing() {
+    const MOVES: usize = 12;
+    let (cluster, key, slot) = cluster_and_key().await;
+    let moves = async {
+        for n in 0..MOVES {
+            let (from, to) = ([0, 1, 2][n % 3], [1, 2, 0][n % 3]);
+            cluster.begin_to_move(slot, from, to).await;
+            tokio::time::sleep(ms(150)).await;
+            // A key that comes into being at both is an error here.
+            cluster.end_to_move(slot, from, to).await;
+            tokio::time::sleep(ms(250)).await;
+        }
+    };
+    contend(&cluster, &key, 60, moves).await;
+    eventually(LONG, "the cluster has settled", async || {
+        cluster.keys_in(slot, 0).await.len() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_stands_still() {
+    let (cluster, tag, slot) = cluster_and_key().await;
+    cluster
+        .replica_of(1)
+        .config_set("cluster-replica-no-failover", "yes")
+        .await;
+    // Without news of changes, which would set apart what moves.
+    let client = connect(&resp2(&cluster.url())).await;
+    let lock = |which| client.lock(format!("{{{tag}}}{which}")).lease(LEASE);
+    let stays = lock("stays").acquire().await.expect("free");
+    let moves = lock("moves").acquire().await.expect("free");
+    // Both are looked at when it is back, and renewed together from then on.
+    assert!(cluster.node(0).kill_clients("normal").await > 0);
+    tokio::time::sleep(ms(500)).await;
+    cluster.begin_to_move(slot, 0, 1).await;
+    for suffix in ["", ":fence"] {
+        let key = format!("lock:{{{tag}}}moves}}{suffix}");
+        cluster.move_key(&key, 0, 1).await;
+    }
+    // Both are renewed where they are.
+    tokio::time::sleep(LEASE).await;
+    assert!(stays.is_valid() && moves.is_valid());
+    cluster.node(1).pause();
+    assert_lost(&moves, LONG, LostCause::Expired).await;
+    tokio::time::sleep(LEASE).await;
+    assert!(stays.is_valid(), "its master answers");
+    cluster.node(1).resume();
+}

@@ -1,0 +1,136 @@
+//! What a client may do at the nodes of a cluster, beyond what it may do at one server:
+//! `docs/security.md` has the list.
+
+use std::collections::BTreeSet;
+
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{MASTERS, RedisCluster, RedisServer, within};
+
+use super::{assert_soon_in_line, is_since_redis_7, keys};
+use crate::common::{
+    LASTING, LONG, acl, acquiring, connect,
+    log::{keep_log, logged_of},
+    ms, name,
+};
+
+/// What a user may do, but for this.
+fn rules_without(left_out: &[&str]) -> String {
+    let rules = format!("{} {}", acl::of_a_server(), acl::beyond("Redis Cluster"));
+    let given = rules.split(' ').filter(|rule| !left_out.contains(rule));
+    acl::only(&given.collect::<Vec<_>>())
+}
+
+async fn cluster_without(left_out: &[&str]) -> RedisCluster {
+    let rules = rules_without(left_out);
+    RedisCluster::of(&RedisServer::builder().acl_user("locker", &rules)).await
+}
+
+fn locker_url(cluster: &RedisCluster) -> String {
+    let url = cluster.url();
+    url.replace("redis-cluster://", "redis-cluster://locker:secret@")
+}
+
+async fn locker(cluster: &RedisCluster) -> LockClient {
+    connect(&locker_url(cluster)).await
+}
+
+/// What was refused at any node.
+async fn refused(cluster: &RedisCluster) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for n in 0..2 * MASTERS {
+        all.extend(acl::refused(cluster.node(n)).await);
+    }
+    all
+}
+
+/// Locks at each master are taken, entered, handed over and given back; that of the first moves meanwhile.
+async fn use_locks(cluster: &RedisCluster) {
+    let (one, other) = (locker(cluster).await, locker(cluster).await);
+    for key in keys(cluster, "k").await {
+        for _ in 0..2 {
+            let lock = one.lock(&key).lease(LASTING).wait(LONG);
+            let guard = lock.acquire().await.expect("free");
+            let nested = guard.scope(lock.acquire()).await.expect("enters");
+            nested.release().await.expect("held");
+            let next = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
+            assert_soon_in_line(cluster, &key, 1).await;
+            guard.release().await.expect("held");
+            // By its timer it would ask again after five.
+            let next = within(ms(4000), "its turn", next).await.expect("no panic");
+            next.expect("its turn").release().await.expect("held");
+        }
+    }
+    let key = cluster.key_at(0, "moves").await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    let lock = one.lock(&key).lease(ms(1500)).wait(LONG);
+    let guard = lock.acquire().await.expect("free");
+    cluster.begin_to_move(slot, 0, 1).await;
+    cluster.move_key(&name(&key), 0, 1).await;
+    tokio::time::sleep(ms(3000)).await;
+    assert!(guard.is_valid(), "renewed where it is now");
+    cluster.end_to_move(slot, 0, 1).await;
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn the_permissions_of_a_server_and_some_more_are_enough_at_a_cluster() {
+    let cluster = cluster_without(&[]).await;
+    use_locks(&cluster).await;
+    assert_eq!(refused(&cluster).await, BTreeSet::new());
+}
+
+/// Each node says it of itself, when it is connected to.
+#[tokio::test]
+async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
+    keep_log();
+    let needed = ["+asking", "+cluster|myid"];
+    let better = ["+cluster|info"];
+    let cluster = cluster_without(&[&needed[..], &better[..]].concat()).await;
+    if !is_since_redis_7(cluster.node(0)).await {
+        return;
+    }
+    let client = locker(&cluster).await;
+    let address = cluster.node(0).address();
+    let said = |level: &str| {
+        let mut lines = logged_of(&address);
+        lines.retain(|line| line.contains("lacks permissions") && line.contains(level));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines.concat()
+    };
+    for (level, rules) in [("ERROR", &needed[..]), ("WARN", &better[..])] {
+        let said = said(level);
+        for rule in rules {
+            assert!(said.contains(&rule[1..]), "{rule}: {said}");
+        }
+        assert!(!said.contains("slots"), "{said}");
+    }
+    // Only at the next master can it come into being.
+    let key = cluster.key_at(0, "never taken").await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    cluster.begin_to_move(slot, 0, 1).await;
+    let error = client.lock(&key).wait(ms(900)).acquire().await;
+    let error = error.expect_err("that one is not to be asked");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let refused = refused(&cluster).await;
+    let expected = ["asking", "cluster|info"].map(str::to_owned);
+    assert_eq!(refused, expected.into());
+    cluster.end_to_move(slot, 0, 1).await;
+    let guard = client.lock(&key).wait(LONG).acquire().await;
+    guard
+        .expect("it has arrived")
+        .release()
+        .await
+        .expect("held");
+}
+
+#[tokio::test]
+async fn who_may_not_ask_for_the_slots_of_a_cluster_is_told_so() {
+    let cluster = cluster_without(&["+cluster|slots"]).await;
+    let url = locker_url(&cluster);
+    let error = LockClient::connect(&url).await.expect_err("refused");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    let said = error.to_string();
+    // Before Redis 7 no server says which subcommand.
+    let is_named = said.contains("cluster|slots") || said.contains("'cluster' command");
+    assert!(is_named, "{said}");
+}

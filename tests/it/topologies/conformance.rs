@@ -1,0 +1,95 @@
+//! What every store does alike, whatever it is made of. The tests stand here once; a test binary runs
+//! them over each of its topologies by [`conformance`], with the name of the topology before the name
+//! of the test. What topologies do differently by nature they say themselves ([`Topology`](rlock_testkit::Topology)),
+//! and the suite checks it; `docs/topologies.md` lists it.
+
+mod line;
+mod locks;
+mod many;
+
+use std::time::Duration;
+
+use rlock_core::LockClient;
+
+pub(crate) use self::{line::*, locks::*, many::*};
+
+const LONG: Duration = Duration::from_secs(20);
+
+async fn owner(client: &LockClient, key: &str) -> Option<String> {
+    let info = client.inspect(key).await.expect("an answer");
+    info.map(|info| info.owner)
+}
+
+/// Runs the suite over a topology, which is started by the first test that needs it and stays for the
+/// others: each has a [`Place`](rlock_testkit::Place) of its own there. What it started ends with the
+/// test process.
+macro_rules! conformance {
+    ($name:ident: $topology:expr) => {
+        mod $name {
+            use rlock_testkit::{Place, Topology};
+            use tokio::sync::OnceCell;
+
+            async fn place() -> Place {
+                static TOPOLOGY: OnceCell<Topology> = OnceCell::const_new();
+                Place::at(TOPOLOGY.get_or_init(async || $topology).await)
+            }
+
+            conformance! {
+                #[tokio::test]
+                async fn a_lock_is_held_by_one_client_at_a_time();
+                #[tokio::test]
+                async fn a_waiter_gets_the_lock_when_it_is_released();
+                #[tokio::test]
+                async fn tokens_grow_with_every_hold_and_stay_the_same_within_one();
+                #[tokio::test]
+                async fn owners_are_never_used_again();
+                #[tokio::test]
+                async fn a_lease_that_is_not_renewed_ends();
+                #[tokio::test]
+                async fn the_watchdog_renews_for_as_long_as_the_lock_is_held();
+                #[tokio::test]
+                async fn a_lock_that_somebody_deletes_is_lost_as_its_topology_tells();
+                #[tokio::test]
+                async fn inspect_tells_who_holds_the_lock();
+                #[tokio::test]
+                async fn who_waits_for_a_kept_lock_is_served_when_at_least_is_over();
+                #[tokio::test]
+                async fn options_out_of_bounds_are_errors_that_name_the_option_and_the_value();
+                #[tokio::test]
+                async fn keys_with_hash_tags_and_hostile_values_are_locks_of_their_own();
+                #[tokio::test]
+                async fn clients_are_served_in_the_order_of_asking_and_nobody_overtakes();
+                #[tokio::test]
+                async fn whoever_stands_in_line_comes_before_others_when_a_lease_has_ended();
+                #[tokio::test]
+                async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next();
+                #[tokio::test]
+                async fn the_last_handle_of_a_waiting_client_takes_its_place_along();
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn many_tasks_of_two_clients_are_inside_one_at_a_time();
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn tasks_that_come_back_at_once_let_another_client_in();
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn whoever_wants_several_keys_is_served_in_whatever_order_they_are_named();
+            }
+        }
+    };
+    ($(#[$test:meta] async fn $name:ident();)*) => {
+        $(
+            #[$test]
+            async fn $name() {
+                crate::topologies::conformance::$name(place().await).await;
+            }
+        )*
+    };
+}
+
+conformance!(memory: Topology::memory());
+conformance!(resp3: Topology::server());
+conformance!(resp2: Topology::server_by_resp2());
+conformance!(sentinel: Topology::sentinel().await);
+conformance!(cluster: Topology::cluster().await);
+// Five servers: while all are well, and while two of them stand still, the first or others.
+conformance!(five: Topology::quorum_without(&[]));
+conformance!(without_the_first: Topology::quorum_without(&[0, 3]));
+conformance!(without_others: Topology::quorum_without(&[2, 4]));

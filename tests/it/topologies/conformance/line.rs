@@ -1,0 +1,140 @@
+//! Who is served when, where several wait.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::select_all;
+use rlock_core::{LockClient, LockError, LockGuard};
+use rlock_testkit::{Place, assert_taken, eventually, within};
+use tokio::task::JoinHandle;
+
+use super::{LONG, owner};
+
+/// A task that waits for the lock. Stands in line when this returns.
+async fn in_line(client: &LockClient, key: &str) -> JoinHandle<LockGuard> {
+    let lock = client.lock(key).wait(LONG);
+    let waiting = tokio::spawn(async move { lock.acquire().await.expect("its turn") });
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    waiting
+}
+
+async fn served(waiting: JoinHandle<LockGuard>) -> LockGuard {
+    within(LONG, "it has its turn", waiting)
+        .await
+        .expect("no panic")
+}
+
+pub(crate) async fn clients_are_served_in_the_order_of_asking_and_nobody_overtakes(place: Place) {
+    let clients = [
+        place.client().await,
+        place.client().await,
+        place.client().await,
+    ];
+    let newcomer = place.client().await;
+    let mut held = clients[0].lock("k").acquire().await.expect("free");
+    let mut waiting = vec![in_line(&clients[1], "k").await];
+    waiting.push(in_line(&clients[2], "k").await);
+    let mut overtaken = 0;
+    for round in 0..6 {
+        // Behind the others, although it has the lock.
+        waiting.push(in_line(&clients[round % 3], "k").await);
+        let (token, before) = (held.fencing_token(), held.owner().to_string());
+        held.release().await.expect("held");
+        if place.keeps_strict_order() {
+            let given = owner(&newcomer, "k").await.expect("never free");
+            assert_ne!(given, before);
+            assert_taken(&newcomer, "k").await;
+            held = served(waiting.remove(0)).await;
+            assert_eq!(held.owner().to_string(), given);
+        } else {
+            let next = select_all(waiting.iter_mut());
+            let (first, ahead, _) = within(LONG, "the next has its turn", next).await;
+            held = first.expect("no panic");
+            drop(waiting.remove(ahead));
+            overtaken += ahead;
+        }
+        assert!(held.fencing_token() > token);
+    }
+    // A member of a quorum that replies late is not waited for, and it may be the one that keeps the queue.
+    assert!(overtaken <= 2, "{overtaken}");
+    held.release().await.expect("held");
+    for waiting in waiting {
+        served(waiting).await.release().await.expect("held");
+    }
+    assert_eq!(owner(&newcomer, "k").await, None);
+}
+
+pub(crate) async fn whoever_stands_in_line_comes_before_others_when_a_lease_has_ended(
+    place: Place,
+) {
+    let (one, other) = (place.client().await, place.client().await);
+    let newcomer = place.client().await;
+    for _ in 0..3 {
+        let lease = Duration::from_millis(700);
+        let brief = one.lock("k").lease(lease).watchdog(false);
+        let held = brief.acquire().await.expect("free");
+        let waiting = in_line(&other, "k").await;
+        let before = held.owner().to_string();
+        eventually(LONG, "it has ended", async || {
+            // Asks as often as it can, and is never served.
+            assert_taken(&newcomer, "k").await;
+            owner(&newcomer, "k").await.is_some_and(|now| now != before)
+        })
+        .await;
+        served(waiting).await.release().await.expect("held");
+        drop(held);
+    }
+}
+
+pub(crate) async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next(
+    place: Place,
+) {
+    let (one, other) = (place.client().await, place.client().await);
+    for way in ["cancelled", "after it was given the lock", "shut down"] {
+        let goes = place.client().await;
+        let held = one.lock("k").acquire().await.expect("free");
+        let lock = goes.lock("k").wait(LONG);
+        let mut going = Box::pin(lock.acquire());
+        let soon = tokio::time::timeout(Duration::from_millis(150), going.as_mut()).await;
+        assert!(soon.is_err(), "it has to wait");
+        let waiting = in_line(&other, "k").await;
+        let released = Instant::now();
+        match way {
+            "cancelled" => {
+                drop(going);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                held.release().await.expect("held");
+            }
+            "shut down" => {
+                let (ended, refused) = tokio::join!(goes.shutdown(), going);
+                ended.expect("nothing is left");
+                assert!(matches!(refused, Err(LockError::Closed { .. })));
+                held.release().await.expect("held");
+            }
+            _ => {
+                held.release().await.expect("held");
+                drop(going);
+            }
+        }
+        served(waiting).await.release().await.expect("held");
+        let took = released.elapsed();
+        assert!(took < Duration::from_secs(3), "{way}: {took:?}");
+        eventually(LONG, way, async || owner(&one, "k").await.is_none()).await;
+    }
+}
+
+pub(crate) async fn the_last_handle_of_a_waiting_client_takes_its_place_along(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let goes = place.client().await;
+    let held = one.lock("k").acquire().await.expect("free");
+    let going = in_line(&goes, "k").await;
+    let waiting = in_line(&other, "k").await;
+    drop(goes);
+    going.abort();
+    let _ = going.await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    held.release().await.expect("held");
+    let released = Instant::now();
+    served(waiting).await.release().await.expect("held");
+    let took = released.elapsed();
+    assert!(took < Duration::from_millis(900), "{took:?}");
+}

@@ -1,0 +1,251 @@
+//! Locks, leases, tokens, and what may be asked for.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use rlock_core::{LockError, LostCause, escape};
+use rlock_testkit::{Deletion, Place, assert_taken, eventually, within};
+
+use super::{LONG, owner};
+
+pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = one.lock("order:42").acquire().await.expect("free");
+    assert_taken(&other, "order:42").await;
+    assert_taken(&one, "order:42").await;
+    let free = other
+        .lock("order:43")
+        .try_acquire()
+        .await
+        .expect("an answer");
+    assert!(free.is_some(), "another key is another lock");
+    guard.release().await.expect("held");
+    let next = other.lock("order:42").try_acquire().await;
+    assert!(next.expect("an answer").is_some());
+}
+
+pub(crate) async fn a_waiter_gets_the_lock_when_it_is_released(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = one.lock("order:42").acquire().await.expect("free");
+    let lock = other.lock("order:42").wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!waiter.is_finished());
+    guard.release().await.expect("held");
+    let served = within(LONG, "the waiter is served", waiter).await;
+    drop(served.expect("no panic").expect("granted"));
+}
+
+pub(crate) async fn tokens_grow_with_every_hold_and_stay_the_same_within_one(place: Place) {
+    let clients = [place.client().await, place.client().await];
+    let mut last = 0;
+    for n in 0..20 {
+        let lock = clients[n % 2].lock("order:42");
+        let guard = lock.acquire().await.expect("free");
+        assert!(guard.fencing_token() > last);
+        last = guard.fencing_token();
+        let inner = guard.scope(lock.acquire()).await.expect("enters");
+        assert_eq!(inner.fencing_token(), last);
+        inner.release().await.expect("held");
+        guard.release().await.expect("held");
+    }
+}
+
+pub(crate) async fn owners_are_never_used_again(place: Place) {
+    let client = place.client().await;
+    let mut owners = HashSet::new();
+    for _ in 0..50 {
+        let guard = client.lock("order:42").acquire().await.expect("free");
+        assert!(owners.insert(guard.owner()));
+        guard.release().await.expect("held");
+    }
+}
+
+pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let lock = one
+        .lock("order:42")
+        .lease(Duration::from_millis(300))
+        .watchdog(false);
+    let guard = lock.acquire().await.expect("free");
+    assert!(guard.is_valid() && guard.valid_for() < Duration::from_millis(300));
+    let lost = within(LONG, "the holder is told", guard.lost());
+    // A quorum whose servers lose it one after another may mend the first before the last has lost it.
+    let deletes = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            place.delete("order:42").await;
+        }
+    };
+    let cause = tokio::select! {
+        cause = lost => cause,
+        () = deletes => unreachable!("it goes on"),
+    };
+    assert!(
+        matches!(cause, LostCause::Expired | LostCause::Removed),
+        "{cause:?}"
+    );
+    assert!(!guard.is_valid() && guard.valid_for().is_zero());
+    let next = other
+        .lock("order:42")
+        .wait(LONG)
+        .acquire()
+        .await
+        .expect("free in the end");
+    let lost = guard.release().await.expect_err("lost");
+    assert!(
+        matches!(lost, LockError::Lost { ref key, .. } if key == "order:42"),
+        "{lost:?}"
+    );
+    assert!(
+        next.is_valid(),
+        "the late release did not touch the successor's lock"
+    );
+    assert_taken(&one, "order:42").await;
+}
+
+pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let lock = one.lock("order:42").lease(Duration::from_millis(1_500));
+    let body = async {
+        for _ in 0..6 {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            assert_taken(&other, "order:42").await;
+        }
+    };
+    lock.run(body).await.expect("kept");
+}
+
+pub(crate) async fn a_lock_that_somebody_deletes_is_lost_as_its_topology_tells(place: Place) {
+    let client = place.client().await;
+    // The first renewal is due after five seconds at the latest, and after four at the earliest.
+    let lock = client.lock("order:42").lease(Duration::from_secs(15));
+    let guard = lock.acquire().await.expect("free");
+    let deletion = place.topology().deletion();
+    if deletion == Deletion::Impossible {
+        assert!(!place.delete("order:42").await);
+        return guard.release().await.expect("held");
+    }
+    let deleted = Instant::now();
+    assert!(place.delete("order:42").await);
+    let cause = within(LONG, "the holder is told", guard.lost()).await;
+    assert_eq!(cause, LostCause::Removed);
+    let at_once = deleted.elapsed() < Duration::from_secs(3);
+    assert_eq!(at_once, deletion == Deletion::ToldAtOnce, "{deletion:?}");
+    assert!(guard.release().await.is_err());
+}
+
+pub(crate) async fn inspect_tells_who_holds_the_lock(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    assert_eq!(owner(&other, "order:42").await, None);
+    let lock = one.lock("order:42").lease(Duration::from_secs(60));
+    let guard = lock.acquire().await.expect("free");
+    let inner = guard.scope(lock.acquire()).await.expect("enters");
+    let info = other
+        .inspect("order:42")
+        .await
+        .expect("an answer")
+        .expect("held");
+    assert_eq!(info.owner, guard.owner().to_string());
+    assert_eq!(info.count, 2);
+    assert_eq!(info.token, Some(guard.fencing_token()));
+    let ttl = info.ttl.expect("a lease");
+    assert!(
+        ttl > Duration::from_secs(30) && ttl <= Duration::from_secs(60),
+        "{ttl:?}"
+    );
+    drop((inner, guard));
+    eventually(LONG, "it is given back", async || {
+        owner(&other, "order:42").await.is_none()
+    })
+    .await;
+}
+
+pub(crate) async fn who_waits_for_a_kept_lock_is_served_when_at_least_is_over(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let lock = one.lock("order:42").at_least(Duration::from_secs(1));
+    let guard = lock.acquire().await.expect("free");
+    let lock = other.lock("order:42").wait(Duration::from_secs(4));
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    guard.release().await.expect("held");
+    drop(waiter.await.expect("no panic").expect("granted in time"));
+}
+
+pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_the_value(
+    place: Place,
+) {
+    let client = place.client().await;
+    let lock = || client.lock("order:42");
+    let day = Duration::from_secs(24 * 60 * 60);
+    let cases = [
+        (lock().lease(Duration::ZERO), "`lease`", "0ns"),
+        (lock().lease(Duration::from_millis(9)), "`lease`", "9ms"),
+        (
+            lock().lease(day + Duration::from_millis(1)),
+            "`lease`",
+            "86400.001s",
+        ),
+        (
+            lock().lease(Duration::MAX),
+            "`lease`",
+            "18446744073709551615",
+        ),
+        (lock().wait(Duration::MAX), "`wait`", "18446744073709551615"),
+        (lock().max_hold(Duration::ZERO), "`max_hold`", "0ns"),
+        (
+            lock().at_least(Duration::MAX),
+            "`at_least`",
+            "18446744073709551615",
+        ),
+    ];
+    for (lock, option, value) in cases {
+        let error = lock.acquire().await.expect_err(option);
+        assert!(
+            matches!(error, LockError::InvalidOption { .. }),
+            "{error:?}"
+        );
+        let text = error.to_string();
+        assert!(text.contains(option) && text.contains(value), "{text}");
+    }
+    for key in [
+        String::new(),
+        "x".repeat(1025),
+        "a{".to_owned(),
+        "{}".to_owned(),
+    ] {
+        let error = client.lock(key.clone()).acquire().await.expect_err(&key);
+        assert!(matches!(error, LockError::InvalidKey { .. }), "{error:?}");
+    }
+    for lease in [Duration::from_millis(10), day] {
+        let guard = lock().lease(lease).acquire().await;
+        let released = guard.expect("within bounds").release().await;
+        // On a busy machine, 10 milliseconds may be over by then.
+        assert!(
+            matches!(released, Ok(()) | Err(LockError::Lost { .. })),
+            "{released:?}"
+        );
+    }
+}
+
+pub(crate) async fn keys_with_hash_tags_and_hostile_values_are_locks_of_their_own(place: Place) {
+    let client = place.client().await;
+    let hostile = [
+        "1:2", "1", "%", "}", "{x}", "a\nb", "\u{0}", "ü", "", "*", "' or 1=1",
+    ];
+    let mut keys: Vec<String> = hostile
+        .iter()
+        .map(|value| format!("order:{}", escape(value)))
+        .collect();
+    keys.extend(["order:1:2", "{order}:1", "{order:1}", "order:1:fence"].map(str::to_owned));
+    let mut guards = Vec::new();
+    for key in &keys {
+        let guard = client.lock(key).try_acquire().await.expect("an answer");
+        guards.push(guard.unwrap_or_else(|| panic!("{key:?} is another's lock")));
+    }
+    for guard in guards {
+        guard.release().await.expect("held");
+    }
+}

@@ -1,0 +1,147 @@
+//! What becomes of a lock under faults, whatever has it. The tests stand here once; a test binary runs them over
+//! each of its topologies by [`faults`], with the name of the topology before the name of the test. What befalls
+//! which servers, and what topologies do differently by nature, they say themselves
+//! ([`Fronted`](rlock_testkit::Fronted)).
+
+mod answers;
+mod losses;
+mod outages;
+mod requests;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use rlock_core::{Lock, LockClient, LockError, LockGuard};
+use rlock_testkit::{Fronted, eventually};
+
+pub(crate) use self::{answers::*, losses::*, outages::*, requests::*};
+use crate::common::{LASTING, LONG, ms};
+
+const KEY: &str = Fronted::KEY;
+
+/// A bound for what waits for no lease to end, and for no timer of those who hear nothing.
+const SOON: Duration = Duration::from_secs(4);
+
+/// The lock, with a lease that does not end within a test.
+fn lasting(client: &LockClient) -> Lock {
+    client.lock(KEY).lease(LASTING).wait(LONG)
+}
+
+/// Every server that has the lock soon counts the guard's entries like this, and nobody else's.
+async fn assert_soon_counts(place: &Fronted, guard: &LockGuard, entries: u32) {
+    let all = place.servers().await.len();
+    assert_soon_counts_at(place, all, guard, entries).await;
+}
+
+/// As many servers as decide do so, after an entry was left.
+async fn assert_soon_left(place: &Fronted, guard: &LockGuard, entries: u32) {
+    let deciding = place.deciding(place.servers().await.len());
+    assert_soon_counts_at(place, deciding, guard, entries).await;
+}
+
+async fn assert_soon_counts_at(place: &Fronted, least: usize, guard: &LockGuard, entries: u32) {
+    let wanted = BTreeMap::from([(guard.owner().to_string(), entries.to_string())]);
+    let end = Instant::now() + LONG;
+    loop {
+        let servers = place.servers().await;
+        let lock = Fronted::lock();
+        let locks = servers.iter().map(|server| server.hgetall(&lock));
+        let locks = join_all(locks).await;
+        assert!(guard.is_valid(), "it is held meanwhile");
+        let right = locks.iter().filter(|lock| **lock == wanted).count();
+        let mut owners = locks.iter().flat_map(BTreeMap::keys);
+        if right >= least && owners.all(|owner| wanted.contains_key(owner)) {
+            return;
+        }
+        assert!(
+            Instant::now() < end,
+            "{wanted:?} is not what the servers have: {locks:?}"
+        );
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+/// So many answers of each struck server have been lost.
+async fn assert_lost_answers(place: &Fronted, answers: u64) {
+    let what = "the answers are lost";
+    eventually(LONG, what, async || place.have_lost(answers).await).await;
+}
+
+/// Asks until it is told that another has the lock, because the way may just have been cut.
+async fn assert_kept_out(client: &LockClient, wait: Duration) {
+    eventually(LONG, "it is told of another", async || {
+        match client.lock(KEY).wait(wait).acquire().await {
+            Err(LockError::Timeout { .. }) => true,
+            Err(LockError::Unavailable { .. }) => false,
+            other => panic!("another has the lock: {other:?}"),
+        }
+    })
+    .await;
+}
+
+/// Of the lock, nothing is soon left at any server but the last token.
+async fn assert_nothing_left(place: &Fronted) {
+    let (lock, fence) = (Fronted::lock(), format!("{}:fence", Fronted::lock()));
+    eventually(LONG, "only the token is left", async || {
+        for server in place.servers().await {
+            let keys = server.keys("lock:*").await;
+            if keys
+                .iter()
+                .any(|key| key.starts_with(&lock) && *key != fence)
+            {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+}
+
+/// Runs the suite over a topology. Each test has one of its own, because what befalls it befalls all that is
+/// there.
+macro_rules! faults {
+    ($name:ident: $fronted:expr) => {
+        mod $name {
+            use rlock_testkit::Fronted;
+
+            faults! {
+                $fronted;
+                an_acquire_whose_answer_is_lost_takes_the_lock_once,
+                an_acquire_that_asks_once_and_hears_nothing_leaves_nothing,
+                an_entry_whose_answer_is_lost_counts_once,
+                a_release_whose_answer_is_lost_succeeds_and_does_not_touch_the_next_hold,
+                a_renewal_whose_answer_is_lost_is_repeated_in_time,
+                an_acquire_that_is_cancelled_while_it_is_under_way_leaves_nothing,
+                a_request_that_runs_after_it_was_given_up_leaves_nothing,
+                a_waiter_whose_connection_is_cut_has_its_turn,
+                connections_that_are_cut_again_and_again_cost_no_hold,
+                outages_shorter_than_the_lease_cost_no_hold,
+                a_slow_network_costs_no_hold,
+                a_hold_ends_with_its_lease_when_the_servers_are_silent,
+                a_hold_ends_with_its_lease_when_the_servers_cannot_be_reached,
+                a_hold_ends_with_its_lease_when_the_servers_stand_still,
+                a_lock_that_is_deleted_is_lost_and_does_not_come_back,
+                a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends,
+            }
+        }
+    };
+    ($fronted:expr; $($test:ident,)*) => {
+        $(
+            #[tokio::test]
+            async fn $test() {
+                crate::topologies::faults::$test($fronted).await;
+            }
+        )*
+    };
+}
+
+faults!(resp3: Fronted::server());
+faults!(resp2: Fronted::server_by_resp2());
+faults!(sentinel: Fronted::sentinel().await);
+faults!(cluster: Fronted::cluster().await);
+// Five servers: when all of them are struck, and when the first two are not.
+faults!(all_of_five: Fronted::quorum());
+faults!(three_of_five: Fronted::quorum_but_for_two());

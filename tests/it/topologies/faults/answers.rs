@@ -1,0 +1,91 @@
+//! Requests that run, and whose answers are lost.
+
+use std::time::Duration;
+
+use rlock_core::LockError;
+use rlock_testkit::{Fronted, assert_taken};
+
+use super::{
+    KEY, SOON, assert_lost_answers, assert_nothing_left, assert_soon_counts, assert_soon_left,
+    lasting,
+};
+use crate::common::{acquiring, its_turn, ms, timed};
+
+pub(crate) async fn an_acquire_whose_answer_is_lost_takes_the_lock_once(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    place.lose_the_next_answer().await;
+    let guard = lasting(&one).acquire().await.expect("granted after all");
+    assert_lost_answers(&place, 1).await;
+    assert_taken(&other, KEY).await;
+    assert_soon_counts(&place, &guard, 1).await;
+    guard.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn an_acquire_that_asks_once_and_hears_nothing_leaves_nothing(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    place.lose_the_next_answer().await;
+    let error = lasting(&one).try_acquire().await.expect_err("no answer");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert_lost_answers(&place, 1).await;
+    let (next, took) = timed(lasting(&other).acquire()).await;
+    assert!(took < SOON, "{took:?}");
+    next.expect("free").release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn an_entry_whose_answer_is_lost_counts_once(place: Fronted) {
+    let client = place.client().await;
+    let lock = lasting(&client);
+    let outer = lock.acquire().await.expect("free");
+    assert_soon_counts(&place, &outer, 1).await;
+    place.lose_the_next_answer().await;
+    let inner = outer.scope(lock.acquire()).await.expect("enters");
+    assert_lost_answers(&place, 1).await;
+    assert_soon_counts(&place, &outer, 2).await;
+    place.lose_the_next_answer().await;
+    inner.release().await.expect("held");
+    assert_lost_answers(&place, 2).await;
+    assert_soon_left(&place, &outer, 1).await;
+    outer.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn a_release_whose_answer_is_lost_succeeds_and_does_not_touch_the_next_hold(
+    place: Fronted,
+) {
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = lasting(&one).acquire().await.expect("free");
+    assert_soon_counts(&place, &guard, 1).await;
+    place.lose_the_next_answer().await;
+    guard.release().await.expect("given back, once");
+    assert_lost_answers(&place, 1).await;
+    assert_nothing_left(&place).await;
+
+    let guard = lasting(&one).acquire().await.expect("free");
+    assert_soon_counts(&place, &guard, 1).await;
+    let waiting = acquiring(lasting(&other));
+    tokio::time::sleep(ms(300)).await;
+    place.lose_the_next_answer().await;
+    let (released, took) = timed(async { tokio::join!(guard.release(), its_turn(waiting)) }).await;
+    assert!(took < SOON, "{took:?}");
+    released.0.expect("given back, once");
+    assert_soon_counts(&place, &released.1, 1).await;
+    released.1.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn a_renewal_whose_answer_is_lost_is_repeated_in_time(place: Fronted) {
+    const LEASE: Duration = Duration::from_secs(3);
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = one.lock(KEY).lease(LEASE).acquire().await.expect("free");
+    assert_soon_counts(&place, &guard, 1).await;
+    place.lose_the_next_answer().await;
+    assert_lost_answers(&place, 1).await;
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.is_valid());
+    assert_taken(&other, KEY).await;
+    assert_soon_counts(&place, &guard, 1).await;
+    guard.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}

@@ -1,0 +1,132 @@
+//! Ways and servers that fail for less than a lease, and for longer.
+
+use std::time::Duration;
+
+use rlock_core::{LockGuard, LostCause};
+use rlock_testkit::{Fronted, Proxy, eventually};
+
+use super::{
+    KEY, assert_kept_out, assert_nothing_left, assert_soon_counts, assert_soon_left, lasting,
+};
+use crate::common::{LONG, acquiring, assert_lost, cause_of, its_turn, ms, timed};
+
+/// Long enough that, on a busy machine, no lease ends by the way.
+const LEASE: Duration = Duration::from_secs(9);
+
+/// One that ends within a test.
+const BRIEF: Duration = Duration::from_secs(2);
+
+/// How much later than its lease ends a holder may be told on a busy machine.
+const LATE: Duration = Duration::from_secs(2);
+
+/// The lease counts from about now: the servers have heard of its holder since the fault.
+async fn assert_soon_renewed(guard: &LockGuard) {
+    let renewed = async || guard.valid_for() > LEASE * 5 / 6;
+    eventually(LEASE, "it is renewed", renewed).await;
+}
+
+/// Connections are cut, and no others are to be had.
+fn refuse(way: &Proxy) {
+    way.refuse();
+    way.reset();
+}
+
+pub(crate) async fn connections_that_are_cut_again_and_again_cost_no_hold(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    let lock = one.lock(KEY).lease(LEASE).wait(LONG);
+    let guard = lock.acquire().await.expect("free");
+    for _ in 0..3 {
+        place.ways(Proxy::reset).await;
+        let nested = guard.scope(lock.acquire()).await.expect("enters");
+        assert_kept_out(&other, ms(300)).await;
+        place.ways(Proxy::reset).await;
+        nested.release().await.expect("held");
+        assert_kept_out(&other, ms(300)).await;
+    }
+    tokio::time::sleep(LEASE / 4).await;
+    assert_soon_renewed(&guard).await;
+    assert_soon_left(&place, &guard, 1).await;
+    place.ways(Proxy::reset).await;
+    guard.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn outages_shorter_than_the_lease_cost_no_hold(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = one.lock(KEY).lease(LEASE).acquire().await.expect("free");
+    for outage in [Proxy::black_hole, refuse] {
+        place.ways(outage).await;
+        tokio::time::sleep(LEASE / 4).await;
+        assert!(guard.is_valid() && guard.valid_for() < LEASE * 5 / 6);
+        place.pass().await;
+        assert_soon_renewed(&guard).await;
+        assert_kept_out(&other, ms(300)).await;
+    }
+    assert_soon_counts(&place, &guard, 1).await;
+    guard.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn a_slow_network_costs_no_hold(place: Fronted) {
+    const LEASE: Duration = Duration::from_secs(4);
+    let (one, other) = (place.client().await, place.client().await);
+    let late = place.latest_answer(LEASE);
+    place.ways(|way| way.delay_replies(late)).await;
+    let lock = one.lock(KEY).lease(LEASE).wait(LONG);
+    let body = async {
+        tokio::time::sleep(LEASE).await;
+        let entered = lock.run(assert_kept_out(&other, LEASE / 4)).await;
+        entered.expect("enters");
+    };
+    lock.run(body).await.expect("kept");
+    place.pass().await;
+    assert_nothing_left(&place).await;
+}
+
+/// The holder is told by the end of its lease, and whoever waits has the lock when the outage ends.
+async fn assert_ends_with_its_lease(
+    place: Fronted,
+    begin: impl AsyncFnOnce(&Fronted),
+    end: impl AsyncFnOnce(&Fronted),
+) {
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = one.lock(KEY).lease(BRIEF).acquire().await.expect("free");
+    assert_soon_counts(&place, &guard, 1).await;
+    let waiting = acquiring(lasting(&other));
+    tokio::time::sleep(BRIEF / 3).await;
+    begin(&place).await;
+    // What was renewed at the last moment counts from before that.
+    let over = async {
+        tokio::time::sleep(BRIEF).await;
+        assert!(!guard.is_valid(), "nobody believes in it for longer");
+    };
+    let told = timed(assert_lost(&guard, LONG, LostCause::Expired));
+    let ((), ((), took)) = tokio::join!(over, told);
+    assert!(took <= BRIEF + LATE, "told after {took:?}");
+    assert!(!waiting.is_finished(), "nobody can be given the lock");
+    tokio::time::sleep(BRIEF / 2).await;
+    end(&place).await;
+    let next = its_turn(waiting).await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(cause_of(guard.release().await), Some(LostCause::Expired));
+    // Whatever was late has run by then.
+    tokio::time::sleep(ms(300)).await;
+    assert!(next.is_valid());
+    assert_soon_counts(&place, &next, 1).await;
+    next.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_are_silent(place: Fronted) {
+    let silent = async |place: &Fronted| place.ways(Proxy::black_hole).await;
+    assert_ends_with_its_lease(place, silent, Fronted::pass).await;
+}
+
+pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_cannot_be_reached(place: Fronted) {
+    let away = async |place: &Fronted| place.ways(refuse).await;
+    assert_ends_with_its_lease(place, away, Fronted::pass).await;
+}
+
+pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_stand_still(place: Fronted) {
+    assert_ends_with_its_lease(place, Fronted::freeze, Fronted::thaw).await;
+}

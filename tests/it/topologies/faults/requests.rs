@@ -1,0 +1,80 @@
+//! Requests that nobody waits for any more when they run, and waiters that are cut off.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{Fronted, Proxy, eventually};
+
+use super::{KEY, SOON, assert_nothing_left, assert_soon_counts, lasting};
+use crate::common::{LONG, acquiring, assert_passed_on, hold, its_turn, ms, timed};
+
+pub(crate) async fn an_acquire_that_is_cancelled_while_it_is_under_way_leaves_nothing(
+    place: Fronted,
+) {
+    let (one, other) = (place.client().await, place.client().await);
+    for hold in [Proxy::hold_requests, Proxy::hold_replies] {
+        place.ways(hold).await;
+        let asking = acquiring(lasting(&one));
+        tokio::time::sleep(ms(200)).await;
+        assert!(!asking.is_finished(), "it hears nothing");
+        asking.abort();
+        tokio::time::sleep(ms(100)).await;
+        place.pass().await;
+        let (next, took) = timed(lasting(&other).acquire()).await;
+        let next = next.expect("free");
+        assert!(took < SOON, "{took:?}");
+        assert_soon_counts(&place, &next, 1).await;
+        next.release().await.expect("held");
+        assert_nothing_left(&place).await;
+    }
+}
+
+/// It comes by a connection that its client may have left for another, by which it gives back what it may have
+/// got: then the lease ends what runs after that.
+pub(crate) async fn a_request_that_runs_after_it_was_given_up_leaves_nothing(place: Fronted) {
+    const LEASE: Duration = Duration::from_secs(2);
+    const LATE: Duration = Duration::from_millis(1200);
+    let impatient = LockClient::builder().response_timeout(ms(300));
+    let (one, other) = (place.client_of(impatient).await, place.client().await);
+    place.ways(|way| way.delay_requests(LATE)).await;
+    let lock = one.lock(KEY).lease(LEASE).wait(ms(500));
+    let error = lock.acquire().await.expect_err("no answer");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    place.pass().await;
+    eventually(LONG, "it was granted, late", async || {
+        let fence = format!("{}:fence", Fronted::lock());
+        for server in place.struck().await {
+            if !server.exists(&fence).await {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    let (next, took) = timed(lasting(&other).acquire()).await;
+    let next = next.expect("free");
+    assert!(took < LEASE + ms(1500), "{took:?}");
+    assert_soon_counts(&place, &next, 1).await;
+    next.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn a_waiter_whose_connection_is_cut_has_its_turn(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    let held = hold(&one, KEY).await;
+    let waiting = acquiring(lasting(&other));
+    tokio::time::sleep(ms(300)).await;
+    place.ways(Proxy::reset).await;
+    tokio::time::sleep(ms(300)).await;
+    assert!(held.is_valid() && !waiting.is_finished());
+    held.release().await.expect("held");
+    let (next, took) = timed(its_turn(waiting)).await;
+    assert!(took < SOON, "{took:?}");
+    assert_soon_counts(&place, &next, 1).await;
+    // And once more, as a server does that shuts down.
+    let waiting = acquiring(lasting(&one));
+    tokio::time::sleep(ms(300)).await;
+    place.ways(Proxy::half_close).await;
+    assert_passed_on(next, waiting).await;
+    assert_nothing_left(&place).await;
+}

@@ -1,0 +1,206 @@
+//! Many requests at the same time, while one server answers later than the others each time.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{join_all, try_join_all};
+use rlock_core::{LockClient, LockError, LockGuard};
+use rlock_testkit::{ClientCommand, Proxy, RedisServer, eventually};
+
+use super::{
+    five::{SOON, Servers},
+    together::{release_all, take_all},
+};
+use crate::common::{LASTING, LONG, ms, name, only_tokens_are_left, timed};
+
+/// How late the last of the three servers is: it is never among the first two.
+const LATE: Duration = Duration::from_millis(150);
+
+struct Far {
+    three: Servers,
+    _proxy: Proxy,
+    client: LockClient,
+}
+
+impl Far {
+    /// A client to which the last server is far away.
+    async fn start() -> Self {
+        let rules = "on >secret ~lock:* &lock:* +@all -client";
+        let servers: Vec<_> = (0..3)
+            .map(|_| RedisServer::builder().acl_user("blind", rules).start())
+            .collect();
+        let proxy = Proxy::in_front_of(&servers[2]);
+        proxy.delay_requests(LATE);
+        let mut urls: Vec<_> = servers
+            .iter()
+            .map(|server| server.url_as("blind", "secret"))
+            .collect();
+        urls[2] = urls[2].replace(&servers[2].port().to_string(), &proxy.port().to_string());
+        let client = LockClient::quorum(urls).await.expect("all are there");
+        // The last one is there as well.
+        eventually(LONG, "all are connected", async || {
+            servers[2].client_count().await > 1
+        })
+        .await;
+        tokio::time::sleep(LATE * 4).await;
+        Self {
+            three: Servers(servers),
+            _proxy: proxy,
+            client,
+        }
+    }
+}
+
+fn keys() -> Vec<String> {
+    (0..8).map(|n| format!("k{n}")).collect()
+}
+
+/// Nothing is in doubt: the servers that answered say that the lock is another's.
+#[tokio::test]
+async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_several() {
+    let far = Far::start().await;
+    let other = far.three.client().await;
+    let keys = keys();
+    let guards = take_all(&far.client, &keys).await;
+    tokio::time::sleep(LATE * 2).await;
+    for server in &far.three.0 {
+        for key in &keys {
+            // The far one may still be taking it.
+            eventually(LONG, "the lock is there to be deleted", async || {
+                server.del(&name(key)).await
+            })
+            .await;
+        }
+    }
+    let taken = take_all(&other, &keys).await;
+    let (released, took) = timed(join_all(guards.into_iter().map(LockGuard::release))).await;
+    for released in released {
+        assert!(
+            matches!(released, Err(LockError::Lost { .. })),
+            "{released:?}"
+        );
+    }
+    assert!(took < SOON, "{took:?}");
+    drop(taken);
+}
+
+/// Whoever gives up waiting leaves the line, and that is not repeated.
+#[tokio::test]
+async fn whoever_gives_up_waiting_among_many_requests_says_so_once() {
+    let far = Far::start().await;
+    let held = far.three.client().await;
+    let held = held.lock("held").lease(LASTING).acquire().await;
+    let held = held.expect("free");
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let company: Vec<_> = keys()
+        .into_iter()
+        .map(|key| {
+            let (lock, goes_on) = (far.client.lock(&key), Arc::clone(&goes_on));
+            tokio::spawn(async move {
+                while goes_on.load(Ordering::Relaxed) {
+                    lock.acquire()
+                        .await
+                        .expect("free")
+                        .release()
+                        .await
+                        .expect("held");
+                }
+            })
+        })
+        .collect();
+    let waited = far.client.lock("held").wait(ms(300)).acquire().await;
+    assert!(
+        matches!(waited, Err(LockError::Timeout { .. })),
+        "{waited:?}"
+    );
+    let mut watch = far.three.0[0].watch_commands().await;
+    tokio::time::sleep(ms(500)).await;
+    watch.clear().await;
+    tokio::time::sleep(ms(2000)).await;
+    let held_name = name("held");
+    let of_it = |command: &&ClientCommand| {
+        command.is("EVALSHA") && command.words.iter().any(|word| word.contains(&held_name))
+    };
+    let late = watch.seen().await.iter().filter(of_it).count();
+    goes_on.store(false, Ordering::Relaxed);
+    try_join_all(company).await.expect("no panic");
+    assert!(late <= 1, "{late} requests long after it left");
+    held.release().await.expect("held");
+}
+
+/// What two servers missed is owed to each of them, whichever comes back first.
+#[tokio::test]
+async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_missed() {
+    let five = Servers::five();
+    let proxies = [0, 1, 2, 3, 4].map(|n| Proxy::in_front_of(&five.0[n]));
+    let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
+    let client = client.expect("all are there");
+    let guards = take_all(&client, &keys()).await;
+    tokio::time::sleep(ms(300)).await;
+    proxies[1].refuse();
+    for proxy in &proxies[1..3] {
+        proxy.drop_requests_if(1, |request| request.is("EVALSHA"));
+    }
+    release_all(guards).await;
+    eventually(LONG, "both missed it", async || {
+        proxies[1].requests_lost() + proxies[2].requests_lost() == 2
+    })
+    .await;
+    eventually(SOON * 4, "one is back", async || {
+        only_tokens_are_left(&five.0[2]).await
+    })
+    .await;
+    proxies[1].pass();
+}
+
+/// The servers are apart, and the one in the middle is ahead with one token: who has the highest is not known
+/// before the last one has answered.
+#[tokio::test]
+async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_them() {
+    let three = Servers::some(3);
+    let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
+    let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
+    let client = client.expect("all are there");
+    let keys = keys();
+    for _ in 0..2 {
+        release_all(take_all(&client, &keys).await).await;
+    }
+    for (proxy, late) in proxies[1..].iter().zip([60, 400]) {
+        proxy.delay_requests(ms(late));
+    }
+    let fence = format!("{}:fence", name(&keys[3]));
+    let mut shortest = LONG;
+    for _ in 0..3 {
+        let () = three.0[1].command(&["INCRBY", &fence, "1000"]).await;
+        let asked = keys.iter().map(|key| {
+            let lock = client.lock(key).lease(LASTING).wait(LONG);
+            async move { timed(lock.acquire()).await }
+        });
+        let taken = join_all(asked).await;
+        let others = taken.iter().enumerate().filter(|(n, _)| *n != 3);
+        let longest = others.map(|(_, (_, took))| *took).max();
+        shortest = shortest.min(longest.expect("some"));
+        release_all(taken.into_iter().map(|(guard, _)| guard.expect("free"))).await;
+        tokio::time::sleep(ms(1000)).await;
+    }
+    assert!(shortest < ms(200), "{shortest:?}");
+}
+
+/// A majority has it still; who is late says so when the others have answered, and disagree.
+#[tokio::test]
+async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_far() {
+    let far = Far::start().await;
+    let guard = far.client.lock("k").lease(ms(3000)).acquire().await;
+    let guard = guard.expect("free");
+    tokio::time::sleep(LATE * 2).await;
+    assert!(far.three.0[0].del(&name("k")).await);
+    tokio::time::sleep(ms(4500)).await;
+    assert!(guard.is_valid(), "two of three have it");
+    assert!(far.three.0[0].exists(&name("k")).await, "it was mended");
+    guard.release().await.expect("held");
+}

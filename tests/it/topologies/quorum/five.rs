@@ -1,0 +1,91 @@
+//! Five servers, or as many as a test wants.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rlock_core::{LockClient, LockClientBuilder, LockGuard};
+use rlock_testkit::{RedisServer, eventually};
+
+use crate::common::{LONG, count, ms, name};
+
+/// Has these servers have a lock as another's, so that it is not mended there.
+pub(crate) async fn give_to_another(servers: &[RedisServer], key: &str) {
+    let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
+    for server in servers {
+        let () = server.command(&["EVAL", take, "1", &name(key)]).await;
+    }
+}
+
+pub(crate) struct Servers(pub(crate) Vec<RedisServer>);
+
+impl Servers {
+    pub(crate) fn five() -> Self {
+        Self::some(5)
+    }
+
+    pub(crate) fn some(many: usize) -> Self {
+        Self((0..many).map(|_| RedisServer::start()).collect())
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.0.iter().map(RedisServer::url).collect()
+    }
+
+    pub(crate) async fn client(&self) -> LockClient {
+        LockClient::quorum(self.urls())
+            .await
+            .expect("a majority is there")
+    }
+
+    /// A client that does not wait long for a server.
+    pub(crate) async fn impatient(&self) -> LockClient {
+        impatient()
+            .quorum(self.urls())
+            .await
+            .expect("a majority is there")
+    }
+
+    /// Lets these stand still.
+    pub(crate) fn pause(&self, which: impl IntoIterator<Item = usize>) {
+        which.into_iter().for_each(|n| self.0[n].pause());
+    }
+
+    /// Lets these go on.
+    pub(crate) fn resume(&self, which: impl IntoIterator<Item = usize>) {
+        which.into_iter().for_each(|n| self.0[n].resume());
+    }
+
+    /// Waits until every one of these counts the guard's entries like this.
+    pub(crate) async fn assert_soon_count(&self, guard: &LockGuard, which: &[usize], entries: u32) {
+        eventually(LONG, "the servers count the entries", async || {
+            let counts = which.iter().map(|n| count(&self.0[*n], guard));
+            let counts = join_all(counts).await;
+            counts.iter().all(|count| *count == Some(entries))
+        })
+        .await;
+    }
+
+    /// Waits until nothing of the key is left but its fencing token.
+    pub(crate) async fn assert_soon_clean(&self, key: &str, which: &[usize]) {
+        let name = name(key);
+        eventually(LONG, "nothing is left but tokens", async || {
+            let keys = which.iter().map(|n| self.0[*n].keys("lock:*"));
+            let keys = join_all(keys).await;
+            keys.concat()
+                .iter()
+                .all(|key| *key == format!("{name}:fence"))
+        })
+        .await;
+    }
+}
+
+pub(crate) fn impatient() -> LockClientBuilder {
+    LockClient::builder()
+        .response_timeout(ms(500))
+        .connect_timeout(ms(500))
+}
+
+pub(crate) const ALL: [usize; 5] = [0, 1, 2, 3, 4];
+
+/// A bound for what is not to depend on any time-out, on a machine that is busy.
+pub(crate) const SOON: Duration = Duration::from_millis(1500);

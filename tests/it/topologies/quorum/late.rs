@@ -1,0 +1,239 @@
+//! A server that answers late, or not at all: what is left there, and how long callers wait for it.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use rlock_core::{Lock, LockClient, LockError};
+use rlock_testkit::{Proxy, RedisServer, eventually};
+
+use super::five::{SOON, Servers, give_to_another};
+use crate::common::{LASTING, LONG, acquiring, hold, ms, name, queue, timed};
+
+/// May do everything but stand in line.
+const NO_PLACE: &str = "on >secret ~lock:* &lock:* +@all -zadd";
+
+/// What becomes of a caller before the last server answers.
+#[derive(Debug, Clone, Copy)]
+enum Caller {
+    AsksOnce,
+    WaitsInVain,
+    IsCancelled,
+    StillWaits,
+}
+
+impl Caller {
+    /// Asks, while two servers say that another has the lock.
+    async fn asks(self, lock: Lock) {
+        match self {
+            Self::AsksOnce => {
+                let answer = lock.try_acquire().await.expect("an answer");
+                assert!(answer.is_none(), "{answer:?}");
+            }
+            Self::WaitsInVain => {
+                let error = lock.wait(ms(500)).acquire().await.expect_err("taken");
+                assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+            }
+            Self::IsCancelled => {
+                let waiting = acquiring(lock.wait(LONG));
+                tokio::time::sleep(ms(500)).await;
+                waiting.abort();
+            }
+            Self::StillWaits => {
+                let _waiting = acquiring(lock.wait(LONG));
+                tokio::time::sleep(ms(500)).await;
+            }
+        }
+    }
+
+    /// Whether the third server was asked at all, by which time it is to have forgotten that.
+    async fn is_voted_for_in_vain(self) -> bool {
+        let server = RedisServer::builder().acl_user("locker", NO_PLACE);
+        let three: Vec<_> = (0..3).map(|_| server.clone().start()).collect();
+        let urls = three.iter().map(|server| server.url_as("locker", "secret"));
+        let client = LockClient::quorum(urls).await.expect("all are there");
+        give_to_another(&three[..2], "k").await;
+        let late = &three[2];
+        late.pause();
+        self.asks(client.lock("k").lease(LASTING)).await;
+        late.resume();
+        tokio::time::sleep(ms(500)).await;
+        let what = format!("the late vote is taken back: {self:?}");
+        eventually(LONG, &what, async || !late.exists(&name("k")).await).await;
+        late.exists(&format!("{}:fence", name("k"))).await
+    }
+
+    /// On a busy machine a request may be given up before it leaves.
+    async fn assert_voted_for_in_vain(self) {
+        for _ in 0..10 {
+            if self.is_voted_for_in_vain().await {
+                return;
+            }
+        }
+        panic!("{self:?}: the late server was never asked");
+    }
+}
+
+#[tokio::test]
+async fn a_vote_that_comes_too_late_for_one_that_asked_once_is_taken_back() {
+    Caller::AsksOnce.assert_voted_for_in_vain().await;
+}
+
+#[tokio::test]
+async fn a_vote_that_comes_too_late_for_one_without_a_place_in_line_is_taken_back() {
+    for caller in [Caller::WaitsInVain, Caller::IsCancelled, Caller::StillWaits] {
+        caller.assert_voted_for_in_vain().await;
+    }
+}
+
+/// A server that stood still is not asked again for what was given up meanwhile.
+#[tokio::test]
+async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_up() {
+    let three = Servers::some(3);
+    let client = three.client().await;
+    let late = &three.0[2];
+    let keys: Vec<String> = (0..64).map(|n| format!("k{n}")).collect();
+    for key in &keys {
+        give_to_another(&three.0[..2], key).await;
+        let gone = "00000000-0000-0000-0000-000000000000:1";
+        let _: u64 = late.command(&["ZADD", &queue(key), "1", gone]).await;
+    }
+    late.pause();
+    let locks = keys.iter().map(|key| client.lock(key).lease(LASTING));
+    let asked = locks.map(|lock| async move { lock.try_acquire().await });
+    for answer in join_all(asked).await {
+        assert!(answer.expect("an answer").is_none(), "another has it");
+    }
+    late.resume();
+    tokio::time::sleep(ms(1000)).await;
+    for key in &keys {
+        assert!(!late.exists(&name(key)).await, "{key} is nobody's");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_ends_in_time_although_a_server_is_silent() {
+    const WAIT: Duration = Duration::from_millis(300);
+    for silent in 0..3 {
+        let three = Servers::some(3);
+        let (one, other) = (three.client().await, three.client().await);
+        let guard = hold(&one, "k").await;
+        three.pause([silent]);
+        // Not yet known to be silent, and then known.
+        for _ in 0..3 {
+            let (outcome, took) = timed(other.lock("k").wait(WAIT).acquire()).await;
+            let error = outcome.expect_err("taken");
+            assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+            assert!(took >= WAIT && took < WAIT + SOON, "{silent}: {took:?}");
+        }
+        three.resume([silent]);
+        guard.release().await.expect("held");
+        three.assert_soon_clean("k", &[0, 1, 2]).await;
+    }
+}
+
+/// Whoever asks again as the same owner has to know that it has no vote any more, but does not wait for that
+/// beyond its own wait for long.
+#[tokio::test]
+async fn a_wait_ends_in_time_although_a_server_falls_silent_when_it_has_voted() {
+    const WAIT: Duration = Duration::from_secs(3);
+    // Whoever has the first server's vote asks the others again, and finds them slow.
+    for silent in 1..3 {
+        let three = Servers::some(3);
+        let proxies: Vec<Proxy> = three.0.iter().map(Proxy::in_front_of).collect();
+        let patient = LockClient::builder().response_timeout(LONG);
+        let client = patient.quorum(proxies.iter().map(Proxy::url)).await;
+        let client = client.expect("all are there");
+        let (voter, way) = (&three.0[silent], &proxies[silent]);
+        for taken in (0..3).filter(|n| *n != silent) {
+            give_to_another(&three.0[taken..=taken], "k").await;
+        }
+        // Between its vote and the request to take that back, the way is gone.
+        for proxy in &proxies {
+            proxy.delay_replies(ms(1000));
+        }
+        let lock = client.lock("k").lease(LASTING).wait(WAIT);
+        let waiting = tokio::spawn(async move { timed(lock.acquire()).await });
+        tokio::time::sleep(ms(500)).await;
+        way.black_hole_requests();
+        let (outcome, took) = waiting.await.expect("no panic");
+        let error = outcome.expect_err("taken");
+        assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+        assert!(took >= WAIT && took < WAIT + SOON, "{silent}: {took:?}");
+        assert!(voter.exists(&name("k")).await, "it hears nothing");
+        proxies.iter().for_each(Proxy::pass);
+        eventually(LONG, "it has taken its vote back", async || {
+            !voter.exists(&name("k")).await
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_without_a_place_in_line_does_not_ask_all_the_time_while_a_server_is_silent() {
+    let three: Vec<_> = (0..3)
+        .map(|_| RedisServer::builder().acl_user("locker", NO_PLACE).start())
+        .collect();
+    let urls = three.iter().map(|server| server.url_as("locker", "secret"));
+    let client = LockClient::quorum(urls).await.expect("all are there");
+    give_to_another(&three, "k").await;
+    three[2].pause();
+    let mut watch = three[0].watch_commands().await;
+    let (outcome, took) = timed(client.lock("k").wait(ms(2000)).acquire()).await;
+    let error = outcome.expect_err("taken");
+    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    assert!(took >= ms(2000), "{took:?}");
+    let asked = watch.count_of("EVALSHA").await;
+    assert!(asked < 60, "asked {asked} times in {took:?}");
+    three[2].resume();
+}
+
+/// The server that is asked for a place in line has become free by then, and says so too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_granted_late_instead_of_a_place_in_line_is_given_back() {
+    let three: Vec<_> = (0..3).map(|_| Arc::new(RedisServer::start())).collect();
+    let proxy = Proxy::in_front_of(&three[1]);
+    let urls = [three[0].url(), proxy.url(), three[2].url()];
+    let client = LockClient::quorum(urls).await.expect("all are there");
+    for server in &three[1..] {
+        let () = server.command(&["HSET", &name("k"), "another", "1"]).await;
+    }
+    let silent = Arc::clone(&three[1]);
+    proxy.drop_requests_if(u64::MAX, move |request| {
+        // At first it is not the one that keeps the line.
+        let asks_for_a_place = request.is("EVALSHA")
+            && request.mentions(&name("k"))
+            && request.words.get(7).is_some_and(|waits| waits == b"1");
+        if asks_for_a_place {
+            let mut way = TcpStream::connect(silent.address()).expect("it is up");
+            write!(way, "DEL {}\r\n", name("k")).expect("a request");
+            let mut deleted = [0; 4];
+            way.read_exact(&mut deleted).expect("an answer");
+            silent.pause();
+        }
+        false
+    });
+    let lock = client.lock("k").lease(LASTING).wait(ms(600));
+    let error = lock.acquire().await.expect_err("two do not agree");
+    assert!(
+        matches!(
+            error,
+            LockError::Timeout { .. } | LockError::Unavailable { .. }
+        ),
+        "{error:?}"
+    );
+    three[1].resume();
+    let fence = format!("{}:fence", name("k"));
+    eventually(LONG, "it was granted", async || {
+        three[1].exists(&fence).await
+    })
+    .await;
+    eventually(LONG, "it is given back", async || {
+        !three[1].exists(&name("k")).await
+    })
+    .await;
+}

@@ -1,0 +1,43 @@
+//! Holds that servers lose by themselves.
+
+use rlock_core::{LockGuard, LostCause};
+
+use super::five::{ALL, SOON, Servers, give_to_another};
+use crate::common::{LASTING, assert_lost, cause_of, hold, name};
+
+/// A majority has it as another's.
+async fn assert_lost_to_another(five: &Servers, guard: &LockGuard) {
+    give_to_another(&five.0[..3], "k").await;
+    assert_lost(guard, SOON, LostCause::Removed).await;
+}
+
+#[tokio::test]
+async fn what_a_minority_loses_is_mended_and_what_a_majority_loses_is_lost() {
+    let five = Servers::five();
+    let client = five.client().await;
+    let lock = client.lock("k").lease(LASTING);
+    let guard = lock.acquire().await.expect("free");
+    let inner = guard.scope(lock.acquire()).await.expect("enters");
+    five.assert_soon_count(&guard, &ALL, 2).await;
+    for lost in [[0, 1], [3, 4]] {
+        for n in lost {
+            five.0[n].del(&name("k")).await;
+        }
+        five.assert_soon_count(&guard, &ALL, 2).await;
+        assert!(guard.is_valid());
+    }
+    assert_lost_to_another(&five, &guard).await;
+    drop(inner);
+}
+
+/// A majority has forgotten it; the two others have not.
+#[tokio::test]
+async fn what_is_left_of_a_lost_hold_is_given_back() {
+    let five = Servers::five();
+    let client = five.client().await;
+    let guard = hold(&client, "k").await;
+    five.assert_soon_count(&guard, &ALL, 1).await;
+    assert_lost_to_another(&five, &guard).await;
+    assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
+    five.assert_soon_clean("k", &[3, 4]).await;
+}

@@ -1,0 +1,245 @@
+//! Servers that stand still, or are gone.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockError, LostCause};
+use rlock_testkit::{Proxy, RedisServer, assert_taken, eventually};
+
+use super::five::{ALL, SOON, Servers, impatient};
+use crate::common::{
+    LASTING, LONG, acquiring, assert_lost, assert_nothing_left, hold, its_turn, ms, timed,
+};
+
+const TWO: [[usize; 2]; 3] = [[0, 1], [0, 4], [2, 3]];
+
+fn others(down: [usize; 2]) -> Vec<usize> {
+    ALL.into_iter().filter(|n| !down.contains(n)).collect()
+}
+
+async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer)) {
+    for down in TWO {
+        let five = Servers::five();
+        let (one, other) = (five.client().await, five.client().await);
+        let lock = one.lock("k").lease(ms(1500));
+        let outer = lock.acquire().await.expect("free");
+        let waiting = acquiring(other.lock("k").wait(LONG));
+        tokio::time::sleep(ms(200)).await;
+        for n in down {
+            stop(&five.0[n]);
+        }
+        let (inner, entered) = timed(outer.scope(lock.acquire())).await;
+        let inner = inner.expect("enters");
+        five.assert_soon_count(&outer, &others(down), 2).await;
+        // Renewed for longer than its lease.
+        tokio::time::sleep(ms(2500)).await;
+        assert!(outer.is_valid());
+        let (left, gave_back_inner) = timed(inner.release()).await;
+        left.expect("held");
+        let (left, gave_back) = timed(outer.release()).await;
+        left.expect("held");
+        let (guard, waited) = timed(its_turn(waiting)).await;
+        let steps = [
+            ("entering", entered),
+            ("leaving", gave_back_inner),
+            ("giving back", gave_back),
+            ("the waiter's turn", waited),
+        ];
+        for (step, took) in steps {
+            assert!(took < SOON, "{step} took {took:?} without {down:?}");
+        }
+        let (left, took) = timed(guard.release()).await;
+        left.expect("held");
+        assert!(took < SOON, "{took:?}");
+        for key in ["a", "b", "c"] {
+            let (outcome, took) = timed(other.lock(key).run(async {})).await;
+            outcome.expect("free");
+            assert!(took < SOON, "{took:?}");
+        }
+        for n in down {
+            again(&five.0[n]);
+        }
+        for server in &five.0 {
+            assert_nothing_left(server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_notices_two_of_five_servers_that_stand_still() {
+    nobody_notices(RedisServer::pause, RedisServer::resume).await;
+}
+
+#[tokio::test]
+async fn nobody_notices_two_of_five_servers_that_are_killed() {
+    nobody_notices(RedisServer::kill, RedisServer::restart).await;
+}
+
+#[tokio::test]
+async fn a_client_is_made_while_two_of_five_servers_are_down_which_join_later() {
+    let five = Servers::five();
+    five.0[0].kill();
+    five.0[3].pause();
+    let client = five.client().await;
+    let guard = client.lock("k").lease(ms(1500)).acquire().await;
+    let guard = guard.expect("free");
+    five.0[0].restart();
+    five.0[3].resume();
+    five.assert_soon_count(&guard, &ALL, 1).await;
+    guard.release().await.expect("held");
+    five.assert_soon_clean("k", &ALL).await;
+}
+
+/// What is heard later leaves little of a lease.
+#[tokio::test]
+async fn who_asks_once_waits_for_servers_that_fell_silent_for_an_eighth_of_the_lease() {
+    const LEASE: Duration = Duration::from_secs(4);
+    let five = Servers::five();
+    let client = LockClient::builder().response_timeout(LONG);
+    let client = client.quorum(five.urls()).await.expect("all are there");
+    let held = hold(&client, "held").await;
+    five.assert_soon_count(&held, &ALL, 1).await;
+    five.pause([1, 2, 4]);
+    let (lock, nested) = (
+        client.lock("k").lease(LEASE),
+        client.lock("held").lease(LEASE),
+    );
+    let asked = [
+        timed(lock.try_acquire()).await,
+        timed(held.scope(nested.try_acquire())).await,
+    ];
+    for (outcome, took) in asked {
+        let error = outcome.expect_err("too few");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(took < LEASE / 8 + SOON, "{took:?}");
+    }
+    five.resume([1, 2, 4]);
+    held.release().await.expect("held");
+    for server in &five.0 {
+        assert_nothing_left(server).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_majority_the_error_says_why_servers_are_missing() {
+    let five = Servers::five();
+    let client = five.impatient().await;
+    for n in [1, 2, 4] {
+        five.0[n].kill();
+    }
+    eventually(LONG, "all three refuse connections", async || {
+        let outcome = client.lock("k").wait(ms(300)).acquire().await;
+        let text = outcome.expect_err("too few").to_string();
+        text.matches("refused").count() == 3
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_majority_the_error_names_every_server_that_is_missing_and_all_recovers() {
+    let five = Servers::five();
+    let client = five.impatient().await;
+    five.0[1].kill();
+    five.0[2].pause();
+    five.0[4].kill();
+    for wait in [ms(0), ms(700)] {
+        let (error, took) = timed(client.lock("k").wait(wait).acquire()).await;
+        let error = error.expect_err("too few");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains("2 of 5 servers answered, 3 are needed"),
+            "{text}"
+        );
+        for n in ALL {
+            let named = text.contains(&five.0[n].address());
+            assert_eq!(named, [1, 2, 4].contains(&n), "{text}");
+        }
+        assert!(took < LONG / 2, "{took:?}");
+    }
+    let waiting = acquiring(client.lock("k").wait(LONG));
+    tokio::time::sleep(ms(300)).await;
+    five.0[1].restart();
+    // Three are enough.
+    let guard = its_turn(waiting).await;
+    guard.release().await.expect("held");
+    five.0[2].resume();
+    five.0[4].restart();
+    five.assert_soon_clean("k", &ALL).await;
+}
+
+#[tokio::test]
+async fn no_client_is_made_without_a_majority() {
+    let five = Servers::five();
+    for server in &five.0[..3] {
+        server.kill();
+    }
+    let error = impatient().quorum(five.urls()).await.expect_err("too few");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains("3 are needed") && text.contains(&five.0[0].address()),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_hold_whose_majority_is_gone_ends_within_its_validity() {
+    let five = Servers::five();
+    let client = five.client().await;
+    let guard = client.lock("k").lease(ms(1500)).acquire().await;
+    let guard = guard.expect("free");
+    five.pause(2..5);
+    let valid = guard.valid_for();
+    let ((), took) = timed(assert_lost(&guard, LONG, LostCause::Expired)).await;
+    assert!(took <= valid + SOON, "{took:?} of {valid:?}");
+}
+
+#[tokio::test]
+async fn a_release_reaches_servers_that_stood_still_when_the_lock_was_taken() {
+    let five = Servers::five();
+    let client = five.client().await;
+    five.pause([1, 4]);
+    let guard = hold(&client, "k").await;
+    guard.release().await.expect("held");
+    five.resume([1, 4]);
+    five.assert_soon_clean("k", &ALL).await;
+}
+
+/// What was executed and not answered counts as well as what was not executed.
+#[tokio::test]
+async fn replies_of_a_minority_that_get_lost_are_not_missed() {
+    let five = Servers::five();
+    let proxies: Vec<Proxy> = five.0.iter().map(Proxy::in_front_of).collect();
+    let urls = || proxies.iter().map(Proxy::url);
+    let client = impatient().quorum(urls()).await.expect("all are there");
+    for round in 0..10 {
+        let lossy = [&proxies[round % 5], &proxies[(round + 1) % 5]];
+        for proxy in lossy {
+            proxy.drop_replies_to("EVALSHA", 1);
+        }
+        let (guard, took) = timed(client.lock("k").lease(LASTING).acquire()).await;
+        let guard = guard.expect("free");
+        assert!(took < SOON, "{took:?}");
+        for proxy in lossy {
+            proxy.drop_replies_to("EVALSHA", 1);
+        }
+        guard.release().await.expect("held");
+        for proxy in lossy {
+            proxy.pass();
+        }
+        five.assert_soon_clean("k", &ALL).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_asked_once_and_was_refused_leaves_nothing_at_a_server_that_stood_still() {
+    let three = Servers::some(3);
+    let (one, other) = (three.client().await, three.client().await);
+    let stands_still = &three.0[2];
+    stands_still.pause();
+    let guard = one.lock("k").acquire().await.expect("two are enough");
+    assert_taken(&other, "k").await;
+    guard.release().await.expect("held");
+    stands_still.resume();
+    three.assert_soon_clean("k", &[0, 1, 2]).await;
+}

@@ -1,0 +1,110 @@
+//! What a client may do at the servers of a quorum: `docs/security.md` has the list.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{Proxy, RedisServer, eventually, within};
+
+use super::five::give_to_another;
+use crate::common::{
+    LONG, acl, count,
+    log::{keep_log, logged_of},
+    ms, name,
+};
+
+fn three(rules: &str) -> [RedisServer; 3] {
+    keep_log();
+    [0; 3].map(|_| RedisServer::builder().acl_user("locker", rules).start())
+}
+
+async fn locker(servers: &[RedisServer]) -> LockClient {
+    let urls = servers
+        .iter()
+        .map(|server| server.url_as("locker", "secret"));
+    LockClient::quorum(urls).await.expect("all are there")
+}
+
+async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for server in servers {
+        all.extend(acl::refused(server).await);
+    }
+    all
+}
+
+/// A lock is taken, entered, renewed, handed over and given back while one server stands still for a while;
+/// another is lost.
+async fn use_locks(servers: &[RedisServer]) {
+    let (one, other) = (locker(servers).await, locker(servers).await);
+    for stands_still in servers {
+        let lock = one.lock("k").lease(ms(2000)).wait(LONG);
+        let guard = lock.acquire().await.expect("free");
+        // The one that stood still before may have more to do than to vote.
+        eventually(LONG, "all have it", async || {
+            let counts = servers.iter().map(|server| count(server, &guard));
+            join_all(counts).await.iter().all(Option::is_some)
+        })
+        .await;
+        stands_still.pause();
+        let nested = guard.scope(lock.acquire()).await.expect("enters");
+        nested.release().await.expect("held");
+        let next = other.lock("k").wait(LONG);
+        let next = tokio::spawn(async move { next.acquire().await });
+        tokio::time::sleep(ms(3000)).await;
+        assert!(guard.is_valid(), "renewed");
+        let info = other.inspect("k").await.expect("allowed");
+        assert_eq!(info.expect("held").count, 1);
+        stands_still.resume();
+        guard.release().await.expect("held");
+        let next = within(LONG, "its turn", next).await.expect("no panic");
+        next.expect("its turn").release().await.expect("held");
+    }
+    let guard = one.lock("lost").acquire().await.expect("free");
+    give_to_another(servers, "lost").await;
+    within(LONG, "the loss is noticed", guard.lost()).await;
+}
+
+#[tokio::test]
+async fn the_permissions_of_a_server_and_one_more_are_enough_at_a_quorum() {
+    let rules = acl::only(&[&acl::of_a_server(), &acl::beyond("quorum")]);
+    let servers = three(&rules);
+    use_locks(&servers).await;
+    assert_eq!(refused(&servers).await, BTreeSet::new());
+    for server in &servers {
+        let mut said = logged_of(&server.address());
+        said.retain(|line| line.contains("lacks permissions"));
+        assert_eq!(said, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_ask_whether_a_server_answers_is_answered_by_the_refusal() {
+    let servers = three(&acl::only(&[&acl::of_a_server()]));
+    use_locks(&servers).await;
+    assert_eq!(refused(&servers).await, ["ping".to_owned()].into());
+}
+
+/// A server that does not tell what it is is not taken for another.
+#[tokio::test]
+async fn who_may_not_ask_what_a_server_is_has_its_locks_all_the_same() {
+    let rules = acl::of_a_server().replace(" +info", "");
+    let server = RedisServer::builder().acl_user("locker", &acl::only(&[&rules]));
+    let server = server.start();
+    let proxy = Proxy::in_front_of(&server);
+    let urls = [
+        server.url_as("locker", "secret"),
+        format!("redis://locker:secret@{}/", proxy.address()),
+    ];
+    let client = LockClient::quorum(urls).await.expect("both are there");
+    let refused = acl::refused(&server).await;
+    assert_eq!(refused, ["info".to_owned()].into());
+    // It votes twice, by the same owner.
+    let guard = client.lock("k").acquire().await.expect("free");
+    eventually(LONG, "it is there", async || {
+        server.exists(&name("k")).await
+    })
+    .await;
+    let given_back: Result<(), LockError> = guard.release().await;
+    given_back.expect("held");
+}

@@ -1,0 +1,81 @@
+//! How long a lock may be relied on: its lease, less what its answers took, less the drift of clocks.
+
+use std::time::Duration;
+
+use rlock_core::{LockClient, LockGuard};
+use rlock_testkit::Proxy;
+
+use super::together::{behind_proxies, keys, release_all, take_all_for};
+use crate::common::{LONG, ms};
+
+/// How late every answer is.
+const LATE: Duration = Duration::from_millis(400);
+/// An eighth of it is more than a second: who has less asks by itself.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// What is left of a lease at most when such an answer arrives.
+fn most() -> Duration {
+    LEASE.saturating_sub(LATE + LEASE / 100 + ms(2))
+}
+
+#[track_caller]
+fn assert_counts_from_before(guard: &LockGuard) {
+    let left = guard.valid_for();
+    assert!(left <= most(), "{left:?} of {:?} are left", most());
+    assert!(left > LEASE / 2, "{left:?} are left");
+}
+
+/// Answers when a renewal lengthens it.
+async fn renewed(guard: &LockGuard) {
+    let mut before = guard.valid_for();
+    loop {
+        tokio::time::sleep(ms(5)).await;
+        let left = guard.valid_for();
+        assert!(!left.is_zero(), "it is renewed in time");
+        if left > before {
+            return;
+        }
+        before = left;
+    }
+}
+
+/// So that servers agree on the tokens, and nothing but one answer of each is waited for.
+async fn take_each_once(client: &LockClient, keys: &[String]) {
+    release_all(take_all_for(LEASE, client, keys).await).await;
+}
+
+#[tokio::test]
+async fn the_lease_of_a_lock_alone_counts_from_before_it_was_asked_for() {
+    let (_three, proxies, client) = behind_proxies().await;
+    let keys = ["alone".to_owned()];
+    take_each_once(&client, &keys).await;
+    for proxy in &proxies {
+        proxy.delay_replies(LATE);
+    }
+    let lock = client.lock("alone").lease(LEASE).wait(LONG);
+    let outer = lock.acquire().await.expect("free");
+    assert_counts_from_before(&outer);
+    renewed(&outer).await;
+    assert_counts_from_before(&outer);
+    let inner = outer.scope(lock.acquire()).await.expect("enters");
+    assert_counts_from_before(&inner);
+    proxies.iter().for_each(Proxy::pass);
+    inner.release().await.expect("held");
+    outer.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn the_leases_of_locks_taken_together_count_from_before_they_were_asked_for() {
+    let (_three, proxies, client) = behind_proxies().await;
+    let keys = keys();
+    take_each_once(&client, &keys).await;
+    for proxy in &proxies {
+        proxy.delay_replies(LATE);
+    }
+    let guards = take_all_for(LEASE, &client, &keys).await;
+    guards.iter().for_each(assert_counts_from_before);
+    renewed(&guards[0]).await;
+    guards.iter().for_each(assert_counts_from_before);
+    proxies.iter().for_each(Proxy::pass);
+    release_all(guards).await;
+}

@@ -1,0 +1,150 @@
+//! Waiting for a lock on several servers, one of which keeps the line.
+
+use rlock_core::LockClient;
+use rlock_testkit::{CommandWatch, RedisServer, within};
+
+use super::five::{ALL, SOON, Servers};
+use crate::common::{Acquiring, LASTING, LONG, acquiring, hold, its_turn, ms, name, timed};
+
+/// Whoever waits sends no scripts for a while; answers with what goes on watching.
+async fn assert_nobody_polls(servers: &[RedisServer]) -> Vec<CommandWatch> {
+    let mut watches = Vec::new();
+    for server in servers {
+        watches.push(server.watch_commands().await);
+    }
+    tokio::time::sleep(ms(1500)).await;
+    for watch in &mut watches {
+        assert_eq!(watch.count_of("EVALSHA").await, 0, "nobody polls");
+    }
+    watches
+}
+
+#[tokio::test]
+async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
+    let five = Servers::five();
+    let holder = five.client().await;
+    let guard = hold(&holder, "k").await;
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        let client = five.client().await;
+        waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
+        tokio::time::sleep(ms(200)).await;
+    }
+    let mut watches = assert_nobody_polls(&five.0).await;
+    for watch in &mut watches {
+        // The server that keeps the line is asked whether it is there, by each client.
+        assert!(watch.count().await <= 4 * 10);
+    }
+    let mut held = guard;
+    for waiter in waiting {
+        held.release().await.expect("held");
+        let (next, took) = timed(its_turn(waiter)).await;
+        assert!(took < SOON, "{took:?}");
+        held = next;
+    }
+    held.release().await.expect("held");
+    for watch in &mut watches {
+        // A hold costs a server an acquire and a release, a waiter another acquire or two.
+        let scripts = watch.count_of("EVALSHA").await;
+        assert!(scripts < 5 * 8, "{scripts}");
+    }
+    five.assert_soon_clean("k", &ALL).await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_ask_whether_a_server_is_there_waits_without_polling() {
+    let builder = RedisServer::builder();
+    let builder = builder.acl_user("locker", "on >secret ~lock:* &lock:* +@all -ping");
+    let three: Vec<_> = (0..3).map(|_| builder.clone().start()).collect();
+    let urls: Vec<_> = three.iter().map(|s| s.url_as("locker", "secret")).collect();
+    let one = LockClient::quorum(urls.clone()).await.expect("three");
+    let other = LockClient::quorum(urls).await.expect("three");
+    let guard = hold(&one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(500)).await;
+    assert_nobody_polls(&three).await;
+    guard.release().await.expect("held");
+    let (next, took) = timed(its_turn(waiting)).await;
+    assert!(took < SOON, "{took:?}");
+    next.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn waiters_go_on_when_the_server_that_keeps_the_line_is_gone_or_stands_still() {
+    for killed in [true, false] {
+        let five = Servers::five();
+        let holder = five.client().await;
+        let guard = hold(&holder, "k").await;
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            let client = five.client().await;
+            waiting.push(tokio::spawn(async move {
+                let guard = client.lock("k").lease(LASTING).wait(LONG).acquire().await;
+                let guard = guard.expect("its turn");
+                guard.release().await.expect("held");
+            }));
+        }
+        tokio::time::sleep(ms(300)).await;
+        if killed {
+            five.0[0].kill();
+        } else {
+            five.0[0].pause();
+        }
+        guard.release().await.expect("held");
+        for waiter in waiting {
+            let (served, took) = timed(within(LONG, "it is served", waiter)).await;
+            served.expect("no panic");
+            assert!(took < SOON * 2, "killed {killed}: {took:?}");
+        }
+        if !killed {
+            five.0[0].resume();
+        }
+        five.assert_soon_clean("k", if killed { &[1, 2, 3, 4] } else { &ALL })
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn waiters_that_went_elsewhere_are_served_when_the_first_server_is_back() {
+    let five = Servers::five();
+    let (holder, other) = (five.client().await, five.client().await);
+    let guard = hold(&holder, "k").await;
+    five.0[0].kill();
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(300)).await;
+    five.0[0].restart();
+    let late = acquiring(five.client().await.lock("k").lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(700)).await;
+    guard.release().await.expect("held");
+    let (_, took) = timed(within(LONG, "both are served", async {
+        tokio::join!(pass_on(waiting), pass_on(late))
+    }))
+    .await;
+    assert!(took < SOON * 2, "{took:?}");
+    five.assert_soon_clean("k", &ALL).await;
+}
+
+async fn pass_on(waiting: Acquiring) {
+    let guard = its_turn(waiting).await;
+    guard.release().await.expect("held");
+}
+
+/// The lock is deleted by hand on a majority, so no release follows.
+#[tokio::test]
+async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
+    let three = Servers::some(3);
+    let (holder, waiter) = (three.client().await, three.client().await);
+    for after in [50, 1500] {
+        let guard = hold(&holder, "k").await;
+        let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+        tokio::time::sleep(ms(300 + after)).await;
+        assert!(!waiting.is_finished(), "it is held");
+        for server in &three.0 {
+            assert!(server.del(&name("k")).await);
+        }
+        let (next, took) = timed(its_turn(waiting)).await;
+        assert!(took < ms(3500), "{took:?}");
+        drop(guard);
+        next.release().await.expect("held");
+    }
+}

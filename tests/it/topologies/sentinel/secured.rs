@@ -1,0 +1,81 @@
+//! Sentinels and servers that ask for passwords and certificates.
+
+use std::{sync::Arc, time::Duration};
+
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{Authority, FAILOVER, Trio};
+
+use crate::common::{FAILOVER_LEASE as LEASE, LONG, assert_outlives_the_master, count};
+
+/// Takes a lock, lets the master fail, and sees it renewed at the other.
+async fn assert_follows_a_failover(trio: &Trio, client: &LockClient) {
+    let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
+    assert_eq!(count(&trio.master, &guard).await, Some(1));
+    trio.replica.catch_up_with(&trio.master).await;
+    assert_outlives_the_master(trio, "k").await;
+    assert!(guard.is_valid());
+    guard.release().await.expect("held");
+    let again = client.lock("k").wait(FAILOVER).acquire().await;
+    let again = again.expect("free");
+    assert_eq!(count(&trio.replica, &again).await, Some(1));
+    again.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn sentinels_and_servers_have_passwords_of_their_own() {
+    let trio = Trio::builder().passwords().start().await;
+    let client = LockClient::connect(&trio.url()).await.expect("let in");
+    assert_follows_a_failover(&trio, &client).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_and_the_error_shows_none() {
+    let trio = Trio::builder().passwords().start().await;
+    let (right, sentinels) = (
+        "app:users-Pa55w0rd@",
+        "?sentinel_password=sentinels-Pa55w0rd",
+    );
+    for (login, query) in [
+        ("", ""),
+        (right, ""),
+        ("", sentinels),
+        (right, "?sentinel_password=wrong-Pa55w0rd"),
+        ("app:wrong-Pa55w0rd@", sentinels),
+        // The servers' password is not the user's.
+        ("app:servers-Pa55w0rd@", sentinels),
+    ] {
+        let url = trio.url_with(login, query);
+        let error = LockClient::connect(&url).await.expect_err(&url);
+        assert!(matches!(error, LockError::Store { .. }), "{url}: {error:?}");
+        let shown = format!("{error} {error:?}");
+        assert!(!shown.contains("Pa55w0rd"), "{shown}");
+        let said = ["NOAUTH", "WRONGPASS", "password", "Authentication"];
+        assert!(said.iter().any(|word| shown.contains(word)), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn everything_may_speak_tls_and_ask_for_certificates() {
+    let authority = Arc::new(Authority::new());
+    let trio = Trio::builder().tls(&authority).passwords().start().await;
+    assert!(trio.url().starts_with("rediss-sentinel://"));
+    let (certificate, key) = authority.client_certificate("billing");
+    let trusting = LockClient::builder()
+        .connect_timeout(LONG)
+        .tls_ca(authority.ca_pem());
+    let client = trusting.clone().tls_client_certificate(certificate, key);
+    let client = client.connect(&trio.url()).await.expect("let in");
+
+    let unknown = trusting.connect_timeout(Duration::from_secs(3));
+    let error = unknown.connect(&trio.url()).await;
+    let error = error.expect_err("it shows no certificate");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let stranger = LockClient::builder()
+        .connect_timeout(Duration::from_secs(3))
+        .tls_ca(Authority::new().ca_pem());
+    let error = stranger.connect(&trio.url()).await;
+    let error = error.expect_err("it trusts another authority");
+    assert!(error.to_string().contains("certificate"), "{error}");
+
+    assert_follows_a_failover(&trio, &client).await;
+}

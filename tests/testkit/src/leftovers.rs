@@ -1,0 +1,126 @@
+//! What is still on a server when nobody wants anything any more.
+
+use std::time::Duration;
+
+use redis::{ServerErrorKind, cmd};
+use tokio::time::{Instant, sleep};
+
+use crate::{RedisServer, server::client_of};
+
+/// Longer than the leases in use: what was left to its lease is gone by then.
+const LOCKS: Duration = Duration::from_secs(5);
+/// Longer than a queue that nobody renews stays.
+const QUEUES: Duration = Duration::from_secs(30);
+/// Longer than the leases in use: a hold that is still renewed shows.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// While so many clients are there, but want nothing.
+pub async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec<String> {
+    let mut left = of_idleness(server).await;
+    let listening = server.listening_clients().await;
+    if listening != clients {
+        left.push(format!("of {clients} idle clients {listening} listen"));
+    }
+    left
+}
+
+/// While clients are there, but want nothing, whatever they listen to.
+pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
+    let mut left = Vec::new();
+    let is_lock = |key: &String| !key.ends_with(":fence") && !key.ends_with(":queue");
+    let locks = still_there(LOCKS, async || keys(server, is_lock).await).await;
+    if !locks.is_empty() {
+        left.push(format!("locks that nobody wants: {locks:?}"));
+    }
+    let places = still_there(LOCKS, async || places(server).await).await;
+    if !places.is_empty() {
+        left.push(format!("places in line that nobody wants: {places:?}"));
+    }
+    let mut watch = server.watch_commands().await;
+    sleep(SILENCE).await;
+    let scripts = watch.count_of("EVALSHA").await + watch.count_of("EVAL").await;
+    if scripts > 0 {
+        left.push(format!("{scripts} scripts are sent by idle clients"));
+    }
+    left
+}
+
+/// When the clients are gone.
+pub async fn of_nobody(server: &RedisServer) -> Vec<String> {
+    let mut left = Vec::new();
+    let end = Instant::now() + LOCKS;
+    while server.client_count().await > 0 && Instant::now() < end {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let (connections, channels) = (server.client_count().await, channels(server).await.len());
+    if connections + channels > 0 {
+        left.push(format!(
+            "{connections} connections and {channels} subscriptions of clients that are gone"
+        ));
+    }
+    // Fences stay for a day on purpose.
+    let stays = |key: &String| !key.ends_with(":fence");
+    let all = still_there(QUEUES, async || keys(server, stays).await).await;
+    if !all.is_empty() {
+        left.push(format!("keys that nobody wants: {all:?}"));
+    }
+    let mut endless = Vec::new();
+    let mut connection = server.connection().await;
+    for fence in server.keys("*:fence").await {
+        let ttl = cmd("PTTL")
+            .arg(&fence)
+            .query_async::<i64>(&mut connection)
+            .await;
+        match ttl {
+            Ok(-1) => endless.push(fence),
+            Ok(_) => {}
+            // What is left of a slot that the node does not serve any more.
+            Err(error) if error.kind() == ServerErrorKind::Moved.into() => {}
+            Err(error) => panic!("the server refuses the TTL of {fence}: {error}"),
+        }
+    }
+    if !endless.is_empty() {
+        left.push(format!("tokens that stay for ever: {endless:?}"));
+    }
+    left
+}
+
+/// The channels that clients listen to.
+pub async fn channels(server: &RedisServer) -> Vec<String> {
+    server
+        .command(&["PUBSUB", "CHANNELS", "lock:client:*"])
+        .await
+}
+
+async fn keys(server: &RedisServer, sort: impl Fn(&String) -> bool) -> Vec<String> {
+    let mut keys = server.keys("lock:*").await;
+    keys.retain(sort);
+    keys
+}
+
+/// The owners in line whose clients are there. Those of dead clients go with their queue.
+async fn places(server: &RedisServer) -> Vec<String> {
+    let mut places = Vec::new();
+    let clients = server.listening().await;
+    for queue in server.keys("lock:*:queue").await {
+        let owners: Vec<String> = server.command(&["ZRANGE", &queue, "0", "-1"]).await;
+        let there = |owner: &String| {
+            let client = owner.split(':').next().and_then(client_of);
+            client.is_some_and(|client| clients.contains(&client))
+        };
+        places.extend(owners.into_iter().filter(there));
+    }
+    places
+}
+
+/// What does not go by itself.
+async fn still_there(within: Duration, look: impl AsyncFn() -> Vec<String>) -> Vec<String> {
+    let end = Instant::now() + within;
+    loop {
+        let there = look().await;
+        if there.is_empty() || Instant::now() > end {
+            return there;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
