@@ -55,8 +55,7 @@ use super::{
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 
-/// The shortest time without a reply after which the client tries another connection. A busy server may be silent
-/// for this long.
+/// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
@@ -153,7 +152,6 @@ impl RedisStore {
     }
 
     /// Sends a request. Returns its reply, and the time at which it was sent.
-    ///
     /// If the callers' runtime is blocked or has ended, their connection does not reply. The next request then uses the
     /// background connection.
     pub(super) async fn call(
@@ -225,8 +223,7 @@ impl RedisStore {
         (self.background.present()).is_some_and(|connection| connection.is_tracked)
     }
 
-    /// Returns how long a reply may be missing. Shorter than the time-out, so that the next attempt finds another
-    /// connection.
+    /// Returns how long a reply may be missing. Shorter than the time-out, so the next attempt has a new connection.
     fn silence(&self) -> Duration {
         self.background.options.response_timeout / 2
     }
