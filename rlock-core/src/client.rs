@@ -109,14 +109,15 @@ impl LockClient {
     /// of one, five that of two. An even number tolerates no more than the odd number below it. The
     /// servers must fail independently: other machines, other disks, no replication between them.
     ///
-    /// A server that is named by two addresses would vote twice. The client compares the `run_id` in
-    /// the servers' `INFO`: it refuses such a list, and does not count a duplicate that it detects
-    /// later. A server that hides its `run_id` is not checked.
+    /// A server with two addresses in the list would vote twice. The client therefore compares the
+    /// `run_id` in the servers' `INFO`. It refuses such a list, and does not count a duplicate that it
+    /// detects later. A server that hides its `run_id` is not checked.
     ///
     /// - **An acquire** asks all servers at once. The lease counts from before the first request,
     ///   less 1 % and 2 ms for clocks that run at different speeds. After a majority has granted the
-    ///   lock, only the server that keeps the wait queue is awaited: for ten times as long as the
-    ///   majority took, at least 20 and at most 250 ms. Grants of a minority are released.
+    ///   lock, the client waits only for the server that keeps the wait queue. It waits for ten times
+    ///   as long as the majority took, at least 20 and at most 250 ms. Grants of a minority are
+    ///   released.
     /// - **A release** goes to all servers. Unreachable servers are retried for up to 30 seconds.
     /// - **A server that restarts** takes part again as soon as it is reachable. The next renewal
     ///   writes the held locks to it, after a third of the lease at the latest. Servers can
@@ -137,12 +138,12 @@ impl LockClient {
     /// - The clocks must run at about the same speed. A server whose clock jumps forward ends its
     ///   leases early. A majority of such servers admits a second holder. [Antirez' reply][reply]
     ///   argues that this can be prevented. The client cannot detect it.
-    /// - **A server that restarts without its data votes anew.** Servers 1, 2 and 3 grant a lock, 3
-    ///   restarts empty, and 1 and 2 become unreachable before 3 is given the lock again. Then 3, 4
-    ///   and 5 can grant it a second time. Let servers keep their data (`appendonly yes`,
-    ///   `appendfsync always`), or keep a server that crashed down for longer than the longest
-    ///   lease. The tokens of the two holders still differ and grow if a majority keeps its data. A
-    ///   server without its data starts from its clock.
+    /// - **A server that restarts without its data votes again.** Servers 1, 2 and 3 grant a lock. 3
+    ///   restarts empty, and 1 and 2 become unreachable before a renewal restores the lock on 3. Then
+    ///   3, 4 and 5 can grant it a second time. Let servers keep their data (`appendonly yes`,
+    ///   `appendfsync always`), or keep a crashed server down for longer than the longest lease. The
+    ///   tokens of the two holders still differ and grow if a majority keeps its data. A server
+    ///   without its data starts from its clock.
     ///
     /// [Redlock]: https://redis.io/docs/latest/develop/use/patterns/distributed-locks/
     /// [critique]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html

@@ -174,7 +174,7 @@ impl LockError {
     /// If an acquire fails this way, the body did not run. If a
     /// [release](crate::LockGuard::release) fails this way, the lock ends with its lease.
     ///
-    /// Returns `false` for [`Store`](Self::Store), which the store would return again.
+    /// Returns `false` for [`Store`](Self::Store), because the store would refuse the call again.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Unavailable { .. })

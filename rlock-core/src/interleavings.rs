@@ -1,7 +1,7 @@
-//! What threads do at the same time to a client's lines, holds and release queue, in many orders.
+//! Tests that run threads on a client's local queues, holds and release queue in many orders.
 //!
-//! Shuttle chooses which thread goes on at each step. No timer ever fires, so whoever misses a wake-up
-//! waits for ever, which shuttle reports. `scripts/shuttle` runs these.
+//! Shuttle chooses the thread that continues at each step. No timer fires, so a thread that misses a
+//! wake-up waits for ever, which shuttle reports. `scripts/shuttle` runs these tests.
 
 mod holds;
 mod locks;
@@ -24,18 +24,18 @@ use shuttle::{
 
 use crate::guard::LockGuard;
 
-/// Runs a test in many orders: chosen freely, and with a few changes of thread in awkward places.
+/// Runs a test in many orders: random ones, and ones with a few changes of thread at unlikely places.
 fn in_many_orders(test: impl Fn() + Send + Sync + Copy + 'static) {
     let orders = env::var("RLOCK_ORDERS").ok();
     let orders = orders.map_or(5_000, |orders| orders.parse().expect("a number"));
     let mut config = Config::new();
-    // Builds that are not optimised need more than shuttle's 32 KiB.
+    // Unoptimised builds need more than shuttle's 32 KiB.
     config.stack_size = 256 * 1024;
     Runner::new(RandomScheduler::new(orders), config.clone()).run(test);
     Runner::new(PctScheduler::new(3, orders), config).run(test);
 }
 
-/// Drops the future after so many polls, unless it is done before.
+/// Polls the future at most this often, then drops it. Returns its output if it resolved.
 async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = times;
@@ -52,7 +52,7 @@ async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     .await
 }
 
-/// Gives an entry back, in one of the ways in which that is done.
+/// Releases an entry: drops the guard, drops the release half-way, or awaits it.
 async fn leave(guard: LockGuard) {
     match thread_rng().gen_range(0..3) {
         0 => drop(guard),

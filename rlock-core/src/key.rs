@@ -166,7 +166,8 @@ mod tests {
         assert_ne!(key("%3A", ""), key(":", ""));
         assert_eq!(escape("\n\u{85}ü").to_string(), "%0A%C2%85ü");
     }
-    /// What `escape` encoded.
+
+    /// Decodes the output of `escape`.
     fn unescaped(text: &str) -> Vec<u8> {
         let mut bytes = text.bytes();
         let mut plain = Vec::new();
@@ -188,7 +189,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// So no two values are escaped alike, and none holds what separates values.
+        /// No two values are escaped alike, and no escaped value contains a separator.
         #[test]
         fn every_value_can_be_told_from_its_escaped_form(
             value in prop_oneof![any::<String>(), "[%:{}a-f0-9\\x00-\\x1f\u{80}-\u{a0}]{0,12}"]
@@ -197,7 +198,7 @@ mod tests {
             let means_something = |c: char| matches!(c, ':' | '{' | '}') || c.is_control();
             prop_assert!(!escaped.contains(means_something), "{escaped:?}");
             prop_assert_eq!(unescaped(&escaped), value.as_bytes());
-            // Whichever way a `Display` writes its text.
+            // A `Display` may write its text in pieces.
             let in_pieces: String = value.chars().map(|c| escape(c).to_string()).collect();
             prop_assert_eq!(in_pieces, escaped);
         }

@@ -10,12 +10,12 @@ use std::{
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
 /// The longest lease that is accepted.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest bounded wait that is accepted; beyond it `wait_forever` says what is meant.
+/// The longest bounded wait that is accepted. `wait_forever` waits for longer.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// A point in time in nanoseconds, on a clock that does not stand still while the machine sleeps.
+/// A point in time in nanoseconds, on a clock that runs on while the machine sleeps.
 ///
-/// Kept as one more than these: so `Option<Time>` needs no more room, and there are several in every hold.
+/// Stored as the nanoseconds plus one, so that `Option<Time>` needs no more memory. Every ownership has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Time(NonZeroU64);
 
@@ -30,12 +30,12 @@ impl Time {
         self.0.get() - 1
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time since `earlier`, or zero if that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos().saturating_sub(earlier.nanos()))
     }
 
-    /// The last multiple of `grid` at or before this point.
+    /// Returns the last multiple of `grid` at or before this point.
     fn rounded_down_to(self, grid: Duration) -> Self {
         let (own, grid) = (self.nanos(), nanos(grid).max(1));
         Self::from_nanos(own - own % grid)
@@ -60,7 +60,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Microseconds since the epoch: the floor of fencing tokens where there is no server to ask.
+/// Returns the microseconds since the epoch: the lower bound of fencing tokens without a server.
 pub(crate) fn wall_clock_micros() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -69,32 +69,32 @@ pub(crate) fn wall_clock_micros() -> u64 {
         })
 }
 
-/// Until when a lease that was asked for at `sent_at` may be relied on.
+/// Returns the end of the validity of a lease whose request was sent at `sent_at`.
 ///
-/// It counts from before the request was sent, because the server may have started it at any
-/// moment since; the margin covers clocks that run at different speeds (the drift term of Redlock:
-/// one percent and two milliseconds).
+/// The lease counts from before the request was sent, because the server may have started it at any
+/// moment since. The margin covers clocks that run at different speeds. It is the drift term of
+/// Redlock: 1 % and 2 ms.
 pub(crate) fn valid_until(sent_at: Time, lease: Duration) -> Time {
     let margin = lease / 100 + Duration::from_millis(2);
     sent_at + lease.saturating_sub(margin)
 }
 
-/// When the lease of a hold that was last confirmed at `sent_at` is to be renewed: after a third.
+/// Returns when a lease that was last confirmed at `sent_at` is due for renewal: after a third of it.
 ///
-/// Rounded down to a grid, so that holds with the same lease come due together and share a request. A
-/// third is a multiple of it: who once is on the grid is renewed after a third, and not before.
+/// Rounds down to a grid, so that ownerships with the same lease are due together and share a request.
+/// A third is a multiple of the grid. An ownership on the grid is therefore renewed after exactly a third.
 pub(crate) fn renewal_due(sent_at: Time, lease: Duration) -> Time {
     let third = sent_at + lease / 3;
     third.rounded_down_to(lease / 12).max(sent_at + lease / 4)
 }
 
-/// How long one attempt at a renewal may take, and when the next follows it: attempts start at
+/// Returns the limit of one attempt at a renewal, after which the next one starts. Attempts start at
 /// 1/3, 1/2, 2/3 and 5/6 of the lease.
 pub(crate) fn renewal_attempt(lease: Duration) -> Duration {
     lease / 6
 }
 
-/// When to look again, if that is to be then: never at once.
+/// Returns the time of the next check, which is never immediate.
 pub(crate) fn next_look(then: Time, now: Time) -> Time {
     then.max(now + Duration::from_micros(100))
 }

@@ -105,7 +105,7 @@ pub use crate::{
 #[cfg(feature = "macros")]
 pub use rlock_macros::distributed_lock;
 
-/// What the fuzz targets reach.
+/// The functions that the fuzz targets call.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 #[allow(missing_docs)]

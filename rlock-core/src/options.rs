@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// One request without a wait.
+    /// Sends one request and does not wait.
     Never,
     For(Duration),
     Forever,
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     pub(crate) replicas: Option<Replicas>,
 }
 
-/// How many replicas must have a lock before it counts as granted.
+/// The number of replicas that must have a lock before it counts as granted, and the time for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) least: usize,

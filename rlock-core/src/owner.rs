@@ -1,11 +1,11 @@
-//! Identifies an ownership.
+//! The identity of an ownership.
 
 use std::fmt;
 
 use uuid::Uuid;
 
-/// The identity of one ownership: `<client uuid>:<sequence>`, never reused. The holds of a client that take
-/// a lock over from one another without a request have one owner, and a fencing token each.
+/// The identity of one ownership: `<client uuid>:<sequence>`, never reused. Holds that follow each other
+/// by local hand-overs have the same owner. Each hold has its own fencing token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
     client: Uuid,

@@ -47,7 +47,7 @@ pub struct LockClientBuilder {
     connect_wait: Duration,
     tcp_nodelay: bool,
     background: Background,
-    /// `None`: enabled if the runtime is known to have timers and I/O.
+    /// `None` enables it if the runtime is known to have timers and I/O.
     caller_connection: Option<bool>,
     clock: ClientClock,
     #[cfg(feature = "tls")]

@@ -18,9 +18,9 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`LockError::Unavailable`] if a lock could not be released within twice the response
-    /// time-out, because the store did not reply or a body did not stop. The lock of such a body is
-    /// still in use, and ends with its lease.
+    /// [`LockError::Unavailable`] if a lock was not released within twice the response time-out. Then
+    /// the store did not reply, or a body did not stop. The lock of such a body is still in use, and
+    /// ends with its lease.
     ///
     /// # Cancel safety
     ///
@@ -46,7 +46,7 @@ impl LockClient {
             Some(()) => StoreError::not_given_back(),
             None => StoreError::stands_still(),
         };
-        let action = "give back every lock at shutdown".to_owned();
+        let action = "release every lock at shutdown".to_owned();
         Err(error.into_lock_error(action, core.clock.now().since(started)))
     }
 

@@ -1,4 +1,4 @@
-//! One hold: nested entries, renewals, losses and releases of it at the same time.
+//! Tests of one hold with nested entries, renewals, losses and releases at the same time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ fn hold(client: &LockClient) -> LockGuard {
     block_on(client.lock("k").acquire()).expect("free")
 }
 
-/// A thread that enters the hold of this guard once more, or takes the lock if it has ended.
+/// Starts a thread that enters the hold of this guard, or acquires the lock if the hold has ended.
 fn enters(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<LockGuard> {
     let (client, entry) = (client.clone(), outer.entry().clone());
     thread::spawn(move || {
@@ -31,13 +31,13 @@ fn enters(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<LockGuar
     })
 }
 
-/// The same, and leaves again.
+/// Starts a thread that enters as [`enters`], and leaves again.
 fn nested(client: &LockClient, outer: &LockGuard) -> thread::JoinHandle<()> {
     let entering = enters(client, outer);
     thread::spawn(move || block_on(leave(entering.join().expect("no panic"))))
 }
 
-/// A thread that waits for the lock, and gives it back.
+/// Starts a thread that waits for the lock and releases it.
 fn takes_its_turn(client: &LockClient) -> thread::JoinHandle<()> {
     let client = client.clone();
     thread::spawn(move || {
@@ -47,10 +47,10 @@ fn takes_its_turn(client: &LockClient) -> thread::JoinHandle<()> {
     })
 }
 
-/// Who is inside: the token of the hold, and its guards.
+/// The hold that is inside: its token, and the number of its guards.
 type Inside = Arc<Mutex<Option<(u64, usize)>>>;
 
-/// Leaves a lock after being inside with nobody but guards of the same hold.
+/// Asserts that only guards of the same hold are inside, then releases this one.
 fn is_inside(guard: LockGuard, inside: &Inside) {
     {
         let mut inside = inside.lock().expect("no panic");
@@ -173,7 +173,7 @@ fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
     in_many_orders_of_one_client(|world, client| {
         let outer = hold(client);
         let before = Arc::clone(&outer.entry().ownership);
-        // It is due, and stays valid.
+        // The renewal is due, and the lease is still valid.
         world.clock.jump(Duration::from_secs(12));
         let renewing = {
             let client = client.clone();
@@ -183,7 +183,7 @@ fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
         block_on(leave(outer));
         let now = world.clock.now();
         let left = before.begin_renewal(now).is_none();
-        // Unless somebody entered meanwhile.
+        // Another thread may have entered meanwhile.
         assert!(left || before.is_held() || before.count(before.token()) == 0);
         entering.join().expect("no panic");
         renewing.join().expect("no panic");
@@ -211,7 +211,7 @@ fn a_loss_beside_a_release_is_news_once_at_most_and_lets_the_next_in() {
         let losing = [lose(LostCause::Expired), lose(LostCause::Closed)];
         let next = {
             let client = client.clone();
-            // It may get the ownership that is lost.
+            // This call may get the lost ownership.
             thread::spawn(move || drop(block_on(client.lock("k").wait_forever().acquire())))
         };
         let hold = Arc::clone(&guard.entry().ownership);

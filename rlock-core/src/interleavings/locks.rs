@@ -1,4 +1,4 @@
-//! Locks that are taken, waited for, handed over, given up and given back.
+//! Tests of acquires, waits, hand-overs, cancellations and releases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ async fn acquire_or_give_up(lock: &Lock) -> Option<Result<Few<LockGuard>, LockEr
     }
 }
 
-/// What one of several callers does with its locks, chosen by shuttle.
+/// Acquires the locks, asserts that no other call is inside, and releases them.
 async fn call(lock: &Lock, inside: &[Arc<AtomicUsize>]) {
     let Some(guards) = acquire_or_give_up(lock).await else {
         return;
@@ -52,7 +52,7 @@ async fn call(lock: &Lock, inside: &[Arc<AtomicUsize>]) {
     }
 }
 
-/// Has these locks, each with those who may not be inside beside it, called at the same time.
+/// Calls these locks at the same time. Each one excludes the calls that share a counter with it.
 fn all_call(calls: Vec<(Lock, Vec<Arc<AtomicUsize>>)>) {
     let threads: Vec<_> = calls
         .into_iter()
@@ -126,7 +126,7 @@ fn callers_who_want_several_locks_have_their_turn_among_others() {
     });
 }
 
-/// A call that may lose its lock.
+/// Acquires and releases the locks, which may be lost meanwhile.
 async fn lossy_call(lock: &Lock) {
     let Some(guards) = acquire_or_give_up(lock).await else {
         return;

@@ -1,4 +1,4 @@
-//! The core's parts of tokio, with a shuttle step before each use.
+//! The parts of tokio that the core uses, with a shuttle step before each use.
 
 use std::{
     future::Future,
@@ -9,7 +9,7 @@ use std::{
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::futures::Notified;
 
-/// Another thread may go on here.
+/// Lets another thread continue here.
 fn step() {
     AtomicBool::new(false).load(Ordering::SeqCst);
 }

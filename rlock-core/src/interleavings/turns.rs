@@ -1,4 +1,4 @@
-//! The local lines.
+//! Tests of the local queues.
 
 use std::{
     future::Future,
@@ -40,7 +40,7 @@ async fn its_turn(queues: &Arc<LocalQueues>) -> Turn {
     }
 }
 
-/// Stands in line.
+/// Joins the queue.
 fn stand(queues: &Arc<LocalQueues>) -> Waiting {
     let queues = Arc::clone(queues);
     let mut waiting: Waiting = Box::pin(async move { its_turn(&queues).await });
@@ -51,7 +51,7 @@ fn stand(queues: &Arc<LocalQueues>) -> Waiting {
     waiting
 }
 
-/// Either a coin's sides.
+/// Returns `true` half of the time.
 fn coin() -> bool {
     thread_rng().gen_bool(0.5)
 }

@@ -1,4 +1,4 @@
-//! Clients of one embedded store whose background is threads of shuttle.
+//! Clients of one embedded store whose background runs on threads of shuttle.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ pub(super) struct World {
     pub(super) clock: Arc<Still>,
 }
 
-/// A clock that stands still until it jumps, as an order that is repeated has to be the same.
+/// A clock that stands still until it jumps, so that a repeated order is the same.
 pub(super) struct Still(AtomicU64);
 
 impl Still {
@@ -55,15 +55,15 @@ impl World {
     }
 }
 
-/// Runs a test with that many clients, and their backgrounds to the end: the part that gives back. Then
-/// nothing is left of these locks.
+/// Runs a test with this many clients and their release queues. Asserts that nothing is left of these
+/// locks.
 pub(super) fn with_clients(
     count: usize,
     reentry: Reentry,
     keys: &[&str],
     test: impl FnOnce(&World),
 ) {
-    // Never driven: no timer fires, and nothing that is spawned on it runs.
+    // The runtime is never driven: no timer fires, and no spawned task runs.
     let runtime = Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime");
     let _entered = runtime.enter();
@@ -108,7 +108,7 @@ pub(super) fn with_clients(
     }
 }
 
-/// The lock can be had, and nobody is in line for it.
+/// Asserts that the lock is free and has no waiters.
 fn assert_free(client: &LockClient, key: &str) {
     let guard = block_on(client.lock(key).wait(Duration::ZERO).acquire()).expect("free");
     block_on(guard.release()).expect("held");
@@ -116,7 +116,7 @@ fn assert_free(client: &LockClient, key: &str) {
     assert!(info.is_none(), "{info:?}");
 }
 
-/// What the release queue's own task does, one hold after the other.
+/// Does the work of the release queue's task, one ownership after another.
 async fn give_back(client: &LockClient, over: &AtomicBool) {
     let core = client.core();
     loop {

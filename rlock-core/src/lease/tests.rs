@@ -12,7 +12,7 @@ use crate::{
     store::{Grant, TokenBlock},
 };
 
-/// Any lease that is accepted, the short ones as often as the long ones.
+/// Generates any accepted lease, short ones as often as long ones.
 fn lease() -> impl Strategy<Value = Duration> {
     let (shortest, longest) = (nanos(MIN_LEASE), nanos(MAX_LEASE));
     let near = |lease: u64| Just(lease.clamp(shortest, longest));
@@ -28,37 +28,37 @@ fn lease() -> impl Strategy<Value = Duration> {
     .prop_map(Duration::from_nanos)
 }
 
-/// Any moment that a machine comes to see.
+/// Generates a point in time within a century of the clock's start.
 fn moment() -> impl Strategy<Value = Time> {
     let century = 100 * 366 * nanos(MAX_LEASE);
     (0..century).prop_map(Time::from_nanos)
 }
 
-/// Parts of a thousand, of a lease or of a clock's speed.
+/// Returns so many thousandths of a duration.
 fn thousandths(of: Duration, parts: u64) -> Duration {
     let part = of.as_nanos() * u128::from(parts) / 1000;
     Duration::from_nanos(u64::try_from(part).expect("leases are short"))
 }
 
-/// How long the server keeps a lock at the least: it takes whole milliseconds, and counts from the
-/// beginning of the present one.
+/// Returns the shortest time for which the server keeps a lock. The server counts whole milliseconds,
+/// from the beginning of the current one.
 fn kept(lease: Duration) -> Duration {
     let millis = u64::try_from(lease.as_millis()).expect("leases are short");
     Duration::from_millis(millis - 1)
 }
 
-/// When the server drops a lock that it took at this moment, in the time of a client whose clock runs by
-/// so many thousandths of the server's speed.
+/// Returns when the server drops a lock that it granted at this moment, on the client's clock. That
+/// clock runs at so many thousandths of the server's speed.
 fn dropped(taken: Time, lease: Duration, speed: u64) -> Time {
     taken + thousandths(kept(lease), speed)
 }
 
-/// A clock that is off by a percent at the most, and often by that.
+/// Generates the speed of a clock that is off by at most 1 %, and often by exactly that.
 fn speed() -> impl Strategy<Value = u64> {
     prop_oneof![Just(990), 990..=1010_u64]
 }
 
-/// How long a request is under way, in thousandths of the lease; often hardly at all.
+/// Generates the delay of a request in thousandths of the lease, often zero.
 fn under_way() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0..900_u64]
 }
@@ -89,11 +89,11 @@ proptest! {
         prop_assert!(attempts.is_sorted_by(|one, next| one < next));
         let until = valid_until(sent_at, lease);
         prop_assert!(attempts[2] < until);
-        // Of the shortest ones, the margin takes the place of the last attempt.
+        // The shortest leases end before the last attempt, because of the margin.
         prop_assert!(attempts[3] < until || lease < Duration::from_millis(13));
     }
 
-    /// Holds of one lease that were taken at about the same time share their renewals.
+    /// Ownerships with the same lease that were granted at about the same time share their renewals.
     #[test]
     fn leases_of_about_the_same_age_come_due_in_few_moments(
         lease in lease(), sent_at in moment(), apart in 0..=1000_u64,
@@ -104,7 +104,7 @@ proptest! {
         prop_assert!(one == other || other == one + grid, "{one:?} {other:?}");
     }
 
-    /// However late the requests are sent, as long as it is not by a whole moment.
+    /// Requests may be sent late by less than one step of the grid.
     #[test]
     fn leases_that_came_due_together_are_renewed_every_third_and_no_sooner(
         lease in lease(), sent_at in moment(), late in 0..1000_u64,
@@ -134,8 +134,8 @@ proptest! {
         prop_assert_eq!(Time::from(Duration::MAX), Time::NEVER);
     }
 
-    /// Requests to renew are sent one after the other; each comes late to the server or not, each answer
-    /// late to the client or never, and one may overtake another.
+    /// Renewals are sent one after another. Each may reach the server late, each reply may be late or
+    /// lost, and one may overtake another.
     #[test]
     fn a_hold_is_valid_only_while_the_server_keeps_it_however_late_anything_comes(
         lease in lease(),
@@ -155,7 +155,7 @@ proptest! {
         executed.sort_unstable();
         let mut answers = Vec::new();
         for (at, sent_at, answer) in executed {
-            // The server renews what it still keeps.
+            // The server renews a lock only while it keeps it.
             if at < kept_until {
                 kept_until = kept_until.max(dropped(at, lease, speed));
                 let answered = answer.map(|late| (at + thousandths(lease, late), sent_at));
@@ -166,7 +166,7 @@ proptest! {
         let mut expected = valid_until(granted_at, lease);
         for (now, sent_at) in answers {
             hold.renewed(sent_at, lease, now);
-            // It counts from the sending, whenever it is heard before the end.
+            // A reply before the end counts from when its request was sent.
             if now < expected {
                 expected = expected.max(valid_until(sent_at, lease));
             }
@@ -175,7 +175,7 @@ proptest! {
         }
     }
 
-    /// A nested entry with another lease never shortens what was confirmed, and is renewed in time.
+    /// A nested entry with another lease never shortens the confirmed lease, and is renewed in time.
     #[test]
     fn a_confirmation_of_any_lease_never_shortens_the_validity_and_is_renewed_within_it(
         (long, short) in (lease(), lease()), granted_at in moment(), later in 0..1000_u64,
@@ -199,7 +199,7 @@ fn terms(lease: Duration) -> Terms {
     }
 }
 
-/// A hold that was granted to a request of this moment.
+/// Returns an ownership with a hold, granted to a request that was sent at this moment.
 fn held(since: Time, lease: Duration) -> Arc<Ownership> {
     let key = Key::parse("k").expect("valid");
     let turn = Arc::new(LocalQueues::new(16)).try_turn(&key).expect("free");
@@ -216,7 +216,7 @@ fn held(since: Time, lease: Duration) -> Arc<Ownership> {
     hold
 }
 
-/// However long a renewal waited for its turn to be sent.
+/// A renewal may have waited for long before it is sent.
 #[test]
 fn a_hold_whose_validity_is_over_is_not_renewed() {
     let hold = held(Time::from_nanos(7), MAX_LEASE);

@@ -1,4 +1,4 @@
-//! One Redis or Valkey server. Nothing above this module knows of it.
+//! The store on one Redis or Valkey server.
 
 pub(super) mod address;
 mod batch;
@@ -55,12 +55,12 @@ use super::{
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 
-/// A server that is merely busy may be silent for this long without being suspected.
+/// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
 pub(crate) struct RedisOptions {
-    /// Receives the notifications for its owners.
+    /// The client, which receives the notifications for its owners.
     pub(crate) client: Uuid,
     pub(crate) clock: ClientClock,
     pub(crate) prefix: String,
@@ -70,7 +70,7 @@ pub(crate) struct RedisOptions {
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) tls: Tls,
-    /// Of the quorum that the server is part of.
+    /// The servers of the quorum, if this one is a member.
     pub(crate) run_ids: Option<Arc<RunIds>>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects; the connection lives on `runtime`.
+    /// Connects on `runtime`.
     pub(crate) async fn connect(
         endpoint: ServerEndpoint,
         options: &RedisOptions,
@@ -113,7 +113,7 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Makes a store that is not connected. Its background connects it, unless that is done before.
+    /// Makes a store that is not connected. Its background connects it.
     pub(crate) fn lazy(
         endpoint: ServerEndpoint,
         options: &RedisOptions,
@@ -145,15 +145,15 @@ impl RedisStore {
         })
     }
 
-    /// Connects for the first time; the connection lives on `runtime`.
+    /// Connects the background connection for the first time, on `runtime`.
     pub(crate) async fn connect_background(&self, runtime: &Handle) -> Result<(), StoreError> {
         let background = Arc::clone(&self.background);
         connecting(runtime.spawn(async move { background.connect().await })).await
     }
 
-    /// Sends a request and returns its reply, and when it was sent.
-    /// A runtime that stands still, or ends, takes its connection along. The next request is then sent by the other
-    /// connection.
+    /// Sends a request. Returns its reply, and the time at which it was sent.
+    /// If the callers' runtime is blocked or has ended, their connection does not reply. The next request then uses the
+    /// background connection.
     pub(super) async fn call(
         &self,
         call: Call<'_>,
@@ -190,10 +190,10 @@ impl RedisStore {
         Ok((reply?, sent_at))
     }
 
-    /// Waits for a reply by this connection.
+    /// Waits for a reply on this connection.
     ///
-    /// After a while without a reply another connection is tried, because the other side may be gone without a word. A
-    /// late reply still counts.
+    /// After a while without a reply the link opens another connection, because this one may be dead. A late reply
+    /// still counts.
     async fn exchange<T>(
         &self,
         link: &Link,
@@ -218,17 +218,17 @@ impl RedisStore {
         })
     }
 
-    /// Returns whether the server reports changes of the keys read here.
+    /// Returns whether the server reports changes of the keys that this client reads.
     fn is_watched(&self) -> bool {
         (self.background.present()).is_some_and(|connection| connection.is_tracked)
     }
 
-    /// Returns how long a reply may be missing. Less than the time-out, so that the next try finds another connection.
+    /// Returns how long a reply may be missing. Shorter than the time-out, so the next attempt has a new connection.
     fn silence(&self) -> Duration {
         self.background.options.response_timeout / 2
     }
 
-    /// Keeps the connections up, for as long as it is polled.
+    /// Keeps the connections up while it is polled.
     pub(super) async fn keep_up(&self) {
         let (caller, background) = (self.caller.as_ref(), &self.background);
         let keep_tracked = caller.map(|caller| caller.keep_tracked(background));
@@ -269,7 +269,7 @@ impl Store for RedisStore {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
-        // A lease cannot wait until the ordinary time-out is over.
+        // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
         Box::pin(async move {

@@ -20,14 +20,14 @@ fn server_without(commands: &[&str]) -> RedisServer {
     commands.iter().fold(RedisServer::builder(), rename).start()
 }
 
-/// What was said of the server's abilities.
+/// The log lines about missing capabilities of the server.
 fn said(server: &RedisServer) -> Vec<String> {
     let mut lines = logged_of(&server.address());
     lines.retain(|line| line.contains("missing="));
     lines
 }
 
-/// One line was said of the server's abilities, with all of this in it.
+/// Asserts that one line reports missing capabilities, with all of these parts.
 #[track_caller]
 fn assert_said(server: &RedisServer, parts: &[&str]) {
     let lines = said(server);

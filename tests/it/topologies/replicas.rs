@@ -28,8 +28,8 @@ async fn careful(url: &str, least: usize, within: Duration) -> LockClient {
 fn assert_too_few(error: &LockError, has: usize, least: usize) {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let said = error.to_string();
-    let number = format!("{has} of the {least} replicas asked for");
-    for part in ["`k`", &number, "given back", "`replicas`"] {
+    let number = format!("{has} of the {least} required replicas");
+    for part in ["`k`", &number, "was released", "`replicas`"] {
         assert!(said.contains(part), "{said}");
     }
 }

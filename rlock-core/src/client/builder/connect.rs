@@ -54,8 +54,8 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`LockError::InvalidOption`] for an invalid URL or option, [`LockError::Unavailable`] if no
-    /// server replies within the connect time-out, [`LockError::Store`] if the server refuses the
+    /// [`LockError::InvalidOption`] for an invalid URL or option. [`LockError::Unavailable`] if no
+    /// server replies within the connect time-out. [`LockError::Store`] if the server refuses the
     /// client.
     ///
     /// # Cancel safety
@@ -183,7 +183,7 @@ impl LockClientBuilder {
         let (id, handler) = self.event_handler();
         let options = self.redis_options(id);
         let (listener, runtime) = (handler.listener(), &driver.runtime);
-        // Outside of `connecting`, which polls inside of the client's own runtime.
+        // Not inside `connecting`, which is polled on the client's own runtime.
         let near = match endpoint {
             Endpoint::Server(_) | Endpoint::Cluster(_) => self.near(),
             Endpoint::Memory(_) | Endpoint::Quorum(_) => None,

@@ -7,12 +7,12 @@ use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult
 use super::{sentinel, tls::Tls};
 use crate::store::endpoint::ServerEndpoint;
 
-/// How long a connection is idle before the system probes the peer.
+/// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How long sent bytes may stay unacknowledged before the system closes the connection.
+/// The time after which the system closes a connection whose sent bytes are not acknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Explains where the login is in a URL that names hosts.
+/// Advice about the login in a URL with hosts.
 pub(in crate::store) const LOGIN: &str = "user and password stand before the host in the URL: \
     `user:password@host`, or `:password@host` for the user `default`";
 
@@ -23,7 +23,7 @@ pub(in crate::store) struct Address {
     settings: ConnectionSettings,
 }
 
-/// The settings of connections that a URL does not contain.
+/// The connection settings that a URL does not contain.
 #[derive(Clone)]
 pub(in crate::store) struct ConnectionSettings {
     pub(super) nodelay: bool,
@@ -41,7 +41,7 @@ impl Address {
         Self { endpoint, settings }
     }
 
-    /// Returns the server that has the locks now. The caller waits for `within` to be connected.
+    /// Returns the server that has the locks now. The caller's connection attempt ends after `within`.
     pub(super) async fn server(&self, within: Duration) -> RedisResult<Server> {
         let info = match &self.endpoint {
             ServerEndpoint::Fixed(info) => info.clone(),
@@ -90,7 +90,7 @@ impl Server {
         self.settings.tls.open(info)
     }
 
-    /// Explains where the login is in this URL.
+    /// Returns advice about the login in this URL.
     pub(super) fn login(&self) -> &'static str {
         match self.info.addr() {
             ConnectionAddr::Unix(_) => {
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-/// Shows host and port, or the path of a socket; never a password.
+/// Shows host and port, or the path of a socket. Never shows a password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.endpoint.fmt(f)

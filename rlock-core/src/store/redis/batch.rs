@@ -1,5 +1,5 @@
-//! Sends requests that are in flight at the same time with one write, and several of a kind with one script. A write
-//! costs the client and the server a system call each, which is most of what a request costs.
+//! Sends concurrent requests with one write, and several requests of a kind with one script. A write costs the client
+//! and the server a system call each, which is most of the cost of a request.
 
 use std::{
     future::{Future, poll_fn},
@@ -27,9 +27,9 @@ use super::{
 };
 use crate::store::{AcquireRequest, ReleaseRequest};
 
-/// How many requests one script serves. It holds the server up for about 50 µs then; more save little.
+/// The number of requests that one script serves. Such a script takes about 50 µs. A larger batch saves little.
 const PER_SCRIPT: usize = 16;
-/// How many requests are taken from the queue at a time.
+/// The number of requests that are taken from the queue at a time.
 const PER_WRITE: usize = 4096;
 
 /// Sends the requests of one connection. Its task ends with it.
@@ -40,12 +40,12 @@ pub(super) struct Batcher {
     shared: Arc<Shared>,
 }
 
-/// What the task shares with the callers.
+/// The state that the task shares with the callers.
 struct Shared {
     commands: Arc<Commands>,
-    /// How many requests were queued, and are not yet in the connection's own queue.
+    /// The number of queued requests that the connection's own queue does not have yet.
     leaving: AtomicUsize,
-    /// The server refuses the scripts that serve several requests.
+    /// Whether the server refuses the scripts that serve several requests.
     one_by_one: AtomicBool,
 }
 
@@ -57,17 +57,17 @@ struct Queued {
 /// A request of the queue.
 pub(super) enum QueuedRequest {
     Command(Cmd),
-    /// For one lock that most likely is free. One script can serve several.
+    /// An acquire of one lock that most likely is free. One script can serve several.
     Acquire(AcquireRequest),
-    /// Of one lock that most likely has no waiters. One script can serve several.
+    /// A release of one lock that most likely has no waiters. One script can serve several.
     Release(ReleaseRequest),
 }
 
-/// Receives `None` if the request was batched and has to be sent by itself.
+/// The sender of a reply. Sends `None` if the request was batched and must be sent by itself.
 type Reply = oneshot::Sender<RedisResult<Option<Value>>>;
 
 impl Batcher {
-    /// Batches requests for this connection, on the present runtime.
+    /// Starts the task that batches requests for this connection, on the current runtime.
     pub(super) fn new(connection: MultiplexedConnection, commands: Arc<Commands>) -> Self {
         let shared = Arc::new(Shared {
             commands,
@@ -84,14 +84,14 @@ impl Batcher {
         }
     }
 
-    /// Sends a request. If the future is dropped before the request left, it is not sent.
+    /// Sends a request. If the future is dropped before that, the request is not sent.
     pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
         let in_flight = InFlight::begin(&self.in_flight);
-        // A request that was cancelled is no longer in flight, but may still leave. The request that settles it must not
+        // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
         // overtake it.
         if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
             let mut connection = self.connection.clone();
-            // The first poll puts it into the connection's queue, before any later request.
+            // The first poll puts the request into the connection's queue, before any later request.
             let reply = unconstrained(connection.send_packed_command(&call)).await;
             return reply.and_then(Value::extract_error);
         }
@@ -100,8 +100,8 @@ impl Batcher {
             .ok_or_else(gone)
     }
 
-    /// Returns the form of a call in which one script can serve it together with others in flight. In a cluster, locks
-    /// lie in different slots.
+    /// Returns the call as a request that one script can serve together with others in flight. Returns `None` for a
+    /// cluster, where locks are in different slots.
     pub(super) fn batchable(&self, call: Call<'_>) -> Option<QueuedRequest> {
         if self.in_flight.load(Ordering::Relaxed) == 0
             || self.shared.one_by_one.load(Ordering::Relaxed)
@@ -122,7 +122,7 @@ impl Batcher {
         }
     }
 
-    /// Sends a request together with others. Returns `None` if it has to be sent by itself.
+    /// Sends a request together with others. Returns `None` if it must be sent by itself.
     pub(super) async fn send_batched(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
         let _in_flight = InFlight::begin(&self.in_flight);
         self.enqueue(request).await
@@ -131,7 +131,7 @@ impl Batcher {
     async fn enqueue(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
         let (reply, receiver) = oneshot::channel();
         self.shared.leaving.fetch_add(1, Ordering::AcqRel);
-        // The task lives as long as the queue, unless its runtime has ended; then `receiver` fails.
+        // The task lives as long as the queue. If its runtime has ended, `receiver` fails.
         let _ = self.queue.send(Queued { request, reply });
         receiver.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -155,7 +155,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// The connection ended before there was a reply.
+/// Returns the error for a connection that ended before the reply.
 pub(super) fn gone() -> RedisError {
     RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))
 }
@@ -175,7 +175,7 @@ impl Shared {
                     if taken == 0 {
                         return;
                     }
-                    // Tasks that are about to send a request do so now.
+                    // Lets tasks that are about to send a request do so.
                     tokio::task::yield_now().await;
                     queued.extend(std::iter::from_fn(|| queue.try_recv().ok()));
                     in_flight.push(self.send(connection.clone(), mem::take(&mut queued)));
@@ -196,7 +196,7 @@ impl Shared {
                     count => connection.send_packed_commands(&commands, 0, count).await,
                 }
             }));
-            // The first poll puts the batch into the connection's queue, or into the line for that.
+            // The first poll puts the batch into the connection's queue, or queues for a place in it.
             let first = poll_fn(|cx| Poll::Ready(sent.as_mut().poll(cx))).await;
             self.leaving.fetch_sub(taken, Ordering::AcqRel);
             match first {
@@ -220,13 +220,13 @@ impl Shared {
         if is_forgotten {
             let scripts = &self.commands.scripts;
             for script in [&scripts.acquire_together, &scripts.release_together] {
-                // The next batch finds out whether this failed.
+                // The next batch notices a failure.
                 let _ = script.load_async(&mut connection).await;
             }
         }
     }
 
-    /// Passes a reply on to the callers. Returns whether the server does not know the script any more.
+    /// Passes a reply to the callers. Returns whether the server has lost the script.
     fn deliver(&self, part: Part, reply: RedisResult<Value>) -> bool {
         let Part { mut replies, share } = part;
         let Some(share) = share else {
@@ -235,7 +235,7 @@ impl Shared {
             }
             return false;
         };
-        // After a refusal nothing was done, and each request is sent by itself.
+        // A refused script did nothing, so each request is sent by itself.
         let (mut shares, mut is_forgotten, mut is_refused) = (Vec::new(), false, false);
         match reply {
             Ok(Value::Array(values)) => shares = values,
@@ -244,7 +244,7 @@ impl Shared {
             Err(error) => is_refused = !classify(error).transient,
         }
         if is_refused && !self.one_by_one.swap(true, Ordering::Relaxed) {
-            tracing::debug!("the server refuses scripts for several requests: one by one");
+            tracing::debug!("sending requests one by one, the server refuses scripts for several");
         }
         let mut shares = shares.into_iter();
         for caller in replies {
@@ -258,23 +258,23 @@ impl Shared {
     }
 }
 
-/// What leaves with one write.
+/// The commands of one write.
 struct Batch {
     commands: Pipeline,
-    /// In the order of the commands.
+    /// The callers, in the order of the commands.
     parts: Vec<Part>,
 }
 
 /// The callers of one command.
 struct Part {
     replies: Vec<Reply>,
-    /// Of a script that serves several requests: makes the reply of the script for one out of its share.
+    /// Makes a caller's reply from its share of the reply, if the script serves several requests.
     share: Option<fn(i64) -> Value>,
 }
 
 impl Batch {
-    /// Puts acquires first and releases last: no request of an owner overtakes its acquire, and none is
-    /// overtaken by its release.
+    /// Makes a batch with acquires first and releases last. An owner's acquire is therefore never overtaken, and its
+    /// release overtakes nothing.
     fn new(queued: Vec<Queued>, commands: &Commands) -> Self {
         let mut batch = Self {
             commands: Pipeline::with_capacity(queued.len()),

@@ -1,6 +1,6 @@
-//! A second connection, on the runtime that made the client. The requests of its tasks go by it, so that they wake no
-//! other thread. Renewals, notifications and requests of the background go by the client's own runtime, which nothing
-//! that the tasks do can hold up.
+//! A second connection, on the runtime that made the client. It carries the requests of that runtime's tasks, which
+//! therefore wake no other thread. The background connection carries renewals, notifications and background releases.
+//! It is on the client's own runtime, which the tasks cannot block.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::caller::caller;
 
-/// How long a new client waits for its second connection.
+/// The time that a new client waits for its second connection.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) struct CallerLink {
@@ -26,7 +26,7 @@ pub(super) struct CallerLink {
 }
 
 impl CallerLink {
-    /// Connects on this runtime as soon as `background` is connected. Until then all requests go by that.
+    /// Connects on this runtime as soon as `background` is connected. Until then `background` carries all requests.
     pub(super) fn new(background: &Arc<Link>, runtime: &Handle) -> Self {
         let link = Link::new(
             background.address.clone(),
@@ -48,7 +48,7 @@ impl CallerLink {
         }
     }
 
-    /// Waits a short while for the connection, on `background`, because the callers' runtime may not be driven.
+    /// Waits briefly for the connection. Waits on `background`, because the callers' runtime may not be driven.
     pub(super) async fn connected(&self, background: &Handle) {
         let link = Arc::clone(&self.link);
         let _ = background
@@ -56,7 +56,7 @@ impl CallerLink {
             .await;
     }
 
-    /// Has the server send its reports of changes to each new connection of `background`.
+    /// Makes the server send its reports of changes to each new connection of `background`.
     pub(super) async fn keep_tracked(&self, background: &Link) {
         let mut epoch = background
             .present()
@@ -76,7 +76,7 @@ impl CallerLink {
         }
     }
 
-    /// Returns whether the present call comes from that runtime.
+    /// Returns whether the callers' runtime polls the current call.
     pub(super) fn is_callers(&self) -> bool {
         caller() == Some(self.runtime)
     }

@@ -1,4 +1,4 @@
-//! Finds out, when a client connects, what the server or its user does not do, and logs each once.
+//! Checks, when a client connects, which capabilities the server or its user lacks. Logs each once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +36,7 @@ impl Checks {
         self.logged().is_none()
     }
 
-    /// Logs what a connected server or its user lacks, and was not known to. No caller waits for that.
+    /// Logs the missing capabilities that were not logged before. No caller waits for that.
     pub(super) async fn log(&self, link: &Link, connection: &Connection) {
         let (address, Some(channel)) = (&link.address, link.channel()) else {
             return;
@@ -55,7 +55,7 @@ impl Checks {
         if new.contains(&SCRIPTS) {
             tracing::error!(%address, %missing, "the server cannot serve locks");
         } else if !missing.is_empty() {
-            tracing::warn!(%address, %missing, "the server lacks abilities: locks work without them");
+            tracing::warn!(%address, %missing, "the server lacks capabilities: locks work without them");
         }
         *self.logged() = Some(connection.missing.clone());
     }
@@ -65,7 +65,7 @@ impl Checks {
     }
 }
 
-/// Returns `None` if the server refuses what it was asked for. Fails if the connection did.
+/// Returns `None` if the server refuses the command. Returns an error if the connection failed.
 pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T>> {
     match outcome {
         Err(error) if wants_reconnect(&error) || error.is_io_error() || wants_password(&error) => {
@@ -75,7 +75,7 @@ pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T
     }
 }
 
-/// Calls a script that does not exist, to find out whether scripts can be called.
+/// Returns a call of a script that does not exist, to check whether scripts can be called.
 pub(super) fn absent_script() -> Cmd {
     let mut call = cmd("EVALSHA");
     call.arg("0".repeat(40)).arg(0);
@@ -90,8 +90,8 @@ pub(super) fn runs_scripts(reply: RedisResult<Value>) -> RedisResult<bool> {
     }
 }
 
-/// Has the server report changes by other connections of the locks that this one reads: here, or to the connection with
-/// this id.
+/// Returns the command that makes the server track the locks that a connection reads. The server reports changes by
+/// other connections to this one, or to the connection with this id.
 pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
     let mut track = cmd("CLIENT");
     track.arg("TRACKING").arg("ON");
@@ -102,8 +102,8 @@ pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
     track
 }
 
-/// Logs what is amiss with the server, or its user, as far as it affects locks. Returns the capabilities that are known
-/// to be missing then.
+/// Logs settings and missing permissions that affect locks. Returns the capabilities that are missing because of these
+/// permissions.
 async fn warn(connection: &MultiplexedConnection, link: &Link, channel: &str) -> Vec<Capability> {
     let eviction = warn_of_eviction(connection.clone());
     let refusals = warn_of_refusals(connection.clone(), link, channel);
@@ -128,10 +128,10 @@ async fn warn_of_eviction(mut connection: MultiplexedConnection) {
     }
 }
 
-/// The commands that locks need, and those that make them quicker.
+/// The refused commands that locks need, and the refused commands that make locks quicker.
 type Refused = (Vec<String>, Vec<String>);
 
-/// Logs what the user may not do, because inside scripts most refusals would pass in silence.
+/// Logs the commands that the user may not call. Scripts ignore most of these refusals.
 async fn warn_of_refusals(
     mut connection: MultiplexedConnection,
     link: &Link,
@@ -147,13 +147,13 @@ async fn warn_of_refusals(
     if link.options.replicas.is_some() {
         call.arg("replicas");
     }
-    // One round trip. Where loading is refused, another client may have done it.
+    // One round trip. If loading is refused, another client may have loaded the script.
     let mut requests = pipe();
     requests.load_script(&script).ignore().ignore_errors();
     requests.invoke_script(&call);
     let replies: RedisResult<(RedisResult<Refused>,)> = requests.query_async(&mut connection).await;
     let Ok((Ok((needed, better)),)) = replies else {
-        // The first request for a lock fails.
+        // The first request for a lock reports the error.
         return Vec::new();
     };
     if !needed.is_empty() {
@@ -163,7 +163,7 @@ async fn warn_of_refusals(
     if !better.is_empty() {
         let commands = better.join(", ");
         tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
-            losses are noticed later, or questions stay open");
+            losses are noticed later, or checks are skipped");
     }
     let is_refused = |command: &str| needed.iter().chain(&better).any(|name| name == command);
     let capabilities = [("client|tracking", TRACKING), ("subscribe", NOTIFICATIONS)];

@@ -1,4 +1,4 @@
-//! Requests as the server takes them: scripts, names of keys, arguments.
+//! The commands of requests: scripts, names of keys, arguments.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -13,7 +13,7 @@ use crate::{
     store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
 };
 
-/// A lower bound for the server's time (µs). A token below it was counted from nothing.
+/// A lower bound for the server's time (µs). A token below it was not counted from the server's time.
 const NO_TIME: u64 = 1_000_000_000_000;
 
 /// Defines the scripts, each with the library that it may use.
@@ -45,7 +45,7 @@ scripts!(acquire release acquire_together release_together renew extend inspect 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
     pub(super) scripts: Scripts,
-    /// How long the server keeps a fencing token after the lock's last lease.
+    /// The time for which the server keeps a fencing token after the lock's last lease.
     pub(super) fence_retention: Duration,
     /// Lower bound for fencing tokens: the server's clock (µs) when the newest connection was opened. A failover, or a
     /// start from an old save, may bring back older tokens. Such a server can only be reached over a new connection.
@@ -58,12 +58,12 @@ pub(in crate::store) enum Call<'a> {
     Acquire(&'a AcquireRequest),
     Release(&'a ReleaseRequest),
     Renew(&'a [Renewal]),
-    /// Reserves so many further tokens.
+    /// Reserves this many further tokens.
     Extend(&'a Claim, u64),
     Inspect(&'a Key),
     /// Raises the token of a lock that was granted for this lease.
     Raise(&'a Claim, u64, Duration),
-    /// Commands that are no script. The reply is a list, in which an error is one of the replies.
+    /// Commands without a script. The reply is a list, and an error is one of its elements.
     Plain(&'a Pipeline),
 }
 
@@ -81,7 +81,7 @@ impl Commands {
         self.least_token.load(Ordering::Acquire)
     }
 
-    /// Notes the server's time at which a connection was opened.
+    /// Records the server's time at which a connection was opened.
     pub(super) fn opened_at(&self, micros: u64) {
         self.least_token.fetch_max(micros, Ordering::AcqRel);
     }
@@ -123,7 +123,7 @@ impl Commands {
         }
     }
 
-    /// Begins a call of a script for these locks. The arguments follow.
+    /// Returns a call of a script for these locks, without arguments.
     fn begin<'k, K>(&self, script: &Script, keys: K) -> Cmd
     where
         K: IntoIterator<Item = &'k Key, IntoIter: ExactSizeIterator>,
@@ -212,7 +212,7 @@ impl Commands {
     }
 }
 
-/// Returns milliseconds, as the server takes them.
+/// Returns whole milliseconds, the unit of the server.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

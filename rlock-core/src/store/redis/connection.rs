@@ -1,4 +1,4 @@
-//! One connection to the server, or two where the protocol cannot mix notifications with replies.
+//! A connection to the server. RESP2 cannot mix notifications with replies, so they have a connection of their own.
 
 use std::{
     convert::Infallible,
@@ -28,27 +28,27 @@ use super::{
 };
 use crate::store::{BoxFuture, StoreError};
 
-/// A connection that was up when it was handed out.
+/// A connection, which may have failed since it was opened.
 pub(in crate::store) struct Connection {
-    /// Numbers the connections of a link.
+    /// The number of this connection among those of its link.
     pub(super) epoch: u64,
     pub(super) multiplexed: MultiplexedConnection,
     commands: Arc<Commands>,
     batcher: Batcher,
-    /// The server's number for it, where other connections send their reports here.
+    /// The server's id of this connection. Other connections redirect their reports of changes to it.
     pub(super) id: Option<i64>,
     pub(super) missing: Vec<Capability>,
     /// Whether the server reports changes of the keys read on this connection.
     pub(super) is_tracked: bool,
-    /// The server's name for its run, until it is registered.
+    /// The server's `run_id`, until it is registered.
     pub(super) run_id: Option<String>,
-    /// Its entry there.
+    /// The entry of this connection in the quorum's `RunIds`.
     pub(super) registration: Option<Registration>,
-    /// A connection of its own for notifications, where the protocol cannot mix them with replies.
+    /// The connection for notifications, with RESP2.
     subscription: Option<(PubSubSink, AbortOnDrop)>,
 }
 
-/// Ends a task when this is dropped.
+/// A handle that ends its task when dropped.
 pub(in crate::store) struct AbortOnDrop(AbortHandle);
 
 impl AbortOnDrop {
@@ -113,7 +113,7 @@ impl Connection {
                 _ => Ok(Some(())),
             }
         };
-        // Together, because holders wait for each round trip after an outage.
+        // In parallel, because holders wait for each round trip after an outage.
         let (mut subscribed, ()) =
             tokio::try_join!(boxed(subscribe), boxed(opened.set_up(link, resp3)))?;
         if !resp3 && let Some(channel) = link.channel() {
@@ -125,7 +125,7 @@ impl Connection {
         Ok(opened)
     }
 
-    /// Loads the scripts, which saves the first calls a round trip, and asks what the server does.
+    /// Loads the scripts, which saves the first calls a round trip, and checks the server's capabilities.
     async fn set_up(&mut self, link: &Link, resp3: bool) -> RedisResult<()> {
         let mut setup = pipe();
         if resp3 {
@@ -155,7 +155,7 @@ impl Connection {
         if !runs_scripts(next())? {
             self.missing.push(SCRIPTS);
         }
-        // Without the permission, tokens from before a failover may be given again.
+        // Without this permission, tokens from before a failover may be granted again.
         if let Some(time) = unless_refused(next())? {
             let (seconds, micros): (u64, u64) = from_redis_value(time)?;
             self.commands.opened_at(seconds * 1_000_000 + micros);
@@ -166,14 +166,14 @@ impl Connection {
             let run_id: Option<String> = from_redis_value::<InfoDict>(server)?.get("run_id");
             self.run_id = run_id.filter(|run_id| is_a_name(run_id));
         }
-        // Without the permission, scripts are loaded when they are missed.
+        // Without this permission, each script is loaded when a call finds it missing.
         for reply in replies {
             unless_refused(reply)?;
         }
         Ok(())
     }
 
-    /// Subscribes by a connection of its own. Returns `None` if the server refuses that.
+    /// Subscribes on a separate connection. Returns `None` if the server refuses that.
     async fn subscribe(
         &mut self,
         link: &Arc<Link>,
@@ -195,7 +195,7 @@ impl Connection {
         Ok(subscribed)
     }
 
-    /// Sends a request. With `asking`, to a node of a cluster that does not have the slot yet.
+    /// Sends a request. `asking` is for a node of a cluster that imports the slot.
     pub(super) async fn send(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
         if let Call::Plain(commands) = call {
             let replies = self.send_all(commands.cmd_iter().cloned(), asking).await;
@@ -218,9 +218,9 @@ impl Connection {
         }
     }
 
-    /// Sends a script only once, because it may be settled otherwise meanwhile. A script that the server has lost is
-    /// loaded for the next request. Returns `None` if the request was batched, which `shared` allows, and has to be sent
-    /// by itself.
+    /// Sends a request without repeating it, because the caller may settle it in another way meanwhile. Loads a
+    /// script that the server has lost, for the next request. With `shared`, the request may be batched. Returns
+    /// `None` if it was batched and must be sent by itself.
     pub(super) async fn send_once(
         &self,
         call: Call<'_>,
@@ -254,7 +254,7 @@ impl Connection {
         replies.pop().ok_or_else(gone)?.extract_error()
     }
 
-    /// Sends commands with one write, so that nothing comes between `ASKING` and what follows it.
+    /// Sends commands with one write, so that no other command separates `ASKING` from its command.
     async fn send_all(
         &self,
         commands: impl Iterator<Item = Cmd>,
@@ -279,19 +279,19 @@ pub(super) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> BoxFu
     Box::pin(future)
 }
 
-/// Returns a configuration without time-outs. Ours are for the whole of connecting, and for each request.
+/// Returns a configuration without time-outs. The link limits each attempt to connect, and the store each request.
 fn without_time_outs() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
 }
 
-/// Opens a connection for a few commands, to which nothing is pushed.
+/// Opens a connection for a few commands, without push messages.
 pub(in crate::store) async fn plain(client: &Client) -> RedisResult<MultiplexedConnection> {
     multiplexed(client, &without_time_outs()).await
 }
 
-/// Opens a connection. Boxed, so that it is compiled once for all callers.
+/// Opens a connection. The future is boxed, so that it is compiled once for all callers.
 fn multiplexed<'a>(
     client: &'a Client,
     config: &'a AsyncConnectionConfig,
@@ -299,7 +299,7 @@ fn multiplexed<'a>(
     boxed(client.get_multiplexed_async_connection_with_config(config))
 }
 
-/// Handles what the server pushes.
+/// Handles a push message of the server.
 pub(super) fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
     let Some(link) = link.upgrade() else {
         return;
@@ -307,7 +307,7 @@ pub(super) fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
     match (push.kind, push.data.as_slice()) {
         (PushKind::Message, [_, Value::BulkString(message)]) => link.heard(message),
         (PushKind::Invalidate, [Value::Array(names)]) => link.changed(Some(names)),
-        // Without names: everything was flushed.
+        // A message without names reports a flush.
         (PushKind::Invalidate, _) => link.changed(None),
         (PushKind::Disconnection, _) => link.give_up(epoch),
         _ => {}

@@ -1,4 +1,4 @@
-//! What a failure says about the request: may it be tried again, may it have been executed.
+//! Classifies errors: whether to repeat the request, and whether it may have been executed.
 
 use std::{error::Error, sync::Arc};
 
@@ -6,45 +6,45 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::StoreError;
 
-/// Replies that may be others a moment later.
+/// Errors after which the same request may succeed a moment later.
 const PASSING: [&str; 6] = [
     "BUSY",
     "MISCONF",
     "NOREPLICAS",
     "OOM",
-    // Demoted while a request waited for replicas.
+    // The master was demoted while a request waited for replicas.
     "UNBLOCKED",
-    // Forgotten between two requests: loaded once more by the next try.
+    // The server lost the script between two requests. The next attempt loads it again.
     "NOSCRIPT",
 ];
 
-/// Replies that are others as soon as the nodes of a cluster agree on who has a slot.
+/// Errors that end when the nodes of a cluster agree on the master of a slot.
 const SETTLING: [&str; 6] = [
     "TRYAGAIN",
     "CLUSTERDOWN",
     "LOADING",
     "MASTERDOWN",
     "READONLY",
-    // Inside of a script: of the keys of a lock, some were moved to another node of the cluster.
+    // Inside a script: some keys of a lock were moved to another node of the cluster.
     NON_LOCAL,
 ];
 
-/// An error that has no code.
+/// The text of an error without a code.
 const NON_LOCAL: &str = "access a non local key";
 
-/// The lock is at another node of the cluster that the server belongs to, or will be.
+/// The error of a node that does not have the lock: another node of its cluster has it, or will have it.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0}; this server is a node of a Redis Cluster, and a lock may be at any of them: connect by \
+    "{0}; this server is a node of a Redis Cluster, and a lock may be at any of them: connect with \
      `redis-cluster://host:port,host:port,…`"
 )]
 pub(in crate::store) struct Elsewhere(pub(in crate::store) RedisError);
 
 pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     let (transient, maybe_executed) = match error.kind() {
-        // Never sent and reply lost look alike; a reply that was cut short does not parse.
+        // An unsent request and a lost reply cause the same error. A truncated reply does not parse.
         ErrorKind::Io | ErrorKind::Parse => (true, true),
-        // The server refused; the scripts write nothing before they may fail.
+        // The server refused the request. Scripts fail only before they write.
         ErrorKind::Server(_) | ErrorKind::Extension => {
             let mut passing = PASSING.iter().chain(&SETTLING);
             (passing.any(|code| has_code(&error, code)), false)
@@ -74,7 +74,7 @@ pub(in crate::store) fn is_settling(error: &StoreError) -> bool {
     has_one_of(error, &SETTLING)
 }
 
-/// Returns whether the keys of a request lie at two nodes of the cluster, because their slot is about to move.
+/// Returns whether the keys of a request are at two nodes of the cluster, because their slot migrates.
 pub(in crate::store) fn is_split(error: &StoreError) -> bool {
     has_one_of(error, &["TRYAGAIN", NON_LOCAL])
 }
@@ -89,17 +89,17 @@ fn has_one_of(error: &StoreError, codes: &[&str]) -> bool {
     error.is_some_and(|error| codes.iter().any(|code| has_code(error, code)))
 }
 
-/// A reply that makes no sense.
+/// Returns the error for an invalid reply.
 pub(in crate::store) fn unexpected(error: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
     StoreError::new(false, true, error)
 }
 
-/// A request that never left, and never will.
+/// Returns the error for a request that was not sent and must not be repeated.
 pub(in crate::store) fn not_sent(why: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
     StoreError::new(false, false, why)
 }
 
-/// A request that was not sent, and may succeed a moment later.
+/// Returns the error for a request that was not sent and may succeed a moment later.
 pub(in crate::store) fn not_yet(why: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
     StoreError::new(true, false, why)
 }
@@ -117,7 +117,7 @@ pub(in crate::store) fn classify_login(error: RedisError, way_out: &'static str)
     not_sent(format!("{error}; {way_out}"))
 }
 
-/// Returns whether the server refuses the login, or wants one.
+/// Returns whether the server refuses the login or requires one.
 pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
 }
@@ -133,7 +133,7 @@ fn has_code(error: &RedisError, code: &str) -> bool {
         })
 }
 
-/// Returns whether the server can no longer serve this client, so that another connection may do better.
+/// Returns whether another connection may succeed where this one failed.
 pub(super) fn wants_reconnect(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_connection_dropped()
@@ -152,7 +152,7 @@ mod tests {
         value.extract_error().expect_err("an error")
     }
 
-    /// As Redis 6.2 words what a command inside a script was refused for.
+    /// Redis 6.2 words the refusal of a command inside a script differently.
     #[test]
     fn what_passes_does_so_inside_of_scripts_too() {
         for line in [

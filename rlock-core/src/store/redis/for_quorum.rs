@@ -1,7 +1,7 @@
-//! What a quorum asks of its members beyond the store trait.
+//! The operations of a quorum's members beyond the store trait.
 //!
-//! Two addresses may lead to one server: a name and its number, two ports of a proxy. That server votes once, so all
-//! members share a [`RunIds`] of the servers that they are connected to.
+//! Two addresses may lead to the same server, such as a name and its IP address, or two ports of a proxy. That server
+//! votes once, so all members share a [`RunIds`] of the servers that they are connected to.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,12 +21,12 @@ use super::{
 use crate::store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError};
 
 impl RedisStore {
-    /// Returns host and port, the path of a socket, or a service and its Sentinels; never a password.
+    /// Returns host and port, the path of a socket, or a service and its Sentinels. Never returns a password.
     pub(crate) fn address(&self) -> String {
         self.background.address.to_string()
     }
 
-    /// Returns whether there is a connection, as far as is known.
+    /// Returns whether there is a connection that is not silent.
     pub(crate) fn is_up(&self) -> bool {
         self.background.present().is_some()
     }
@@ -41,7 +41,7 @@ impl RedisStore {
         self.background.connection().await.map(drop)
     }
 
-    /// Raises the token of a lock to this one. Returns whether the owner holds the lock.
+    /// Raises the fencing token of a lock to at least this one. Returns whether the owner holds the lock.
     pub(crate) async fn raise(
         &self,
         claim: &Claim,
@@ -57,9 +57,9 @@ impl RedisStore {
         from_redis_value(reply).map_err(unexpected)
     }
 
-    /// Acquires locks by a request that is sent at the first poll, and only once. Fails if there is no connection. A
-    /// server that had lost the script has it again when this [fails for that](super::is_forgotten). Returns `None` if
-    /// the request was batched, which `shared` allows, and nothing was done.
+    /// Acquires locks with a request that is sent once, at the first poll. Returns an error without a connection. If
+    /// the server had lost the script, loads it and returns [that error](super::is_forgotten). With `shared`, the
+    /// request may be batched. Returns `None` if it was batched and the script left the lock alone.
     pub(crate) async fn acquire_once(
         &self,
         request: &AcquireRequest,
@@ -93,7 +93,7 @@ impl RedisStore {
             StoreError::no_answer(timeout)
         })?;
         match reply {
-            // A refusal is a reply, too.
+            // A refused `PING` proves as much.
             Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => Ok(()),
             reply => reply.map(drop).map_err(classify),
         }
@@ -112,14 +112,14 @@ struct Registered {
     run_id: String,
 }
 
-/// A connection's entry in [`RunIds`]; ends with it.
+/// A connection's entry in [`RunIds`]. Dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct Registration {
     run_ids: Arc<RunIds>,
     entry: Registered,
 }
 
-/// Another address leads to the same server.
+/// The error for an address that leads to the same server as another one.
 #[derive(Debug, thiserror::Error)]
 #[error("{address} leads to the same server as {other}, and a server votes once")]
 pub(crate) struct SameServer {
@@ -128,8 +128,8 @@ pub(crate) struct SameServer {
 }
 
 impl RunIds {
-    /// Enters where an address leads now. It may be entered there already, by a connection that is being
-    /// replaced; and where it led before another address may lead now.
+    /// Records the server that an address leads to now. A connection that is being replaced may have recorded the same.
+    /// Returns an error if another address leads to that server.
     pub(super) fn enter(
         self: &Arc<Self>,
         address: String,
@@ -163,7 +163,7 @@ impl Drop for Registration {
     }
 }
 
-/// Returns whether this identifies a run. Some services blank the name out.
+/// Returns whether this identifies a run. Some services hide the `run_id`.
 pub(super) fn is_a_name(run_id: &str) -> bool {
     let mut characters = run_id.chars();
     let first = characters.next();
@@ -183,11 +183,11 @@ mod tests {
         let error = enter("third", "a").expect_err("the first again");
         let said = error.to_string();
         assert!(said.contains("third") && said.contains("one"), "{said}");
-        // A connection is replaced by the next before it ends.
+        // The next connection is recorded before the previous one ends.
         let next = enter("one", "a").expect("its own");
         drop(one);
         enter("third", "a").expect_err("still there");
-        // It leads elsewhere after a failover.
+        // After a failover the address leads to another server.
         let moved = enter("one", "c").expect("a server that was not there");
         drop(next);
         let third = enter("third", "a").expect("nobody's now");

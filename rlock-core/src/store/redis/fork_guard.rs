@@ -1,4 +1,4 @@
-//! Refuses to serve a process that was forked off the one that made the client.
+//! Refuses requests in a forked process.
 
 use super::errors::not_sent;
 use crate::store::StoreError;
@@ -11,14 +11,14 @@ impl ForkGuard {
         Self(std::process::id())
     }
 
-    /// Fails in a forked process: it shares the connections and the owners of its parent, and has none of its threads.
+    /// Returns an error in a forked process, which shares the connections and owners of its parent but not the threads.
     pub(in crate::store) fn check(&self) -> Result<(), StoreError> {
         let (Self(own), present) = (self, std::process::id());
         if present == *own {
             return Ok(());
         }
         Err(not_sent(format!(
-            "this client belongs to process {own}, which forked this one ({present}); connect anew after a fork"
+            "this client belongs to process {own}, which forked this one ({present}); connect again after a fork"
         )))
     }
 }

@@ -1,5 +1,5 @@
-//! Names of keys and channels on the server, and the messages on those. The keys of a lock share one hash tag, so one
-//! slot.
+//! Names of keys and channels on the server, and messages on these channels. The keys of a lock share one hash tag, and
+//! therefore one slot.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ impl Keyspace {
         }
     }
 
-    /// Returns a keyspace with channels of one node of a cluster. All nodes deliver what is published at one of them, but
-    /// `PUBLISH` counts the receivers at that node alone. A client that listens at another node would be passed over, and
-    /// yet receive the grant.
+    /// Returns a keyspace with channels of one node of a cluster. All nodes deliver a message that is published at
+    /// one of them, but `PUBLISH` counts the receivers at that node only. With common channels, a script would pass
+    /// over a client that listens at another node, and that client would still receive the grant.
     pub(in crate::store) fn at_node(prefix: String, id: &str) -> Self {
         Self {
             channels: format!("{prefix}client:{id}:"),
@@ -39,9 +39,9 @@ impl Keyspace {
 
     /// Returns the name of the hash that is the lock.
     ///
-    /// A key without a hash tag is wrapped as a whole; one with a tag is closed by a brace. So the
-    /// names of different keys differ, and none is another's name with a suffix: a lock's name ends
-    /// with its only, or its second, closing brace.
+    /// A key without a hash tag is put in braces. A key with a hash tag gets a closing brace at its end.
+    /// A lock's name therefore ends with its only or its second closing brace. So the names of different
+    /// keys differ, and no name is another's name with a suffix.
     pub(in crate::store) fn lock(&self, key: &Key) -> String {
         let opening = if key.has_hash_tag() { "" } else { "{" };
         format!("{}{opening}{}}}", self.prefix, key.as_str())
@@ -51,7 +51,7 @@ impl Keyspace {
         self.are_of_cluster
     }
 
-    /// Returns the name of a lock, to ask whether the user may access it.
+    /// Returns the name of some lock, to check whether the user may access locks.
     pub(super) fn example(&self) -> String {
         format!("{}{{any}}", self.prefix)
     }
@@ -76,8 +76,8 @@ impl Keyspace {
         .ok()
     }
 
-    /// Reads a message to this client as `library.lua` writes it: `<owner> <what> <ms> <lock>`, where `<what>` is
-    /// `<first token>/<size of its block>/<1 if others wait>` of a grant, `wanted`, or empty if the owner is to ask
+    /// Parses a message of `library.lua` to this client: `<owner> <what> <ms> <lock>`. For a grant, `<what>` is
+    /// `<first token>/<size of its block>/<1 if others wait>`. Otherwise it is `wanted`, or empty to make the owner ask
     /// again.
     pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Event> {
         let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
@@ -109,7 +109,7 @@ impl Keyspace {
             owner,
             block: TokenBlock { first, size },
             wanted: wanted == 1,
-            // A message grants nothing longer, so a forged one is found out as soon.
+            // A grant by message lasts for the grace period at most. A forged one is detected by then.
             ttl: ttl.min(GRACE),
         })
     }

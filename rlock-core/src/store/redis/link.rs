@@ -1,4 +1,4 @@
-//! The connection to the server: kept up in the background, replaced when it is found dead.
+//! The connection to the server. The background keeps it up, and replaces it when it fails or is silent.
 
 use std::{
     mem,
@@ -27,21 +27,21 @@ use crate::{
     wait::Backoff,
 };
 
-/// The time-out of the first attempt to connect again.
+/// The time-out of the first attempt to reconnect.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
-/// The pause before the next attempt at a server that refused this client.
+/// The pause before the next attempt after a server refused this client.
 const REFUSED: Duration = Duration::from_secs(2);
 
-/// What connections are made from, and what they report to.
+/// A connection that is replaced when it fails, and the receiver of its events.
 pub(in crate::store) struct Link {
     pub(super) commands: Arc<Commands>,
     pub(super) address: Address,
     pub(super) options: RedisOptions,
-    /// The background link, if this one is for the requests of the callers' runtime.
+    /// The background link, if this is the callers' link.
     background: Option<Arc<Link>>,
     pub(super) listener: Listener,
     state: watch::Sender<State>,
-    /// How many connections were tried so far.
+    /// The number of attempts to connect so far.
     epochs: AtomicU64,
     checks: Checks,
 }
@@ -49,9 +49,9 @@ pub(in crate::store) struct Link {
 #[derive(Default)]
 struct State {
     connection: Option<Arc<Connection>>,
-    /// The connection has been silent for a while. It is used until it fails, or is replaced.
+    /// Whether the connection has been silent for a while. It is used until it fails or is replaced.
     is_doubtful: bool,
-    /// The error of the last attempt to connect, if there was one.
+    /// The error of the last attempt to connect, if it failed.
     error: Option<StoreError>,
 }
 
@@ -67,7 +67,7 @@ impl State {
         self.connection.is_some() && !self.is_doubtful
     }
 
-    /// Returns whether this is the connection of an epoch.
+    /// Returns whether the connection has this epoch.
     fn is_of(&self, epoch: u64) -> bool {
         let connection = self.connection.as_ref();
         connection.is_some_and(|connection| connection.epoch == epoch)
@@ -104,7 +104,7 @@ impl Link {
         self.is_background().then(|| format!("{channels}{client}"))
     }
 
-    /// Returns the connection to which the server sends its reports of changes, if not to this one.
+    /// Returns the id of the connection to which the server sends its reports of changes, if not this one.
     pub(super) fn reports_to(&self) -> Option<i64> {
         self.background.as_ref()?.present()?.id
     }
@@ -117,7 +117,7 @@ impl Link {
         }
     }
 
-    /// Handles a change of these keys, or of all, by another connection.
+    /// Handles a report that another connection changed these keys, or all keys.
     pub(super) fn changed(&self, names: Option<&[Value]>) {
         let Some(names) = names else {
             return (self.listener)(Event::AllChanged);
@@ -131,7 +131,7 @@ impl Link {
         }
     }
 
-    /// Returns the present connection, if there is one.
+    /// Returns the current connection, if there is one.
     pub(super) fn present(&self) -> Option<Arc<Connection>> {
         self.state.borrow().connection.clone()
     }
@@ -141,12 +141,12 @@ impl Link {
         self.state.borrow().is_up()
     }
 
-    /// Resolves when [`is_up`](Self::is_up) returns this.
+    /// Resolves when [`is_up`](Self::is_up) returns this value.
     pub(in crate::store) async fn until(&self, is_up: bool) {
         self.wait_for(|state| state.is_up() == is_up).await;
     }
 
-    /// Resolves when there is another connection than the one of this epoch.
+    /// Resolves when there is a connection with another epoch.
     pub(super) async fn another(&self, epoch: u64) -> Arc<Connection> {
         let is_another = |state: &State| state.is_up() && !state.is_of(epoch);
         match self.wait_for(is_another).await {
@@ -155,8 +155,8 @@ impl Link {
         }
     }
 
-    /// Returns the present connection, or the next one. Fails at once if the server refuses this client, and waits while
-    /// it cannot be reached.
+    /// Returns the current connection, or the next one. Waits while the server is unreachable. Returns an error at
+    /// once if the server refuses this client.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, StoreError> {
         let refused = |error: &StoreError| !error.transient;
         let is_settled =
@@ -172,19 +172,19 @@ impl Link {
         state.connection.clone()
     }
 
-    /// Returns why there is no connection.
+    /// Returns the reason why there is no connection.
     pub(super) fn why_down(&self) -> StoreError {
         (self.state.borrow().error.clone()).unwrap_or_else(|| not_yet("not connected"))
     }
 
-    /// Ends the link: its connection is not kept up any more.
+    /// Ends the link and its connection.
     pub(super) fn ends(&self) {
         self.state.send_replace(State::default());
-        // Nothing reports the changes of what was read by it.
+        // Changes of the keys that it read are no longer reported.
         self.changed(None);
     }
 
-    /// Gives up a connection that failed, unless it was replaced already.
+    /// Gives up a connection that failed. Does nothing if it was replaced already.
     pub(super) fn give_up(&self, epoch: u64) {
         let given_up = self.state.send_if_modified(|state| {
             let is_present = state.is_of(epoch);
@@ -201,7 +201,7 @@ impl Link {
         }
     }
 
-    /// Looks for another connection beside one that is silent.
+    /// Marks a connection as silent, which opens another one.
     pub(super) fn doubt(&self, epoch: u64) {
         self.state.send_if_modified(|state| {
             state.is_of(epoch) && !mem::replace(&mut state.is_doubtful, true)
@@ -216,13 +216,13 @@ impl Link {
         Ok(())
     }
 
-    /// Keeps a connection up; runs for as long as the client lives.
+    /// Keeps a connection up for as long as the client lives.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let address = &self.address;
         let mut was_up = self.present().is_some();
         loop {
             self.until(false).await;
-            // One line for the server, for any number of locks.
+            // Logs one line for the server, not one for each lock.
             let (is_logged, began) = (was_up && self.is_background(), Instant::now());
             if is_logged && self.present().is_some() {
                 tracing::info!(%address, "the server is silent, connecting again");
@@ -231,7 +231,7 @@ impl Link {
             }
             let connection = self.reconnect().await;
             self.state.send_replace(State::up(Arc::clone(&connection)));
-            // Changes in the meantime were not reported.
+            // Changes during the outage were not reported.
             (self.listener)(Event::AllChanged);
             tracing::debug!(%address, epoch = connection.epoch, "connected");
             if is_logged {
@@ -240,18 +240,18 @@ impl Link {
             was_up = true;
             tokio::select! {
                 () = self.checks.log(&self, &connection) => {}
-                // A caller needs another connection sooner.
+                // The connection may fail before the checks end.
                 () = self.until(false) => {}
             }
         }
     }
 
-    /// Tries until there is another connection.
+    /// Retries until there is another connection.
     async fn reconnect(self: &Arc<Self>) -> Arc<Connection> {
         let (address, longest) = (&self.address, self.options.connect_timeout);
         let mut backoff = Backoff::default();
         let (mut is_same, mut is_missed) = (false, !self.is_awaited());
-        // A short time-out notices the end of an outage sooner.
+        // With a short time-out, the end of an outage is noticed sooner.
         let mut timeout = FIRST_TIMEOUT.min(longest);
         loop {
             let error = match self.open(timeout).await {
@@ -265,7 +265,7 @@ impl Link {
             if !mem::replace(&mut is_missed, true) {
                 tracing::warn!(%address, %error, "the server cannot be reached yet");
             }
-            // Servers count wrong passwords.
+            // Servers count and log wrong passwords.
             let refused = (!error.transient).then_some(REFUSED);
             let pause = refused.unwrap_or_else(|| backoff.next());
             // A connection that is only silent may still reply.
@@ -284,7 +284,7 @@ impl Link {
     async fn open(self: &Arc<Self>, within: Duration) -> Result<Arc<Connection>, StoreError> {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         let opening = async {
-            // A master is looked up by way of its Sentinels.
+            // The Sentinels name the current master.
             let server = self.address.server(within).await;
             let server = server.map_err(|error| classify_login(error, SENTINELS_LOGIN))?;
             let open = |protocol| boxed(Connection::open(self, &server, protocol, epoch));
@@ -305,18 +305,18 @@ impl Link {
             ))))
         };
         let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
-        // A request that waits for a connection has not been sent.
+        // The request that waits for this connection has not been sent.
         let mut opened = opened.map_err(StoreError::not_executed)?;
         if let (Some(run_ids), Some(run_id)) = (&self.options.run_ids, opened.run_id.take()) {
             let registration = run_ids.enter(self.address.to_string(), run_id);
-            // It may lead elsewhere a moment later, and what is owed to that server is not forgotten.
+            // Transient, because the address may lead to another server a moment later.
             opened.registration = Some(registration.map_err(not_yet)?);
         }
         Ok(Arc::new(opened))
     }
 
-    /// Returns whether the background waits for the first connection. A cluster finds its nodes
-    /// elsewhere.
+    /// Returns whether the background waits for the first connection. Returns `false` for a cluster,
+    /// whose discovery reports unreachable nodes.
     fn is_awaited(&self) -> bool {
         self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
     }

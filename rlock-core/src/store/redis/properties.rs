@@ -1,5 +1,5 @@
-//! What holds for everything that comes from outside: answers and messages of the server, keys, URLs.
-//! Tried with random input by the tests, and with found input by the targets in `fuzz/`.
+//! Properties of all input from outside: replies and messages of the server, keys, URLs. The tests check
+//! them with random input, and the targets in `fuzz/` with generated input.
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +54,7 @@ fn names_of_locks() -> Keyspace {
     Keyspace::new("lock:".to_owned())
 }
 
-/// Writes news as `library.lua` does.
+/// Writes an event as `library.lua` does.
 fn written(keyspace: &Keyspace, news: &Event) -> String {
     match news {
         Event::Granted {
@@ -95,8 +95,8 @@ fn check_news(keyspace: &Keyspace, news: &Event) {
     }
 }
 
-/// A message on the client's channel is for one of its owners and says something definite, or is
-/// ignored.
+/// Checks that a message on the client's channel is ignored, unless it is valid and for one of its
+/// owners.
 pub(crate) fn message(message: &[u8]) {
     let keyspace = names_of_locks();
     let owner = format!("{CLIENT}:3 ");
@@ -108,7 +108,7 @@ pub(crate) fn message(message: &[u8]) {
     }
 }
 
-/// What a server sends is an answer that fits the question, or an error.
+/// Checks that each reply of a server is valid for its request, or an error.
 pub(crate) fn reply(reply: &[u8]) {
     let Ok(value) = redis::parse_redis_value(reply) else {
         return;
@@ -175,7 +175,7 @@ fn push(push: PushInfo) {
     }
 }
 
-/// Different keys have nothing in common on the server, and all that belongs to a key has its hash tag.
+/// Checks that different keys share no name on the server, and that all names of a key have its hash tag.
 pub(crate) fn names(one: &str, other: &str) {
     let keyspace = names_of_locks();
     let all = |key: &Key| {
@@ -202,14 +202,14 @@ pub(crate) fn names(one: &str, other: &str) {
     }
 }
 
-/// The part of a name that chooses its slot, as Redis Cluster finds it.
+/// Returns the part of a name that determines its slot on a Redis Cluster.
 fn hash_tag(name: &str) -> Option<&str> {
     let (_, rest) = name.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
 }
 
-/// A URL is an address or an error.
+/// Checks that a URL is an address or an error.
 pub(crate) fn url(url: &str) {
     match Endpoint::parse(url) {
         Ok(Endpoint::Server(server)) => assert!(!server.to_string().contains(char::is_control)),

@@ -1,10 +1,11 @@
 //! Waits until replicas have a lock that was granted.
 //!
-//! `WAIT` speaks of what its own connection wrote, and blocks later commands of that connection. A lock may be granted by
-//! any connection, even another client's, when that one hands it off. So a connection of its own writes once more, after
-//! the grant, to a key that belongs to the lock, and waits for that: writes reach replicas in the order in which the
-//! master executed them. The same connection checks whether the owner still has the lock, because it may lead to another
-//! master than the one that granted it. Requests that arrive during a `WAIT` share the next one.
+//! `WAIT` covers the writes of its own connection, and blocks later commands of that connection. A lock may be granted
+//! over any connection, even over another client's by a hand-off. So a separate connection writes to a key of the lock
+//! after the grant, and waits for that write. Writes reach replicas in the order in which the master executed them.
+//!
+//! The connection may lead to a newer master than the one that granted the lock. It therefore also checks whether the
+//! owner still has the lock. Requests that arrive during a `WAIT` share the next one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +30,7 @@ use crate::{
     wait::Backoff,
 };
 
-/// How many requests share one `WAIT`.
+/// The number of requests that share one `WAIT`.
 const PER_WAIT: usize = 256;
 
 pub(super) struct Witness {
@@ -64,7 +65,7 @@ impl Witness {
         }
     }
 
-    /// Succeeds when as many replicas as are asked for have these locks.
+    /// Returns `Ok` when the required number of replicas has these locks.
     pub(super) async fn confirm(
         &self,
         claims: &[Claim],
@@ -77,7 +78,7 @@ impl Witness {
             lease,
             reply,
         });
-        // One `WAIT` may be in flight, and this one comes after it.
+        // Another `WAIT` may be in flight before this one.
         let longest = within * 2 + self.link.options.response_timeout;
         let Ok(Ok(seen)) = timeout(longest, receiver).await else {
             return Err(StoreError::no_answer(longest));
@@ -85,13 +86,13 @@ impl Witness {
         let seen = seen?;
         if !seen.held {
             return Err(not_yet(
-                "the master that was asked for its replicas does not have the lock; another may have taken its place",
+                "the master does not have the lock; another server may have been promoted",
             ));
         }
         if seen.replicas < least {
             return Err(not_yet(format!(
-                "{} of the {least} replicas asked for had it within {within:?}, so it was given back; \
-                 see whether the replicas are up, or ask for fewer or wait longer with `replicas`",
+                "{} of the {least} required replicas had the lock within {within:?}, so it was released; \
+                 check that the replicas are up, or require fewer or allow more time with `replicas`",
                 seen.replicas
             )));
         }
@@ -125,7 +126,7 @@ impl Witness {
         }
     }
 
-    /// Asks for all, and replies to each. Returns those whose reply may be another a moment later.
+    /// Asks the master about all of these grants, and replies to each. Returns the grants to ask about again.
     async fn answer(
         &self,
         connection: &mut Option<MultiplexedConnection>,
@@ -133,7 +134,7 @@ impl Witness {
     ) -> Vec<Granted> {
         let answers = self.ask(connection, &granted).await.unwrap_or_else(|error| {
             *connection = None;
-            tracing::debug!(address = %self.link.address, %error, "replicas cannot be asked for");
+            tracing::debug!(address = %self.link.address, %error, "could not wait for replicas");
             vec![Err(error); granted.len()]
         });
         let mut again = Vec::new();
@@ -146,7 +147,7 @@ impl Witness {
         again
     }
 
-    /// Fails if `WAIT` does. Otherwise each lock may fail for itself.
+    /// Returns an error if `WAIT` fails. Otherwise each grant has its own result.
     async fn ask(
         &self,
         connection: &mut Option<MultiplexedConnection>,
@@ -189,21 +190,22 @@ impl Witness {
     }
 }
 
-/// Reads two replies for each lock, and the number of replicas. A lock whose name leads to another key fails for itself.
+/// Reads two replies for each lock, and the number of replicas. A foreign key with a lock's name is an error of that
+/// grant only.
 fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Result<Seen, StoreError>>> {
     let claims: usize = granted.iter().map(|granted| granted.claims.len()).sum();
     let number = |answer: Value| Ok(from_redis_value::<usize>(answer.extract_error()?)?);
     let mut facts: Vec<RedisResult<usize>> = answers.into_iter().map(number).collect();
     let waited = facts.pop().filter(|_| facts.len() == 2 * claims);
-    let wrong = || RedisError::from((ErrorKind::UnexpectedReturnType, "answers are missing"));
+    let wrong = || RedisError::from((ErrorKind::UnexpectedReturnType, "replies are missing"));
     let replicas = match waited.ok_or_else(wrong)? {
         Ok(replicas) => replicas,
-        // The first refusal explains best what is amiss with the server.
+        // The first refusal explains the cause best.
         Err(last) => return Err(facts.into_iter().find_map(Result::err).unwrap_or(last)),
     };
     let mut facts = facts.into_iter();
     let seen = granted.iter().map(|granted| {
-        // All of them, so that the next lock begins with its own.
+        // Takes all replies of this grant, so that the next one starts with its own.
         let own: Vec<_> = facts.by_ref().take(2 * granted.claims.len()).collect();
         let own: RedisResult<Vec<usize>> = own.into_iter().collect();
         let held = own.map_err(classify)?.iter().all(|fact| *fact == 1);

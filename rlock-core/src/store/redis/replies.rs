@@ -21,7 +21,7 @@ fn read<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
     from_redis_value(answer).map_err(unexpected)
 }
 
-/// Returns a remaining time to live; `None` for one without an end.
+/// Returns a remaining time to live, or `None` if it does not end.
 fn ttl(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
@@ -133,7 +133,7 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
         owner,
         count,
         ttl: ttl(millis),
-        // No guard has an invalid token either.
+        // No guard has such a token either.
         token: token.parse().ok().filter(|token| *token < TOO_LARGE_TOKEN),
     }))
 }

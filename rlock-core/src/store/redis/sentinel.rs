@@ -1,4 +1,5 @@
-//! A master that is looked up anew for each connection, because another server may have been promoted.
+//! Finds the master of a Sentinel service. Each connection looks it up again, because another server may have been
+//! promoted.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,31 +12,32 @@ use super::{
     errors::timed_out,
 };
 
-/// Explains where the URL contains the login of the Sentinels.
+/// Advice about the login of the Sentinels in a URL.
 pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behind the `?`: \
     `sentinel_user=…&sentinel_password=…`; before the hosts are those of the master";
 
 /// The shortest time-out of a request to a Sentinel.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Returns host and port of the master as the Sentinels see it now. The caller waits for `within` to be connected to it.
+/// Returns host and port of the master as the Sentinels report it now. The caller's connection attempt ends after
+/// `within`.
 pub(super) async fn master(
     service: &str,
     sentinels: &[Client],
     within: Duration,
 ) -> RedisResult<(String, u16)> {
-    // The other half is for the master.
+    // The other half is for the connection to the master.
     let within = SHORTEST_TIMEOUT.max(within / 2);
     let asked = sentinels.iter().map(|sentinel| async move {
         let answer = timeout(within, boxed(ask(sentinel, service))).await;
         answer.unwrap_or_else(|_| {
             Err(timed_out(format!(
-                "no answer from a sentinel within {within:?}"
+                "no reply from a Sentinel within {within:?}"
             )))
         })
     });
     let highest = highest_epoch(asked, |(epoch, _)| *epoch, within).await;
-    let none = || Err(RedisError::from((ErrorKind::Io, "no sentinel answers")));
+    let none = || Err(RedisError::from((ErrorKind::Io, "no Sentinel replies")));
     highest.unwrap_or_else(none).map(|(_, master)| master)
 }
 
@@ -53,17 +55,17 @@ async fn ask(sentinel: &Client, service: &str) -> RedisResult<(u64, (String, u16
     named().ok_or_else(|| {
         RedisError::from((
             ErrorKind::UnexpectedReturnType,
-            "a sentinel names no master",
+            "a Sentinel named no master",
         ))
     })
 }
 
-/// How long to wait for the others after the first reply.
+/// The time to wait for other replies after the first one.
 const OTHERS: Duration = Duration::from_millis(50);
 
-/// Asks several servers that need not agree. Returns the reply with the highest epoch, so that a server which was cut off
-/// from the others does not lead back to a former master. Otherwise returns an error, or `None` if no server was asked.
-/// Each request ends by itself within `within`.
+/// Awaits the replies of several servers that may disagree. Returns the reply with the highest epoch, because an
+/// isolated server may name a former master. Returns an error if all requests failed, and `None` without requests.
+/// Each request must end within `within`.
 pub(in crate::store) async fn highest_epoch<T, E, F>(
     asked: impl IntoIterator<Item = F>,
     epoch: impl Fn(&T) -> u64,

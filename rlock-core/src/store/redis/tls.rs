@@ -1,4 +1,4 @@
-//! Certificates that are not the system's.
+//! Certificates that the client was given, instead of the system's.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use rustls::{
 
 use crate::error::LockError;
 
-/// How a client knows its server, and the server its client.
+/// The trusted authorities, and the client's own certificate.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     authorities: Option<Vec<u8>>,
@@ -35,13 +35,13 @@ impl Tls {
         });
     }
 
-    /// Which option was set, if one was.
+    /// Returns the name of an option that was set, if any.
     pub(crate) fn option(&self) -> Option<&'static str> {
         let authorities = self.authorities.as_ref().map(|_| AUTHORITIES);
         authorities.or(self.own.as_ref().map(|_| OWN))
     }
 
-    /// Fails if a certificate or the key cannot be read, before anything is sent.
+    /// Returns an error if a certificate or the key is invalid. Called before the client connects.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         if let Some(authorities) = &self.authorities {
             let mut store = RootCertStore::empty();
@@ -59,17 +59,17 @@ impl Tls {
         };
         let chain = certificates(OWN, client_cert)?;
         let key = PrivateKeyDer::from_pem_slice(client_key).map_err(|error| {
-            let what = "the key is to be PEM, and not encrypted: `-----BEGIN PRIVATE KEY-----`";
+            let what = "the key must be PEM without a password: `-----BEGIN PRIVATE KEY-----`";
             invalid(OWN, client_key, format!("{what}; {error}"))
         })?;
         let fits = CertifiedKey::from_der(chain, key, &default_provider());
         fits.map(drop).map_err(|error| {
-            let what = "the key is not the certificate's, or of an unknown kind";
+            let what = "the key is not the certificate's, or its kind is unknown";
             invalid(OWN, client_key, format!("{what}: {error}"))
         })
     }
 
-    /// Returns a client of a server. Only a client whose URL speaks of TLS takes certificates.
+    /// Returns a client of a server. redis-rs accepts certificates only with a URL for TLS.
     pub(super) fn open(&self, info: ConnectionInfo) -> RedisResult<Client> {
         if self.option().is_none() {
             return Client::open(info);
@@ -82,7 +82,7 @@ impl Tls {
     }
 }
 
-/// Shows which option was set, and nothing of what it was set to.
+/// Shows whether each option was set, and never its value.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
@@ -92,13 +92,13 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// All certificates of a PEM, of which there has to be one.
+/// Returns all certificates of a PEM. Returns an error if there is none.
 fn certificates(
     option: &'static str,
     given: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, LockError> {
     let wrong = |error: pem::Error| {
-        let what = "certificates are to be PEM: `-----BEGIN CERTIFICATE-----`";
+        let what = "certificates must be PEM: `-----BEGIN CERTIFICATE-----`";
         invalid(option, given, format!("{what}; {error}"))
     };
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(given).collect();
@@ -109,7 +109,7 @@ fn certificates(
     Ok(read)
 }
 
-/// Shows nothing of what was given: it may be a key.
+/// Returns the error for an invalid option. Never shows the value, which may be a key.
 fn invalid(option: &'static str, given: &[u8], reason: String) -> LockError {
     LockError::InvalidOption {
         option,

@@ -1,4 +1,4 @@
-//! Without the feature `tls` there are no certificates.
+//! The stand-in for certificates without the feature `tls`.
 
 use redis::{Client, ConnectionInfo, RedisResult};
 

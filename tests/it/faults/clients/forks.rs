@@ -26,7 +26,7 @@ async fn a_child_takes_nothing_gives_nothing_back_and_is_told_so_at_once() {
         for call in ["child nested", "child acquires", "child resumes"] {
             let line = said.iter().find(|line| line.starts_with(call));
             let line = line.unwrap_or_else(|| panic!("{way}: no answer to {call}: {said:?}"));
-            assert!(line.contains("connect anew after a fork"), "{way}: {line}");
+            assert!(line.contains("connect again after a fork"), "{way}: {line}");
         }
         let says = |line: &str| said.iter().any(|said| said == line);
         assert!(says("child valid later false"), "{way}: {said:?}");

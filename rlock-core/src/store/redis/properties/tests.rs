@@ -1,10 +1,10 @@
-//! Tries them with random input.
+//! Checks the properties with random input.
 
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
-/// Strings of what means something in keys and names, and of anything else.
+/// Generates strings of parts with a meaning in keys and names, and of other text.
 fn texts() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => prop::sample::select(vec![
@@ -16,7 +16,7 @@ fn texts() -> impl Strategy<Value = String> {
     vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
 
-/// Answers of servers, mostly well-formed.
+/// Generates replies of servers, mostly well-formed.
 fn replies() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![
         4 => -2i64..5,

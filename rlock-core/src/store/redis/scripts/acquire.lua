@@ -1,17 +1,17 @@
--- Acquires locks for owners that want them once, all or none; or counts further entries of their owners.
+-- Acquires locks, all or none. Or sets the counts of owners that hold their locks.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), count wanted, time to keep the fence (ms), 1 to join the wait queue, channel prefix,
 --       least token, owner, owner, …
--- Replies  {1, token, token, …}  every owner holds its lock with that count; each token is the first of its block
+-- Replies  {1, token, token, …}  every owner holds its lock with that count. Each token is the first of its block
 --          {2, token, token, …}  the same, and others wait for one of the locks
---          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th (from 0), for ttl ms (-1: without an end);
---                               place: 2 for the first waiter, 1 behind others, 0 if it did not join the queue;
---                               earlier grants up to these tokens are void
---          {-1}                  further entries wanted by an owner that holds nothing
+--          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
+--                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue.
+--                               Earlier grants up to these fences are void
+--          {-1}                  the count is above 1, and an owner does not hold its lock
 -- The count is absolute, so a repeated request changes nothing.
 local lock, fence_ttl = KEYS[1], ARGV[3]
 
--- The usual case: one lock that is free, and nobody waits.
+-- The usual case: one free lock without waiters.
 local token, first
 if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', lock) == -2 then
   local fence = lock .. ':fence'
@@ -64,14 +64,14 @@ for n, lock in ipairs(taken and {} or KEYS) do
       return refused
     end
   end
-  -- Where a lock ended by its lease, its waiters come first.
+  -- If the lease of the lock ended, its waiters precede this owner.
   if not held[n] and lib.hand_off(channel, lock, tokens[n], first, ARGV[n + 6], waits) then
     taken, ttls[n], handed_off = n, tonumber(lib.GRACE), true
     break
   end
 end
 
--- Hands a free lock to its next waiter.
+-- Hands a free lock off to its next waiter.
 local function pass_on(lock, token)
   token = token or lib.next_token(lock, fence_ttl, floor)
   if token then
@@ -79,7 +79,7 @@ local function pass_on(lock, token)
   end
 end
 
--- Undoes what was granted now, or handed to the owner since it joined the queue.
+-- Undoes a grant of this request, or a hand-off to the owner since it joined the queue.
 local function give_back(n)
   if redis.pcall('HDEL', KEYS[n], ARGV[n + 6]) == 1 then
     pass_on(KEYS[n])
@@ -89,7 +89,7 @@ end
 if taken then
   for n, lock in ipairs(KEYS[2] and count == '1' and KEYS or {}) do
     give_back(n)
-    -- A lock that is free is not acquired either, and may have other waiters.
+    -- This request does not acquire the free locks, which may have other waiters.
     if n < taken and ttls[n] == -2 and redis.pcall('EXISTS', lock .. ':queue') == 1 then
       pass_on(lock, tokens[n])
     end
@@ -97,7 +97,7 @@ if taken then
   local place = 0
   if waits then
     place = lib.join_queue(KEYS[taken], ARGV[taken + 6])
-    -- The grant told a new owner already.
+    -- After a hand-off, the new owner knows from its grant that others wait.
     if place == 2 and not handed_off then
       local holder = redis.pcall('HGETALL', KEYS[taken])[1]
       if holder and holder ~= 'kept' then
@@ -118,7 +118,7 @@ for n, lock in ipairs(KEYS) do
     refused = redis.pcall('HSET', lock, ARGV[n + 6], count)
   end
   if type(refused) ~= 'table' then
-    -- Also where it changes nothing: a replica that was the master a moment ago must refuse.
+    -- Sent even if it changes nothing, so that a demoted master refuses the request.
     refused = redis.pcall('PEXPIRE', lock, ttls[n] < lease and ARGV[1] or ttls[n])
   end
   if type(refused) == 'table' then

@@ -1,8 +1,7 @@
--- Acquires several locks for owners that want them once, each by itself, where that is simple: the lock is free, and
--- nobody waits for it. Leaves all others alone.
+-- Acquires those of several locks that are free and have no waiters. Leaves all others alone.
 -- KEYS  lock, lock, …
 -- ARGV  time to keep fences beyond a lease (ms), least token, owner, lease (ms), owner, lease (ms), …
--- Replies  for each the first token of its block, or 0 for a lock that is to be asked for by itself
+-- Replies  for each lock the first token of its block, or 0 if it needs a request of its own
 -- A script costs the server about as much as three commands in it, and one EXISTS reads all keys.
 local lib, floor, queues = library(), tonumber(ARGV[2]), {}
 for n, lock in ipairs(KEYS) do

@@ -1,11 +1,11 @@
 -- Reserves further fencing tokens for the owner of a lock.
 -- KEYS  lock
 -- ARGV  owner, tokens wanted, least token
--- Replies  {fence, n}  the fence grew by n to this: as many tokens more are the owner's, a block beyond the fence
---          {fence, 0}  there are none at present
+-- Replies  {fence, n}  the fence grew by n to this value: the owner has n more tokens, a block beyond the fence
+--          {fence, 0}  no token is available now
 --          {}          the owner does not hold the lock
--- The fence never passes the server's time (µs), so that tokens that begin anew at the time are larger than all
--- before. A repeated request reserves more than is used.
+-- The fence never passes the server's time (µs), so tokens that restart at the time are larger than all before. A
+-- repeated request reserves tokens that are not used.
 local lock, lib = KEYS[1], library()
 if redis.call('HEXISTS', lock, ARGV[1]) == 0 then
   return {}
@@ -17,8 +17,8 @@ end
 last = last or 0
 local time = redis.call('TIME')
 local n = math.min(tonumber(ARGV[2]), time[1] * 1000000 + time[2] - last)
--- A token below the floor was counted from nothing: the next grant begins anew. One token alone would pass for the mark
--- of a release.
+-- A fence below the floor was lost or is stale, and the next grant restarts it. An extension by one token would look
+-- like a release.
 if last < tonumber(ARGV[3]) or n < 2 then
   return {last, 0}
 end

@@ -1,6 +1,6 @@
 -- Returns the owner of a lock.
 -- KEYS  lock
--- Replies  {owner, count, ttl (ms, -1: without an end), token or ''}  or an empty list
+-- Replies  {owner, count, ttl (ms, -1: no end), token or ''}, or {} if the lock is free
 local entry = redis.call('HGETALL', KEYS[1])
 if #entry == 0 then
   return {}

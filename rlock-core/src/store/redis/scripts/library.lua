@@ -1,18 +1,21 @@
--- What several scripts share. This file stands before each of them.
+-- The functions that several scripts share. This file precedes each of them.
 --
--- The keys of a lock have one hash tag: `<lock>` is a hash of its owner to the count of its entries, `<lock>:fence`
--- counts the fencing tokens, and `<lock>:queue` is a sorted set of the owners that wait, one per process, by the
--- server's time (µs) at which they came. Only the locks are declared as keys: a server that tracks keys for a client
--- remembers every declared key at each read, and would report changes that concern nobody. The last command on each
--- lock reads it, so that tracking reports the changes by other clients.
+-- The keys of a lock have one hash tag:
+--   <lock>        a hash of the owner to the count of its entries
+--   <lock>:fence  the counter of fencing tokens
+--   <lock>:queue  the wait queue: a sorted set of owners, one for each process, by the server's time (µs) at joining
 --
--- Each script is idempotent. It returns no error after a write that took effect: a full server refuses commands that
--- may take memory only as long as a script has written nothing, and what an ACL may refuse later is called by pcall.
--- Constant arguments are strings, because the server formats each number by printf.
+-- Only the locks are declared as keys. A server that tracks keys for a client remembers every declared key at each
+-- read, and would report irrelevant changes. The last command on each lock reads it, so that tracking reports the
+-- changes by other clients.
+--
+-- Each script is idempotent, and returns no error after a write that took effect. A full server refuses commands that
+-- may take memory only until a script has written. Commands that an ACL may refuse after that are called by pcall.
+-- Constant arguments are strings, because the server formats each number with printf.
 
 -- Returns the shared functions. A script calls this after its usual case, because each function costs time to create.
 local function library()
-  -- How long a lock is reserved for a waiter that has not confirmed its wait (ms).
+  -- The grace period (ms): a lock is reserved for a waiter that has not confirmed its wait.
   local GRACE = '1000'
   -- A waiter that was silent for longer than this (ms) may be dead.
   local SILENT = 50
@@ -34,10 +37,10 @@ local function library()
     return time[1] * 1000000 + time[2]
   end
 
-  -- Returns the error for an invalid fencing token, which stays as it is.
+  -- Returns the error for an invalid fencing token. The script leaves that token unchanged.
   function lib.invalid_token(fence)
     return redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token, which is an integer below 2^53;'
-      .. ' delete it, and tokens go on from the server\'s time')
+      .. ' delete it, and tokens start from the server\'s time')
   end
 
   -- Returns the last fencing token, or nil. The second result is an error if the token is invalid.
@@ -57,8 +60,8 @@ local function library()
     return nil, lib.invalid_token(fence)
   end
 
-  -- Reserves the next block of fencing tokens and returns its first, or nil and an error. A token below the floor was
-  -- counted from nothing, or from an older copy of the data. Then the block begins at the server's time, which is more
+  -- Reserves the next block of fencing tokens and returns its first, or nil and an error. A token below the floor comes
+  -- from a lost fence or from an older copy of the data. Then the block starts at the server's time, which is larger
   -- than any earlier token. `token` is the reply of INCRBY, if the script sent that already.
   function lib.next_token(lock, ttl, floor, token)
     local fence = lock .. ':fence'
@@ -89,20 +92,22 @@ local function library()
     return token
   end
 
-  -- Notifies the client of an owner about a lock: `<first token>/<size of the block>/<1 if others wait>` and the lease
-  -- of a grant; `wanted`; or nothing, and after how long to ask again. Returns whether the client listens.
+  -- Notifies the client of an owner about a lock. Returns whether the client listens. `what` and `ms` are one of:
+  --   `<first token>/<size of the block>/<1 if others wait>` and the lease of a grant
+  --   `wanted` and 0
+  --   an empty string and the time after which to ask again
   function lib.notify(channel, owner, lock, what, ms)
     local message = owner .. ' ' .. what .. ' ' .. ms .. ' ' .. lock
-    -- Not replicated: a client that still listens at a replica is passed over here, and must not receive the grant.
+    -- Not replicated: the script passes over a client that listens at a replica, so it must not receive the grant.
     redis.set_repl(redis.REPL_NONE)
     local receivers = redis.pcall('PUBLISH', channel .. string.sub(owner, 1, 36), message)
     redis.set_repl(redis.REPL_ALL)
     return type(receivers) == 'number' and receivers > 0
   end
 
-  -- Hands a free lock to the first waiter whose client listens, and returns whether there is one. `first` is the reply
-  -- of ZPOPMIN, if the script sent that already. `asks` is an owner that needs no notification. `joins`: another owner
-  -- joins the queue after this. A write that an ACL refuses leaves the lock free.
+  -- Hands a free lock off to the first waiter whose client listens, and returns whether there is one. `first` is the
+  -- reply of ZPOPMIN, if the script sent that already. `asks` is the owner of this request, which gets no notification.
+  -- With `joins`, another owner joins the queue after this. A write that an ACL refuses leaves the lock free.
   function lib.hand_off(channel, lock, token, first, asks, joins)
     local queue = lock .. ':queue'
     first = first or redis.pcall('ZPOPMIN', queue)
@@ -114,8 +119,8 @@ local function library()
       local given = redis.pcall('PEXPIRE', lock, GRACE) == 1
       local wanted = given and (joins or redis.pcall('EXISTS', queue) == 1) and 1 or 0
       if given and lib.notify(channel, owner, lock, string.format('%.0f/%d/%d', token, BLOCK, wanted), GRACE) then
-        -- The new owner may be dead, so the next waiter asks again after the grace period; and so does the last one,
-        -- which was heard of last, because the next may be dead, too.
+        -- The new owner may be dead, so the next waiter retries after the grace period. The next waiter may be dead,
+        -- too, so the last waiter retries as well: it was active most recently.
         local now = micros()
         if not now or now - first[2] > SILENT * 1000 then
           local second = redis.pcall('ZRANGE', queue, '0', '0')[1]
@@ -135,8 +140,8 @@ local function library()
     return false
   end
 
-  -- Adds an owner to the queue. Returns 2 for the first waiter, 1 behind others, and 0 without room or permission,
-  -- where the owner asks again by its timer.
+  -- Adds an owner to the queue. Returns 2 for the first waiter, 1 behind others, and 0 without memory or permission. In
+  -- the last case the owner asks again when its timer ends.
   function lib.join_queue(lock, owner)
     local queue, now = lock .. ':queue', micros()
     if not now or type(redis.pcall('ZADD', queue, 'NX', string.format('%.0f', now), owner)) ~= 'number' then

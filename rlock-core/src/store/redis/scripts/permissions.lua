@@ -1,8 +1,8 @@
--- Returns what this user may not do of all that a client does.
--- ARGV  the name of a lock, the name of a channel, what the client is for beside locks on one server
--- Replies  {names of commands that locks need, names of those that make them quicker}
--- Servers before Redis 7 cannot tell, and reply with empty lists. Nothing is known of the commands on locks for a user who
--- may access other locks only.
+-- Returns the commands of a client that this user may not call.
+-- ARGV  the name of a lock, the name of a channel, and further uses: `cluster`, `replicas`
+-- Replies  {refused commands that locks need, refused commands that make locks quicker}
+-- Servers before Redis 7 reply with empty lists, because they cannot check. A user who may not access this lock at all
+-- may access others, so the commands on locks are not reported then.
 local lock, channel = ARGV[1], ARGV[2]
 local fence, queue = lock .. ':fence', lock .. ':queue'
 

@@ -1,7 +1,8 @@
--- Raises the fencing token of a lock that its owner holds, to what other servers gave the same owner.
+-- Raises the fencing token of a held lock to the token that other servers gave the same owner.
 -- KEYS  lock
 -- ARGV  owner, token, time to keep the fence (ms)
--- Replies  1 its token is this or a higher one, 0 the owner does not hold the lock
+-- Replies  1  the token is at least this
+--          0  the owner does not hold the lock
 -- The token is never lowered.
 local lock, fence, lib = KEYS[1], KEYS[1] .. ':fence', library()
 if redis.call('HEXISTS', lock, ARGV[1]) == 0 then

@@ -1,18 +1,19 @@
--- Lowers an owner's count. At zero the lock goes to the next local waiter, or to the first in the queue.
+-- Lowers an owner's count. Zero hands the lock to the first owner in the wait queue or, without one, to the next local
+-- waiter, or deletes it.
 -- KEYS  lock
 -- ARGV  owner, count wanted, at least (ms), the fence as the owner knows it, time to keep the fence (ms),
 --       channel prefix, least token, and if the process has a local waiter: its owner, its lease (ms)
 -- Replies  1      done, now or by an earlier copy of this request
---          token  the same, and the local waiter has the lock: the first token of its block. Nobody else waits
+--          token  the same, and the local waiter has the lock: the first token of its block. No other process waits
 --          place  the same, and the local waiter is in the queue: as text, 2 for the first waiter, 1 behind others
 --          2      the owner does not hold the lock, and others have held it since
 --          0      the owner does not hold the lock
--- The count is absolute, so a repeated request changes nothing. A release adds one to the fence, by which a late copy
--- of the request knows that an earlier one was done.
+-- The count is absolute, so a repeated request changes nothing. A release raises the fence by one. From that a late
+-- copy of the request detects that an earlier one was executed.
 local lock, owner, count, at_least, next_local = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[8]
 local fence, queue = lock .. ':fence', lock .. ':queue'
 
--- The usual case: nobody waits, or the local waiter is next.
+-- The usual case: no other process waits.
 local released, first, token
 if count == '0' and at_least == '0' then
   local removed = redis.pcall('HDEL', lock, owner)
@@ -44,7 +45,7 @@ elseif count ~= '0' then
   if not held then
     return 0
   elseif held ~= count then
-    -- A write that takes no memory goes first.
+    -- A write that takes no memory precedes the others, which then do not fail on a full server.
     local ttl = redis.call('PTTL', lock)
     if ttl > 0 then
       redis.call('PEXPIRE', lock, ttl)
@@ -65,7 +66,7 @@ if released then
   elseif lib.hand_off(channel, lock, token, first, nil, next_local) then
     local place = next_local and lib.join_queue(lock, next_local) or 0
     if place == 2 then
-      -- The other waiters need no report of changes.
+      -- Only the first waiter needs reports of changes.
       redis.pcall('EXISTS', lock)
     end
     if place > 0 then
@@ -82,7 +83,7 @@ if released then
 end
 
 if at_least ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
-  -- No owner holds it any more: neither a late renewal nor a late release finds its owner.
+  -- The lock has no owner any more, so a late renewal or release finds none.
   redis.call('PEXPIRE', lock, at_least)
   redis.call('HSET', lock, 'kept', '1')
   redis.call('HDEL', lock, owner)

@@ -1,8 +1,7 @@
--- Releases several locks, each by itself, where that is simple: its owner holds it, and nobody waits for it. Leaves all
--- others alone.
+-- Releases those of several locks that their owners hold and that have no waiters. Leaves all others alone.
 -- KEYS  lock, lock, …
 -- ARGV  time to keep fences (ms), owner, owner, …
--- Replies  for each 1, or 0 for a lock that is to be released by itself
+-- Replies  for each lock 1, or 0 if it needs a request of its own
 local queues = {}
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'

@@ -1,13 +1,13 @@
--- Extends the leases of locks that are still held by their owners. Never creates one.
+-- Extends the leases of locks that their owners still hold. Never creates a lock.
 -- KEYS  lock, lock, …
 -- ARGV  time to keep fences beyond a lease (ms), lease (ms), owner, owner, …, and where leases differ the
 --       lease of each
--- Replies  1 if all are still held and nobody waits for them, else for each lock 1, 2 if it is held and others
---          wait for it, 0 if it is not held
--- The TTL only grows, except that a lock without one gets it back. The last command reads the locks, so
--- that tracking reports the changes by other clients.
+-- Replies  1          all are held, and no owner waits for them
+--          {…}        otherwise, for each lock: 1 held, 2 held and others wait for it, 0 not held
+-- The TTL only grows, except that a lock without a TTL gets one. The last command reads the locks, so that
+-- tracking reports the changes by other clients.
 local replies, queues, all, refused = {}, {}, 1
--- As text, because the server formats each number by printf. Locks of one lease are renewed together.
+-- As text, because the server formats each number with printf. Locks with the same lease are renewed together.
 local fence_ttl, of_lease
 for n, lock in ipairs(KEYS) do
   local owner, lease = ARGV[n + 2], ARGV[#KEYS + n + 2] or ARGV[2]
@@ -17,7 +17,7 @@ for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
   local held = redis.pcall('HEXISTS', lock, owner)
   if held == 1 then
-    -- Also where it changes nothing: a replica that was the master a moment ago must refuse.
+    -- Sent even if it changes nothing, so that a demoted master refuses the request.
     local ttl = redis.call('PTTL', lock)
     redis.call('PEXPIRE', lock, ttl < tonumber(lease) and lease or ttl)
     redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
