@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 /// It lies below the range from which systems number outgoing connections. So no client takes the
 /// port while a server is down between kill and restart, and a client that dials a dead port is not
 /// connected to itself.
+#[must_use]
 pub fn listen() -> TcpListener {
     loop {
         let port = fastrand::u16(10_000..32_000);
@@ -17,6 +18,7 @@ pub fn listen() -> TcpListener {
 }
 
 /// The number of the port that a listener of this process has.
+#[must_use]
 pub fn number(listener: &TcpListener) -> u16 {
     listener
         .local_addr()
@@ -25,6 +27,7 @@ pub fn number(listener: &TcpListener) -> u16 {
 }
 
 /// A free port for a node of a cluster, which listens to the others at the port 10,000 further.
+#[must_use]
 pub fn of_node() -> u16 {
     loop {
         let port = fastrand::u16(10_000..22_000);
