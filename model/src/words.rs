@@ -112,11 +112,8 @@ pub enum Released {
 pub enum Onward {
     /// It has the lock, with the block that begins with this token. Nobody else waits.
     Granted(Token),
-    /// It is in the queue.
-    InLine {
-        /// Whether it is the first waiter.
-        first: bool,
-    },
+    /// It stands in line.
+    InLine,
     /// There is none, or it is to ask for itself.
     Unknown,
 }

@@ -1,7 +1,7 @@
 //! `release.lua`.
 
 use super::{Held, Server, ServerBug};
-use crate::words::{Effects, Holder, Key, Onward, Owner, Release, Released};
+use crate::words::{Effects, Holder, Onward, Release, Released};
 
 pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects) -> Released {
     let mut holds = server.holds(ask.key, ask.owner);
@@ -57,7 +57,7 @@ fn pass_on(server: &mut Server, ask: &Release, effects: &mut Effects) -> Onward 
         None => Onward::Unknown,
         Some(next) if handed_off => {
             server.stand_in_line(ask.key, next.owner);
-            in_line(server, ask.key, next.owner)
+            Onward::InLine
         }
         Some(next) => {
             let until = server.now + next.lease;
@@ -67,11 +67,6 @@ fn pass_on(server: &mut Server, ask: &Release, effects: &mut Effects) -> Onward 
             Onward::Granted(token)
         }
     }
-}
-
-fn in_line(server: &mut Server, key: Key, owner: Owner) -> Onward {
-    let first = server.line(key).first() == Some(&owner);
-    Onward::InLine { first }
 }
 
 /// An owner that holds nothing leaves the line; where an earlier copy of the request was done, the
@@ -92,7 +87,7 @@ fn again(server: &mut Server, ask: &Release) -> Released {
             });
         }
         if lock.queue.iter().any(|(owner, _)| *owner == next.owner) {
-            return Released::Done(in_line(server, ask.key, next.owner));
+            return Released::Done(Onward::InLine);
         }
     }
     match fence.checked_sub(ask.token) {

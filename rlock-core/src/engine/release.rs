@@ -346,15 +346,14 @@ async fn send(
         .store
         .release(&release, SendOptions::new(route, left.min(most)))
         .await?;
-    if let (Released::Done(onward), Some((next, lease))) = (reply, next) {
+    if let (Released::Done(onward), Some((next, _))) = (reply, next) {
         match onward {
             HandOff::Granted(grant) => {
                 ownership.next_arrived(grant.wanted);
                 next.granted(grant);
             }
             HandOff::InLine { since, place } => {
-                // The lease of the owner before it is not known. Its own one is a guess.
-                next.refused(since, Some(lease), Some(place));
+                next.refused(since, None, Some(place));
                 if !next_in_doubt {
                     next.certain();
                 }

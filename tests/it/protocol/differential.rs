@@ -98,9 +98,7 @@ impl Scripted {
             Value::Int(0) => Released::NotHeld,
             Value::Int(1) => Released::Done(Onward::Unknown),
             Value::Int(2) => Released::MovedOn,
-            Value::BulkString(place) if place.len() == 1 => Released::Done(Onward::InLine {
-                first: place == b"2",
-            }),
+            Value::BulkString(empty) if empty.is_empty() => Released::Done(Onward::InLine),
             Value::Int(token) if ask.next.is_some() => {
                 let token = u64::try_from(token).expect("a token");
                 Released::Done(Onward::Granted(token))

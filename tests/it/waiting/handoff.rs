@@ -446,6 +446,48 @@ async fn a_waiter_that_is_gone_leaves_no_place_and_the_next_has_the_lock_at_once
     }
 }
 
+/// Clients that subscribe and queue for the lock, and never act.
+async fn silent_waiters(server: &RedisServer, key: &str, count: usize) -> redis::aio::PubSub {
+    let redis = redis::Client::open(server.url()).expect("a valid URL");
+    let mut subscriber = redis.get_async_pubsub().await.expect("the server is up");
+    for number in 1..=count {
+        let id = format!("{number:08}-0000-4000-8000-000000000000");
+        let subscribed = subscriber.subscribe(format!("lock:client:{id}")).await;
+        subscribed.expect("permitted");
+        let mut queue = redis::cmd("ZADD");
+        queue
+            .arg(format!("lock:{{{key}}}:queue"))
+            .arg(number.to_string());
+        queue.arg(format!("{id}:1"));
+        let queued = queue.query_async(&mut server.connection().await).await;
+        assert_eq!(queued, Ok(1));
+    }
+    subscriber
+}
+
+#[tokio::test]
+async fn a_local_waiter_behind_silent_ones_waits_for_a_grace_period_of_each() {
+    let server = RedisServer::start();
+    let one = client(&server).await;
+    let held = hold(&one, "k").await;
+    let waiting = wait_for(&one, "k");
+    tokio::time::sleep(ms(100)).await;
+    let _silent = silent_waiters(&server, "k", 2).await;
+    let owner = held.owner().to_string();
+    let mut wanted = redis::cmd("PUBLISH");
+    wanted.arg(format!("lock:client:{}", &owner[..36]));
+    wanted.arg(format!("{owner} wanted 0 lock:{{k}}"));
+    let received = wanted.query_async(&mut server.connection().await).await;
+    assert_eq!(received, Ok(1));
+    tokio::time::sleep(ms(100)).await;
+    held.release().await.expect("held");
+    let released = Instant::now();
+    let (guard, granted) = served(waiting).await;
+    let took = granted - released;
+    assert!(took > GRACE && took < TOLD, "{took:?}");
+    guard.release().await.expect("held");
+}
+
 #[tokio::test]
 async fn a_waiter_that_is_cancelled_anywhere_before_or_after_it_is_given_the_lock_passes_it_on() {
     let server = RedisServer::start();

@@ -247,6 +247,11 @@ impl FaultKind {
         )
     }
 
+    /// Whether connections stay open, on which the loss of data is reported.
+    pub(super) fn leaves_connections(self) -> bool {
+        matches!(self, Self::AllFlushed | Self::LockDeleted)
+    }
+
     /// Whether a master goes on though another has taken its place.
     pub(super) fn leaves_two_masters(self) -> bool {
         matches!(

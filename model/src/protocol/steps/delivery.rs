@@ -233,7 +233,7 @@ fn went_on(client: &mut Client, onward: Onward, sent: Time, now: Time) {
                 how: How::HandedOn,
             });
         }
-        Onward::InLine { .. } => asked.in_line(sent, ttl, now),
+        Onward::InLine => asked.in_line(sent, ttl, now),
         Onward::Unknown => {}
     }
 }

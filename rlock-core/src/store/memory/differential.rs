@@ -163,7 +163,7 @@ impl Embedded {
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
                 HandOff::Granted(grant) => words::Onward::Granted(grant.block.first),
-                HandOff::InLine { place, .. } => words::Onward::InLine { first: place.first },
+                HandOff::InLine { .. } => words::Onward::InLine,
                 HandOff::Unknown => words::Onward::Unknown,
             }),
             Released::NotHeld => words::Released::NotHeld,

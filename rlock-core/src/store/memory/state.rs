@@ -177,12 +177,11 @@ impl State {
                 wanted: false,
             });
         }
-        if !self.queues.has(key, owner) {
-            return HandOff::Unknown;
+        if self.queues.has(key, owner) {
+            let (since, place) = (now, QueuePlace::first(true));
+            return HandOff::InLine { since, place };
         }
-        let mut place = QueuePlace::BEHIND;
-        place.first = self.queues.first(key) == Some(owner);
-        HandOff::InLine { since: now, place }
+        HandOff::Unknown
     }
 
     pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {

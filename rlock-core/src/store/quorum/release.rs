@@ -30,10 +30,16 @@ impl QuorumStore {
             };
             async move { member.release(&request, member.patience).await }
         });
+        let hands_off = request.count == 0 && request.at_least.is_zero();
         let until = Instant::now() + patience;
         call.collect(until, |call| {
-            // The lead hands the lock to its first waiter. Until it has, a newcomer could overtake that waiter.
-            if call.verdict(is_done) == Verdict::Open || call.awaits(lead) {
+            let waits = match call.verdict(is_done) {
+                Verdict::Open => true,
+                // The lead hands the lock to its first waiter. Until it has, a newcomer could overtake that waiter.
+                Verdict::Yes | Verdict::Split => hands_off && call.awaits(lead),
+                Verdict::No | Verdict::TooFew => false,
+            };
+            if waits {
                 call.wait_for_majority()
             } else {
                 Wait::Over

@@ -73,12 +73,11 @@ pub(super) fn read_released(
         (Value::Int(0), _) => return Ok(Released::NotHeld),
         (Value::Int(2), _) => return Ok(Released::MovedOn),
         (Value::Int(1), _) => HandOff::Unknown,
-        (Value::BulkString(place), Some(_)) => HandOff::InLine {
+        // If other waiters are ahead of this one, the reply to its next request says so. Until then it acts on reports as
+        // the first waiter does, because those ahead of it may be dead.
+        (Value::BulkString(token), Some(_)) if token.is_empty() => HandOff::InLine {
             since: sent_at,
-            place: match &place[..] {
-                b"2" => QueuePlace::first(watched),
-                _ => QueuePlace::BEHIND,
-            },
+            place: QueuePlace::first(watched),
         },
         (Value::Int(token), Some(next)) => HandOff::Granted(Grant {
             block: TokenBlock::granted(u64::try_from(*token).map_err(unexpected)?),

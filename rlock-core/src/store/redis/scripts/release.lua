@@ -5,7 +5,7 @@
 --       channel prefix, least token, and if the process has a local waiter: its owner, its lease (ms)
 -- Replies  1      done, now or by an earlier copy of this request
 --          token  the same, and the local waiter has the lock: the first token of its block. No other process waits
---          place  the same, and the local waiter is in the queue: as text, 2 for the first waiter, 1 behind others
+--          ''     the same, and the local waiter is in the queue
 --          2      the owner does not hold the lock, and others have held it since
 --          0      the owner does not hold the lock
 -- The count is absolute, so a repeated request changes nothing. A release raises the fence by one. From that a late
@@ -64,13 +64,9 @@ if released then
   if not token then
     return 1
   elseif lib.hand_off(channel, lock, token, first, nil, next_local) then
-    local place = next_local and lib.join_queue(lock, next_local) or 0
-    if place == 2 then
-      -- Only the first waiter needs reports of changes.
+    if next_local and lib.join_queue(lock, next_local) > 0 then
       redis.pcall('EXISTS', lock)
-    end
-    if place > 0 then
-      return tostring(place)
+      return ''
     end
   elseif next_local and type(redis.pcall('HSET', lock, next_local, '1')) == 'number' then
     if redis.pcall('PEXPIRE', lock, lease) == 1 then
@@ -105,7 +101,7 @@ if next_local and redis.pcall('HEXISTS', lock, next_local) == 1 then
   end
   return lib.last_token(lock) or 1
 elseif next_local and type(redis.pcall('ZSCORE', queue, next_local)) == 'string' then
-  return tostring(lib.join_queue(lock, next_local))
+  return ''
 end
 local last, invalid = lib.last_token(lock)
 local above = (last or 0) - tonumber(ARGV[4])
