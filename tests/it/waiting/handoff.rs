@@ -452,8 +452,8 @@ async fn silent_waiters(server: &RedisServer, key: &str, count: usize) -> redis:
     let mut subscriber = redis.get_async_pubsub().await.expect("the server is up");
     for number in 1..=count {
         let id = format!("{number:08}-0000-4000-8000-000000000000");
-        let subscribed = subscriber.subscribe(format!("lock:client:{id}")).await;
-        subscribed.expect("permitted");
+        let done = subscriber.subscribe(format!("lock:client:{id}")).await;
+        done.expect("permitted");
         let mut queue = redis::cmd("ZADD");
         queue
             .arg(format!("lock:{{{key}}}:queue"))

@@ -68,19 +68,14 @@ fn later_calls_get_larger_ones(history: &History, key: &str, lock: &Lock, findin
                 findings.others_by_nature += 1;
                 continue;
             }
-            let lost = history
-                .data_losses(key)
-                .filter(|fault| fault.start <= hold.granted);
-            let last = lost.max_by_key(|fault| fault.start);
-            let last = last.map_or_else(String::new, |fault| {
-                format!(
-                    ", {:?} from {} to {} ms",
-                    fault.kind,
-                    ms(fault.start),
-                    ms(fault.end)
-                )
+            let mut losses: Vec<_> = history.data_losses(key).collect();
+            losses.retain(|fault| fault.start <= hold.granted);
+            let latest = losses.iter().max_by_key(|fault| fault.start);
+            let after = latest.map_or_else(String::new, |fault| {
+                let (start, end) = (ms(fault.start), ms(fault.end));
+                format!(", after {:?} from {start} to {end} ms", fault.kind)
             });
-            let why = format!("the later call has no larger token{last}");
+            let why = format!("the later call has no larger token{after}");
             breaks(findings, key, before, hold, &why);
         }
     }
