@@ -47,6 +47,11 @@ pub(super) struct Lock {
     pub(super) expires: Time,
 }
 
+fn in_line(since: Time) -> HandOff {
+    let place = QueuePlace::first(true);
+    HandOff::InLine { since, place }
+}
+
 impl State {
     pub(super) fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         let (claims, count, waits) = (&request.claims, request.count, request.waits);
@@ -154,7 +159,11 @@ impl State {
     fn pass_on(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
         let handed_off = self.hand_off(key, None, next.is_some(), now);
         match next {
-            Some(next) if handed_off => self.queues.join(key, next.owner, now),
+            // Also if the lock was handed to the same owner, which was in the queue already. The message says so.
+            Some(next) if handed_off => {
+                self.queues.join(key, next.owner, now);
+                return in_line(now);
+            }
             Some(NextLocal { owner, lease }) => {
                 self.grant(key, owner, lease, 1, now);
             }
@@ -178,8 +187,7 @@ impl State {
             });
         }
         if self.queues.has(key, owner) {
-            let (since, place) = (now, QueuePlace::first(true));
-            return HandOff::InLine { since, place };
+            return in_line(now);
         }
         HandOff::Unknown
     }
