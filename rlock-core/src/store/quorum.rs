@@ -21,12 +21,11 @@ use tokio::{sync::Notify, time::Instant};
 use self::{
     call::{Members, QuorumCall},
     detached::Detached,
-    member::AcquireRequest,
     verdict::Verdict,
 };
 use super::{
-    self as store, Acquired, Answer, BoxFuture, Entry, Listener, Mending, ReleaseRequest, Released,
-    Renewal, Renewed, SendOptions, Servers, Store, StoreError,
+    AcquireRequest, Acquired, Answer, BoxFuture, Entry, Listener, Mending, ReleaseRequest,
+    Released, Renewal, Renewed, SendOptions, Servers, Store, StoreError,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -64,20 +63,15 @@ impl Store for QuorumStore {
 
     fn acquire<'a>(
         &'a self,
-        request: &'a store::AcquireRequest,
+        request: &'a AcquireRequest,
         send: SendOptions,
     ) -> Answer<'a, Acquired> {
-        let (waits, patience) = (request.waits, send.timeout);
-        let request = AcquireRequest {
-            claims: Arc::clone(&request.claims),
-            lease: request.lease,
-            count: request.count,
-        };
+        let request = request.clone();
         Box::pin(async move {
             if request.count == 1 {
-                self.acquire_free(request, waits, patience).await
+                self.acquire_free(request, send.timeout).await
             } else {
-                self.enter(request, patience).await
+                self.enter(request, send.timeout).await
             }
         })
     }

@@ -13,8 +13,8 @@ use crate::{
     few::Few,
     key::Key,
     store::{
-        self, Acquired, Claim, Entry, HandOff, Mending, ReleaseRequest, Released, Renewal, Renewed,
-        SendOptions, Store, StoreError,
+        AcquireRequest, Acquired, Claim, Entry, HandOff, Mending, ReleaseRequest, Released,
+        Renewal, Renewed, SendOptions, Store, StoreError,
         redis::{RedisStore, is_forgotten},
     },
 };
@@ -65,14 +65,6 @@ pub(super) struct Member {
     pub(super) patience: Duration,
 }
 
-/// An acquire that several members are sent.
-#[derive(Clone)]
-pub(super) struct AcquireRequest {
-    pub(super) claims: Arc<[Claim]>,
-    pub(super) lease: Duration,
-    pub(super) count: u32,
-}
-
 impl Member {
     /// Whether it is likely to reply soon.
     pub(super) fn is_well(&self) -> bool {
@@ -95,11 +87,9 @@ impl Member {
         queues: bool,
         terms: Terms,
     ) -> Reply<Acquired> {
-        let request = store::AcquireRequest {
-            claims: request.claims,
-            lease: request.lease,
-            count: request.count,
+        let request = AcquireRequest {
             waits: queues,
+            ..request
         };
         let send = |shared| self.store.acquire_once(&request, shared, self.patience);
         let exchange = async {
@@ -200,6 +190,7 @@ impl Member {
             claims: Arc::new([claim]),
             lease: hold.lease,
             count: 1,
+            waits: false,
         };
         let acquire = |request| Arc::clone(&self).acquire(request, false, Terms::default());
         let Ok(Acquired::Granted { tokens, .. }) = acquire(request.clone()).await else {

@@ -8,12 +8,12 @@ use tokio::time::{Instant, sleep};
 use super::{
     QuorumStore,
     call::{LONGEST_LATE, Members, QuorumCall, SHORTEST_LATE},
-    member::{AcquireRequest, Health},
+    member::Health,
     redlock::{PAUSE, is_granted, refusing},
 };
 use crate::{
     lease::Time,
-    store::{Acquired, Event, GRACE, HandOff, Listener, QueuePlace, Released},
+    store::{AcquireRequest, Acquired, Event, GRACE, HandOff, Listener, QueuePlace, Released},
 };
 
 /// How often a member is asked whether it still replies while a waiter is in its queue.

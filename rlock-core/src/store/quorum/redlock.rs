@@ -12,14 +12,14 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     QuorumStore,
     call::{QuorumCall, Wait},
-    member::AcquireRequest,
     queueing::{has_handed_off, lead, queued_at, refusal},
     verdict::Verdict,
 };
 use crate::{
     lease::Time,
     store::{
-        Acquired, Mending, ReleaseRequest, Renewal, RenewalOutcome, Renewed, Servers, StoreError,
+        AcquireRequest, Acquired, Mending, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
+        Servers, StoreError,
     },
 };
 
@@ -66,17 +66,16 @@ impl QuorumStore {
     pub(super) async fn acquire_free(
         &self,
         request: AcquireRequest,
-        waits: bool,
         patience: Duration,
     ) -> Result<Acquired, StoreError> {
-        let queue_by = waits.then(|| Instant::now() + patience);
+        let queue_by = request.waits.then(|| Instant::now() + patience);
         let sent_at = self.clock.now();
         let until = decisive_until(patience, request.lease);
         let lead = lead(&self.members);
         let ask = || {
             QuorumCall::to_all(&self.members, |member, terms| {
-                let waits = waits && member.number == lead;
-                member.acquire(request.clone(), waits, terms)
+                let queues = request.waits && member.number == lead;
+                member.acquire(request.clone(), queues, terms)
             })
         };
         let mut call = ask();

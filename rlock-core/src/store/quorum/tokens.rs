@@ -10,12 +10,11 @@ use tokio::time::Instant;
 use super::{
     QuorumStore,
     call::{LONGEST_LATE, QuorumCall},
-    member::AcquireRequest,
     verdict::Verdict,
 };
 use crate::{
     few::Few,
-    store::{Acquired, StoreError},
+    store::{AcquireRequest, Acquired, StoreError},
 };
 
 impl QuorumStore {
