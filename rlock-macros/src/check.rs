@@ -26,8 +26,8 @@ pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
     }
 }
 
-/// Refuses `{id}` where `id` is a parameter: whoever is used to `format!` means its value, and every
-/// call would lock the same key.
+/// Refuses `{id}` where `id` is a parameter. A user of `format!` means its value, and every call would lock the
+/// same key.
 fn braced_parameter(template: &Template, function: &Function) -> syn::Result<()> {
     for part in &template.parts {
         let Part::Text(text) = part else { continue };

@@ -74,7 +74,7 @@ struct State {
     lost: Option<LostCause>,
     /// The entries at the time of the loss.
     lost_with: Vec<EntryId>,
-    /// Whether no loss is to be reported: the hold ended without one, or the end of its `max_hold` was reported.
+    /// Whether the client reports no loss: the hold ended without one, or the end of its `max_hold` was reported.
     is_reported: bool,
     /// The longest lease that an entry asked for: the TTL only grows.
     lease: Duration,

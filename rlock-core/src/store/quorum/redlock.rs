@@ -46,7 +46,7 @@ async fn voted(call: &mut QuorumCall<Acquired>, lead: usize, until: Instant) -> 
         Verdict::Open => call.wait_for_majority(),
         // The lead knows who comes first.
         Verdict::Yes if call.awaits(lead) => Wait::Late,
-        // What the others grant is to be rolled back.
+        // The rollback needs to know what the others grant.
         Verdict::No | Verdict::Split if call.awaits_any() => Wait::Late,
         _ => Wait::Over,
     })
@@ -124,8 +124,8 @@ impl QuorumStore {
         if place.is_some() {
             self.queued.notify_one();
         }
-        // A queued owner is released on all members if it does not ask again. Any other is to be released if a late
-        // reply may grant the lock.
+        // The engine releases a queued owner on all members if that does not ask again. It has to release any other owner
+        // if a late reply may grant the lock.
         let spoilt = !rolled_back || place.is_none() && call.is_in_doubt();
         let refusal = refusal(&request, &call, place, sent_at, spoilt);
         self.detach(call);
