@@ -22,7 +22,7 @@ pub(crate) struct Time(NonZeroU64);
 impl Time {
     pub(crate) const NEVER: Self = Self(NonZeroU64::MAX);
 
-    pub(crate) fn from_nanos(nanos: u64) -> Self {
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 

@@ -15,7 +15,7 @@ use crate::{
     guard::LockGuard,
     key::Key,
     limits,
-    options::{LockOptions, Wait, lock_option_setters},
+    options::{LockOptions, Site, Wait, lock_option_setters},
     run::{Inside, OnLost, Run, Session},
 };
 

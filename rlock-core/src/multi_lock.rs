@@ -10,7 +10,7 @@ use crate::{
     few::Few,
     guard::LockGuard,
     lock::Lock,
-    options::{LockOptions, Wait, lock_option_setters},
+    options::{LockOptions, Site, Wait, lock_option_setters},
     run,
 };
 

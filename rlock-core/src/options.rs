@@ -22,6 +22,28 @@ pub enum Reentry {
     Local,
 }
 
+/// Where a lock is taken: the name of its locks in metrics and spans, and the annotated function.
+///
+/// One string, to keep locks small: the name, and after a line break the path of the function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Site(&'static str);
+
+impl Site {
+    pub(crate) const fn new(site: &'static str) -> Self {
+        Self(site)
+    }
+
+    /// Returns the name; empty if the lock has none.
+    pub(crate) fn name(self) -> &'static str {
+        self.0.rsplit_once('\n').map_or(self.0, |(name, _)| name)
+    }
+
+    /// Returns the path of the annotated function.
+    pub(crate) fn function(self) -> Option<&'static str> {
+        self.0.rsplit_once('\n').map(|(_, function)| function)
+    }
+}
+
 /// The options of one lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockOptions {
@@ -31,6 +53,7 @@ pub(crate) struct LockOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Option<Duration>,
     pub(crate) retain: Duration,
+    pub(crate) site: Site,
 }
 
 impl Default for LockOptions {
@@ -42,6 +65,7 @@ impl Default for LockOptions {
             max_hold: None,
             at_least: None,
             retain: Duration::ZERO,
+            site: Site::default(),
         }
     }
 }
@@ -68,6 +92,16 @@ pub(crate) struct Replicas {
 /// Defines the setters of [`LockOptions`] for a type with a method `options`.
 macro_rules! lock_option_setters {
     () => {
+        /// Sets the name of the lock in metrics, in spans and for [inspection](crate::Holder::lock).
+        /// The attribute sets its key template. A lock without a name is called `unnamed` there.
+        ///
+        /// A name stands for many keys, such as `order:<id>` for `order:42`: metrics have one series
+        /// for each name.
+        pub fn name(mut self, name: &'static str) -> Self {
+            self.options().site = Site::new(name);
+            self
+        }
+
         /// Sets the lease: how long the store keeps the lock without renewal, after a crash for
         /// example. Accepts 10 milliseconds to 24 hours.
         ///

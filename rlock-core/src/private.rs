@@ -11,7 +11,7 @@ use crate::{
     few::Few,
     key::escape,
     lock::Lock,
-    options::{LockOptions, Wait},
+    options::{LockOptions, Site, Wait},
     run::{Inside, OnLost, Run, Session},
 };
 
@@ -36,21 +36,24 @@ struct Asked {
     client: Option<LockClient>,
     /// `None`: the client's.
     options: Option<LockOptions>,
+    site: Site,
     on_lost: OnLost,
 }
 
 impl Plan {
-    pub fn new(key: String) -> Self {
-        Self::of_lists().and(key)
+    /// `site` is the first key template, and after a line break the path of the annotated function.
+    pub fn new(site: &'static str, key: String) -> Self {
+        Self::of_lists(site).and(key)
     }
 
     /// Makes the plan of an annotation whose keys all come from lists.
-    pub fn of_lists() -> Self {
+    pub fn of_lists(site: &'static str) -> Self {
         Self(Box::new(Asked {
             keys: Few::new(),
             empty: None,
             client: None,
             options: None,
+            site: Site::new(site),
             on_lost: OnLost::default(),
         }))
     }
@@ -169,7 +172,10 @@ impl Asked {
                 key: self.keys.join("`, `"),
             });
         };
-        let options = self.options.unwrap_or(client.core().options.lock);
+        let options = LockOptions {
+            site: self.site,
+            ..self.options.unwrap_or(client.core().options.lock)
+        };
         Ok(Lock::new(client.handle().clone(), self.keys, options))
     }
 }

@@ -40,6 +40,7 @@ use crate::{
     error::{LockError, LostCause},
     key::Key,
     lease::{Time, valid_until},
+    options::Site,
     owner::OwnerId,
     store::{Claim, Mending},
     sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::AtomicBool},
@@ -68,6 +69,10 @@ struct State {
     tokens: Tokens,
     /// The fencing token of the present hold, or of the last one; 0 before the first.
     token: u64,
+    /// Where the present or last hold was acquired, when, and how often its lease was renewed.
+    site: Site,
+    since: Time,
+    renewals: u32,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
@@ -128,6 +133,9 @@ impl Ownership {
                 request: Request::default(),
                 tokens: Tokens::default(),
                 token: 0,
+                site: Site::default(),
+                since: Time::from_nanos(0),
+                renewals: 0,
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,

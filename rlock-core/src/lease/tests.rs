@@ -8,6 +8,7 @@ use crate::{
     clock::ClientClock,
     engine::ownership::{LocalQueues, Ownership, Terms},
     key::Key,
+    options::Site,
     owner::OwnerId,
     store::{Grant, TokenBlock},
 };
@@ -196,6 +197,8 @@ fn terms(lease: Duration) -> Terms {
         watchdog: true,
         until: None,
         retain: Duration::ZERO,
+        site: Site::default(),
+        since: Time::from_nanos(0),
     }
 }
 

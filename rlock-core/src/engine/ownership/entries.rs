@@ -6,7 +6,7 @@ use super::{Ownership, Phase, State, Succession, Turn, loss::MaxHold};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
-    options::LockOptions,
+    options::{LockOptions, Site},
     store::Grant,
 };
 
@@ -34,6 +34,9 @@ pub(crate) struct Terms {
     pub(crate) until: Option<Time>,
     /// How long the ownership is retained after the hold.
     pub(crate) retain: Duration,
+    pub(crate) site: Site,
+    /// When the entry began.
+    pub(crate) since: Time,
 }
 
 impl Terms {
@@ -44,6 +47,8 @@ impl Terms {
             watchdog: options.watchdog,
             until: options.max_hold.map(|most| now + most),
             retain: options.retain,
+            site: options.site,
+            since: now,
         }
     }
 }
@@ -74,6 +79,9 @@ impl Ownership {
             return None;
         };
         state.token = token;
+        state.site = terms.site;
+        state.since = terms.since;
+        state.renewals = 0;
         state.phase = Phase::Held;
         // Another call may have asked for the ownership, with other options.
         state.lease = terms.lease;

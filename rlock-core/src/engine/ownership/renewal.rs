@@ -77,6 +77,7 @@ impl Ownership {
             return None;
         }
         state.confirm(sent_at, lease);
+        state.renewals = state.renewals.saturating_add(1);
         let former = state.deadline.filter(|deadline| !deadline.suspect)?;
         let at = state.due(now);
         state.deadline = Some(Deadline { at, suspect: false });

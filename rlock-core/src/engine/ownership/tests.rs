@@ -18,6 +18,7 @@ use crate::{
     error::LostCause,
     key::Key,
     lease::Time,
+    options::Site,
     owner::OwnerId,
     store::{Grant, ReleaseRequest, SendOptions, TokenBlock, Which},
 };
@@ -28,6 +29,8 @@ const TERMS: Terms = Terms {
     watchdog: true,
     until: None,
     retain: Duration::ZERO,
+    site: Site::new("order:<id>"),
+    since: Time::from_nanos(0),
 };
 
 fn held() -> Arc<Ownership> {
