@@ -2,6 +2,9 @@
 
 mod builder;
 mod closing;
+mod inspect;
+mod list;
+mod revoke;
 
 use std::{
     fmt,
@@ -13,14 +16,13 @@ use std::{
 use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
 
-pub use self::{builder::LockClientBuilder, closing::Drained};
+pub use self::{builder::LockClientBuilder, closing::Drained, list::LockList};
 use crate::{
     engine::{call_chain::Scope, core::Core, driver::ClientHandle},
     error::LockError,
-    key::Key,
     lock::Lock,
     multi_lock::MultiLock,
-    store::{AT_LEAST_OWNER, SendOptions, StoreError},
+    store::StoreError,
     wait::Backoff,
 };
 
@@ -268,91 +270,6 @@ impl LockClient {
         ))
     }
 
-    /// Removes the lock of this key from the embedded store and hands it off to the next waiter.
-    /// Returns `true` if the lock was held. For tests of a service that loses a lock.
-    ///
-    /// The holder loses the lock with [`LostCause::Removed`](crate::LostCause::Removed), as if its
-    /// key had been deleted on a server.
-    ///
-    /// # Errors
-    ///
-    /// [`LockError::InvalidKey`] for an invalid key, [`LockError::Closed`] after shutdown.
-    /// [`LockError::Store`] if the store is not the embedded one: delete the key on the server
-    /// instead.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use rlock_core::{LockClient, LockError};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = LockClient::in_memory();
-    /// let lock = client.lock("order:42");
-    /// let body = lock.run(async {
-    ///     assert!(client.revoke("order:42").expect("the embedded store"));
-    ///     std::future::pending::<()>().await;
-    /// });
-    /// assert!(matches!(body.await, Err(LockError::Lost { .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn revoke(&self, key: &str) -> Result<bool, LockError> {
-        let key = Key::parse(key)?;
-        let core = self.core();
-        let action = format!("revoke lock `{key}`");
-        if core.is_closed() {
-            return Err(LockError::Closed { action });
-        }
-        let revoked = core.store.revoke(&key);
-        revoked.map_err(|error| error.into_lock_error(action, Duration::ZERO))
-    }
-
-    /// Returns the current state of the lock of this key, or `None` if the lock is free.
-    ///
-    /// # Errors
-    ///
-    /// [`LockError::InvalidKey`], [`LockError::Unavailable`] or [`LockError::Store`].
-    /// [`LockError::Closed`] after shutdown.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future has no effect.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = rlock_core::LockClient::in_memory();
-    /// assert!(client.inspect("order:42").await?.is_none());
-    /// let guard = client.lock("order:42").acquire().await?;
-    /// let info = client.inspect("order:42").await?.expect("held");
-    /// assert_eq!(info.owner, guard.owner().to_string());
-    /// assert_eq!(info.count, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, LockError> {
-        let key = Key::parse(key)?;
-        let core = self.core();
-        let timeout = core.options.response_timeout;
-        let request = core.store.inspect(&key, SendOptions::background(timeout));
-        let entry = self.ask(timeout * 2, request, || format!("inspect lock `{key}`"));
-        let Some(entry) = entry.await? else {
-            return Ok(None);
-        };
-        let own = core.queues.owned(&key);
-        let own = own.filter(|hold| hold.owner.to_string() == entry.owner);
-        Ok(Some(LockInfo {
-            retained: own.as_ref().is_some_and(|hold| hold.is_retained()),
-            token: own.map(|hold| hold.token()).or(entry.token),
-            owner: entry.owner,
-            count: entry.count,
-            ttl: entry.ttl,
-        }))
-    }
-
     /// Checks that the store replies, for a readiness probe. The check covers the server, the
     /// master of a Sentinel service, all masters of a cluster, or a majority of a quorum. The
     /// embedded store always replies.
@@ -423,35 +340,5 @@ impl LockClient {
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.handle.fmt(f)
-    }
-}
-
-/// The state of a lock on its store, from [`LockClient::inspect`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockInfo {
-    /// The owner as text, `<client uuid>:<sequence>`, or the word `kept` if there is none. See
-    /// [`holder`](Self::holder).
-    pub owner: String,
-    /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
-    /// while the lock is handed to the first owner in the queue.
-    pub count: u32,
-    /// How long the store keeps the lock without renewal; `None` if it does not end.
-    pub ttl: Option<Duration>,
-    /// The fencing token of the current hold, if this client holds the lock. Otherwise the largest
-    /// token that the store has reserved for the owner, if the store still knows it.
-    pub token: Option<u64>,
-    /// Whether this client [retains](Lock::retain) the lock: it is not held, and the next call of
-    /// this client acquires it without a request. A lock that another client retains shows as held
-    /// by that client.
-    pub retained: bool,
-}
-
-impl LockInfo {
-    /// Returns the owner that holds the lock. Returns `None` if the holder has released the lock
-    /// and only [`at_least`](Lock::at_least) keeps it taken.
-    #[must_use]
-    pub fn holder(&self) -> Option<&str> {
-        (self.owner != AT_LEAST_OWNER).then_some(self.owner.as_str())
     }
 }

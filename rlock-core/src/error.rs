@@ -4,8 +4,8 @@ mod holder;
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-pub(crate) use self::holder::{Holder, whole_millis};
-use crate::escape_control::escape_control;
+pub(crate) use self::holder::{TakenBy, whole_millis};
+use crate::{escape_control::escape_control, info::Holder};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
@@ -34,7 +34,7 @@ pub enum LockError {
         escape_control(key),
         shown(*.waited),
         rest(*.remaining),
-        Holder::advice(*.remaining)
+        TakenBy::advice(*.remaining)
     )]
     Timeout {
         /// The requested key.
@@ -159,6 +159,19 @@ impl LockError {
         }
     }
 
+    /// Returns what the holder of the lock said of itself during the wait, for a
+    /// [`Timeout`](Self::Timeout). Returns `None` if it is in this process, or did not reply, or if
+    /// the call did not wait. The text of the error names the holder, too.
+    ///
+    /// The last 1,024 holders are remembered: ask soon after the error.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        match self {
+            Self::Timeout { remaining, .. } => TakenBy::holder(*remaining),
+            _ => None,
+        }
+    }
+
     /// Returns whether the lock stayed taken for the whole `wait`: [`Timeout`](Self::Timeout). The
     /// body did not run. A job that another machine runs can be skipped.
     ///
@@ -233,6 +246,10 @@ pub enum LostCause {
     Expired,
     /// The hold reached its `max_hold`.
     MaxHold,
+    /// Another client asked for the lock, by [`ask_release`](crate::LockClient::ask_release),
+    /// [`release_if`](crate::LockClient::release_if) or
+    /// [`force_release`](crate::LockClient::force_release).
+    Revoked,
     /// The client was shut down.
     Closed,
     /// The hold was released: its call ended, or its guard was released or dropped.
@@ -251,6 +268,7 @@ impl fmt::Display for LostCause {
             }
             Self::Expired => "its lease ran out before a renewal was confirmed",
             Self::MaxHold => "it reached its `max_hold`",
+            Self::Revoked => "another client asked to release it",
             Self::Closed => "its lock client was shut down",
             Self::Released => "it was released",
         })

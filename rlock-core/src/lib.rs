@@ -77,6 +77,7 @@ mod guard;
 
 #[cfg(all(test, shuttle))]
 mod interleavings;
+mod info;
 mod key;
 mod lease;
 mod limits;
@@ -84,6 +85,7 @@ mod lock;
 mod multi_lock;
 mod options;
 mod owner;
+mod pattern;
 mod private;
 mod run;
 mod scope;
@@ -92,9 +94,10 @@ mod sync;
 mod wait;
 
 pub use crate::{
-    client::{Drained, LockClient, LockClientBuilder, LockInfo},
+    client::{Drained, LockClient, LockClientBuilder, LockList},
     error::{LockError, LostCause},
     guard::LockGuard,
+    info::{Holder, LockInfo},
     key::escape,
     lock::Lock,
     multi_lock::{MultiLock, MultiLockGuard},
@@ -110,10 +113,11 @@ pub use rlock_macros::distributed_lock;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __fuzzing {
-    use crate::store::redis::properties;
+    use crate::{engine::queries, store::redis::properties};
 
     pub fn message(message: &[u8]) {
         properties::message(message);
+        let _ = queries::read(message);
     }
 
     pub fn reply(reply: &[u8]) {

@@ -1,6 +1,10 @@
 //! The options of locks and clients.
 
-use std::time::Duration;
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 /// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +84,56 @@ pub(crate) struct Options {
     pub(crate) local_handovers: usize,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) identity: Identity,
+    /// Whether the client answers to others who holds a lock.
+    pub(crate) answers: bool,
+    pub(crate) trace_id: Option<TraceId>,
+}
+
+/// What a client says of itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Identity {
+    pub(crate) service: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+impl Identity {
+    /// Returns the name of the host.
+    pub(crate) fn host(&self) -> &'static str {
+        static HOST: LazyLock<String> = LazyLock::new(host_name);
+        &HOST
+    }
+}
+
+/// Writes `` `billing` on `node-3` (pid 4711) ``.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(service) = &self.service {
+            write!(f, "`{service}` on ")?;
+        }
+        write!(f, "`{}` (pid {})", self.host(), std::process::id())
+    }
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
+}
+
+/// Returns the trace of the present call.
+#[derive(Clone)]
+pub(crate) struct TraceId(pub(crate) Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TraceId")
+    }
 }
 
 /// The number of replicas that must have a lock before it counts as granted, and the time for that.

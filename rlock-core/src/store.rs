@@ -1,6 +1,7 @@
 //! The store of ownerships. Modules above this one use the trait; only modules below it know servers.
 
 pub(crate) mod cluster;
+pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
 pub(crate) mod memory;
@@ -21,13 +22,11 @@ pub(crate) use self::{
         AcquireRequest, Claim, Mending, NextLocal, ReleaseRequest, Renewal, SendOptions, Via,
     },
 };
+use self::directory::Directory;
 use crate::{key::Key, owner::OwnerId};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
-
-/// The owner of a lock that stays taken for its `at_least` after its release.
-pub(crate) const AT_LEAST_OWNER: &str = "kept";
 
 /// How long a lock is reserved for a waiter that has not confirmed its wait.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -52,6 +51,8 @@ pub(crate) enum Event {
         owner: OwnerId,
         after: Duration,
     },
+    /// A client sent a message to this one.
+    Message(Vec<u8>),
     /// Another connection changed this lock.
     Changed(Key),
     /// Any lock may have changed: everything was flushed, or notifications were missed.
@@ -99,7 +100,7 @@ pub(crate) type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// A store of ownerships. Every operation is atomic and idempotent: a repeated request changes nothing more, and has
 /// the same outcome.
-pub(crate) trait Store: Send + Sync + 'static {
+pub(crate) trait Store: Directory + Send + Sync + 'static {
     /// Returns the connection for a request of the present call.
     fn via(&self) -> Via {
         Via::Background

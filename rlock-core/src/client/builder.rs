@@ -11,7 +11,7 @@ use crate::{
     error::LockError,
     lease::MAX_LEASE,
     limits,
-    options::{LockOptions, Options, Reentry, Replicas, Wait},
+    options::{Identity, LockOptions, Options, Reentry, Replicas, TraceId, Wait},
 };
 
 #[cfg(feature = "tls")]
@@ -76,6 +76,9 @@ impl Default for LockClientBuilder {
                 local_handovers: 16,
                 response_timeout: Duration::from_secs(2),
                 replicas: None,
+                identity: Identity::default(),
+                answers: true,
+                trace_id: None,
             },
             connect_timeout: Duration::from_secs(5),
             connect_wait: Duration::ZERO,
@@ -287,6 +290,58 @@ impl LockClientBuilder {
         self
     }
 
+    /// Sets the name and the version of the service, which [inspection](crate::LockClient::inspect) shows
+    /// of a holder. At most 256 characters each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::builder()
+    ///     .service(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+    ///     .in_memory()?;
+    /// let held = client.lock("order:42").acquire().await?;
+    /// let info = client.inspect("order:42").await?.expect("held");
+    /// let holder = info.holder.expect("this client");
+    /// assert_eq!(holder.service.as_deref(), Some(env!("CARGO_PKG_NAME")));
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn service(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.options.identity = Identity {
+            service: Some(name.into()),
+            version: Some(version.into()),
+        };
+        self
+    }
+
+    /// Enables or disables answers to other clients: who holds a lock, which locks this client
+    /// holds, and requests to release one. Enabled by default.
+    ///
+    /// A client that does not answer looks like one that is stuck. Others can still take its locks
+    /// by [`force_release`](crate::LockClient::force_release).
+    pub fn answers(mut self, enabled: bool) -> Self {
+        self.options.answers = enabled;
+        self
+    }
+
+    /// Sets a function that returns the id of the current trace. It is called in each call that
+    /// acquires a lock, and [inspection](crate::LockClient::inspect) shows the id of the holder's call. Must
+    /// not block.
+    ///
+    /// # Panics
+    ///
+    /// A panic of the function is a panic of the call.
+    pub fn trace_id(
+        mut self,
+        current: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.options.trace_id = Some(TraceId(Arc::new(current)));
+        self
+    }
+
     /// Sets the trusted certificate authorities, as PEM, for TLS connections to servers and
     /// Sentinels. Replaces the authorities of the system and of `SSL_CERT_FILE`.
     ///
@@ -341,6 +396,7 @@ impl LockClientBuilder {
         limits::timeout("response_timeout", self.options.response_timeout)?;
         limits::replicas(self.options.replicas)?;
         limits::fence_retention(self.fence_retention)?;
+        limits::service(&self.options.identity)?;
         limits::prefix(&self.prefix)
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     lease::Time,
     options::{LockOptions, Wait},
     store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, Via},
+    sync::{Mutex, PoisonError},
     wait::Backoff,
 };
 
@@ -112,6 +113,8 @@ struct Attempt<'a> {
     request: &'a Request,
     started: Time,
     deadline: Time,
+    /// The lock of another client that the call waits for.
+    contended: Mutex<Option<Key>>,
 }
 
 impl<'a> Attempt<'a> {
@@ -129,6 +132,7 @@ impl<'a> Attempt<'a> {
             request,
             started,
             deadline,
+            contended: Mutex::default(),
         }
     }
 
@@ -146,10 +150,7 @@ impl<'a> Attempt<'a> {
             }
         }
         if !fresh.is_empty() {
-            let mut acquired = match self.negotiate(fresh).await {
-                Ok(acquired) => acquired,
-                Err(refused) => return Err(self.with_holder(refused).await),
-            };
+            let mut acquired = self.asking_holder(self.negotiate(fresh)).await?;
             if self.core.options.replicas.is_some() {
                 acquired = self.replicated(acquired).await?;
             }
@@ -202,6 +203,17 @@ impl<'a> Attempt<'a> {
         };
         let send = SendOptions::new(route, self.request_timeout());
         self.core.store.acquire(&request, send).await
+    }
+
+    /// Returns the lock of another client that the call waits for.
+    fn contended(&self) -> Option<Key> {
+        let contended = self.contended.lock();
+        contended.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_contended(&self, key: &Key) {
+        let contended = self.contended.lock();
+        *contended.unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
     }
 
     /// Returns whether the call asks once and does not wait.

@@ -16,6 +16,7 @@ use crate::{
     clock::ClientClock,
     engine::{
         ownership::{LocalQueues, Ownership, ReleaseQueue},
+        queries::Queries,
         watchdog::{Renewer, Watchdog},
     },
     options::{Options, Reentry},
@@ -35,6 +36,7 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) queues: Arc<LocalQueues>,
+    pub(crate) queries: Arc<Queries>,
     /// The runtime that provides the timers of calls.
     timers: Handle,
     /// Whether the background is on a runtime that may not be driven.
@@ -56,6 +58,7 @@ pub(crate) struct Core {
 pub(crate) struct EventHandler {
     watchdog: Arc<Watchdog>,
     queues: Arc<LocalQueues>,
+    queries: Arc<Queries>,
 }
 
 impl EventHandler {
@@ -63,6 +66,7 @@ impl EventHandler {
         Self {
             watchdog: Arc::new(Watchdog::new(clock.clone())),
             queues: Arc::new(LocalQueues::new(options.local_handovers)),
+            queries: Arc::new(Queries::new(options.answers)),
         }
     }
 
@@ -88,6 +92,7 @@ impl EventHandler {
                     ownership.ask_after(after);
                 }
             }
+            Event::Message(message) => self.queries.on_message(&message),
             Event::Changed(key) => {
                 if let Some(ownership) = queues.owned(&key) {
                     self.watchdog.suspect(&ownership);
@@ -120,7 +125,11 @@ impl Core {
         handler: EventHandler,
         (timers, may_stand_still): (Handle, bool),
     ) -> Self {
-        let EventHandler { watchdog, queues } = handler;
+        let EventHandler {
+            watchdog,
+            queues,
+            queries,
+        } = handler;
         Self {
             id,
             clock,
@@ -128,6 +137,7 @@ impl Core {
             store,
             watchdog,
             queues,
+            queries,
             timers,
             may_stand_still,
             sequence: AtomicU64::new(1),

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::sync::enter;
 use crate::{
-    engine::{core::Core, release},
+    engine::{core::Core, queries, release},
     error::LostCause,
 };
 
@@ -192,6 +192,7 @@ async fn background(core: &Arc<Core>, stop: &SetOnce<Wish>) {
         tokio::join!(
             supervised("watchdog", || core.renewer().run()),
             supervised("release queue", || release::run(Arc::clone(core))),
+            supervised("queries", || queries::run(Arc::clone(core))),
             supervised("store", || Arc::clone(&core.store).background()),
         );
     };

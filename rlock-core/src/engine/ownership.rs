@@ -9,6 +9,7 @@
 //!
 //! Lock order: the watchdog's schedule or the client's map of queues, then an ownership, then its local queue.
 
+mod description;
 mod entries;
 mod local_queue;
 mod loss;
@@ -73,6 +74,9 @@ struct State {
     site: Site,
     since: Time,
     renewals: u32,
+    // A box of one word, because most holds have no trace.
+    #[expect(clippy::box_collection, reason = "smaller than a string in each ownership")]
+    trace_id: Option<Box<String>>,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
@@ -136,6 +140,7 @@ impl Ownership {
                 site: Site::default(),
                 since: Time::from_nanos(0),
                 renewals: 0,
+                trace_id: None,
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,

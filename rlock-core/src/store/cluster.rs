@@ -11,6 +11,7 @@
 //!   the request is tried again.
 //! - Renewals go where the lock is: they need nothing else.
 
+mod directory;
 mod discovery;
 mod multi_slot;
 mod nodes;

@@ -86,6 +86,16 @@ impl StoreError {
         Self::new(false, false, source)
     }
 
+    /// The owner of a lock was not written by a client.
+    pub(crate) fn foreign_owner(owner: &str) -> Self {
+        let owner: String = owner.chars().take(80).collect();
+        let owner = crate::escape_control::escape_control(&owner);
+        let source = format!(
+            "its owner `{owner}` is none of a lock client; delete the key on the server instead"
+        );
+        Self::new(false, false, source)
+    }
+
     /// Marks a request as one that was not executed.
     pub(super) fn not_executed(self) -> Self {
         Self {

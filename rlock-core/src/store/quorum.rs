@@ -5,6 +5,7 @@
 mod call;
 mod connect;
 mod detached;
+mod directory;
 mod inspect;
 mod member;
 mod queueing;

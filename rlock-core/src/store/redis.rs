@@ -6,6 +6,7 @@ mod caller_link;
 mod capabilities;
 pub(super) mod commands;
 pub(super) mod connection;
+mod directory;
 pub(super) mod errors;
 mod for_quorum;
 pub(super) mod fork_guard;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{few::Few, lease::Time};
+use crate::{few::Few, lease::Time, owner::OwnerId};
 
 /// The outcome of an acquire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,5 +192,8 @@ pub(crate) struct Entry {
     pub(crate) owner: String,
     pub(crate) count: u32,
     pub(crate) ttl: Option<Duration>,
+    /// The fence: the first token of the owner's latest block.
     pub(crate) token: Option<u64>,
+    /// The owners that wait, in their order.
+    pub(crate) queue: Vec<OwnerId>,
 }

@@ -100,6 +100,7 @@ impl Attempt<'_> {
                         return Err(self.taken(keys[by.at], by.ttl));
                     }
                     contended = Some(by);
+                    self.set_contended(keys[by.at]);
                     if let [ownership] = &*ownerships {
                         if ownership.is_spoilt() && !ownership.is_queued() {
                             // The next owner gets no notification either, and asks without a pause.
@@ -320,9 +321,14 @@ impl Attempt<'_> {
         now: Time,
     ) -> Option<Few<EntryGuard>> {
         let terms = Terms::new(now, &self.request.options);
+        let trace_id = self.core.options.trace_id.as_ref();
+        let trace_id = trace_id.and_then(|current| (current.0)());
         let holds = ownerships.iter().zip(grants).zip(turns);
         let begin = |((ownership, grant), turn): ((&Arc<Ownership>, &Grant), Turn)| {
             let entered = ownership.begin(terms, *grant, turn)?;
+            if trace_id.is_some() {
+                ownership.set_trace_id(trace_id.clone());
+            }
             Some(EntryGuard::new(self.client, ownership, entered, terms, now))
         };
         holds.map(begin).collect()

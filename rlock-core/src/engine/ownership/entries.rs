@@ -82,6 +82,7 @@ impl Ownership {
         state.site = terms.site;
         state.since = terms.since;
         state.renewals = 0;
+        state.trace_id = None;
         state.phase = Phase::Held;
         // Another call may have asked for the ownership, with other options.
         state.lease = terms.lease;

@@ -136,6 +136,19 @@ impl LocalQueues {
         self.current(key).filter(|ownership| ownership.is_owned())
     }
 
+    /// Returns all ownerships of the client.
+    pub(crate) fn all_owned(&self) -> Vec<Arc<Ownership>> {
+        let queues: Vec<_> = self.queues().values().cloned().collect();
+        let current = queues.iter().filter_map(|queue| queue.current());
+        current.filter(|ownership| ownership.is_owned()).collect()
+    }
+
+    /// Returns the number of callers that wait for this key, besides the one with the turn.
+    pub(crate) fn waiters(&self, key: &Key) -> usize {
+        self.queue(key)
+            .map_or(0, |queue| queue.state().waiting.len())
+    }
+
     /// Returns the ownerships of this key that the store may be asked for.
     pub(crate) fn requested(&self, key: &Key) -> impl Iterator<Item = Arc<Ownership>> + use<> {
         self.queue(key)

@@ -91,6 +91,21 @@ impl Ownership {
         entry.max_hold.clone()
     }
 
+    /// Marks the present hold as lost, but keeps the ownership until the hold has ended: its lease is renewed, and its
+    /// release is sent. Returns `false` if there is no hold, or it is lost already.
+    pub(crate) fn lose_hold(&self, cause: LostCause) -> bool {
+        {
+            let mut state = self.state();
+            if state.phase != Phase::Held || state.lost.is_some() {
+                return false;
+            }
+            state.lost = Some(cause);
+            state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
+        }
+        self.ended.notify_waiters();
+        true
+    }
+
     /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
     /// loss: a call relied on the ownership, and its `max_hold` has not been reported.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
@@ -100,9 +115,12 @@ impl Ownership {
                 return false;
             }
             state.phase = Phase::Lost;
-            state.lost = Some(cause);
-            state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
-            let is_news = !state.entries.iter().all(EntryState::is_lost);
+            let is_first = state.lost.is_none();
+            if is_first {
+                state.lost = Some(cause);
+                state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
+            }
+            let is_news = is_first && !state.entries.iter().all(EntryState::is_lost);
             (state.turn.take(), is_news)
         };
         self.ended.notify_waiters();

@@ -53,6 +53,7 @@ impl Ownership {
         let is_in_doubt =
             state.request.route_in_doubt().is_some() || state.release == ReleaseState::InDoubt;
         state.is_owned()
+            && state.lost.is_none()
             && state.doubted_at.is_none()
             && state.grant().is_fresh(state.lease, now)
             && !is_kept

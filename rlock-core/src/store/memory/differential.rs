@@ -19,7 +19,7 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        AT_LEAST_OWNER, AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest,
+        AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest,
         Released, Renewal, RenewalOutcome, SendOptions, Store,
     },
 };
@@ -93,9 +93,11 @@ fn take_down(news: Event, told: &mut Vec<words::News>) {
             owner: owner_back(owner),
             after: millis(after),
         },
-        Event::Changed(_) | Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {
-            return;
-        }
+        Event::Message(_)
+        | Event::Changed(_)
+        | Event::AllChanged
+        | Event::SomeChanged(_)
+        | Event::Disconnected => return,
     });
 }
 
@@ -222,7 +224,7 @@ impl Embedded {
         let entry = state
             .inspect(&key, ClientClock::default().now())
             .map(|entry| words::Entry {
-                holder: if entry.owner == AT_LEAST_OWNER {
+                holder: if entry.owner == OwnerId::KEPT.to_string() {
                     words::Holder::Kept
                 } else {
                     let (client, sequence) = entry.owner.rsplit_once(':').expect("an owner");

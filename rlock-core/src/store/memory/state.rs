@@ -13,7 +13,7 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        AT_LEAST_OWNER, AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff,
+        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff,
         Listener, NextLocal, QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome,
         Renewed, TokenBlock,
     },
@@ -23,6 +23,8 @@ use crate::{
 const REMEMBERED_RELEASES: usize = 64;
 /// A waiter that has been silent for longer than this may be dead.
 const UNHEARD: Duration = Duration::from_millis(50);
+/// The number of waiters that an inspection shows.
+const MOST_QUEUED: usize = 100;
 /// The number of locks from which expired ones are swept.
 const SWEEP_FROM: usize = 64;
 
@@ -40,8 +42,7 @@ pub(super) struct State {
 }
 
 pub(super) struct Lock {
-    /// `None` for a lock that was released, but stays taken until it expires.
-    owner: Option<OwnerId>,
+    owner: OwnerId,
     count: u32,
     token: u64,
     pub(super) expires: Time,
@@ -59,7 +60,7 @@ impl State {
         for (n, claim) in claims.iter().enumerate() {
             match self.live(&claim.key, now) {
                 None if count > 1 => return Acquired::NotHeld,
-                Some(lock) if lock.owner != Some(claim.owner) => {
+                Some(lock) if lock.owner != claim.owner => {
                     taken = Some(n);
                     break;
                 }
@@ -94,7 +95,7 @@ impl State {
             size: 1,
         };
         let lock = self.live(key, now);
-        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
+        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, Some(lock.owner)));
         let first = self.queues.first(key) == Some(*owner);
         let watched = true;
         if let Some(owner) = holder.filter(|_| waits && was_taken && first) {
@@ -146,7 +147,7 @@ impl State {
             self.locks.remove(key);
             self.pass_on(key, next, now)
         } else {
-            (lock.owner, lock.count, lock.expires) = (None, 1, now + release.at_least);
+            (lock.owner, lock.count, lock.expires) = (OwnerId::KEPT, 1, now + release.at_least);
             self.ask_again(key, self.queues.first(key), release.at_least);
             HandOff::Unknown
         };
@@ -221,13 +222,13 @@ impl State {
     }
 
     pub(super) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
+        let queue = self.queues.of(key).take(MOST_QUEUED).collect();
         self.live(key, now).map(|lock| Entry {
-            owner: lock
-                .owner
-                .map_or(AT_LEAST_OWNER.into(), |it| it.to_string()),
+            owner: lock.owner.to_string(),
             count: lock.count,
             ttl: Some(lock.expires.since(now)),
             token: Some(lock.token),
+            queue,
         })
     }
 
@@ -236,9 +237,8 @@ impl State {
         let Some(lock) = self.live(key, now) else {
             return false;
         };
-        if let Some(owner) = lock.owner {
-            self.tell(owner, Event::Changed(key.clone()));
-        }
+        let owner = lock.owner;
+        self.tell(owner, Event::Changed(key.clone()));
         self.locks.remove(key);
         self.hand_off(key, None, false, now);
         true
@@ -253,7 +253,7 @@ impl State {
     }
 
     fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
-        self.live(key, now).filter(|it| it.owner == Some(owner))
+        self.live(key, now).filter(|it| it.owner == owner)
     }
 
     fn is_wanted(&self, key: &Key) -> bool {
@@ -275,7 +275,7 @@ impl State {
         let block = TokenBlock::granted(self.last_token.max(wall_clock_micros()) + 1);
         self.last_token = block.last();
         let lock = Lock {
-            owner: Some(owner),
+            owner,
             count,
             token: block.first,
             expires: now + ttl,
@@ -318,6 +318,21 @@ impl State {
         let Some(owner) = owner else { return };
         let key = key.clone();
         self.tell(owner, Event::Retry { key, owner, after });
+    }
+
+    /// Returns the keys of all locks.
+    pub(super) fn held(&self, now: Time) -> Vec<Key> {
+        let live = self.locks.iter().filter(|(_, lock)| lock.expires > now);
+        live.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Sends a message to a client. Returns whether the client is there.
+    pub(super) fn publish(&mut self, client: Uuid, message: Vec<u8>) -> bool {
+        let listener = self.clients.get(&client);
+        let message = listener.map(|listener| (listener.clone(), Event::Message(message)));
+        let is_there = message.is_some();
+        self.messages.extend(message);
+        is_there
     }
 
     fn tell(&mut self, owner: OwnerId, news: Event) {

@@ -94,5 +94,11 @@ fn agreed(entries: &[&Entry], members: usize) -> Entry {
         count: majority_has(counts, members).unwrap_or(0),
         ttl: ttl.filter(|ttl| *ttl < Duration::MAX),
         token: majority_has(tokens, members).flatten(),
+        // One member keeps the queue at a time.
+        queue: entries
+            .iter()
+            .map(|entry| entry.queue.clone())
+            .max_by_key(Vec::len)
+            .unwrap_or_default(),
     }
 }

@@ -91,7 +91,7 @@ fn check_news(keyspace: &Keyspace, news: &Event) {
             let name = keyspace.lock(key);
             assert_eq!(keyspace.key(name.as_bytes()).as_ref(), Some(key));
         }
-        Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {}
+        Event::Message(_) | Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {}
     }
 }
 

@@ -8,6 +8,7 @@ use super::errors::unexpected;
 use crate::{
     few::Few,
     lease::Time,
+    owner::OwnerId,
     store::{
         Acquired, Entry, Grant, HandOff, NextLocal, QueuePlace, Released, RenewalOutcome, Renewed,
         StoreError, TokenBlock,
@@ -127,12 +128,17 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return Ok(None);
     }
-    let (owner, count, millis, token): (String, u32, i64, String) = read(answer)?;
+    let (owner, count, millis, token, queue): (String, u32, i64, String, Vec<String>) =
+        read(answer)?;
     Ok(Some(Entry {
         owner,
         count,
         ttl: ttl(millis),
         // No guard has such a token either.
         token: token.parse().ok().filter(|token| *token < TOO_LARGE_TOKEN),
+        queue: queue
+            .iter()
+            .filter_map(|owner| OwnerId::parse(owner))
+            .collect(),
     }))
 }
