@@ -75,9 +75,9 @@ mod escape_control;
 mod few;
 mod guard;
 
+mod info;
 #[cfg(all(test, shuttle))]
 mod interleavings;
-mod info;
 mod key;
 mod lease;
 mod limits;

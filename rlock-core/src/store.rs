@@ -12,6 +12,7 @@ mod request;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use self::directory::Directory;
 pub(crate) use self::{
     error::StoreError,
     reply::{
@@ -22,7 +23,6 @@ pub(crate) use self::{
         AcquireRequest, Claim, Mending, NextLocal, ReleaseRequest, Renewal, SendOptions, Via,
     },
 };
-use self::directory::Directory;
 use crate::{key::Key, owner::OwnerId};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -54,7 +54,10 @@ impl LockClient {
                 let own = core.queues.owned(&key).filter(|own| own.owner == owner);
                 own.and_then(|own| describe(core, &own))
             }
-            Some(owner) => core.in_runtime(ask_holder(core, &key, owner, SILENCE)).await,
+            Some(owner) => {
+                core.in_runtime(ask_holder(core, &key, owner, SILENCE))
+                    .await
+            }
             None => None,
         };
         let mut info = info_of(&key, entry);

@@ -167,7 +167,8 @@ impl LockList {
                             self.ask_for_part(client, Some(after));
                         }
                         if self.scans {
-                            self.seen.extend(part.locks.iter().map(|info| info.key.clone()));
+                            self.seen
+                                .extend(part.locks.iter().map(|info| info.key.clone()));
                         }
                         self.found.extend(part.locks);
                     }

@@ -75,7 +75,10 @@ struct State {
     since: Time,
     renewals: u32,
     // A box of one word, because most holds have no trace.
-    #[expect(clippy::box_collection, reason = "smaller than a string in each ownership")]
+    #[expect(
+        clippy::box_collection,
+        reason = "smaller than a string in each ownership"
+    )]
     trace_id: Option<Box<String>>,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,

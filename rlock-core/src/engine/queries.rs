@@ -239,8 +239,7 @@ fn give_up(
         return true;
     }
     let is_lost = if at_once {
-        core.watchdog
-            .lose_unreported(ownership, LostCause::Revoked)
+        core.watchdog.lose_unreported(ownership, LostCause::Revoked)
     } else {
         ownership.lose_hold(LostCause::Revoked)
     };
@@ -248,7 +247,8 @@ fn give_up(
         let cause = LostCause::Revoked;
         tracing::warn!(%key, %owner, by, %cause, "lock lost");
     }
-    is_lost
+    // A hold that is asked again is about to end all the same.
+    is_lost || ownership.lost() == Some(LostCause::Revoked)
 }
 
 /// Describes a lock of this client, unless it has just been released.

@@ -2,6 +2,7 @@
 
 use super::{Ownership, Phase};
 use crate::{
+    escape_control::shown,
     info::{Holder, LockInfo},
     options::Identity,
 };
@@ -27,14 +28,14 @@ impl Ownership {
             token: Some(state.token),
             retained: state.phase == Phase::Retained,
             holder: Some(Holder {
-                service: identity.service.clone(),
-                version: identity.version.clone(),
-                host: identity.host().to_owned(),
+                service: identity.service.as_deref().map(shown),
+                version: identity.version.as_deref().map(shown),
+                host: shown(identity.host()),
                 pid: std::process::id(),
                 held_for: now.since(state.since),
                 lock: text(state.site.name()),
                 function: state.site.function().and_then(text),
-                trace_id: state.trace_id.as_deref().cloned(),
+                trace_id: state.trace_id.as_deref().map(|trace_id| shown(trace_id)),
                 waiters,
                 renewals: state.renewals,
             }),

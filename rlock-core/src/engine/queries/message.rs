@@ -16,10 +16,9 @@ use std::{fmt::Display, str::FromStr, time::Duration};
 use uuid::Uuid;
 
 use crate::{
-    escape_control::escape_control,
+    escape_control::shown,
     info::{Holder, LockInfo},
     key::{Key, MAX_KEY_BYTES, escape, unescape},
-    limits::MOST_SHOWN,
     owner::OwnerId,
 };
 
@@ -61,16 +60,6 @@ pub(crate) enum Message {
         number: u64,
         report: Report,
     },
-}
-
-/// Returns a text from outside as it may be shown.
-fn shown(text: &str) -> String {
-    let text: String = text.chars().take(MOST_SHOWN).collect();
-    let mut text = escape_control(&text);
-    if let Some((end, _)) = text.char_indices().nth(MOST_SHOWN) {
-        text.truncate(end);
-    }
-    text
 }
 
 struct Writer(String);
@@ -332,6 +321,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits::MOST_SHOWN;
 
     fn key() -> impl Strategy<Value = Key> {
         "[^{}]{1,40}|[a-z]{1,3}\\{[^{}]{1,9}\\}"
@@ -450,13 +440,6 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_could_control_a_terminal_are_escaped_and_long_ones_are_cut() {
-        assert_eq!(shown("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
-        assert_eq!(shown(&"\u{1b}".repeat(1_000)).chars().count(), MOST_SHOWN);
-        assert_eq!(shown(&"ü".repeat(1_000)), "ü".repeat(MOST_SHOWN));
-    }
-
-    #[test]
     fn messages_that_make_no_sense_are_none() {
         let from = Uuid::from_u128(7);
         for message in [
@@ -468,7 +451,10 @@ mod tests {
             format!("@ask\t{from}\t1\tunlock\tk"),
             format!("@ask\t{from}\t1\tlock\t%FF"),
             format!("@ask\t{from}\t1\tlock\t%4"),
-            format!("@ask\t{from}\t1\tlocks\t{}\t", "x".repeat(MAX_KEY_BYTES * 3)),
+            format!(
+                "@ask\t{from}\t1\tlocks\t{}\t",
+                "x".repeat(MAX_KEY_BYTES * 3)
+            ),
             "@tell\t1\tlocks\t2".to_owned(),
             "@tell\t1\tlocks\t0\tk\towner".to_owned(),
             format!("@tell\t1\treleased\t1{}", " ".repeat(MOST_BYTES)),

@@ -19,8 +19,8 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest,
-        Released, Renewal, RenewalOutcome, SendOptions, Store,
+        AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest, Released,
+        Renewal, RenewalOutcome, SendOptions, Store,
     },
 };
 

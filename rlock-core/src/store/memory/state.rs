@@ -13,9 +13,8 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff,
-        Listener, NextLocal, QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome,
-        Renewed, TokenBlock,
+        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff, Listener, NextLocal,
+        QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, TokenBlock,
     },
 };
 
