@@ -8,6 +8,7 @@ use rustix::process::Signal;
 
 use crate::{
     duration::{self, Limit},
+    manual,
     run::signals,
 };
 
@@ -16,7 +17,12 @@ use crate::{
 /// A lock is held by one process at a time, on any machine. It is renewed while it is held, and is free after its
 /// lease if its holder dies.
 #[derive(Debug, Parser)]
-#[command(name = "rlock", version, arg_required_else_help = true)]
+#[command(
+    name = "rlock",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -46,13 +52,19 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct LogOptions {
     /// Logs errors only: nothing when a lock is taken
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        display_order = 100,
+        conflicts_with = "verbose"
+    )]
     pub(crate) quiet: bool,
     /// Logs more: each step, or details if given twice
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = 101, action = ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Writes log lines and data as JSON, one object a line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 102)]
     pub(crate) json: bool,
 }
 
@@ -82,7 +94,7 @@ pub(crate) struct StoreOptions {
 
 /// The options of `rlock run`.
 #[derive(Debug, Args)]
-#[command(after_long_help = RUN_HELP)]
+#[command(after_long_help = manual::help(manual::RUN))]
 pub(crate) struct RunOptions {
     /// What to lock; several keys are acquired together, all or none
     #[arg(short, long = "key", value_name = "KEY", required = true, num_args = 1..)]
@@ -150,7 +162,7 @@ pub(crate) enum OnLost {
 
 /// The options of `rlock wait`.
 #[derive(Debug, Args)]
-#[command(after_long_help = WAIT_HELP)]
+#[command(after_long_help = manual::help(manual::WAIT))]
 pub(crate) struct WaitOptions {
     /// The lock to wait for
     #[arg(value_name = "KEY")]
@@ -168,30 +180,3 @@ pub(crate) struct WaitOptions {
     #[command(flatten)]
     pub(crate) store: StoreOptions,
 }
-
-const RUN_HELP: &str = "\
-Exit status:
-  the command's           it ran; 128 + n if signal n ended it
-  75 (or -E N)            the locks were not acquired
-  69                      the store is unreachable, or refuses the client
-  64                      wrong options
-  124                     a lock was lost while the command ran, and the command was stopped
-  125                     rlock itself failed
-  126, 127                the command cannot be executed, or was not found
-
-Environment of the command:
-  RLOCK_KEY, RLOCK_TOKEN, RLOCK_OWNER
-                          key, fencing token and owner of the first lock
-  RLOCK_KEYS              the number of locks
-  RLOCK_KEY_1, RLOCK_TOKEN_1, RLOCK_OWNER_1, RLOCK_KEY_2, …
-                          the same for each lock, in the order of the options
-
-The command has a process group of its own. HUP, INT, TERM, QUIT, USR1 and USR2 are passed on to all of the group, and
-the locks are released after all of the group has ended. A process that leaves the group (setsid) is on its own.";
-
-const WAIT_HELP: &str = "\
-Exit status:
-  0                       the lock is free
-  75                      it was still taken after --wait
-  69                      the store is unreachable, or refuses the client
-  64                      wrong options";
