@@ -111,7 +111,8 @@ impl Ownership {
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
         let (turn, is_news) = {
             let mut state = self.state();
-            if !state.is_owned() {
+            // A hold that was given up keeps its ownership until it has ended.
+            if !state.is_owned() || state.lost == Some(cause) {
                 return false;
             }
             state.phase = Phase::Lost;
