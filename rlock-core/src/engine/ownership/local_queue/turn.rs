@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{LocalQueue, LocalQueues, Ownership, State, WaiterTerms};
+use super::{LocalQueue, LocalQueues, Ownership, QueueState, WaiterTerms};
 use crate::{
     key::Key,
     lease::Time,
@@ -27,7 +27,7 @@ impl Turn {
             .expect("only a turn that is dropped has no member")
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, QueueState> {
         self.member().queue.state()
     }
 
