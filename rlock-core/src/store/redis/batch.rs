@@ -219,7 +219,7 @@ impl Shared {
         }
         if is_forgotten {
             let scripts = &self.commands.scripts;
-            for script in [&scripts.acquire_together, &scripts.release_together] {
+            for script in [&scripts.acquire_batch, &scripts.release_batch] {
                 // The next batch notices a failure.
                 let _ = script.load_async(&mut connection).await;
             }
@@ -289,16 +289,16 @@ impl Batch {
             }
         }
         let granted = |token| Value::Array(vec![Value::Int(1), Value::Int(token)]);
-        batch.add_together(acquires, granted, |requests| match requests {
+        batch.add_batched(acquires, granted, |requests| match requests {
             [one] => commands.acquire(one),
-            several => commands.acquire_together(several),
+            several => commands.acquire_batch(several),
         });
         for (command, reply) in others {
             batch.add(command, vec![reply], None);
         }
-        batch.add_together(releases, Value::Int, |requests| match requests {
+        batch.add_batched(releases, Value::Int, |requests| match requests {
             [one] => commands.release(one),
-            several => commands.release_together(several),
+            several => commands.release_batch(several),
         });
         batch
     }
@@ -308,7 +308,7 @@ impl Batch {
         self.parts.push(Part { replies, share });
     }
 
-    fn add_together<T>(
+    fn add_batched<T>(
         &mut self,
         mut queued: Vec<(T, Reply)>,
         share: fn(i64) -> Value,
