@@ -375,7 +375,7 @@ impl LockClient {
     pub async fn ping(&self) -> Result<(), LockError> {
         let core = self.core();
         let timeout = core.options.response_timeout;
-        let action = || format!("ping {}", core.store.place());
+        let action = || format!("ping {}", core.store.describe());
         self.ask(timeout * 2, core.store.ping(timeout), action)
             .await
     }
@@ -397,7 +397,7 @@ impl LockClient {
             }
         };
         self.ask(limit, ready, || {
-            format!("connect to {}", core.store.place())
+            format!("connect to {}", core.store.describe())
         })
         .await
     }
@@ -415,7 +415,7 @@ impl LockClient {
         }
         let started = core.clock.now();
         let reply = core.in_runtime_within(Some(limit), reply).await;
-        let reply = reply.unwrap_or_else(|| Err(StoreError::stands_still()));
+        let reply = reply.unwrap_or_else(|| Err(StoreError::not_driven()));
         reply.map_err(|error| error.into_lock_error(action(), core.clock.now().since(started)))
     }
 }

@@ -195,7 +195,7 @@ impl MultiLockGuard {
     ///
     /// If the future is dropped, the locks are released in the background.
     pub async fn release(self) -> Result<(), LockError> {
-        run::give_back(self.0).await
+        run::release_all(self.0).await
     }
 }
 

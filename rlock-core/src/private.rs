@@ -26,10 +26,10 @@ pub use returned::returned;
 /// compiles every move of it.
 #[derive(Debug)]
 #[must_use]
-pub struct Plan(Box<Asked>);
+pub struct Plan(Box<Annotation>);
 
 #[derive(Debug)]
-struct Asked {
+struct Annotation {
     keys: Few<String>,
     /// The template of a list that may be empty.
     empty: Option<&'static str>,
@@ -46,7 +46,7 @@ impl Plan {
 
     /// Makes the plan of an annotation whose keys all come from lists.
     pub fn of_lists() -> Self {
-        Self(Box::new(Asked {
+        Self(Box::new(Annotation {
             keys: Few::new(),
             empty: None,
             client: None,
@@ -75,7 +75,7 @@ impl Plan {
 
     /// Returns the options. They begin as those of the client, which is set before.
     fn options(&mut self) -> &mut LockOptions {
-        let Asked {
+        let Annotation {
             client, options, ..
         } = &mut *self.0;
         options.get_or_insert_with(|| {
@@ -135,12 +135,11 @@ impl Plan {
 }
 
 impl From<Plan> for Session {
-    fn from(Plan(asked): Plan) -> Self {
-        let on_lost = asked.on_lost;
-        Self::new(
-            on_lost,
-            async move { (*asked).into_lock()?.acquire_all().await },
-        )
+    fn from(Plan(annotation): Plan) -> Self {
+        let on_lost = annotation.on_lost;
+        Self::new(on_lost, async move {
+            (*annotation).into_lock()?.acquire_all().await
+        })
     }
 }
 
@@ -154,7 +153,7 @@ fn find_client(named: &mut Option<LockClient>) -> Option<&LockClient> {
     named.as_ref()
 }
 
-impl Asked {
+impl Annotation {
     fn into_lock(mut self) -> Result<Lock, LockError> {
         if self.keys.is_empty() {
             return Err(LockError::InvalidKey {

@@ -43,8 +43,8 @@ impl LockClient {
         let ended = core.in_runtime_within(limit, core.background_ended()).await;
         let error = match ended {
             Some(()) if released => return Ok(()),
-            Some(()) => StoreError::not_given_back(),
-            None => StoreError::stands_still(),
+            Some(()) => StoreError::not_released(),
+            None => StoreError::not_driven(),
         };
         let action = "release every lock at shutdown".to_owned();
         Err(error.into_lock_error(action, core.clock.now().since(started)))

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The last part of a wait, in which no further request is sent.
-const LAST: Duration = Duration::from_millis(10);
+const LEAST_REQUEST_TIME: Duration = Duration::from_millis(10);
 
 /// The keys and options of a call, checked.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) async fn acquire(
     let outcome = core.in_runtime_within(attempt.longest(), core.unless(stop, run.as_mut()));
     match outcome.await {
         Some(outcome) => outcome?,
-        None => Err(attempt.failed(StoreError::stands_still())),
+        None => Err(attempt.failed(StoreError::not_driven())),
     }
 }
 
@@ -273,7 +273,7 @@ impl<'a> Attempt<'a> {
         }
         sleep(backoff.next().min(self.left() / 2)).await;
         // A request without time left would return a less precise error.
-        if self.left() <= LAST {
+        if self.left() <= LEAST_REQUEST_TIME {
             return Err(self.failed(error));
         }
         Ok(())

@@ -20,7 +20,7 @@ use crate::{
     },
     options::{Options, Reentry},
     owner::OwnerId,
-    store::{Event, Listener, Store, Which},
+    store::{Event, KeyFilter, Listener, Store},
     sync::{
         Notify,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -38,7 +38,7 @@ pub(crate) struct Core {
     /// The runtime that provides the timers of calls.
     timers: Handle,
     /// Whether the background is on a runtime that may not be driven.
-    may_stand_still: bool,
+    may_not_be_driven: bool,
     sequence: AtomicU64,
     draining: AtomicBool,
     closed: AtomicBool,
@@ -96,18 +96,18 @@ impl EventHandler {
                     .requested(&key)
                     .for_each(|ownership| ownership.changed());
             }
-            Event::AllChanged => self.may_have_changed(&Which::all()),
-            Event::SomeChanged(which) => self.may_have_changed(&which),
+            Event::AllChanged => self.may_have_changed(&KeyFilter::all()),
+            Event::SomeChanged(filter) => self.may_have_changed(&filter),
             Event::Disconnected => {
-                self.watchdog.doubt_all(&Which::all());
-                queues.ask_again(&Which::all());
+                self.watchdog.doubt_all(&KeyFilter::all());
+                queues.ask_again(&KeyFilter::all());
             }
         }
     }
 
-    fn may_have_changed(&self, which: &Which) {
-        self.watchdog.suspect_all(which);
-        self.queues.ask_again(which);
+    fn may_have_changed(&self, filter: &KeyFilter) {
+        self.watchdog.suspect_all(filter);
+        self.queues.ask_again(filter);
     }
 }
 
@@ -118,7 +118,7 @@ impl Core {
         options: Options,
         store: Arc<dyn Store>,
         handler: EventHandler,
-        (timers, may_stand_still): (Handle, bool),
+        (timers, may_not_be_driven): (Handle, bool),
     ) -> Self {
         let EventHandler { watchdog, queues } = handler;
         Self {
@@ -129,7 +129,7 @@ impl Core {
             watchdog,
             queues,
             timers,
-            may_stand_still,
+            may_not_be_driven,
             sequence: AtomicU64::new(1),
             draining: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -286,7 +286,7 @@ impl Core {
         // Pinned once, not moved into each branch.
         let future = pin!(future);
         match limit {
-            Some(limit) if self.may_stand_still => {
+            Some(limit) if self.may_not_be_driven => {
                 let in_time = self.in_runtime(async { timeout(limit, future).await });
                 in_time.await.ok()
             }

@@ -163,7 +163,7 @@ impl Entry {
         let settled = settled.await;
         settled.unwrap_or_else(|| {
             let action = format!("release lock `{}`", self.key());
-            Err(StoreError::stands_still().into_lock_error(action, longest))
+            Err(StoreError::not_driven().into_lock_error(action, longest))
         })
     }
 

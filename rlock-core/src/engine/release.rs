@@ -284,7 +284,7 @@ async fn settle(
         }
     };
     // Requests in doubt took the same route, so they were executed before.
-    ownership.certain();
+    ownership.all_replied();
     let is_done = matches!(reply, Released::Done(_));
     if count > 0 {
         if is_done {
@@ -346,16 +346,16 @@ async fn send(
         .store
         .release(&release, SendOptions::new(route, left.min(most)))
         .await?;
-    if let (Released::Done(onward), Some((next, _))) = (reply, next) {
-        match onward {
+    if let (Released::Done(hand_off), Some((next, _))) = (reply, next) {
+        match hand_off {
             HandOff::Granted(grant) => {
                 ownership.next_arrived(grant.wanted);
                 next.granted(grant);
             }
-            HandOff::InLine { since, place } => {
+            HandOff::Queued { since, place } => {
                 next.refused(since, None, Some(place));
                 if !next_in_doubt {
-                    next.certain();
+                    next.all_replied();
                 }
             }
             HandOff::Unknown => {}

@@ -41,7 +41,7 @@ use self::{
     fork_guard::ForkGuard,
     keyspace::Keyspace,
     link::Link,
-    replicas::Witness,
+    replicas::ReplicaCheck,
 };
 pub(crate) use self::{
     connection::connecting,
@@ -50,8 +50,9 @@ pub(crate) use self::{
     tls::Tls,
 };
 use super::{
-    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
-    Renewal, Renewed, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
+    endpoint::ServerEndpoint,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 
@@ -87,7 +88,7 @@ pub(crate) struct RedisStore {
     pub(super) commands: Arc<Commands>,
     pub(super) background: Arc<Link>,
     caller: Option<CallerLink>,
-    witness: Option<Witness>,
+    replica_check: Option<ReplicaCheck>,
     fork_guard: ForkGuard,
 }
 
@@ -135,11 +136,11 @@ impl RedisStore {
         let address = Address::new(endpoint, options.connection_settings());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
         let background = Link::new(address, scripts, options.clone(), listener, None);
-        let witness = |asked| Witness::new(Arc::clone(&background), asked);
+        let replica_check = |asked| ReplicaCheck::new(Arc::clone(&background), asked);
         Arc::new(Self {
             commands,
             caller: callers.map(|runtime| CallerLink::new(&background, runtime)),
-            witness: options.replicas.map(witness),
+            replica_check: options.replicas.map(replica_check),
             background,
             fork_guard: ForkGuard::new(),
         })
@@ -209,7 +210,7 @@ impl RedisStore {
             link.doubt(connection.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
         }
-        let reply = outcome.map_err(|_| StoreError::no_answer(send.timeout))?;
+        let reply = outcome.map_err(|_| StoreError::no_reply(send.timeout))?;
         reply.map_err(|error| {
             if wants_reconnect(&error) {
                 link.give_up(connection.epoch);
@@ -235,7 +236,7 @@ impl RedisStore {
         tokio::join!(
             Arc::clone(background).keep_up(),
             OptionFuture::from(keep_tracked),
-            OptionFuture::from(self.witness.as_ref().map(Witness::run)),
+            OptionFuture::from(self.replica_check.as_ref().map(ReplicaCheck::run)),
         );
     }
 }
@@ -250,7 +251,7 @@ impl Store for RedisStore {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> Answer<'a, Acquired> {
+    ) -> ReplyFuture<'a, Acquired> {
         Box::pin(async move {
             let (reply, sent_at) = self.call(Call::Acquire(request), send).await?;
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
@@ -261,14 +262,14 @@ impl Store for RedisStore {
         &'a self,
         request: &'a ReleaseRequest,
         send: SendOptions,
-    ) -> Answer<'a, Released> {
+    ) -> ReplyFuture<'a, Released> {
         Box::pin(async move {
             let (reply, sent_at) = self.call(Call::Release(request), send).await?;
             replies::read_released(&reply, request.next, sent_at, self.is_watched())
         })
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
@@ -278,11 +279,11 @@ impl Store for RedisStore {
         })
     }
 
-    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
         Box::pin(async move {
             self.fork_guard.check()?;
-            match &self.witness {
-                Some(witness) => witness.confirm(claims, lease).await,
+            match &self.replica_check {
+                Some(replica_check) => replica_check.confirm(claims, lease).await,
                 None => Err(StoreError::no_replicas()),
             }
         })
@@ -301,22 +302,22 @@ impl Store for RedisStore {
         claim: &'a Claim,
         tokens: u64,
         send: SendOptions,
-    ) -> Answer<'a, Option<TokenBlock>> {
+    ) -> ReplyFuture<'a, Option<TokenBlock>> {
         Box::pin(async move {
             let (reply, _) = self.call(Call::Extend(claim, tokens), send).await?;
             replies::read_extended(reply)
         })
     }
 
-    fn place(&self) -> String {
+    fn describe(&self) -> String {
         self.address()
     }
 
-    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
-        Box::pin(self.answers_when_up(timeout))
+    fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
+        Box::pin(self.ping_when_up(timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
         Box::pin(async move {
             let (reply, _) = self.call(Call::Inspect(key), send).await?;
             replies::read_entry(reply)

@@ -56,7 +56,7 @@ impl Attempt<'_> {
         let Ok(Ok(Some(entry))) = asked else {
             return remaining;
         };
-        if OwnerId::parse(&entry.owner).is_some_and(clients::have) {
+        if OwnerId::parse(&entry.owner).is_some_and(clients::is_local) {
             let left = remaining.or(entry.ttl)?;
             return Some(Holder::ThisProcess.mark(left));
         }

@@ -79,7 +79,7 @@ impl Attempt<'_> {
             ownership.about_to_change(route);
             let reply = self.ask(&claim, count + 1, false, route).await;
             if reply.is_ok() && !in_doubt {
-                ownership.certain();
+                ownership.all_replied();
             }
             match reply {
                 Ok(Acquired::Granted { sent_at, .. }) => {

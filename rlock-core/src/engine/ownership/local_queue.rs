@@ -15,7 +15,7 @@ use super::{Ownership, ReleaseQueue};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{TokenBlock, Which},
+    store::{KeyFilter, TokenBlock},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -325,10 +325,10 @@ impl LocalQueues {
     }
 
     /// Makes all waiters for these keys ask the store again, because messages may have been missed.
-    pub(crate) fn ask_again(&self, which: &Which) {
+    pub(crate) fn ask_again(&self, filter: &KeyFilter) {
         let queues: Vec<_> = {
             let queues = self.queues();
-            let meant = queues.iter().filter(|(key, _)| which.has(key));
+            let meant = queues.iter().filter(|(key, _)| filter.matches(key));
             meant.map(|(_, queue)| Arc::clone(queue)).collect()
         };
         for ownership in queues.iter().flat_map(|queue| queue.requested()) {

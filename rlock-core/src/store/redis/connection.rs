@@ -23,7 +23,7 @@ use super::{
     },
     commands::{Call, Commands},
     errors::unexpected,
-    for_quorum::{Registration, is_a_name},
+    for_quorum::{Registration, identifies_run},
     link::Link,
 };
 use crate::store::{BoxFuture, StoreError};
@@ -164,7 +164,7 @@ impl Connection {
             && let Some(server) = unless_refused(next())?
         {
             let run_id: Option<String> = from_redis_value::<InfoDict>(server)?.get("run_id");
-            self.run_id = run_id.filter(|run_id| is_a_name(run_id));
+            self.run_id = run_id.filter(|run_id| identifies_run(run_id));
         }
         // Without this permission, each script is loaded when a call finds it missing.
         for reply in replies {
@@ -185,7 +185,7 @@ impl Connection {
         let (link, epoch) = (Arc::downgrade(link), self.epoch);
         let pump = tokio::spawn(async move {
             while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
-                link.heard(message.get_payload_bytes());
+                link.on_message(message.get_payload_bytes());
             }
             if let Some(link) = link.upgrade() {
                 link.give_up(epoch);
@@ -305,7 +305,7 @@ pub(super) fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
         return;
     };
     match (push.kind, push.data.as_slice()) {
-        (PushKind::Message, [_, Value::BulkString(message)]) => link.heard(message),
+        (PushKind::Message, [_, Value::BulkString(message)]) => link.on_message(message),
         (PushKind::Invalidate, [Value::Array(names)]) => link.changed(Some(names)),
         // A message without names reports a flush.
         (PushKind::Invalidate, _) => link.changed(None),

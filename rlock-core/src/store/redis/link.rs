@@ -110,10 +110,10 @@ impl Link {
     }
 
     /// Handles a message on the client's channel.
-    pub(super) fn heard(&self, message: &[u8]) {
+    pub(super) fn on_message(&self, message: &[u8]) {
         let keyspace = &self.commands.keyspace;
-        if let Some(news) = keyspace.read_message(self.options.client, message) {
-            (self.listener)(news);
+        if let Some(event) = keyspace.read_message(self.options.client, message) {
+            (self.listener)(event);
         }
     }
 
@@ -147,7 +147,7 @@ impl Link {
     }
 
     /// Resolves when there is a connection with another epoch.
-    pub(super) async fn another(&self, epoch: u64) -> Arc<Connection> {
+    pub(super) async fn next_connection(&self, epoch: u64) -> Arc<Connection> {
         let is_another = |state: &LinkState| state.is_up() && !state.is_of(epoch);
         match self.wait_for(is_another).await {
             Some(connection) => connection,
@@ -179,7 +179,7 @@ impl Link {
     }
 
     /// Ends the link and its connection.
-    pub(super) fn ends(&self) {
+    pub(super) fn end(&self) {
         self.state.send_replace(LinkState::default());
         // Changes of the keys that it read are no longer reported.
         self.changed(None);

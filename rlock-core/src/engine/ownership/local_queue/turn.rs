@@ -44,15 +44,15 @@ impl Turn {
         // Only the caller with the turn replaces it.
         let present = self.state().current.clone();
         match present {
-            Some(present) if !present.is_useless(now) => present,
-            useless => {
+            Some(present) if !present.is_unusable(now) => present,
+            unusable => {
                 let fresh = fresh();
                 let mut state = self.state();
                 state.current = Some(Arc::clone(&fresh));
                 // This belongs to the former ownership.
                 state.wanted = false;
                 drop(state);
-                self.queues().give_up(useless);
+                self.queues().give_up(unusable);
                 fresh
             }
         }
