@@ -8,6 +8,7 @@ pub(crate) mod quorum;
 pub(crate) mod redis;
 mod reply;
 mod request;
+pub(crate) mod tls;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 

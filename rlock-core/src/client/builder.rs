@@ -1,6 +1,8 @@
 //! The options of a client.
 
 mod connect;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,10 +14,8 @@ use crate::{
     lease::MAX_LEASE,
     limits,
     options::{LockOptions, Options, Reentry, Replicas, Wait},
+    store::tls::Tls,
 };
-
-#[cfg(feature = "tls")]
-use crate::store::redis::Tls;
 
 /// A builder of a [`LockClient`](crate::LockClient).
 ///
@@ -50,7 +50,6 @@ pub struct LockClientBuilder {
     /// `None` enables it if the runtime is known to have timers and I/O.
     caller_connection: Option<bool>,
     clock: ClientClock,
-    #[cfg(feature = "tls")]
     tls: Tls,
 }
 
@@ -83,7 +82,6 @@ impl Default for LockClientBuilder {
             background: Background::default(),
             caller_connection: None,
             clock: ClientClock::default(),
-            #[cfg(feature = "tls")]
             tls: Tls::default(),
         }
     }
@@ -284,46 +282,6 @@ impl LockClientBuilder {
     /// ```
     pub fn tokio_time(mut self) -> Self {
         self.background = Background::TokioTime;
-        self
-    }
-
-    /// Sets the trusted certificate authorities, as PEM, for TLS connections to servers and
-    /// Sentinels. Replaces the authorities of the system and of `SSL_CERT_FILE`.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use rlock_core::LockClient;
-    ///
-    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
-    /// let client = LockClient::builder()
-    ///     .tls_ca(std::fs::read("/etc/locks/ca.pem")?)
-    ///     .tls_client_certificate(
-    ///         std::fs::read("/etc/locks/client.pem")?,
-    ///         std::fs::read("/etc/locks/client.key")?,
-    ///     )
-    ///     .connect("rediss://redis.internal:6380/")
-    ///     .await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "tls")]
-    pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls.trust(pem.into());
-        self
-    }
-
-    /// Sets the client's certificate for TLS connections to servers and Sentinels that require one
-    /// (`tls-auth-clients yes`). `certificate` is PEM and includes the intermediate certificates.
-    /// `key` is the private key as PEM, without a password.
-    #[cfg(feature = "tls")]
-    pub fn tls_client_certificate(
-        mut self,
-        certificate: impl Into<Vec<u8>>,
-        key: impl Into<Vec<u8>>,
-    ) -> Self {
-        self.tls.present(certificate.into(), key.into());
         self
     }
 

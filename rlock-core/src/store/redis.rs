@@ -16,11 +16,6 @@ pub(crate) mod properties;
 mod replicas;
 mod replies;
 pub(super) mod sentinel;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "redis/tls_off.rs"]
-mod tls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,12 +42,11 @@ pub(crate) use self::{
     connection::connecting,
     errors::is_forgotten,
     for_quorum::{RunIds, SameServer},
-    tls::Tls,
 };
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
     Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
-    endpoint::ServerEndpoint,
+    endpoint::ServerEndpoint, tls::Tls,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
 

@@ -254,15 +254,7 @@ impl LockClientBuilder {
     /// Checks all options, and whether this store supports them.
     fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         self.check()?;
-        #[cfg(feature = "tls")]
-        {
-            self.tls.check()?;
-            if let Some(option) = self.tls.option()
-                && !endpoint.uses_tls()
-            {
-                return Err(limits::unused_certificate(option));
-            }
-        }
+        self.tls.check(endpoint.uses_tls())?;
         match (endpoint, &self.background) {
             (Endpoint::Memory(_), _) | (_, Background::Own | Background::On(_)) => {}
             _ => {
@@ -332,10 +324,7 @@ impl LockClientBuilder {
             connect_timeout: self.connect_timeout,
             response_timeout: self.options.response_timeout,
             replicas: self.options.replicas,
-            #[cfg(feature = "tls")]
             tls: self.tls.clone(),
-            #[cfg(not(feature = "tls"))]
-            tls: crate::store::redis::Tls::default(),
             run_ids: None,
         }
     }
