@@ -159,6 +159,27 @@ impl Lock {
     ///
     /// Dropping the future loses the place in the queue. A lock that was granted meanwhile is
     /// released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let guard = client.lock("order:42").acquire().await?;
+    ///
+    /// let second = client.lock("order:42").wait(Duration::from_millis(20));
+    /// match second.acquire().await {
+    ///     Err(LockError::Timeout { key, waited, .. }) => println!("{key} is taken after {waited:?}"),
+    ///     outcome => unreachable!("the first guard holds the lock: {outcome:?}"),
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.acquire_all().await.map(only)
     }
@@ -176,6 +197,21 @@ impl Lock {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let lock = client.lock("report:daily");
+    /// if let Some(guard) = lock.try_acquire().await? {
+    ///     assert!(lock.try_acquire().await?.is_none());
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         Ok(self.try_acquire_all().await?.map(only))
     }
@@ -227,6 +263,17 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock("ledger").acquire_blocking()?;
+    /// drop(guard); // releases the lock in the background
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn acquire_blocking(&self) -> Result<LockGuard, LockError> {
         self.blocking(self.acquire())
     }

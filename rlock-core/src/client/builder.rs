@@ -93,18 +93,32 @@ impl LockClientBuilder {
     ///
     /// Clients exclude each other only under the same prefix. Braces are not allowed: they would
     /// move every lock to one Redis Cluster slot.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer prefix or one with braces.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the [lease](crate::Lock::lease) of locks that set none. Defaults to 30 seconds.
+    /// Sets the [lease](crate::Lock::lease) of locks that set none. Defaults to 30 seconds. Accepts
+    /// 10 milliseconds to 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a lease out of these bounds.
     pub fn default_lease(mut self, lease: Duration) -> Self {
         self.options.lock.lease = lease;
         self
     }
 
-    /// Sets the [wait](crate::Lock::wait) of locks that set none. Defaults to 10 seconds.
+    /// Sets the [wait](crate::Lock::wait) of locks that set none. Defaults to 10 seconds. At most 366
+    /// days.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer wait.
     pub fn default_wait(mut self, wait: Duration) -> Self {
         self.options.lock.wait = Wait::For(wait);
         self
@@ -118,7 +132,11 @@ impl LockClientBuilder {
     }
 
     /// Sets how long this client [retains](crate::Lock::retain) locks that set nothing else.
-    /// Defaults to zero, which releases a lock after its last hold.
+    /// Defaults to zero, which releases a lock after its last hold. At most 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer time.
     pub fn retain(mut self, retain: Duration) -> Self {
         self.options.lock.retain = retain;
         self
@@ -151,6 +169,10 @@ impl LockClientBuilder {
     ///
     /// Clients of the same keys should use the same value: the last use of a key decides. The
     /// embedded store keeps its last token for as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time out of these bounds.
     pub fn fence_retention(mut self, retention: Duration) -> Self {
         self.fence_retention = retention;
         self
@@ -165,6 +187,10 @@ impl LockClientBuilder {
 
     /// Sets how long one attempt to connect may take, from the name look-up to the end of the
     /// handshake. Defaults to 5 seconds. Accepts 1 millisecond to 1 hour.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -174,6 +200,10 @@ impl LockClientBuilder {
     /// unreachable servers. Defaults to zero, which tries once. At most 366 days.
     ///
     /// An error that a server returns, such as a refused password, ends the attempts.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer wait.
     pub fn connect_wait(mut self, wait: Duration) -> Self {
         self.connect_wait = wait;
         self
@@ -182,6 +212,10 @@ impl LockClientBuilder {
     /// Sets how long one request may remain without a reply. Defaults to 2 seconds. Accepts 1
     /// millisecond to 1 hour. After that time, the client replaces the connection and sends the
     /// request again.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.options.response_timeout = timeout;
         self
@@ -199,6 +233,11 @@ impl LockClientBuilder {
     /// granted while it is held. This option narrows that window but **does not close it**: another
     /// replica may be promoted, and a replica may lose what it had in memory only. A fencing token
     /// that storage checks closes it, and so does a [quorum](crate::LockClient::quorum).
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for zero replicas, for a time out of 1
+    /// millisecond to 1 hour, for a quorum, and for the embedded store.
     pub fn replicas(mut self, least: usize, within: Duration) -> Self {
         self.options.replicas = Some(Replicas { least, within });
         self

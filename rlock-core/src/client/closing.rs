@@ -25,6 +25,21 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// If the future is dropped, the client is closed all the same. Call `shutdown` again to wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// client.shutdown().await?;
+    /// assert!(matches!(lock.acquire().await, Err(LockError::Closed { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn shutdown(&self) -> Result<(), LockError> {
         let core = self.core();
         core.close();

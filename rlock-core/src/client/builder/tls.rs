@@ -6,6 +6,11 @@ impl LockClientBuilder {
     /// Sets the trusted certificate authorities, as PEM, for TLS connections to servers and
     /// Sentinels. Replaces the authorities of the system and of `SSL_CERT_FILE`.
     ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) if the
+    /// text has no valid certificate, or if the URL does not use TLS.
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -32,6 +37,12 @@ impl LockClientBuilder {
     /// Sets the client's certificate for TLS connections to servers and Sentinels that require one
     /// (`tls-auth-clients yes`). `certificate` is PEM and includes the intermediate certificates.
     /// `key` is the private key as PEM, without a password.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) if the
+    /// certificate or the key is invalid, if they do not belong together, or if the URL does not use
+    /// TLS.
     pub fn tls_client_certificate(
         mut self,
         certificate: impl Into<Vec<u8>>,
