@@ -77,7 +77,8 @@ impl MultiLock {
     ///
     /// As [`Lock::acquire`].
     pub async fn acquire(&self) -> Result<MultiLockGuard, LockError> {
-        self.0.acquire_all().await.map(MultiLockGuard)
+        let guards = self.0.acquire_all(self.0.options.wait).await?;
+        Ok(MultiLockGuard(guards))
     }
 
     /// Acquires all locks if all are free, without waiting for a holder. Returns `None` if one is

@@ -129,7 +129,7 @@ impl Plan {
     fn enter(self) -> Result<Inside, LockError> {
         let on_lost = self.0.on_lost;
         let lock = (*self.0).into_lock()?;
-        let guards = lock.blocking(lock.acquire_all())?;
+        let guards = lock.blocking(lock.acquire_all(lock.options.wait))?;
         Ok(Inside::enter(guards, on_lost))
     }
 }
@@ -138,7 +138,8 @@ impl From<Plan> for Session {
     fn from(Plan(annotation): Plan) -> Self {
         let on_lost = annotation.on_lost;
         Self::new(on_lost, async move {
-            (*annotation).into_lock()?.acquire_all().await
+            let lock = (*annotation).into_lock()?;
+            Ok(lock.acquire_all(lock.options.wait).await?)
         })
     }
 }

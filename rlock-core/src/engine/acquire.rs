@@ -15,7 +15,7 @@ use crate::{
     key::Key,
     lease::Time,
     options::{LockOptions, Wait},
-    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, Via},
+    store::{AcquireRequest, Claim, StoreError},
     wait::Backoff,
 };
 
@@ -41,6 +41,23 @@ pub(crate) enum AcquireError {
     Failed(LockError),
 }
 
+impl From<AcquireError> for LockError {
+    fn from(refused: AcquireError) -> Self {
+        match refused {
+            AcquireError::Taken {
+                key,
+                waited,
+                remaining,
+            } => Self::Timeout {
+                key: key.as_str().to_owned(),
+                waited,
+                remaining,
+            },
+            AcquireError::Failed(error) => error,
+        }
+    }
+}
+
 impl From<LockError> for AcquireError {
     fn from(error: LockError) -> Self {
         Self::Failed(error)
@@ -57,23 +74,22 @@ pub(crate) async fn acquire(
     let attempt = Attempt::new(client, request);
     // Calls inside of a hold may need further locks to finish.
     let is_inside = call_chain::is_inside_hold_of(core.id);
-    let stop = || {
+    let stop = |is_late| {
         let action = || attempt.action();
         if core.is_closed() {
-            Some(LockError::Closed { action: action() })
+            Some(LockError::Closed { action: action() }.into())
         } else if core.is_draining() && !is_inside {
-            Some(LockError::Draining { action: action() })
+            Some(LockError::Draining { action: action() }.into())
+        } else if is_late {
+            Some(attempt.failed(StoreError::not_driven()))
         } else {
             None
         }
     };
     // Pinned here: a function that takes a future by value doubles its size.
     let mut run = pin!(attempt.run());
-    let outcome = core.in_runtime_within(attempt.longest(), core.unless(stop, run.as_mut()));
-    match outcome.await {
-        Some(outcome) => outcome?,
-        None => Err(attempt.failed(StoreError::not_driven())),
-    }
+    let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
+    outcome.await?
 }
 
 /// Enters the hold that the current call is inside of. Returns `None` without such a hold, or if entering needs a
@@ -186,22 +202,14 @@ impl<'a> Attempt<'a> {
         Err(self.failed(error))
     }
 
-    /// Sends one acquire for these locks.
-    async fn ask(
-        &self,
-        claims: &[Claim],
-        count: u32,
-        waits: bool,
-        route: Via,
-    ) -> Result<Acquired, StoreError> {
-        let request = AcquireRequest {
+    /// Returns the request for these locks.
+    fn acquire_request(&self, claims: &[Claim], count: u32, waits: bool) -> AcquireRequest {
+        AcquireRequest {
             claims: claims.into(),
             lease: self.request.options.lease,
             count,
             waits,
-        };
-        let send = SendOptions::new(route, self.request_timeout());
-        self.core.store.acquire(&request, send).await
+        }
     }
 
     /// Returns whether the call asks once and does not wait.

@@ -213,15 +213,7 @@ pub(crate) async fn settle_now(
     let release_on_drop = ReleaseOnDrop::new(core, ownership);
     let started = core.clock.now();
     let give_up = started + core.options.response_timeout * 2;
-    let reply = tokio::select! {
-        biased;
-        () = core.background_ended() => {
-            lose_at_release(ownership, LostCause::Closed);
-            return Err(ownership.lost_error(LostCause::Closed));
-        }
-        reply = settle(core, ownership, give_up, false) => reply,
-    };
-    let lost = match reply {
+    let lost = match settle(core, ownership, give_up, false).await {
         Ok(Released::Done(_)) => broken,
         Ok(Released::NotHeld | Released::MovedOn) => Some(LostCause::Removed),
         // The release queue tries again.

@@ -146,14 +146,16 @@ impl RedisStore {
         connecting(runtime.spawn(async move { background.connect().await })).await
     }
 
-    /// Sends a request. Returns its reply, and the time at which it was sent.
+    /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
+    ///
     /// If the callers' runtime is blocked or has ended, their connection does not reply. The next request then uses the
     /// background connection.
-    pub(super) async fn call(
+    pub(super) async fn call<T>(
         &self,
         call: Call<'_>,
         send: SendOptions,
-    ) -> Result<(Value, Time), StoreError> {
+        read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.fork_guard.check()?;
         let clock = &self.background.options.clock;
         if let (Via::Caller, Some(caller)) = (send.via, &self.caller)
@@ -167,7 +169,7 @@ impl RedisStore {
                     link.give_up(connection.epoch);
                     Err(error)
                 }
-                reply => Ok((reply?, sent_at)),
+                reply => read(reply?, sent_at),
             };
         }
         let (started, link) = (Instant::now(), &self.background);
@@ -182,7 +184,7 @@ impl RedisStore {
         let reply = boxed(connection.send(call, send.asking));
         let send = SendOptions { timeout, ..send };
         let reply = self.exchange(link, &connection, reply, send).await;
-        Ok((reply?, sent_at))
+        read(reply?, sent_at)
     }
 
     /// Waits for a reply on this connection.
@@ -246,10 +248,9 @@ impl Store for RedisStore {
         request: &'a AcquireRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Acquire(request), send).await?;
+        Box::pin(self.call(Call::Acquire(request), send, |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
-        })
+        }))
     }
 
     fn release<'a>(
@@ -257,20 +258,18 @@ impl Store for RedisStore {
         request: &'a ReleaseRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Released> {
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Release(request), send).await?;
+        Box::pin(self.call(Call::Release(request), send, |reply, sent_at| {
             replies::read_released(&reply, request.next, sent_at, self.is_watched())
-        })
+        }))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Renew(batch), send).await?;
+        Box::pin(self.call(Call::Renew(batch), send, |reply, sent_at| {
             replies::read_renewed(reply, batch.len(), sent_at)
-        })
+        }))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
@@ -297,10 +296,9 @@ impl Store for RedisStore {
         tokens: u64,
         send: SendOptions,
     ) -> ReplyFuture<'a, Option<TokenBlock>> {
-        Box::pin(async move {
-            let (reply, _) = self.call(Call::Extend(claim, tokens), send).await?;
+        Box::pin(self.call(Call::Extend(claim, tokens), send, |reply, _| {
             replies::read_extended(reply)
-        })
+        }))
     }
 
     fn describe(&self) -> String {
@@ -312,10 +310,9 @@ impl Store for RedisStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
-        Box::pin(async move {
-            let (reply, _) = self.call(Call::Inspect(key), send).await?;
+        Box::pin(self.call(Call::Inspect(key), send, |reply, _| {
             replies::read_entry(reply)
-        })
+        }))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

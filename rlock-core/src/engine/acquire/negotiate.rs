@@ -16,7 +16,7 @@ use crate::{
     key::Key,
     lease::{Time, valid_until},
     options::LockOptions,
-    store::{Acquired, Claim, Grant, StoreError, TokenBlock},
+    store::{Acquired, Claim, Grant, SendOptions, StoreError, TokenBlock},
     wait::Backoff,
 };
 
@@ -238,7 +238,9 @@ impl Attempt<'_> {
             ownership.begin_request(route)
         };
         let in_doubt: Few<bool> = asked.iter().map(begin).collect();
-        let reply = self.ask(&claims, 1, !self.asks_once(), route).await;
+        let request = self.acquire_request(&claims, 1, !self.asks_once());
+        let send = SendOptions::new(route, self.request_timeout());
+        let reply = self.core.store.acquire(&request, send).await;
         if is_single {
             // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
             asked[0].set_may_roll_back(false);

@@ -231,8 +231,12 @@ async fn has_left(master: &Node, request: &Routed<'_>) -> Result<bool, StoreErro
             exist.cmd("EXISTS").arg(name);
         }
     }
-    let replies = match master.store.call(Call::Plain(&exist), request.send()).await {
-        Ok((Value::Array(replies), _)) => replies,
+    let send = request.send();
+    let replies = match (master.store)
+        .call(Call::Plain(&exist), send, |reply, _| Ok(reply))
+        .await
+    {
+        Ok(Value::Array(replies)) => replies,
         Ok(_) => return Err(unexpected("no list of answers")),
         Err(error) if is_unsettled(&error) => return Ok(false),
         Err(error) => return Err(error),

@@ -84,18 +84,25 @@ impl Batcher {
         }
     }
 
-    /// Sends a request. If the future is dropped before that, the request is not sent.
-    pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
+    /// Sends a request. With `shared`, sends it together with others in flight if possible. If the future is dropped
+    /// before that, the request is not sent.
+    pub(super) async fn send(&self, call: Call<'_>, shared: bool) -> RedisResult<Value> {
+        if let Some(request) = self.batchable(call).filter(|_| shared)
+            && let Some(reply) = self.send_batched(request).await?
+        {
+            return Ok(reply);
+        }
+        let command = self.shared.commands.command(call);
         let in_flight = InFlight::begin(&self.in_flight);
         // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
         // overtake it.
         if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
             let mut connection = self.connection.clone();
             // The first poll puts the request into the connection's queue, before any later request.
-            let reply = unconstrained(connection.send_packed_command(&call)).await;
+            let reply = unconstrained(connection.send_packed_command(&command)).await;
             return reply.and_then(Value::extract_error);
         }
-        self.enqueue(QueuedRequest::Command(call))
+        self.enqueue(QueuedRequest::Command(command))
             .await?
             .ok_or_else(gone)
     }

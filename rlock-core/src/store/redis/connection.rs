@@ -201,18 +201,19 @@ impl Connection {
             let replies = self.send_all(commands.cmd_iter().cloned(), asking).await;
             return replies.map(Value::Array);
         }
-        let batched = match self.batcher.batchable(call) {
-            Some(request) => self.batcher.send_batched(request).await.transpose(),
-            None => None,
-        };
-        let reply = match batched {
-            Some(reply) => reply,
-            None => self.send_alone(call, asking).await,
+        let reply = if asking {
+            self.send_asking(call).await
+        } else {
+            self.batcher.send(call, true).await
         };
         match reply {
             Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
                 self.load(call).await?;
-                self.send_alone(call, asking).await
+                if asking {
+                    self.send_asking(call).await
+                } else {
+                    self.batcher.send(call, false).await
+                }
             }
             reply => reply,
         }
@@ -228,7 +229,7 @@ impl Connection {
     ) -> RedisResult<Option<Value>> {
         let reply = match self.batcher.batchable(call).filter(|_| shared) {
             Some(request) => self.batcher.send_batched(request).await,
-            None => self.send_alone(call, false).await.map(Some),
+            None => self.batcher.send(call, false).await.map(Some),
         };
         if let Err(error) = &reply
             && error.kind() == ServerErrorKind::NoScript.into()
@@ -245,11 +246,9 @@ impl Connection {
         Ok(())
     }
 
-    async fn send_alone(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
+    /// Sends a request to a node that imports the slot.
+    async fn send_asking(&self, call: Call<'_>) -> RedisResult<Value> {
         let command = self.commands.command(call);
-        if !asking {
-            return self.batcher.send(command).await;
-        }
         let mut replies = self.send_all([command].into_iter(), true).await?;
         replies.pop().ok_or_else(gone)?.extract_error()
     }

@@ -53,8 +53,8 @@ impl RedisStore {
             Call::Raise(claim, token, lease),
             SendOptions::background(timeout),
         );
-        let (reply, _) = self.call(call, send).await?;
-        from_redis_value(reply).map_err(unexpected)
+        let read = |reply, _| from_redis_value(reply).map_err(unexpected);
+        self.call(call, send, read).await
     }
 
     /// Acquires locks with a request that is sent once, at the first poll. Returns an error without a connection. If
