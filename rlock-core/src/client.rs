@@ -79,6 +79,22 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// Dropping the future ends the attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = match LockClient::connect("redis://127.0.0.1:6379/").await {
+    ///     Err(LockError::Unavailable { source, .. }) => panic!("start the server first: {source}"),
+    ///     connected => connected?,
+    /// };
+    /// client.lock("order:42").acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         Self::builder().connect(url).await
     }
@@ -89,6 +105,21 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`LockClientBuilder::connect_lazy`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # fn main() -> Result<(), LockError> {
+    /// // The server may start later.
+    /// let client = LockClient::connect_lazy("redis://127.0.0.1:6379/")?;
+    /// let invalid = LockClient::connect_lazy("http://127.0.0.1/");
+    /// assert!(matches!(invalid, Err(LockError::InvalidOption { .. })));
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         Self::builder().connect_lazy(url)
     }
@@ -204,6 +235,18 @@ impl LockClient {
 
     /// Makes this the client of annotated functions in the whole process. Replaces the client that
     /// was installed before.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// // At start-up, before the first call of a function with `#[distributed_lock]`.
+    /// let client = rlock_core::LockClient::connect("redis://127.0.0.1:6379/").await?;
+    /// client.install();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn install(&self) {
         *INSTALLED.write().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
     }
@@ -222,6 +265,18 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// As that of `future`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # async fn pay(order: u64) -> u64 { order } // in place of a function with the attribute
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// // A test with a client of its own. `pay` has the attribute `#[distributed_lock]`.
+    /// let client = rlock_core::LockClient::in_memory();
+    /// assert_eq!(client.scope(pay(42)).await, 42);
+    /// # }
+    /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         let scope = Scope::current().with_client(self.handle.clone());
         scope.around(future).await
@@ -229,8 +284,28 @@ impl LockClient {
 
     /// Returns a handle to the lock of this key, with the client's default options.
     ///
-    /// This method sends nothing. An acquire checks the key. The key is taken verbatim: put values
-    /// into it through [`escape`](crate::escape), as the attribute does.
+    /// This method sends nothing. The key is taken verbatim: put values into it through
+    /// [`escape`](crate::escape), as the attribute does.
+    ///
+    /// # Errors
+    ///
+    /// An acquire returns [`LockError::InvalidKey`] if the key is empty, longer than 1,024 bytes, or has
+    /// braces that mark no hash tag.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, escape};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let name = "a:b"; // from a request
+    /// let lock = client.lock(format!("user:{}", escape(name)));
+    /// assert_eq!(lock.run(async { 6 * 7 }).await?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&self, key: impl Into<String>) -> Lock {
         Lock::new(
             self.handle.clone(),
@@ -241,6 +316,11 @@ impl LockClient {
 
     /// Returns a handle to the locks of several keys, as [`lock`](Self::lock). The locks are
     /// acquired atomically: all or none.
+    ///
+    /// # Errors
+    ///
+    /// An acquire returns [`LockError::InvalidKey`] for an invalid key or an empty list, and
+    /// [`LockError::InvalidOption`] for more than 1,000 keys.
     ///
     /// # Examples
     ///
@@ -289,10 +369,21 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// Dropping the future has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let status = if client.ping().await.is_ok() { 200 } else { 503 };
+    /// assert_eq!(status, 200);
+    /// # }
+    /// ```
     pub async fn ping(&self) -> Result<(), LockError> {
         let core = self.core();
         let timeout = core.options.response_timeout;
-        let action = || format!("ping {}", core.store.place());
+        let action = || format!("ping {}", core.store.describe());
         self.ask(timeout * 2, core.store.ping(timeout), action)
             .await
     }
@@ -314,7 +405,7 @@ impl LockClient {
             }
         };
         self.ask(limit, ready, || {
-            format!("connect to {}", core.store.place())
+            format!("connect to {}", core.store.describe())
         })
         .await
     }
@@ -332,7 +423,7 @@ impl LockClient {
         }
         let started = core.clock.now();
         let reply = core.in_runtime_within(Some(limit), reply).await;
-        let reply = reply.unwrap_or_else(|| Err(StoreError::stands_still()));
+        let reply = reply.unwrap_or_else(|| Err(StoreError::not_driven()));
         reply.map_err(|error| error.into_lock_error(action(), core.clock.now().since(started)))
     }
 }

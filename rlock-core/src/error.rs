@@ -15,15 +15,23 @@ use crate::{escape_control::escape_control, info::Holder};
 /// # Examples
 ///
 /// ```
-/// use rlock_core::LockError;
+/// use rlock_core::{LockClient, LockError};
 ///
-/// fn without_lock(error: LockError) -> Result<&'static str, LockError> {
-///     match error {
-///         error if error.is_contention() => Ok("skipped"),
-///         error if error.is_outage() => Ok("postponed"),
-///         error => Err(error),
+/// async fn report(client: &LockClient) -> Result<(), LockError> {
+///     match client.lock("report:daily").run(async { /* … */ }).await {
+///         Ok(()) => println!("done"),
+///         Err(LockError::Timeout { remaining, .. }) => println!("another process runs it: {remaining:?}"),
+///         Err(LockError::Unavailable { source, .. }) => println!("the store is down: {source}"),
+///         // The body may have run beside another holder.
+///         Err(LockError::Lost { key, cause }) => println!("{key} was lost: {cause}"),
+///         Err(error) => return Err(error),
 ///     }
+///     Ok(())
 /// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), LockError> {
+/// # report(&LockClient::in_memory()).await
+/// # }
 /// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -176,6 +184,20 @@ impl LockError {
     /// body did not run. A job that another machine runs can be skipped.
     ///
     /// Returns `false` for a lock that was [`Lost`](Self::Lost), because its body ran.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::LockError;
+    ///
+    /// fn without_lock(error: LockError) -> Result<&'static str, LockError> {
+    ///     match error {
+    ///         error if error.is_contention() => Ok("skipped"),
+    ///         error if error.is_outage() => Ok("postponed"),
+    ///         error => Err(error),
+    ///     }
+    /// }
+    /// ```
     #[must_use]
     pub fn is_contention(&self) -> bool {
         matches!(self, Self::Timeout { .. })

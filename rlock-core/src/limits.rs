@@ -170,14 +170,3 @@ pub(crate) fn runtime(runtime: &Handle, needs_io: bool) -> Result<(), LockError>
             .to_owned(),
     })
 }
-
-/// Returns the error for a certificate that no connection would use.
-#[cfg(feature = "tls")]
-pub(crate) fn unused_certificate(option: &'static str) -> LockError {
-    LockError::InvalidOption {
-        option,
-        value: "(a certificate)".to_owned(),
-        reason: "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`"
-            .to_owned(),
-    }
-}

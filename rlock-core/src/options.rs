@@ -160,6 +160,11 @@ macro_rules! lock_option_setters {
         /// example. Accepts 10 milliseconds to 24 hours.
         ///
         /// A nested acquire never shortens the lease of the outer one.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for a lease out of these bounds.
         pub fn lease(mut self, lease: Duration) -> Self {
             self.options().lease = lease;
             self
@@ -167,6 +172,11 @@ macro_rules! lock_option_setters {
 
         /// Sets how long an acquire may take in total. Zero asks once and does not wait. At most
         /// 366 days.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for a longer wait.
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options().wait = Wait::For(wait);
             self
@@ -187,6 +197,11 @@ macro_rules! lock_option_setters {
 
         /// Sets how long the lock may be held. After that time the hold is lost, so work that hangs
         /// does not hold its lock forever. Unlimited by default.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for zero.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.options().max_hold = Some(max_hold);
             self
@@ -198,6 +213,11 @@ macro_rules! lock_option_setters {
         /// The release does not wait: the lock ends with its lease. This applies to each end of a
         /// hold, including a body that returned `Err`, panicked or was cancelled. To retry a job
         /// sooner, use a key for each attempt, or no `at_least`.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for more than 24 hours.
         pub fn at_least(mut self, at_least: Duration) -> Self {
             self.options().at_least = Some(at_least);
             self
@@ -215,6 +235,11 @@ macro_rules! lock_option_setters {
         /// A release that leads to a retention or to a local hand-over sends no request. It fails only
         /// if the lease has ended or the store has reported a loss. The option has no effect with
         /// [`replicas`](crate::LockClientBuilder::replicas), where each hold is confirmed.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for more than 24 hours.
         ///
         /// # Examples
         ///

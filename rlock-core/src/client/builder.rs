@@ -1,6 +1,8 @@
 //! The options of a client.
 
 mod connect;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,10 +14,8 @@ use crate::{
     lease::MAX_LEASE,
     limits,
     options::{Identity, LockOptions, Options, Reentry, Replicas, TraceId, Wait},
+    store::tls::Tls,
 };
-
-#[cfg(feature = "tls")]
-use crate::store::redis::Tls;
 
 /// A builder of a [`LockClient`](crate::LockClient).
 ///
@@ -50,7 +50,6 @@ pub struct LockClientBuilder {
     /// `None` enables it if the runtime is known to have timers and I/O.
     caller_connection: Option<bool>,
     clock: ClientClock,
-    #[cfg(feature = "tls")]
     tls: Tls,
 }
 
@@ -86,7 +85,6 @@ impl Default for LockClientBuilder {
             background: Background::default(),
             caller_connection: None,
             clock: ClientClock::default(),
-            #[cfg(feature = "tls")]
             tls: Tls::default(),
         }
     }
@@ -98,18 +96,32 @@ impl LockClientBuilder {
     ///
     /// Clients exclude each other only under the same prefix. Braces are not allowed: they would
     /// move every lock to one Redis Cluster slot.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer prefix or one with braces.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the [lease](crate::Lock::lease) of locks that set none. Defaults to 30 seconds.
+    /// Sets the [lease](crate::Lock::lease) of locks that set none. Defaults to 30 seconds. Accepts
+    /// 10 milliseconds to 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a lease out of these bounds.
     pub fn default_lease(mut self, lease: Duration) -> Self {
         self.options.lock.lease = lease;
         self
     }
 
-    /// Sets the [wait](crate::Lock::wait) of locks that set none. Defaults to 10 seconds.
+    /// Sets the [wait](crate::Lock::wait) of locks that set none. Defaults to 10 seconds. At most 366
+    /// days.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer wait.
     pub fn default_wait(mut self, wait: Duration) -> Self {
         self.options.lock.wait = Wait::For(wait);
         self
@@ -123,7 +135,11 @@ impl LockClientBuilder {
     }
 
     /// Sets how long this client [retains](crate::Lock::retain) locks that set nothing else.
-    /// Defaults to zero, which releases a lock after its last hold.
+    /// Defaults to zero, which releases a lock after its last hold. At most 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer time.
     pub fn retain(mut self, retain: Duration) -> Self {
         self.options.lock.retain = retain;
         self
@@ -156,6 +172,10 @@ impl LockClientBuilder {
     ///
     /// Clients of the same keys should use the same value: the last use of a key decides. The
     /// embedded store keeps its last token for as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time out of these bounds.
     pub fn fence_retention(mut self, retention: Duration) -> Self {
         self.fence_retention = retention;
         self
@@ -170,6 +190,10 @@ impl LockClientBuilder {
 
     /// Sets how long one attempt to connect may take, from the name look-up to the end of the
     /// handshake. Defaults to 5 seconds. Accepts 1 millisecond to 1 hour.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -179,6 +203,10 @@ impl LockClientBuilder {
     /// unreachable servers. Defaults to zero, which tries once. At most 366 days.
     ///
     /// An error that a server returns, such as a refused password, ends the attempts.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer wait.
     pub fn connect_wait(mut self, wait: Duration) -> Self {
         self.connect_wait = wait;
         self
@@ -187,6 +215,10 @@ impl LockClientBuilder {
     /// Sets how long one request may remain without a reply. Defaults to 2 seconds. Accepts 1
     /// millisecond to 1 hour. After that time, the client replaces the connection and sends the
     /// request again.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.options.response_timeout = timeout;
         self
@@ -204,6 +236,11 @@ impl LockClientBuilder {
     /// granted while it is held. This option narrows that window but **does not close it**: another
     /// replica may be promoted, and a replica may lose what it had in memory only. A fencing token
     /// that storage checks closes it, and so does a [quorum](crate::LockClient::quorum).
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for zero replicas, for a time out of 1
+    /// millisecond to 1 hour, for a quorum, and for the embedded store.
     pub fn replicas(mut self, least: usize, within: Duration) -> Self {
         self.options.replicas = Some(Replicas { least, within });
         self
@@ -339,46 +376,6 @@ impl LockClientBuilder {
         current: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.options.trace_id = Some(TraceId(Arc::new(current)));
-        self
-    }
-
-    /// Sets the trusted certificate authorities, as PEM, for TLS connections to servers and
-    /// Sentinels. Replaces the authorities of the system and of `SSL_CERT_FILE`.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use rlock_core::LockClient;
-    ///
-    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
-    /// let client = LockClient::builder()
-    ///     .tls_ca(std::fs::read("/etc/locks/ca.pem")?)
-    ///     .tls_client_certificate(
-    ///         std::fs::read("/etc/locks/client.pem")?,
-    ///         std::fs::read("/etc/locks/client.key")?,
-    ///     )
-    ///     .connect("rediss://redis.internal:6380/")
-    ///     .await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "tls")]
-    pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls.trust(pem.into());
-        self
-    }
-
-    /// Sets the client's certificate for TLS connections to servers and Sentinels that require one
-    /// (`tls-auth-clients yes`). `certificate` is PEM and includes the intermediate certificates.
-    /// `key` is the private key as PEM, without a password.
-    #[cfg(feature = "tls")]
-    pub fn tls_client_certificate(
-        mut self,
-        certificate: impl Into<Vec<u8>>,
-        key: impl Into<Vec<u8>>,
-    ) -> Self {
-        self.tls.present(certificate.into(), key.into());
         self
     }
 

@@ -15,13 +15,13 @@ use crate::{
     key::Key,
     lease::Time,
     options::{LockOptions, Wait},
-    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, Via},
+    store::{AcquireRequest, Claim, StoreError},
     sync::{Mutex, PoisonError},
     wait::Backoff,
 };
 
 /// The last part of a wait, in which no further request is sent.
-const LAST: Duration = Duration::from_millis(10);
+const LEAST_REQUEST_TIME: Duration = Duration::from_millis(10);
 
 /// The keys and options of a call, checked.
 #[derive(Debug)]
@@ -42,6 +42,23 @@ pub(crate) enum AcquireError {
     Failed(LockError),
 }
 
+impl From<AcquireError> for LockError {
+    fn from(refused: AcquireError) -> Self {
+        match refused {
+            AcquireError::Taken {
+                key,
+                waited,
+                remaining,
+            } => Self::Timeout {
+                key: key.as_str().to_owned(),
+                waited,
+                remaining,
+            },
+            AcquireError::Failed(error) => error,
+        }
+    }
+}
+
 impl From<LockError> for AcquireError {
     fn from(error: LockError) -> Self {
         Self::Failed(error)
@@ -58,23 +75,22 @@ pub(crate) async fn acquire(
     let attempt = Attempt::new(client, request);
     // Calls inside of a hold may need further locks to finish.
     let is_inside = call_chain::is_inside_hold_of(core.id);
-    let stop = || {
+    let stop = |is_late| {
         let action = || attempt.action();
         if core.is_closed() {
-            Some(LockError::Closed { action: action() })
+            Some(LockError::Closed { action: action() }.into())
         } else if core.is_draining() && !is_inside {
-            Some(LockError::Draining { action: action() })
+            Some(LockError::Draining { action: action() }.into())
+        } else if is_late {
+            Some(attempt.failed(StoreError::not_driven()))
         } else {
             None
         }
     };
     // Pinned here: a function that takes a future by value doubles its size.
     let mut run = pin!(attempt.run());
-    let outcome = core.in_runtime_within(attempt.longest(), core.unless(stop, run.as_mut()));
-    match outcome.await {
-        Some(outcome) => outcome?,
-        None => Err(attempt.failed(StoreError::stands_still())),
-    }
+    let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
+    outcome.await?
 }
 
 /// Enters the hold that the current call is inside of. Returns `None` without such a hold, or if entering needs a
@@ -187,22 +203,14 @@ impl<'a> Attempt<'a> {
         Err(self.failed(error))
     }
 
-    /// Sends one acquire for these locks.
-    async fn ask(
-        &self,
-        claims: &[Claim],
-        count: u32,
-        waits: bool,
-        route: Via,
-    ) -> Result<Acquired, StoreError> {
-        let request = AcquireRequest {
+    /// Returns the request for these locks.
+    fn acquire_request(&self, claims: &[Claim], count: u32, waits: bool) -> AcquireRequest {
+        AcquireRequest {
             claims: claims.into(),
             lease: self.request.options.lease,
             count,
             waits,
-        };
-        let send = SendOptions::new(route, self.request_timeout());
-        self.core.store.acquire(&request, send).await
+        }
     }
 
     /// Returns the lock of another client that the call waits for.
@@ -285,7 +293,7 @@ impl<'a> Attempt<'a> {
         }
         sleep(backoff.next().min(self.left() / 2)).await;
         // A request without time left would return a less precise error.
-        if self.left() <= LAST {
+        if self.left() <= LEAST_REQUEST_TIME {
             return Err(self.failed(error));
         }
         Ok(())

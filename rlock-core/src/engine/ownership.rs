@@ -43,7 +43,7 @@ use crate::{
     lease::{Time, valid_until},
     options::Site,
     owner::OwnerId,
-    store::{Claim, Mending},
+    store::{Claim, Repair},
     sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::AtomicBool},
 };
 
@@ -237,12 +237,12 @@ impl Ownership {
     }
 
     /// Returns the ownership as servers that lost it should have it. Returns `None` if it is no longer owned.
-    pub(crate) fn mending(&self, counts_entries: bool) -> Option<Mending> {
+    pub(crate) fn repair(&self, counts_entries: bool) -> Option<Repair> {
         let state = self.state();
         if state.broken(self.now()).is_some() || !state.is_owned() {
             return None;
         }
-        Some(Mending {
+        Some(Repair {
             key: self.key.clone(),
             owner: self.owner,
             lease: state.lease,
@@ -302,11 +302,11 @@ impl State {
             self.confirmed_at = self.confirmed_at.max(sent_at);
         }
         self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
-        self.dispel(sent_at);
+        self.end_doubt(sent_at);
     }
 
     /// Ends a doubt that is older than a request which the store confirmed.
-    fn dispel(&mut self, sent_at: Time) {
+    fn end_doubt(&mut self, sent_at: Time) {
         self.doubted_at = self.doubted_at.filter(|doubted_at| *doubted_at >= sent_at);
     }
 }

@@ -213,15 +213,7 @@ pub(crate) async fn settle_now(
     let release_on_drop = ReleaseOnDrop::new(core, ownership);
     let started = core.clock.now();
     let give_up = started + core.options.response_timeout * 2;
-    let reply = tokio::select! {
-        biased;
-        () = core.background_ended() => {
-            lose_at_release(ownership, LostCause::Closed);
-            return Err(ownership.lost_error(LostCause::Closed));
-        }
-        reply = settle(core, ownership, give_up, false) => reply,
-    };
-    let lost = match reply {
+    let lost = match settle(core, ownership, give_up, false).await {
         Ok(Released::Done(_)) => broken,
         Ok(Released::NotHeld | Released::MovedOn) => Some(LostCause::Removed),
         // The release queue tries again.
@@ -284,7 +276,7 @@ async fn settle(
         }
     };
     // Requests in doubt took the same route, so they were executed before.
-    ownership.certain();
+    ownership.all_replied();
     let is_done = matches!(reply, Released::Done(_));
     if count > 0 {
         if is_done {
@@ -346,16 +338,16 @@ async fn send(
         .store
         .release(&release, SendOptions::new(route, left.min(most)))
         .await?;
-    if let (Released::Done(onward), Some((next, _))) = (reply, next) {
-        match onward {
+    if let (Released::Done(hand_off), Some((next, _))) = (reply, next) {
+        match hand_off {
             HandOff::Granted(grant) => {
                 ownership.next_arrived(grant.wanted);
                 next.granted(grant);
             }
-            HandOff::InLine { since, place } => {
+            HandOff::Queued { since, place } => {
                 next.refused(since, None, Some(place));
                 if !next_in_doubt {
-                    next.certain();
+                    next.all_replied();
                 }
             }
             HandOff::Unknown => {}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::Answer;
+use super::ReplyFuture;
 use crate::key::Key;
 
 /// What a message of a client begins with. Messages of the store begin with an owner.
@@ -41,12 +41,12 @@ pub(crate) trait Directory {
         client: Uuid,
         message: &'a [u8],
         timeout: Duration,
-    ) -> Answer<'a, bool>;
+    ) -> ReplyFuture<'a, bool>;
 
     /// Returns the clients that receive messages.
-    fn clients(&self, timeout: Duration) -> Answer<'_, Vec<Uuid>>;
+    fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>>;
 
     /// Returns a part of the locks. A lock may be named twice. One that is taken or released during the scan may be
     /// missing.
-    fn scan(&self, from: Cursor, timeout: Duration) -> Answer<'_, Page>;
+    fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page>;
 }

@@ -184,8 +184,8 @@ impl LockClientBuilder {
         let options = self.redis_options(id);
         let (listener, runtime) = (handler.listener(), &driver.runtime);
         // Not inside `connecting`, which is polled on the client's own runtime.
-        let near = match endpoint {
-            Endpoint::Server(_) | Endpoint::Cluster(_) => self.near(),
+        let caller_runtime = match endpoint {
+            Endpoint::Server(_) | Endpoint::Cluster(_) => self.caller_runtime(),
             Endpoint::Memory(_) | Endpoint::Quorum(_) => None,
         };
         // Boxed, so that the futures of callers stay small.
@@ -193,10 +193,18 @@ impl LockClientBuilder {
             let store: Arc<dyn Store> = match endpoint {
                 Endpoint::Memory(_) => unreachable!("it needs no connection"),
                 Endpoint::Server(server) => {
-                    RedisStore::connect(server, &options, &listener, runtime, near.as_ref()).await?
+                    RedisStore::connect(
+                        server,
+                        &options,
+                        &listener,
+                        runtime,
+                        caller_runtime.as_ref(),
+                    )
+                    .await?
                 }
                 Endpoint::Cluster(cluster) => {
-                    ClusterStore::connect(cluster, options, listener, runtime, near).await?
+                    ClusterStore::connect(cluster, options, listener, runtime, caller_runtime)
+                        .await?
                 }
                 Endpoint::Quorum(servers) => {
                     QuorumStore::connect(&servers, options, listener, runtime).await?
@@ -207,7 +215,7 @@ impl LockClientBuilder {
         let limit = self.connect_timeout * 2;
         let store = driver.within(limit, connecting).await;
         let store = store.unwrap_or_else(|| {
-            Err(StoreError::stands_still().into_lock_error("connect".to_owned(), limit))
+            Err(StoreError::not_driven().into_lock_error("connect".to_owned(), limit))
         })?;
         Ok(self.client(id, store, handler, driver))
     }
@@ -233,10 +241,10 @@ impl LockClientBuilder {
                 Arc::new(MemoryStore::join(shared, id, self.clock.clone(), listener))
             }
             Endpoint::Server(server) => {
-                RedisStore::lazy(server, &options, &listener, self.near().as_ref())
+                RedisStore::lazy(server, &options, &listener, self.caller_runtime().as_ref())
             }
             Endpoint::Cluster(cluster) => {
-                ClusterStore::lazy(cluster, options, listener, runtime, self.near())
+                ClusterStore::lazy(cluster, options, listener, runtime, self.caller_runtime())
             }
             Endpoint::Quorum(servers) => Arc::new(QuorumStore::lazy(&servers, options, listener)?),
         };
@@ -246,15 +254,7 @@ impl LockClientBuilder {
     /// Checks all options, and whether this store supports them.
     fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         self.check()?;
-        #[cfg(feature = "tls")]
-        {
-            self.tls.check()?;
-            if let Some(option) = self.tls.option()
-                && !endpoint.uses_tls()
-            {
-                return Err(limits::unused_certificate(option));
-            }
-        }
+        self.tls.check(endpoint.uses_tls())?;
         match (endpoint, &self.background) {
             (Endpoint::Memory(_), _) | (_, Background::Own | Background::On(_)) => {}
             _ => {
@@ -282,7 +282,7 @@ impl LockClientBuilder {
                         "there is no Tokio runtime here; make the client inside of one, as in `#[tokio::test]`",
                     )
                 })?;
-                return Ok(Driver::in_time_of(runtime));
+                return Ok(Driver::on_clock_of(runtime));
             }
         };
         driver.map_err(|error| LockError::Unavailable {
@@ -307,7 +307,7 @@ impl LockClientBuilder {
         handler: EventHandler,
         driver: Driver,
     ) -> LockClient {
-        let timers = (driver.timers.clone(), driver.may_stand_still());
+        let timers = (driver.timers.clone(), driver.may_not_be_driven());
         let core = Core::new(id, self.clock, self.options, store, handler, timers);
         let handle = driver.drive(core);
         clients::register(handle.core());
@@ -324,16 +324,13 @@ impl LockClientBuilder {
             connect_timeout: self.connect_timeout,
             response_timeout: self.options.response_timeout,
             replicas: self.options.replicas,
-            #[cfg(feature = "tls")]
             tls: self.tls.clone(),
-            #[cfg(not(feature = "tls"))]
-            tls: crate::store::redis::Tls::default(),
             run_ids: None,
         }
     }
 
     /// Returns the runtime for the second connection, if the client opens one.
-    fn near(&self) -> Option<Handle> {
+    fn caller_runtime(&self) -> Option<Handle> {
         let (Background::Own, Ok(runtime)) = (&self.background, Handle::try_current()) else {
             return None;
         };

@@ -73,7 +73,7 @@ impl Attempt<'_> {
         let Ok(Some(entry)) = self.core.store.inspect(&key, send).await else {
             return;
         };
-        let Some(owner) = OwnerId::parse(&entry.owner).filter(|owner| !clients::have(*owner))
+        let Some(owner) = OwnerId::parse(&entry.owner).filter(|owner| !clients::is_local(*owner))
         else {
             return;
         };
@@ -127,7 +127,7 @@ impl Attempt<'_> {
         let Ok(Ok(Some(entry))) = asked else {
             return remaining;
         };
-        if OwnerId::parse(&entry.owner).is_some_and(clients::have) {
+        if OwnerId::parse(&entry.owner).is_some_and(clients::is_local) {
             let left = remaining.or(entry.ttl)?;
             return Some(TakenBy::ThisProcess.mark(left));
         }

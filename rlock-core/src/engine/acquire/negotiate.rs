@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use smallvec::smallvec;
 use tokio::time::{sleep, timeout};
 
-use super::{AcquireError, Attempt, LAST};
+use super::{AcquireError, Attempt, LEAST_REQUEST_TIME};
 use crate::{
     engine::{
         entry::EntryGuard,
@@ -16,7 +16,7 @@ use crate::{
     key::Key,
     lease::{Time, valid_until},
     options::LockOptions,
-    store::{Acquired, Claim, Grant, StoreError, TokenBlock},
+    store::{Acquired, Claim, Grant, SendOptions, StoreError, TokenBlock},
     wait::Backoff,
 };
 
@@ -29,7 +29,7 @@ struct Contended {
 }
 
 /// A placeholder for a grant that the reply fills in.
-const NOTHING: Grant = Grant {
+const PLACEHOLDER: Grant = Grant {
     block: TokenBlock::EMPTY,
     since: Time::NEVER,
     ttl: Duration::ZERO,
@@ -70,7 +70,7 @@ impl Attempt<'_> {
                 // The grant that an earlier caller asked for may arrive.
                 ownership.until_reported(self.deadline).await;
                 let now = self.now();
-                if ownership.is_useless(now) || self.usable(ownership, now).is_some() {
+                if ownership.is_unusable(now) || self.usable(ownership, now).is_some() {
                     continue;
                 }
             }
@@ -102,7 +102,7 @@ impl Attempt<'_> {
                     contended = Some(by);
                     self.set_contended(keys[by.at]);
                     if let [ownership] = &*ownerships {
-                        if ownership.is_spoilt() && !ownership.is_queued() {
+                        if ownership.is_retired() && !ownership.is_queued() {
                             // The next owner gets no notification either, and asks without a pause.
                             sleep(backoff.next().min(self.left() / 2)).await;
                         }
@@ -112,7 +112,7 @@ impl Attempt<'_> {
                 }
                 Err(error) => {
                     // The wait ended during the last request, so an earlier reply is more precise.
-                    if self.left() <= LAST && error.maybe_executed {
+                    if self.left() <= LEAST_REQUEST_TIME && error.maybe_executed {
                         return Err(match contended {
                             Some(Contended { at, ttl }) => self.taken(keys[at], ttl),
                             None => self.failed(refused.unwrap_or(error)),
@@ -231,18 +231,20 @@ impl Attempt<'_> {
             .find_map(|ownership| ownership.route_in_doubt());
         let route = doubtful.unwrap_or_else(|| self.core.store.via());
         let is_single = asked.len() == 1;
-        let takes_back = !is_single || self.core.store.takes_back();
+        let may_roll_back = !is_single || self.core.store.may_roll_back();
         let begin = |ownership: &&Arc<Ownership>| {
-            if takes_back {
-                ownership.set_taken_back(true);
+            if may_roll_back {
+                ownership.set_may_roll_back(true);
             }
             ownership.begin_request(route)
         };
         let in_doubt: Few<bool> = asked.iter().map(begin).collect();
-        let reply = self.ask(&claims, 1, !self.asks_once(), route).await;
+        let request = self.acquire_request(&claims, 1, !self.asks_once());
+        let send = SendOptions::new(route, self.request_timeout());
+        let reply = self.core.store.acquire(&request, send).await;
         if is_single {
-            // The request was not cancelled, so its reply reports whether a grant is still being taken back.
-            asked[0].set_taken_back(false);
+            // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
+            asked[0].set_may_roll_back(false);
         }
         let is_known = match &reply {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
@@ -251,7 +253,7 @@ impl Attempt<'_> {
         };
         for (ownership, in_doubt) in asked.iter().zip(in_doubt) {
             if is_known && !in_doubt {
-                ownership.certain();
+                ownership.all_replied();
             }
         }
         match reply? {
@@ -262,7 +264,7 @@ impl Attempt<'_> {
             } => {
                 let mut grants: Few<Grant> = usable
                     .into_iter()
-                    .map(|grant| grant.unwrap_or(NOTHING))
+                    .map(|grant| grant.unwrap_or(PLACEHOLDER))
                     .collect();
                 let mut are_new = true;
                 for ((at, ownership), token) in missing.iter().zip(&asked).zip(tokens) {
@@ -285,24 +287,24 @@ impl Attempt<'_> {
             Acquired::Held {
                 claim,
                 ttl,
-                in_line,
+                queued,
                 sent_at,
                 fences,
-                spoilt,
+                retired,
             } => {
                 for ((at, ownership), fence) in asked.iter().enumerate().zip(fences) {
                     if ownership.is_passed() {
                         // It was lost, and an owner is granted a lock once.
                         self.core.watchdog.lose(ownership, LostCause::Removed);
                     }
-                    ownership.is_past(fence);
+                    ownership.note_fence(fence);
                     if at != claim || self.asks_once() {
                         ownership.not_granted(sent_at);
                     } else {
-                        ownership.refused(sent_at, ttl, in_line);
+                        ownership.refused(sent_at, ttl, queued);
                     }
-                    if spoilt {
-                        ownership.spoil();
+                    if retired {
+                        ownership.retire();
                     }
                 }
                 let at = missing.get(claim).copied().unwrap_or(0);

@@ -75,7 +75,7 @@ impl Ownership {
         }
         state.tokens.granted(grant.block);
         let Some(token) = state.tokens.take() else {
-            state.request.spoil();
+            state.request.retire();
             return None;
         };
         state.token = token;
@@ -88,7 +88,7 @@ impl Ownership {
         state.lease = terms.lease;
         state.confirmed_lease = grant.ttl.min(terms.lease);
         state.confirmed_at = grant.since;
-        state.dispel(grant.since);
+        state.end_doubt(grant.since);
         state.valid_until = valid_until(grant.since, state.confirmed_lease);
         state.keep_until = None;
         state.is_reported = false;

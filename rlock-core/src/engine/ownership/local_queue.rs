@@ -15,7 +15,7 @@ use super::{Ownership, ReleaseQueue};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{TokenBlock, Which},
+    store::{KeyFilter, TokenBlock},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -35,10 +35,10 @@ pub(crate) struct LocalQueues {
 }
 
 #[derive(Default)]
-struct LocalQueue(Mutex<State>);
+struct LocalQueue(Mutex<QueueState>);
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     waiting: VecDeque<Waiter>,
     /// The ownership that the caller with the turn asks for, or has.
     current: Option<Arc<Ownership>>,
@@ -68,7 +68,7 @@ pub(crate) struct WaiterTerms {
 }
 
 impl LocalQueue {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +90,7 @@ impl LocalQueue {
     }
 }
 
-impl State {
+impl QueueState {
     fn arrived(&mut self, most: usize, wanted: bool) {
         self.handovers = self.waiting.len().min(most);
         self.wanted |= wanted;
@@ -248,7 +248,7 @@ impl LocalQueues {
         self: &Arc<Self>,
         key: &Key,
         queue: &Arc<LocalQueue>,
-        state: &mut State,
+        state: &mut QueueState,
         terms: WaiterTerms,
     ) -> Waiting {
         let (sender, turn) = oneshot::channel();
@@ -338,10 +338,10 @@ impl LocalQueues {
     }
 
     /// Makes all waiters for these keys ask the store again, because messages may have been missed.
-    pub(crate) fn ask_again(&self, which: &Which) {
+    pub(crate) fn ask_again(&self, filter: &KeyFilter) {
         let queues: Vec<_> = {
             let queues = self.queues();
-            let meant = queues.iter().filter(|(key, _)| which.has(key));
+            let meant = queues.iter().filter(|(key, _)| filter.matches(key));
             meant.map(|(_, queue)| Arc::clone(queue)).collect()
         };
         for ownership in queues.iter().flat_map(|queue| queue.requested()) {

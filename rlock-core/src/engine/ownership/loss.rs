@@ -109,7 +109,7 @@ impl Ownership {
     /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
     /// loss: a call relied on the ownership, and its `max_hold` has not been reported.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
-        let (turn, is_news) = {
+        let (turn, is_new) = {
             let mut state = self.state();
             // A hold that was given up keeps its ownership until it has ended.
             if !state.is_owned() || state.lost == Some(cause) {
@@ -121,17 +121,17 @@ impl Ownership {
                 state.lost = Some(cause);
                 state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
             }
-            let is_news = is_first && !state.entries.iter().all(EntryState::is_lost);
-            (state.turn.take(), is_news)
+            let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
+            (state.turn.take(), is_new)
         };
         self.ended.notify_waiters();
         pass(turn);
-        is_news
+        is_new
     }
 
     /// Marks an ownership as lost because its release found it lost. Returns whether to report the loss.
     pub(crate) fn lose_at_release(&self, cause: LostCause) -> bool {
-        let is_news = {
+        let is_new = {
             let mut state = self.state();
             if state.token == 0 || state.lost.is_some() || !state.entries.is_empty() {
                 return false;
@@ -140,7 +140,7 @@ impl Ownership {
             !state.is_reported
         };
         self.ended.notify_waiters();
-        is_news
+        is_new
     }
 
     /// Marks each entry whose `max_hold` has ended, and returns how many were not marked before.

@@ -132,7 +132,7 @@ impl Ownership {
                 state.turn.as_ref()?.set_retained(true);
                 return None;
             }
-            // A mending of servers that lost the ownership may be in flight.
+            // A repair of servers that lost the ownership may be in flight.
             let is_free = state.tokens.is_left() && self.changing.try_lock().is_ok();
             (is_free.then(|| state.pass()).flatten(), is_free)
         };

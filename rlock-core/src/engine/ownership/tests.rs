@@ -20,7 +20,7 @@ use crate::{
     lease::Time,
     options::Site,
     owner::OwnerId,
-    store::{Grant, ReleaseRequest, SendOptions, TokenBlock, Which},
+    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
@@ -264,7 +264,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
     for confirmed_after in [None, Some(0), Some(1)] {
         let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
         clock.0.store(2, Ordering::SeqCst);
-        watchdog.doubt_all(&Which::all());
+        watchdog.doubt_all(&KeyFilter::all());
         if let Some(after) = confirmed_after {
             let sent_at = Time::from(Duration::from_secs(2 + after));
             clock.0.store(4, Ordering::SeqCst);
@@ -286,9 +286,9 @@ fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     let left = hold.leave(entry, Succession::Retained, true, hold.now());
     assert!(matches!(left, AfterLeave::Retained { .. }));
     clock.0.store(2, Ordering::SeqCst);
-    watchdog.doubt_all(&Which::all());
+    watchdog.doubt_all(&KeyFilter::all());
     let turn = hold.resume().expect("retained");
-    assert!(hold.grant().is_none() && !hold.is_useless(hold.now()));
+    assert!(hold.grant().is_none() && !hold.is_unusable(hold.now()));
     drop(turn);
     assert!(!hold.is_retained(), "it is released");
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{ClusterStore, nodes::Node, routing::down};
 use crate::store::{
-    Answer, StoreError,
+    ReplyFuture, StoreError,
     directory::{Cursor, Directory, Page},
 };
 
@@ -32,7 +32,7 @@ impl Directory for ClusterStore {
         client: Uuid,
         message: &'a [u8],
         timeout: Duration,
-    ) -> Answer<'a, bool> {
+    ) -> ReplyFuture<'a, bool> {
         Box::pin(async move {
             let until = Instant::now() + timeout;
             let masters = self.known_masters(timeout).await?;
@@ -49,7 +49,7 @@ impl Directory for ClusterStore {
         })
     }
 
-    fn clients(&self, timeout: Duration) -> Answer<'_, Vec<Uuid>> {
+    fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         Box::pin(async move {
             let masters = self.known_masters(timeout).await?;
             let up = masters.iter().filter(|node| node.store.is_up());
@@ -59,7 +59,7 @@ impl Directory for ClusterStore {
         })
     }
 
-    fn scan(&self, from: Cursor, timeout: Duration) -> Answer<'_, Page> {
+    fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
         Box::pin(async move {
             let masters = self.known_masters(timeout).await?;
             let Some(node) = masters.get(from.server) else {

@@ -133,14 +133,14 @@ impl Embedded {
             Acquired::Held {
                 claim,
                 ttl,
-                in_line,
+                queued,
                 fences,
                 ..
             } => words::Acquired::Held {
                 claim,
                 ttl: millis(ttl.expect("every lease ends")),
-                in_line: in_line.is_some(),
-                first: in_line.is_some_and(|place| place.first),
+                in_line: queued.is_some(),
+                first: queued.is_some_and(|place| place.first),
                 fences: fences.to_vec(),
             },
             Acquired::NotHeld => words::Acquired::NotHeld,
@@ -165,7 +165,7 @@ impl Embedded {
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
                 HandOff::Granted(grant) => words::Onward::Granted(grant.block.first),
-                HandOff::InLine { .. } => words::Onward::InLine,
+                HandOff::Queued { .. } => words::Onward::InLine,
                 HandOff::Unknown => words::Onward::Unknown,
             }),
             Released::NotHeld => words::Released::NotHeld,

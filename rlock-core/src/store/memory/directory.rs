@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::MemoryStore;
 use crate::store::{
-    Answer,
+    ReplyFuture,
     directory::{Cursor, Directory, Page},
 };
 
@@ -16,16 +16,16 @@ impl Directory for MemoryStore {
         client: Uuid,
         message: &'a [u8],
         _timeout: Duration,
-    ) -> Answer<'a, bool> {
+    ) -> ReplyFuture<'a, bool> {
         let message = message.to_vec();
         self.answer(move |state, _| state.publish(client, message))
     }
 
-    fn clients(&self, _timeout: Duration) -> Answer<'_, Vec<Uuid>> {
+    fn clients(&self, _timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         self.answer(|state, _| state.clients.keys().copied().collect())
     }
 
-    fn scan(&self, _from: Cursor, _timeout: Duration) -> Answer<'_, Page> {
+    fn scan(&self, _from: Cursor, _timeout: Duration) -> ReplyFuture<'_, Page> {
         self.answer(|state, now| (state.held(now), None))
     }
 }

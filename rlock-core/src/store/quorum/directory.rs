@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{QuorumStore, verdict::majority};
 use crate::store::{
-    Answer, Store, StoreError,
+    ReplyFuture, Store, StoreError,
     directory::{Cursor, Directory, Page},
 };
 
@@ -18,11 +18,11 @@ impl Directory for QuorumStore {
         client: Uuid,
         message: &'a [u8],
         timeout: Duration,
-    ) -> Answer<'a, bool> {
+    ) -> ReplyFuture<'a, bool> {
         Box::pin(async move {
             let until = Instant::now() + timeout;
             let mut outcome = Ok(false);
-            for member in self.members.iter().filter(|member| member.is_well()) {
+            for member in self.members.iter().filter(|member| member.is_healthy()) {
                 let left = until.saturating_duration_since(Instant::now());
                 outcome = member.store.publish(client, message, left).await;
                 if let Ok(true) = outcome {
@@ -33,9 +33,9 @@ impl Directory for QuorumStore {
         })
     }
 
-    fn clients(&self, timeout: Duration) -> Answer<'_, Vec<Uuid>> {
+    fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         Box::pin(async move {
-            let well = self.members.iter().filter(|member| member.is_well());
+            let well = self.members.iter().filter(|member| member.is_healthy());
             let each = join_all(well.map(|member| member.store.clients(timeout))).await;
             let (replies, errors): (Vec<_>, Vec<_>) = each.into_iter().partition(Result::is_ok);
             if replies.is_empty() {
@@ -47,11 +47,11 @@ impl Directory for QuorumStore {
         })
     }
 
-    fn scan(&self, from: Cursor, timeout: Duration) -> Answer<'_, Page> {
+    fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
         Box::pin(async move {
             self.is_present()?;
             let (members, server) = (self.members.len(), from.server);
-            let well = || self.members.iter().filter(|member| member.is_well());
+            let well = || self.members.iter().filter(|member| member.is_healthy());
             if well().count() < majority(members) {
                 return Err(StoreError::no_majority());
             }

@@ -84,18 +84,25 @@ impl Batcher {
         }
     }
 
-    /// Sends a request. If the future is dropped before that, the request is not sent.
-    pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
+    /// Sends a request. With `shared`, sends it together with others in flight if possible. If the future is dropped
+    /// before that, the request is not sent.
+    pub(super) async fn send(&self, call: Call<'_>, shared: bool) -> RedisResult<Value> {
+        if let Some(request) = self.batchable(call).filter(|_| shared)
+            && let Some(reply) = self.send_batched(request).await?
+        {
+            return Ok(reply);
+        }
+        let command = self.shared.commands.command(call);
         let in_flight = InFlight::begin(&self.in_flight);
         // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
         // overtake it.
         if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
             let mut connection = self.connection.clone();
             // The first poll puts the request into the connection's queue, before any later request.
-            let reply = unconstrained(connection.send_packed_command(&call)).await;
+            let reply = unconstrained(connection.send_packed_command(&command)).await;
             return reply.and_then(Value::extract_error);
         }
-        self.enqueue(QueuedRequest::Command(call))
+        self.enqueue(QueuedRequest::Command(command))
             .await?
             .ok_or_else(gone)
     }
@@ -219,7 +226,7 @@ impl Shared {
         }
         if is_forgotten {
             let scripts = &self.commands.scripts;
-            for script in [&scripts.acquire_together, &scripts.release_together] {
+            for script in [&scripts.acquire_batch, &scripts.release_batch] {
                 // The next batch notices a failure.
                 let _ = script.load_async(&mut connection).await;
             }
@@ -289,16 +296,16 @@ impl Batch {
             }
         }
         let granted = |token| Value::Array(vec![Value::Int(1), Value::Int(token)]);
-        batch.add_together(acquires, granted, |requests| match requests {
+        batch.add_batched(acquires, granted, |requests| match requests {
             [one] => commands.acquire(one),
-            several => commands.acquire_together(several),
+            several => commands.acquire_batch(several),
         });
         for (command, reply) in others {
             batch.add(command, vec![reply], None);
         }
-        batch.add_together(releases, Value::Int, |requests| match requests {
+        batch.add_batched(releases, Value::Int, |requests| match requests {
             [one] => commands.release(one),
-            several => commands.release_together(several),
+            several => commands.release_batch(several),
         });
         batch
     }
@@ -308,7 +315,7 @@ impl Batch {
         self.parts.push(Part { replies, share });
     }
 
-    fn add_together<T>(
+    fn add_batched<T>(
         &mut self,
         mut queued: Vec<(T, Reply)>,
         share: fn(i64) -> Value,

@@ -11,7 +11,7 @@ use super::{
     errors::{classify, unexpected},
 };
 use crate::store::{
-    Answer, SendOptions, StoreError,
+    ReplyFuture, SendOptions, StoreError,
     directory::{Cursor, Directory, Page},
 };
 
@@ -28,12 +28,15 @@ impl RedisStore {
         let mut commands = Pipeline::new();
         commands.add_command(command);
         let send = SendOptions::background(timeout);
-        let (replies, _) = self.call(Call::Plain(&commands), send).await?;
-        let Value::Array(mut replies) = replies else {
-            return Err(unexpected("no list of replies"));
-        };
-        let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
-        from_redis_value(reply.map_err(classify)?).map_err(unexpected)
+        let call = Call::Plain(&commands);
+        self.call(call, send, |replies, _| {
+            let Value::Array(mut replies) = replies else {
+                return Err(unexpected("no list of replies"));
+            };
+            let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
+            from_redis_value(reply.map_err(classify)?).map_err(unexpected)
+        })
+        .await
     }
 }
 
@@ -43,7 +46,7 @@ impl Directory for RedisStore {
         client: Uuid,
         message: &'a [u8],
         timeout: Duration,
-    ) -> Answer<'a, bool> {
+    ) -> ReplyFuture<'a, bool> {
         Box::pin(async move {
             let channel = format!("{}{client}", self.commands.keyspace.channels());
             let mut publish = cmd("PUBLISH");
@@ -53,7 +56,7 @@ impl Directory for RedisStore {
         })
     }
 
-    fn clients(&self, timeout: Duration) -> Answer<'_, Vec<Uuid>> {
+    fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         Box::pin(async move {
             let channels = self.commands.keyspace.channels();
             let mut list = cmd("PUBSUB");
@@ -67,7 +70,7 @@ impl Directory for RedisStore {
         })
     }
 
-    fn scan(&self, from: Cursor, timeout: Duration) -> Answer<'_, Page> {
+    fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
         Box::pin(async move {
             let keyspace = &self.commands.keyspace;
             let mut scan = cmd("SCAN");

@@ -53,8 +53,8 @@ impl RedisStore {
             Call::Raise(claim, token, lease),
             SendOptions::background(timeout),
         );
-        let (reply, _) = self.call(call, send).await?;
-        from_redis_value(reply).map_err(unexpected)
+        let read = |reply, _| from_redis_value(reply).map_err(unexpected);
+        self.call(call, send, read).await
     }
 
     /// Acquires locks with a request that is sent once, at the first poll. Returns an error without a connection. If
@@ -80,7 +80,7 @@ impl RedisStore {
     }
 
     /// Checks that the server replies, once it is connected.
-    pub(crate) async fn answers_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
+    pub(crate) async fn ping_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
         self.fork_guard.check()?;
         let until = Instant::now() + timeout;
         let up = timeout_at(until, self.background.connection()).await;
@@ -90,7 +90,7 @@ impl RedisStore {
         let reply = timeout_at(until, ping.query_async::<Value>(&mut commands)).await;
         let reply = reply.map_err(|_| {
             self.background.doubt(connection.epoch);
-            StoreError::no_answer(timeout)
+            StoreError::no_reply(timeout)
         })?;
         match reply {
             // A refused `PING` proves as much.
@@ -164,7 +164,7 @@ impl Drop for Registration {
 }
 
 /// Returns whether this identifies a run. Some services hide the `run_id`.
-pub(super) fn is_a_name(run_id: &str) -> bool {
+pub(super) fn identifies_run(run_id: &str) -> bool {
     let mut characters = run_id.chars();
     let first = characters.next();
     characters.any(|character| Some(character) != first)
@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn what_is_blanked_out_is_no_name() {
-        assert!(is_a_name("0c53f9e2"));
+        assert!(identifies_run("0c53f9e2"));
         for blank in ["", "0", "0000000000"] {
-            assert!(!is_a_name(blank), "{blank}");
+            assert!(!identifies_run(blank), "{blank}");
         }
     }
 }

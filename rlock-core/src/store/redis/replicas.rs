@@ -33,7 +33,7 @@ use crate::{
 /// The number of requests that share one `WAIT`.
 const PER_WAIT: usize = 256;
 
-pub(super) struct Witness {
+pub(super) struct ReplicaCheck {
     link: Arc<Link>,
     asked: Replicas,
     queue: mpsc::UnboundedSender<Granted>,
@@ -54,7 +54,7 @@ struct Seen {
     replicas: usize,
 }
 
-impl Witness {
+impl ReplicaCheck {
     pub(super) fn new(link: Arc<Link>, asked: Replicas) -> Self {
         let (queue, queued) = mpsc::unbounded_channel();
         Self {
@@ -81,7 +81,7 @@ impl Witness {
         // Another `WAIT` may be in flight before this one.
         let longest = within * 2 + self.link.options.response_timeout;
         let Ok(Ok(seen)) = timeout(longest, receiver).await else {
-            return Err(StoreError::no_answer(longest));
+            return Err(StoreError::no_reply(longest));
         };
         let seen = seen?;
         if !seen.held {
@@ -168,7 +168,7 @@ impl Witness {
         });
         match asked.await {
             Ok(answers) => answers.map_err(classify),
-            Err(_) => Err(StoreError::no_answer(longest)),
+            Err(_) => Err(StoreError::no_reply(longest)),
         }
     }
 
