@@ -3,6 +3,7 @@
 mod holder;
 mod negotiate;
 mod nested;
+mod turns;
 
 use std::{pin::pin, time::Duration};
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
+use redis::{ProtocolVersion, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     capabilities::{Checks, RESP3},
     commands::Commands,
     connection::{Connection, boxed},
-    errors::{classify, classify_login, not_yet, timed_out, wants_password},
+    errors::{classify, classify_login, not_yet, refuses_protocol, timed_out},
     for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
@@ -322,12 +322,4 @@ impl Link {
     fn is_awaited(&self) -> bool {
         self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
     }
-}
-
-fn refuses_protocol(error: &RedisError) -> bool {
-    let refused = matches!(
-        error.kind(),
-        ErrorKind::RESP3NotSupported | ErrorKind::Server(_) | ErrorKind::Extension
-    );
-    refused && !wants_password(error)
 }
