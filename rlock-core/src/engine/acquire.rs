@@ -14,6 +14,7 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
+    metrics, observe,
     options::{LockOptions, Wait},
     store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, Via},
     wait::Backoff,
@@ -54,26 +55,33 @@ pub(crate) async fn acquire(
 ) -> Result<Few<EntryGuard>, AcquireError> {
     let core = client.core();
     let _call = core.call();
-    let attempt = Attempt::new(client, request);
-    // Calls inside of a hold may need further locks to finish.
-    let is_inside = call_chain::is_inside_hold_of(core.id);
-    let stop = || {
-        let action = || attempt.action();
-        if core.is_closed() {
-            Some(LockError::Closed { action: action() })
-        } else if core.is_draining() && !is_inside {
-            Some(LockError::Draining { action: action() })
-        } else {
-            None
+    let started = core.clock.now();
+    let call = observe::Call::begin(core, request, started);
+    let outcome = {
+        let attempt = Attempt::new(client, request, &call, started);
+        // Calls inside of a hold may need further locks to finish.
+        let is_inside = call_chain::is_inside_hold_of(core.id);
+        let stop = || {
+            let action = || attempt.action();
+            if core.is_closed() {
+                Some(LockError::Closed { action: action() })
+            } else if core.is_draining() && !is_inside {
+                Some(LockError::Draining { action: action() })
+            } else {
+                None
+            }
+        };
+        // Pinned here: a function that takes a future by value doubles its size.
+        let mut run = pin!(attempt.run());
+        let outcome = core.in_runtime_within(attempt.longest(), core.unless(stop, run.as_mut()));
+        match outcome.await {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(ended)) => Err(ended.into()),
+            None => Err(attempt.failed(StoreError::stands_still())),
         }
     };
-    // Pinned here: a function that takes a future by value doubles its size.
-    let mut run = pin!(attempt.run());
-    let outcome = core.in_runtime_within(attempt.longest(), core.unless(stop, run.as_mut()));
-    match outcome.await {
-        Some(outcome) => outcome?,
-        None => Err(attempt.failed(StoreError::stands_still())),
-    }
+    call.ends(&outcome);
+    outcome
 }
 
 /// Enters the hold that the current call is inside of. Returns `None` without such a hold, or if entering needs a
@@ -102,6 +110,7 @@ pub(crate) fn enter_at_once(
     if let Some(least) = options.at_least {
         ownership.keep_until(now + least);
     }
+    metrics::lock(options.site).reentered();
     Some(Ok(entry))
 }
 
@@ -110,14 +119,18 @@ struct Attempt<'a> {
     client: &'a ClientHandle,
     core: &'a Core,
     request: &'a Request,
+    call: &'a observe::Call<'a>,
     started: Time,
     deadline: Time,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(client: &'a ClientHandle, request: &'a Request) -> Self {
-        let core = client.core();
-        let started = core.clock.now();
+    fn new(
+        client: &'a ClientHandle,
+        request: &'a Request,
+        call: &'a observe::Call<'a>,
+        started: Time,
+    ) -> Self {
         let deadline = match request.options.wait {
             Wait::Never => started,
             Wait::For(wait) => started + wait,
@@ -125,8 +138,9 @@ impl<'a> Attempt<'a> {
         };
         Self {
             client,
-            core,
+            core: client.core(),
             request,
+            call,
             started,
             deadline,
         }
@@ -141,7 +155,10 @@ impl<'a> Attempt<'a> {
                 None => None,
             };
             match entry {
-                Some(entry) => entries.push(entry),
+                Some(entry) => {
+                    metrics::lock(self.request.options.site).reentered();
+                    entries.push(entry);
+                }
                 None => fresh.push(key),
             }
         }
@@ -206,10 +223,7 @@ impl<'a> Attempt<'a> {
 
     /// Returns whether the call asks once and does not wait.
     fn asks_once(&self) -> bool {
-        matches!(
-            self.request.options.wait,
-            Wait::Never | Wait::For(Duration::ZERO)
-        )
+        self.request.options.wait.is_none()
     }
 
     fn now(&self) -> Time {

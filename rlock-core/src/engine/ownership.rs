@@ -40,6 +40,7 @@ use crate::{
     error::{LockError, LostCause},
     key::Key,
     lease::{Time, valid_until},
+    metrics,
     options::Site,
     owner::OwnerId,
     store::{Claim, Mending},
@@ -73,6 +74,8 @@ struct State {
     site: Site,
     since: Time,
     renewals: u32,
+    /// Counts the present hold, until it ends or is lost.
+    held: metrics::Held,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
@@ -136,6 +139,7 @@ impl Ownership {
                 site: Site::default(),
                 since: Time::from_nanos(0),
                 renewals: 0,
+                held: metrics::Held::none(),
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,
@@ -213,6 +217,11 @@ impl Ownership {
     /// Returns whether the store has granted the lock, and this client has neither lost nor released it.
     pub(crate) fn is_owned(&self) -> bool {
         self.state().is_owned()
+    }
+
+    /// Returns the metrics of the present hold, or of the last one.
+    pub(crate) fn metrics(&self) -> metrics::Lock {
+        metrics::lock(self.state().site)
     }
 
     pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {

@@ -13,6 +13,7 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
+    observe::HoldEnd,
     store::{
         GRACE, HandOff, NextLocal, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock,
     },
@@ -42,7 +43,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 pub(crate) async fn work_on(core: &Core, work: Work) {
     let _done = Done(core.releases());
     match work {
-        Work::Settle(ownership) => settle_in_background(core, &ownership).await,
+        Work::Settle(ownership, _pending) => settle_in_background(core, &ownership).await,
         Work::Extend(ownership, tokens) => extend(core, &ownership, tokens).await,
     }
 }
@@ -93,11 +94,12 @@ impl Drop for ReleaseOnDrop<'_> {
 fn remove(
     core: &Core,
     ownership: &Arc<Ownership>,
-    entry: EntryId,
+    (entry, end): (EntryId, HoldEnd),
     succession: Succession,
     now: Time,
 ) -> bool {
-    let concerns_store = match ownership.leave(entry, succession, core.counts_entries(), now) {
+    let left = ownership.leave(entry, end, succession, core.counts_entries(), now);
+    let concerns_store = match left {
         AfterLeave::Lower => core.counts_entries(),
         AfterLeave::Release => {
             // Renewal ends before the release is sent.
@@ -163,7 +165,11 @@ async fn extend(core: &Core, ownership: &Arc<Ownership>, tokens: u64) {
 }
 
 /// Removes an entry without waiting.
-pub(crate) fn leave_in_background(core: &Core, ownership: &Arc<Ownership>, entry: EntryId) {
+pub(crate) fn leave_in_background(
+    core: &Core,
+    ownership: &Arc<Ownership>,
+    entry: (EntryId, HoldEnd),
+) {
     let now = core.clock.now();
     if remove(core, ownership, entry, succession(core), now) {
         core.releases().settle(Arc::clone(ownership));
@@ -175,7 +181,7 @@ pub(crate) fn leave_in_background(core: &Core, ownership: &Arc<Ownership>, entry
 pub(crate) fn leave(
     core: &Core,
     ownership: &Arc<Ownership>,
-    entry: EntryId,
+    entry: (EntryId, HoldEnd),
     broken: Option<LostCause>,
     now: Time,
 ) -> Option<Result<(), LockError>> {

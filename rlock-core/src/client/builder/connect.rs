@@ -328,6 +328,7 @@ impl LockClientBuilder {
             tls: self.tls.clone(),
             #[cfg(not(feature = "tls"))]
             tls: crate::store::redis::Tls::default(),
+            server: 0,
             run_ids: None,
         }
     }

@@ -100,6 +100,7 @@ impl Attempt<'_> {
                         return Err(self.taken(keys[by.at], by.ttl));
                     }
                     contended = Some(by);
+                    self.call.waits();
                     if let [ownership] = &*ownerships {
                         if ownership.is_spoilt() && !ownership.is_queued() {
                             // The next owner gets no notification either, and asks without a pause.
@@ -181,6 +182,7 @@ impl Attempt<'_> {
             Err(waiting) => waiting,
         };
         *contended = Some(Contended { at, ttl: None });
+        self.call.waits();
         let turn = timeout(self.left(), waiting.turn()).await;
         turn.map_err(|_| self.taken(key, None))
     }
@@ -323,6 +325,7 @@ impl Attempt<'_> {
         let holds = ownerships.iter().zip(grants).zip(turns);
         let begin = |((ownership, grant), turn): ((&Arc<Ownership>, &Grant), Turn)| {
             let entered = ownership.begin(terms, *grant, turn)?;
+            self.call.holds(terms, ownership);
             Some(EntryGuard::new(self.client, ownership, entered, terms, now))
         };
         holds.map(begin).collect()

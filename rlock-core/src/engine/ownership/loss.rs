@@ -6,6 +6,7 @@ use super::{EntryId, Ownership, Phase, State, entries::EntryState, pass};
 use crate::{
     error::LostCause,
     lease::Time,
+    observe::HoldEnd,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -94,7 +95,7 @@ impl Ownership {
     /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
     /// loss: a call relied on the ownership, and its `max_hold` has not been reported.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
-        let (turn, is_news) = {
+        let (turn, is_news, held) = {
             let mut state = self.state();
             if !state.is_owned() {
                 return false;
@@ -103,9 +104,10 @@ impl Ownership {
             state.lost = Some(cause);
             state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
             let is_news = !state.entries.iter().all(EntryState::is_lost);
-            (state.turn.take(), is_news)
+            (state.turn.take(), is_news, state.held.take())
         };
         self.ended.notify_waiters();
+        held.ends(HoldEnd::Lost, || self.now());
         pass(turn);
         is_news
     }
