@@ -8,6 +8,7 @@ use crate::{
         entry::{Entry, EntryGuard},
     },
     error::{LockError, LostCause},
+    observe::HoldEnd,
     owner::OwnerId,
 };
 
@@ -198,6 +199,10 @@ impl LockGuard {
     /// ```
     pub async fn release(self) -> Result<(), LockError> {
         self.0.release().await
+    }
+
+    pub(crate) fn ends_by(&mut self, end: HoldEnd) {
+        self.0.ends_by(end);
     }
 
     pub(crate) fn entry(&self) -> &Entry {

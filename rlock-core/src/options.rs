@@ -15,6 +15,13 @@ pub(crate) enum Wait {
     Forever,
 }
 
+impl Wait {
+    /// Returns whether a call asks once and does not wait.
+    pub(crate) fn is_none(self) -> bool {
+        matches!(self, Self::Never | Self::For(Duration::ZERO))
+    }
+}
+
 /// Where nested entries are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -30,7 +37,7 @@ pub enum Reentry {
 ///
 /// One string, to keep locks small: the name, and after a line break the path of the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Site(&'static str);
+pub(crate) struct Site(pub(crate) &'static str);
 
 impl Site {
     pub(crate) const fn new(site: &'static str) -> Self {

@@ -21,6 +21,7 @@ use crate::{
     error::{LockError, LostCause},
     few::Few,
     guard::LockGuard,
+    observe::HoldEnd,
 };
 
 mod session;
@@ -227,6 +228,7 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         if !self.guards.is_empty() {
+            session::ends_by(&mut self.guards, HoldEnd::Panicked);
             self.end();
         }
     }

@@ -15,6 +15,7 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
+    metrics, observe,
     options::{LockOptions, Wait},
     store::{AcquireRequest, Claim, StoreError},
     sync::{Mutex, PoisonError},
@@ -73,25 +74,31 @@ pub(crate) async fn acquire(
 ) -> Result<Few<EntryGuard>, AcquireError> {
     let core = client.core();
     let _call = core.call();
-    let attempt = Attempt::new(client, request);
-    // Calls inside of a hold may need further locks to finish.
-    let is_inside = call_chain::is_inside_hold_of(core.id);
-    let stop = |is_late| {
-        let action = || attempt.action();
-        if core.is_closed() {
-            Some(LockError::Closed { action: action() }.into())
-        } else if core.is_draining() && !is_inside {
-            Some(LockError::Draining { action: action() }.into())
-        } else if is_late {
-            Some(attempt.failed(StoreError::not_driven()))
-        } else {
-            None
-        }
+    let started = core.clock.now();
+    let call = observe::Call::begin(core, request, started);
+    let outcome = {
+        let attempt = Attempt::new(client, request, &call, started);
+        // Calls inside of a hold may need further locks to finish.
+        let is_inside = call_chain::is_inside_hold_of(core.id);
+        let stop = |is_late| {
+            let action = || attempt.action();
+            if core.is_closed() {
+                Some(LockError::Closed { action: action() }.into())
+            } else if core.is_draining() && !is_inside {
+                Some(LockError::Draining { action: action() }.into())
+            } else if is_late {
+                Some(attempt.failed(StoreError::not_driven()))
+            } else {
+                None
+            }
+        };
+        // Pinned here: a function that takes a future by value doubles its size.
+        let mut run = pin!(attempt.run());
+        let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
+        outcome.await.flatten()
     };
-    // Pinned here: a function that takes a future by value doubles its size.
-    let mut run = pin!(attempt.run());
-    let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
-    outcome.await?
+    call.ends(&outcome);
+    outcome
 }
 
 /// Enters the hold that the current call is inside of. Returns `None` without such a hold, or if entering needs a
@@ -120,6 +127,7 @@ pub(crate) fn enter_at_once(
     if let Some(least) = options.at_least {
         ownership.keep_until(now + least);
     }
+    metrics::lock(options.site).reentered();
     Some(Ok(entry))
 }
 
@@ -128,6 +136,7 @@ struct Attempt<'a> {
     client: &'a ClientHandle,
     core: &'a Core,
     request: &'a Request,
+    call: &'a observe::Call<'a>,
     started: Time,
     deadline: Time,
     /// The lock of another client that the call waits for.
@@ -135,9 +144,12 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(client: &'a ClientHandle, request: &'a Request) -> Self {
-        let core = client.core();
-        let started = core.clock.now();
+    fn new(
+        client: &'a ClientHandle,
+        request: &'a Request,
+        call: &'a observe::Call<'a>,
+        started: Time,
+    ) -> Self {
         let deadline = match request.options.wait {
             Wait::Never => started,
             Wait::For(wait) => started + wait,
@@ -145,8 +157,9 @@ impl<'a> Attempt<'a> {
         };
         Self {
             client,
-            core,
+            core: client.core(),
             request,
+            call,
             started,
             deadline,
             contended: Mutex::default(),
@@ -162,7 +175,10 @@ impl<'a> Attempt<'a> {
                 None => None,
             };
             match entry {
-                Some(entry) => entries.push(entry),
+                Some(entry) => {
+                    metrics::lock(self.request.options.site).reentered();
+                    entries.push(entry);
+                }
                 None => fresh.push(key),
             }
         }
@@ -227,10 +243,7 @@ impl<'a> Attempt<'a> {
 
     /// Returns whether the call asks once and does not wait.
     fn asks_once(&self) -> bool {
-        matches!(
-            self.request.options.wait,
-            Wait::Never | Wait::For(Duration::ZERO)
-        )
+        self.request.options.wait.is_none()
     }
 
     fn now(&self) -> Time {

@@ -41,6 +41,7 @@ use crate::{
     error::{LockError, LostCause},
     key::Key,
     lease::{Time, valid_until},
+    metrics,
     options::Site,
     owner::OwnerId,
     store::{Claim, Repair},
@@ -80,6 +81,8 @@ struct State {
         reason = "smaller than a string in each ownership"
     )]
     trace_id: Option<Box<String>>,
+    /// Counts the present hold, until it ends or is lost.
+    held: metrics::Held,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
@@ -144,6 +147,7 @@ impl Ownership {
                 since: Time::from_nanos(0),
                 renewals: 0,
                 trace_id: None,
+                held: metrics::Held::none(),
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,
@@ -221,6 +225,11 @@ impl Ownership {
     /// Returns whether the store has granted the lock, and this client has neither lost nor released it.
     pub(crate) fn is_owned(&self) -> bool {
         self.state().is_owned()
+    }
+
+    /// Returns the metrics of the present hold, or of the last one.
+    pub(crate) fn metrics(&self) -> metrics::Lock {
+        metrics::lock(self.state().site)
     }
 
     pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {

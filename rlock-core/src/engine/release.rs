@@ -14,17 +14,19 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
+    observe::HoldEnd,
 };
 
 /// Removes an entry. Returns whether the store's count has to change.
 fn remove(
     core: &Core,
     ownership: &Arc<Ownership>,
-    entry: EntryId,
+    (entry, end): (EntryId, HoldEnd),
     succession: Succession,
     now: Time,
 ) -> bool {
-    let concerns_store = match ownership.leave(entry, succession, core.counts_entries(), now) {
+    let left = ownership.leave(entry, end, succession, core.counts_entries(), now);
+    let concerns_store = match left {
         AfterLeave::Lower => core.counts_entries(),
         AfterLeave::Release => {
             // Renewal ends before the release is sent.
@@ -71,7 +73,11 @@ fn extend_if_due(core: &Core, ownership: &Arc<Ownership>, callers_wait: bool) {
 }
 
 /// Removes an entry without waiting.
-pub(crate) fn leave_in_background(core: &Core, ownership: &Arc<Ownership>, entry: EntryId) {
+pub(crate) fn leave_in_background(
+    core: &Core,
+    ownership: &Arc<Ownership>,
+    entry: (EntryId, HoldEnd),
+) {
     let now = core.clock.now();
     if remove(core, ownership, entry, succession(core), now) {
         core.releases().settle(Arc::clone(ownership));
@@ -83,7 +89,7 @@ pub(crate) fn leave_in_background(core: &Core, ownership: &Arc<Ownership>, entry
 pub(crate) fn leave(
     core: &Core,
     ownership: &Arc<Ownership>,
-    entry: EntryId,
+    entry: (EntryId, HoldEnd),
     broken: Option<LostCause>,
     now: Time,
 ) -> Option<Result<(), LockError>> {

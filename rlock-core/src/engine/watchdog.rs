@@ -21,6 +21,7 @@ use crate::{
     engine::ownership::{Action, LocalQueues, Ownership},
     error::LostCause,
     lease::Time,
+    metrics,
     store::{KeyFilter, SendOptions, Store},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
@@ -181,6 +182,7 @@ pub(crate) fn lose_at_release(ownership: &Ownership, cause: LostCause) {
 
 /// Logs a loss. The part of the client that notices the loss first calls this once.
 pub(crate) fn report(ownership: &Ownership, cause: LostCause) {
+    ownership.metrics().lost(cause);
     tracing::warn!(key = %ownership.key, owner = %ownership.owner, %cause, "lock lost");
 }
 
@@ -213,7 +215,10 @@ impl Renewer {
             let pause = watchdog.schedule().go_to_sleep(now, LONGEST_SLEEP);
             tokio::select! {
                 () = watchdog.wake.notified() => {}
-                () = sleep(pause) => {}
+                () = sleep(pause) => {
+                    let planned = now + pause.unwrap_or_default();
+                    metrics::overslept(watchdog.clock.now().since(planned));
+                }
             }
         }
     }

@@ -10,7 +10,9 @@ use std::{
 use futures_util::future::select_all;
 
 use super::{Body, End, Exclusive, OnLost, release_all, scope_of};
-use crate::{engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard};
+use crate::{
+    engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard, observe::HoldEnd,
+};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -59,6 +61,9 @@ impl Session {
                 },
                 Stage::Runs(runs) => {
                     let end = ready!(runs.poll(cx, self.on_lost, body));
+                    if let End::Panicked(_) = end {
+                        ends_by(&mut runs.guards, HoldEnd::Panicked);
+                    }
                     let release = Box::pin(release_all(mem::take(&mut runs.guards)));
                     *stage = Stage::Releases(end, release);
                 }
@@ -84,6 +89,15 @@ impl Session {
             let _entered = runs.scope.enter();
             body.clear();
         }
+        if let Stage::Runs(runs) = self.stage.get_mut() {
+            ends_by(&mut runs.guards, HoldEnd::Cancelled);
+        }
+    }
+}
+
+pub(super) fn ends_by(guards: &mut [LockGuard], end: HoldEnd) {
+    for guard in guards {
+        guard.ends_by(end);
     }
 }
 

@@ -185,6 +185,7 @@ impl LockClientBuilder {
             response_timeout: self.options.response_timeout,
             replicas: self.options.replicas,
             tls: self.tls.clone(),
+            server: 0,
             run_ids: None,
         }
     }

@@ -91,6 +91,7 @@ impl Attempt<'_> {
                     }
                     contended = Some(by);
                     self.set_contended(keys[by.at]);
+                    self.call.waits();
                     if let [ownership] = &*ownerships {
                         if ownership.is_retired() && !ownership.is_queued() {
                             // The next owner gets no notification either, and asks without a pause.
@@ -262,6 +263,7 @@ impl Attempt<'_> {
             if trace_id.is_some() {
                 ownership.set_trace_id(trace_id.clone());
             }
+            self.call.holds(terms, ownership);
             Some(EntryGuard::new(self.client, ownership, entered, terms, now))
         };
         holds.map(begin).collect()

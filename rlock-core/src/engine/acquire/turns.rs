@@ -77,6 +77,7 @@ impl Attempt<'_> {
             Err(waiting) => waiting,
         };
         *contended = Some(Contended { at, ttl: None });
+        self.call.waits();
         let turn = timeout(self.left(), waiting.turn()).await;
         turn.map_err(|_| self.taken(key, None))
     }

@@ -6,6 +6,7 @@ use super::{EntryId, Ownership, Phase, State, entries::EntryState, pass};
 use crate::{
     error::LostCause,
     lease::Time,
+    observe::HoldEnd,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -94,22 +95,24 @@ impl Ownership {
     /// Marks the present hold as lost, but keeps the ownership until the hold has ended: its lease is renewed, and its
     /// release is sent. Returns `false` if there is no hold, or it is lost already.
     pub(crate) fn lose_hold(&self, cause: LostCause) -> bool {
-        {
+        let held = {
             let mut state = self.state();
             if state.phase != Phase::Held || state.lost.is_some() {
                 return false;
             }
             state.lost = Some(cause);
             state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
-        }
+            state.held.take()
+        };
         self.ended.notify_waiters();
+        held.ends(HoldEnd::Lost, || self.now());
         true
     }
 
     /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
     /// loss: a call relied on the ownership, and its `max_hold` has not been reported.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
-        let (turn, is_new) = {
+        let (turn, is_new, held) = {
             let mut state = self.state();
             // A hold that was given up keeps its ownership until it has ended.
             if !state.is_owned() || state.lost == Some(cause) {
@@ -122,9 +125,10 @@ impl Ownership {
                 state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
             }
             let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
-            (state.turn.take(), is_new)
+            (state.turn.take(), is_new, state.held.take())
         };
         self.ended.notify_waiters();
+        held.ends(HoldEnd::Lost, || self.now());
         pass(turn);
         is_new
     }

@@ -36,7 +36,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 pub(crate) async fn work_on(core: &Core, work: Work) {
     let _done = Done(core.releases());
     match work {
-        Work::Settle(ownership) => settle_in_background(core, &ownership).await,
+        Work::Settle(ownership, _pending) => settle_in_background(core, &ownership).await,
         Work::Extend(ownership, tokens) => extend(core, &ownership, tokens).await,
     }
 }
