@@ -40,7 +40,7 @@ struct LockMetrics {
     held: Gauge,
     contended: Counter,
     reentries: Counter,
-    lost: [Counter; 4],
+    lost: [Counter; 5],
     handovers: [Counter; 4],
 }
 
@@ -51,7 +51,7 @@ impl LockMetrics {
             [lock].into_iter().chain(other).collect::<Vec<_>>()
         };
         with_recorder(|recorder| {
-            let causes = ["removed", "expired", "max_hold", "closed"];
+            let causes = ["removed", "expired", "max_hold", "closed", "revoked"];
             let lost =
                 causes.map(|cause| counter(recorder, list::LOST, of(Some(label("cause", cause)))));
             let ways = ["local", "release", "message", "timer"];
@@ -178,6 +178,7 @@ impl Lock {
             LostCause::Expired => 1,
             LostCause::MaxHold => 2,
             LostCause::Closed => 3,
+            LostCause::Revoked => 4,
             LostCause::Released => return,
         };
         self.0.lost[cause].increment(1);
