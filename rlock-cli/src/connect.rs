@@ -19,6 +19,7 @@ pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure>
     // One connection suffices for one lock, and takes less time to open than two.
     let builder = LockClient::builder()
         .prefix(&store.prefix)
+        .service("rlock", env!("CARGO_PKG_VERSION"))
         .caller_connection(false);
     let client = match store.urls.as_slice() {
         [url] => builder.connect(url).await,

@@ -8,5 +8,6 @@ pub(crate) mod core;
 pub(crate) mod driver;
 pub(crate) mod entry;
 pub(crate) mod ownership;
+pub(crate) mod queries;
 pub(crate) mod release;
 pub(crate) mod watchdog;

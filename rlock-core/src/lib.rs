@@ -55,6 +55,7 @@
 //! | feature | default | what it adds |
 //! | --- | --- | --- |
 //! | `macros` | yes | the attribute |
+//! | `metrics` | no | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter of it |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |
 //!
 //! # Runtimes
@@ -75,15 +76,23 @@ mod escape_control;
 mod few;
 mod guard;
 
+mod info;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod key;
 mod lease;
 mod limits;
 mod lock;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics_off.rs"]
+mod metrics;
 mod multi_lock;
+mod observe;
 mod options;
 mod owner;
+mod pattern;
 mod private;
 mod run;
 mod scope;
@@ -92,9 +101,10 @@ mod sync;
 mod wait;
 
 pub use crate::{
-    client::{Drained, LockClient, LockClientBuilder, LockInfo},
+    client::{Drained, LockClient, LockClientBuilder, LockList},
     error::{LockError, LostCause},
     guard::LockGuard,
+    info::{Holder, LockInfo},
     key::escape,
     lock::Lock,
     multi_lock::{MultiLock, MultiLockGuard},
@@ -110,10 +120,11 @@ pub use rlock_macros::distributed_lock;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __fuzzing {
-    use crate::store::redis::properties;
+    use crate::{engine::queries, store::redis::properties};
 
     pub fn message(message: &[u8]) {
         properties::message(message);
+        let _ = queries::read(message);
     }
 
     pub fn reply(reply: &[u8]) {

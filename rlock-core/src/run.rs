@@ -21,6 +21,7 @@ use crate::{
     error::{LockError, LostCause},
     few::Few,
     guard::LockGuard,
+    observe::HoldEnd,
 };
 
 mod session;
@@ -154,7 +155,7 @@ impl End {
 
     /// Returns the error for the caller after the release, or `None` if the caller gets the body's
     /// output.
-    fn told(self, released: Result<(), LockError>, on_lost: OnLost) -> Option<LockError> {
+    fn into_error(self, released: Result<(), LockError>, on_lost: OnLost) -> Option<LockError> {
         match self {
             Self::Panicked(panic) => resume_unwind(panic),
             Self::Lost(key, cause) => Some(LockError::Lost { key, cause }),
@@ -181,7 +182,7 @@ fn scope_of(guards: &[LockGuard]) -> Scope {
 }
 
 /// Releases all locks in parallel and returns the first error.
-pub(crate) async fn give_back(mut guards: Few<LockGuard>) -> Result<(), LockError> {
+pub(crate) async fn release_all(mut guards: Few<LockGuard>) -> Result<(), LockError> {
     if guards.len() == 1 {
         return guards.remove(0).release().await;
     }
@@ -218,8 +219,8 @@ impl Inside {
         self.outer.swap();
         let guards = mem::take(&mut self.guards);
         let action = || "give a lock back".to_owned();
-        let released = block_on(action, give_back(guards)).flatten();
-        End::Returned.told(released, self.on_lost)
+        let released = block_on(action, release_all(guards)).flatten();
+        End::Returned.into_error(released, self.on_lost)
     }
 }
 
@@ -227,6 +228,7 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         if !self.guards.is_empty() {
+            session::ends_by(&mut self.guards, HoldEnd::Panicked);
             self.end();
         }
     }

@@ -3,6 +3,7 @@
 mod holder;
 mod negotiate;
 mod nested;
+mod turns;
 
 use std::{pin::pin, time::Duration};
 
@@ -14,13 +15,15 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
+    metrics, observe,
     options::{LockOptions, Wait},
-    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, Via},
+    store::{AcquireRequest, Claim, StoreError},
+    sync::{Mutex, PoisonError},
     wait::Backoff,
 };
 
 /// The last part of a wait, in which no further request is sent.
-const LAST: Duration = Duration::from_millis(10);
+const LEAST_REQUEST_TIME: Duration = Duration::from_millis(10);
 
 /// The keys and options of a call, checked.
 #[derive(Debug)]
@@ -41,6 +44,23 @@ pub(crate) enum AcquireError {
     Failed(LockError),
 }
 
+impl From<AcquireError> for LockError {
+    fn from(refused: AcquireError) -> Self {
+        match refused {
+            AcquireError::Taken {
+                key,
+                waited,
+                remaining,
+            } => Self::Timeout {
+                key: key.as_str().to_owned(),
+                waited,
+                remaining,
+            },
+            AcquireError::Failed(error) => error,
+        }
+    }
+}
+
 impl From<LockError> for AcquireError {
     fn from(error: LockError) -> Self {
         Self::Failed(error)
@@ -54,26 +74,31 @@ pub(crate) async fn acquire(
 ) -> Result<Few<EntryGuard>, AcquireError> {
     let core = client.core();
     let _call = core.call();
-    let attempt = Attempt::new(client, request);
-    // Calls inside of a hold may need further locks to finish.
-    let is_inside = call_chain::is_inside_hold_of(core.id);
-    let stop = || {
-        let action = || attempt.action();
-        if core.is_closed() {
-            Some(LockError::Closed { action: action() })
-        } else if core.is_draining() && !is_inside {
-            Some(LockError::Draining { action: action() })
-        } else {
-            None
-        }
+    let started = core.clock.now();
+    let call = observe::Call::begin(core, request, started);
+    let outcome = {
+        let attempt = Attempt::new(client, request, &call, started);
+        // Calls inside of a hold may need further locks to finish.
+        let is_inside = call_chain::is_inside_hold_of(core.id);
+        let stop = |is_late| {
+            let action = || attempt.action();
+            if core.is_closed() {
+                Some(LockError::Closed { action: action() }.into())
+            } else if core.is_draining() && !is_inside {
+                Some(LockError::Draining { action: action() }.into())
+            } else if is_late {
+                Some(attempt.failed(StoreError::not_driven()))
+            } else {
+                None
+            }
+        };
+        // Pinned here: a function that takes a future by value doubles its size.
+        let mut run = pin!(attempt.run());
+        let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
+        outcome.await.flatten()
     };
-    // Pinned here: a function that takes a future by value doubles its size.
-    let mut run = pin!(attempt.run());
-    let outcome = core.in_runtime_within(attempt.longest(), core.unless(stop, run.as_mut()));
-    match outcome.await {
-        Some(outcome) => outcome?,
-        None => Err(attempt.failed(StoreError::stands_still())),
-    }
+    call.ends(&outcome);
+    outcome
 }
 
 /// Enters the hold that the current call is inside of. Returns `None` without such a hold, or if entering needs a
@@ -102,6 +127,7 @@ pub(crate) fn enter_at_once(
     if let Some(least) = options.at_least {
         ownership.keep_until(now + least);
     }
+    metrics::lock(options.site).reentered();
     Some(Ok(entry))
 }
 
@@ -110,14 +136,20 @@ struct Attempt<'a> {
     client: &'a ClientHandle,
     core: &'a Core,
     request: &'a Request,
+    call: &'a observe::Call<'a>,
     started: Time,
     deadline: Time,
+    /// The lock of another client that the call waits for.
+    contended: Mutex<Option<Key>>,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(client: &'a ClientHandle, request: &'a Request) -> Self {
-        let core = client.core();
-        let started = core.clock.now();
+    fn new(
+        client: &'a ClientHandle,
+        request: &'a Request,
+        call: &'a observe::Call<'a>,
+        started: Time,
+    ) -> Self {
         let deadline = match request.options.wait {
             Wait::Never => started,
             Wait::For(wait) => started + wait,
@@ -125,10 +157,12 @@ impl<'a> Attempt<'a> {
         };
         Self {
             client,
-            core,
+            core: client.core(),
             request,
+            call,
             started,
             deadline,
+            contended: Mutex::default(),
         }
     }
 
@@ -141,15 +175,15 @@ impl<'a> Attempt<'a> {
                 None => None,
             };
             match entry {
-                Some(entry) => entries.push(entry),
+                Some(entry) => {
+                    metrics::lock(self.request.options.site).reentered();
+                    entries.push(entry);
+                }
                 None => fresh.push(key),
             }
         }
         if !fresh.is_empty() {
-            let mut acquired = match self.negotiate(fresh).await {
-                Ok(acquired) => acquired,
-                Err(refused) => return Err(self.with_holder(refused).await),
-            };
+            let mut acquired = self.asking_holder(self.negotiate(fresh)).await?;
             if self.core.options.replicas.is_some() {
                 acquired = self.replicated(acquired).await?;
             }
@@ -186,30 +220,30 @@ impl<'a> Attempt<'a> {
         Err(self.failed(error))
     }
 
-    /// Sends one acquire for these locks.
-    async fn ask(
-        &self,
-        claims: &[Claim],
-        count: u32,
-        waits: bool,
-        route: Via,
-    ) -> Result<Acquired, StoreError> {
-        let request = AcquireRequest {
+    /// Returns the request for these locks.
+    fn acquire_request(&self, claims: &[Claim], count: u32, waits: bool) -> AcquireRequest {
+        AcquireRequest {
             claims: claims.into(),
             lease: self.request.options.lease,
             count,
             waits,
-        };
-        let send = SendOptions::new(route, self.request_timeout());
-        self.core.store.acquire(&request, send).await
+        }
+    }
+
+    /// Returns the lock of another client that the call waits for.
+    fn contended(&self) -> Option<Key> {
+        let contended = self.contended.lock();
+        contended.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_contended(&self, key: &Key) {
+        let contended = self.contended.lock();
+        *contended.unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
     }
 
     /// Returns whether the call asks once and does not wait.
     fn asks_once(&self) -> bool {
-        matches!(
-            self.request.options.wait,
-            Wait::Never | Wait::For(Duration::ZERO)
-        )
+        self.request.options.wait.is_none()
     }
 
     fn now(&self) -> Time {
@@ -273,7 +307,7 @@ impl<'a> Attempt<'a> {
         }
         sleep(backoff.next().min(self.left() / 2)).await;
         // A request without time left would return a less precise error.
-        if self.left() <= LAST {
+        if self.left() <= LEAST_REQUEST_TIME {
             return Err(self.failed(error));
         }
         Ok(())

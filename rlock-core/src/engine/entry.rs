@@ -5,6 +5,7 @@ use std::{
     panic::{RefUnwindSafe, UnwindSafe},
     pin::pin,
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -14,10 +15,11 @@ use crate::{
         driver::ClientHandle,
         ownership::{EntryId, MaxHold, Ownership, Terms},
         release,
-        watchdog::report,
+        watchdog::{lose_at_release, report},
     },
     error::{LockError, LostCause},
     lease::Time,
+    observe::HoldEnd,
     store::StoreError,
 };
 
@@ -145,36 +147,43 @@ impl Entry {
         cause
     }
 
-    async fn release(&self) -> Result<(), LockError> {
+    async fn release(&self, end: HoldEnd) -> Result<(), LockError> {
         let core = self.core();
         let _call = core.call();
         let now = core.clock.now();
         let broken = self.broken(now);
-        if let Some(outcome) = release::leave(core, &self.ownership, self.id, broken, now) {
+        let left = release::leave(core, &self.ownership, (self.id, end), broken, now);
+        if let Some(outcome) = left {
             return outcome;
         }
         let longest = core.options.response_timeout * 3;
+        let stop = |is_late: bool| {
+            if core.has_background_ended() {
+                lose_at_release(&self.ownership, LostCause::Closed);
+                return Some(self.ownership.lost_error(LostCause::Closed));
+            }
+            is_late.then(|| {
+                let action = format!("release lock `{}`", self.key());
+                StoreError::not_driven().into_lock_error(action, longest)
+            })
+        };
         // Boxed, so that the futures of callers stay small.
         let settled = Box::pin(async {
             let mut settled = pin!(release::settle_now(core, &self.ownership, broken));
-            core.in_runtime_within(Some(longest), settled.as_mut())
+            core.in_runtime_until(Some(longest), stop, settled.as_mut())
                 .await
         });
-        let settled = settled.await;
-        settled.unwrap_or_else(|| {
-            let action = format!("release lock `{}`", self.key());
-            Err(StoreError::stands_still().into_lock_error(action, longest))
-        })
+        settled.await?
     }
 
-    fn leave(&self) {
+    fn leave(&self, end: HoldEnd) {
         // The last chance to notice a loss by the clock.
         if let Some(cause) = self.cause(self.now())
             && self.notice(cause)
         {
             self.core().watchdog.report_later(&self.ownership, cause);
         }
-        release::leave_in_background(self.core(), &self.ownership, self.id);
+        release::leave_in_background(self.core(), &self.ownership, (self.id, end));
     }
 }
 
@@ -183,6 +192,8 @@ pub(crate) struct EntryGuard {
     entry: Entry,
     /// Whether the entry was removed from its ownership.
     left: bool,
+    /// Why the entry ends, if it is not released.
+    end: Option<HoldEnd>,
 }
 
 impl EntryGuard {
@@ -202,14 +213,25 @@ impl EntryGuard {
             id,
             max_hold: terms.until.and_then(|_| ownership.max_hold(id)),
         };
-        Self { entry, left: false }
+        Self {
+            entry,
+            left: false,
+            end: None,
+        }
+    }
+
+    /// Notes why the entry is about to end.
+    pub(crate) fn ends_by(&mut self, end: HoldEnd) {
+        self.end = Some(end);
     }
 
     /// Removes the entry, and waits for the store's reply if that takes a request.
     pub(crate) async fn release(mut self) -> Result<(), LockError> {
         // A future that is never polled drops the guard instead. From here on, the release removes the entry.
         self.left = true;
-        self.entry.release().await
+        self.entry
+            .release(self.end.unwrap_or(HoldEnd::Released))
+            .await
     }
 }
 
@@ -225,7 +247,12 @@ impl Drop for EntryGuard {
     /// Removes the entry. The background reports a loss, and sends the request.
     fn drop(&mut self) {
         if !self.left {
-            self.entry.leave();
+            let end = match self.end {
+                Some(end) => end,
+                None if thread::panicking() => HoldEnd::Panicked,
+                None => HoldEnd::Released,
+            };
+            self.entry.leave(end);
         }
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! Lock order: the watchdog's schedule or the client's map of queues, then an ownership, then its local queue.
 
+mod description;
 mod entries;
 mod local_queue;
 mod loss;
@@ -40,8 +41,10 @@ use crate::{
     error::{LockError, LostCause},
     key::Key,
     lease::{Time, valid_until},
+    metrics,
+    options::Site,
     owner::OwnerId,
-    store::{Claim, Mending},
+    store::{Claim, Repair},
     sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::AtomicBool},
 };
 
@@ -68,6 +71,18 @@ struct State {
     tokens: Tokens,
     /// The fencing token of the present hold, or of the last one; 0 before the first.
     token: u64,
+    /// Where the present or last hold was acquired, when, and how often its lease was renewed.
+    site: Site,
+    since: Time,
+    renewals: u32,
+    // A box of one word, because most holds have no trace.
+    #[expect(
+        clippy::box_collection,
+        reason = "smaller than a string in each ownership"
+    )]
+    trace_id: Option<Box<String>>,
+    /// Counts the present hold, until it ends or is lost.
+    held: metrics::Held,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
@@ -128,6 +143,11 @@ impl Ownership {
                 request: Request::default(),
                 tokens: Tokens::default(),
                 token: 0,
+                site: Site::default(),
+                since: Time::from_nanos(0),
+                renewals: 0,
+                trace_id: None,
+                held: metrics::Held::none(),
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,
@@ -207,6 +227,11 @@ impl Ownership {
         self.state().is_owned()
     }
 
+    /// Returns the metrics of the present hold, or of the last one.
+    pub(crate) fn metrics(&self) -> metrics::Lock {
+        metrics::lock(self.state().site)
+    }
+
     pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {
         LockError::Lost {
             key: self.key.as_str().to_owned(),
@@ -221,12 +246,12 @@ impl Ownership {
     }
 
     /// Returns the ownership as servers that lost it should have it. Returns `None` if it is no longer owned.
-    pub(crate) fn mending(&self, counts_entries: bool) -> Option<Mending> {
+    pub(crate) fn repair(&self, counts_entries: bool) -> Option<Repair> {
         let state = self.state();
         if state.broken(self.now()).is_some() || !state.is_owned() {
             return None;
         }
-        Some(Mending {
+        Some(Repair {
             key: self.key.clone(),
             owner: self.owner,
             lease: state.lease,
@@ -286,11 +311,11 @@ impl State {
             self.confirmed_at = self.confirmed_at.max(sent_at);
         }
         self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
-        self.dispel(sent_at);
+        self.end_doubt(sent_at);
     }
 
     /// Ends a doubt that is older than a request which the store confirmed.
-    fn dispel(&mut self, sent_at: Time) {
+    fn end_doubt(&mut self, sent_at: Time) {
         self.doubted_at = self.doubted_at.filter(|doubted_at| *doubted_at >= sent_at);
     }
 }

@@ -8,6 +8,8 @@ use crate::{
     clock::ClientClock,
     engine::ownership::{LocalQueues, Ownership, Terms},
     key::Key,
+    metrics,
+    options::Site,
     owner::OwnerId,
     store::{Grant, TokenBlock},
 };
@@ -196,6 +198,9 @@ fn terms(lease: Duration) -> Terms {
         watchdog: true,
         until: None,
         retain: Duration::ZERO,
+        site: Site::default(),
+        metrics: metrics::lock(Site::default()),
+        since: Time::from_nanos(0),
     }
 }
 

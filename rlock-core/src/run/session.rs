@@ -9,8 +9,10 @@ use std::{
 
 use futures_util::future::select_all;
 
-use super::{Body, End, Exclusive, OnLost, give_back, scope_of};
-use crate::{engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard};
+use super::{Body, End, Exclusive, OnLost, release_all, scope_of};
+use crate::{
+    engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard, observe::HoldEnd,
+};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -59,7 +61,10 @@ impl Session {
                 },
                 Stage::Runs(runs) => {
                     let end = ready!(runs.poll(cx, self.on_lost, body));
-                    let release = Box::pin(give_back(mem::take(&mut runs.guards)));
+                    if let End::Panicked(_) = end {
+                        ends_by(&mut runs.guards, HoldEnd::Panicked);
+                    }
+                    let release = Box::pin(release_all(mem::take(&mut runs.guards)));
                     *stage = Stage::Releases(end, release);
                 }
                 Stage::Releases(_, release) => {
@@ -67,11 +72,11 @@ impl Session {
                     let Stage::Releases(end, _) = mem::replace(stage, Stage::Ended) else {
                         unreachable!("it is matched above");
                     };
-                    let told = end.told(released, self.on_lost);
-                    if told.is_some() {
+                    let error = end.into_error(released, self.on_lost);
+                    if error.is_some() {
                         body.clear();
                     }
-                    return Poll::Ready(told);
+                    return Poll::Ready(error);
                 }
                 Stage::Ended => panic!("a locked call is polled after it ended"),
             }
@@ -84,6 +89,15 @@ impl Session {
             let _entered = runs.scope.enter();
             body.clear();
         }
+        if let Stage::Runs(runs) = self.stage.get_mut() {
+            ends_by(&mut runs.guards, HoldEnd::Cancelled);
+        }
+    }
+}
+
+pub(super) fn ends_by(guards: &mut [LockGuard], end: HoldEnd) {
+    for guard in guards {
+        guard.ends_by(end);
     }
 }
 

@@ -6,6 +6,7 @@ mod caller_link;
 mod capabilities;
 pub(super) mod commands;
 pub(super) mod connection;
+mod directory;
 pub(super) mod errors;
 mod for_quorum;
 pub(super) mod fork_guard;
@@ -16,11 +17,6 @@ pub(crate) mod properties;
 mod replicas;
 mod replies;
 pub(super) mod sentinel;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "redis/tls_off.rs"]
-mod tls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,19 +37,21 @@ use self::{
     fork_guard::ForkGuard,
     keyspace::Keyspace,
     link::Link,
-    replicas::Witness,
+    replicas::ReplicaCheck,
 };
 pub(crate) use self::{
     connection::connecting,
     errors::is_forgotten,
     for_quorum::{RunIds, SameServer},
-    tls::Tls,
 };
 use super::{
-    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
-    Renewal, Renewed, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
+    endpoint::ServerEndpoint, tls::Tls,
 };
-use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
+use crate::{
+    clock::ClientClock, error::LockError, key::Key, lease::Time, metrics, options::Replicas,
+};
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -70,6 +68,8 @@ pub(crate) struct RedisOptions {
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) tls: Tls,
+    /// The index of the server in the configuration. The nodes of a cluster share it.
+    pub(crate) server: usize,
     /// The servers of the quorum, if this one is a member.
     pub(crate) run_ids: Option<Arc<RunIds>>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct RedisStore {
     pub(super) commands: Arc<Commands>,
     pub(super) background: Arc<Link>,
     caller: Option<CallerLink>,
-    witness: Option<Witness>,
+    replica_check: Option<ReplicaCheck>,
     fork_guard: ForkGuard,
 }
 
@@ -135,11 +135,11 @@ impl RedisStore {
         let address = Address::new(endpoint, options.connection_settings());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
         let background = Link::new(address, scripts, options.clone(), listener, None);
-        let witness = |asked| Witness::new(Arc::clone(&background), asked);
+        let replica_check = |asked| ReplicaCheck::new(Arc::clone(&background), asked);
         Arc::new(Self {
             commands,
             caller: callers.map(|runtime| CallerLink::new(&background, runtime)),
-            witness: options.replicas.map(witness),
+            replica_check: options.replicas.map(replica_check),
             background,
             fork_guard: ForkGuard::new(),
         })
@@ -151,14 +151,16 @@ impl RedisStore {
         connecting(runtime.spawn(async move { background.connect().await })).await
     }
 
-    /// Sends a request. Returns its reply, and the time at which it was sent.
+    /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
+    ///
     /// If the callers' runtime is blocked or has ended, their connection does not reply. The next request then uses the
     /// background connection.
-    pub(super) async fn call(
+    pub(super) async fn call<T>(
         &self,
         call: Call<'_>,
         send: SendOptions,
-    ) -> Result<(Value, Time), StoreError> {
+        read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.fork_guard.check()?;
         let clock = &self.background.options.clock;
         if let (Via::Caller, Some(caller)) = (send.via, &self.caller)
@@ -166,13 +168,15 @@ impl RedisStore {
         {
             let (sent_at, link) = (clock.now(), &caller.link);
             let reply = boxed(connection.send(call, send.asking));
-            let reply = self.exchange(link, &connection, reply, send).await;
+            let reply = self
+                .exchange(call.name(), link, &connection, reply, send)
+                .await;
             return match reply {
                 Err(error) if error.maybe_executed => {
                     link.give_up(connection.epoch);
                     Err(error)
                 }
-                reply => Ok((reply?, sent_at)),
+                reply => read(reply?, sent_at),
             };
         }
         let (started, link) = (Instant::now(), &self.background);
@@ -186,8 +190,10 @@ impl RedisStore {
         let timeout = send.timeout.saturating_sub(started.elapsed());
         let reply = boxed(connection.send(call, send.asking));
         let send = SendOptions { timeout, ..send };
-        let reply = self.exchange(link, &connection, reply, send).await;
-        Ok((reply?, sent_at))
+        let reply = self
+            .exchange(call.name(), link, &connection, reply, send)
+            .await;
+        read(reply?, sent_at)
     }
 
     /// Waits for a reply on this connection.
@@ -196,12 +202,14 @@ impl RedisStore {
     /// still counts.
     async fn exchange<T>(
         &self,
+        operation: &'static str,
         link: &Link,
         connection: &Connection,
         mut reply: BoxFuture<'_, RedisResult<T>>,
         send: SendOptions,
     ) -> Result<T, StoreError> {
         let started = Instant::now();
+        let request = metrics::Request::begin(operation, started);
         let silence = send.silence.unwrap_or_else(|| self.silence());
         let (deadline, suspicious) = (started + send.timeout, started + silence);
         let mut outcome = timeout_at(deadline.min(suspicious), &mut reply).await;
@@ -209,7 +217,11 @@ impl RedisStore {
             link.doubt(connection.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
         }
-        let reply = outcome.map_err(|_| StoreError::no_answer(send.timeout))?;
+        let Ok(reply) = outcome else {
+            request.timed_out();
+            return Err(StoreError::no_reply(send.timeout));
+        };
+        request.replied(reply.is_ok());
         reply.map_err(|error| {
             if wants_reconnect(&error) {
                 link.give_up(connection.epoch);
@@ -235,7 +247,7 @@ impl RedisStore {
         tokio::join!(
             Arc::clone(background).keep_up(),
             OptionFuture::from(keep_tracked),
-            OptionFuture::from(self.witness.as_ref().map(Witness::run)),
+            OptionFuture::from(self.replica_check.as_ref().map(ReplicaCheck::run)),
         );
     }
 }
@@ -250,39 +262,36 @@ impl Store for RedisStore {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> Answer<'a, Acquired> {
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Acquire(request), send).await?;
+    ) -> ReplyFuture<'a, Acquired> {
+        Box::pin(self.call(Call::Acquire(request), send, |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
-        })
+        }))
     }
 
     fn release<'a>(
         &'a self,
         request: &'a ReleaseRequest,
         send: SendOptions,
-    ) -> Answer<'a, Released> {
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Release(request), send).await?;
+    ) -> ReplyFuture<'a, Released> {
+        Box::pin(self.call(Call::Release(request), send, |reply, sent_at| {
             replies::read_released(&reply, request.next, sent_at, self.is_watched())
-        })
+        }))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Renew(batch), send).await?;
+        Box::pin(self.call(Call::Renew(batch), send, |reply, sent_at| {
             replies::read_renewed(reply, batch.len(), sent_at)
-        })
+        }))
     }
 
-    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
         Box::pin(async move {
             self.fork_guard.check()?;
-            match &self.witness {
-                Some(witness) => witness.confirm(claims, lease).await,
+            match &self.replica_check {
+                Some(replica_check) => replica_check.confirm(claims, lease).await,
                 None => Err(StoreError::no_replicas()),
             }
         })
@@ -301,26 +310,24 @@ impl Store for RedisStore {
         claim: &'a Claim,
         tokens: u64,
         send: SendOptions,
-    ) -> Answer<'a, Option<TokenBlock>> {
-        Box::pin(async move {
-            let (reply, _) = self.call(Call::Extend(claim, tokens), send).await?;
+    ) -> ReplyFuture<'a, Option<TokenBlock>> {
+        Box::pin(self.call(Call::Extend(claim, tokens), send, |reply, _| {
             replies::read_extended(reply)
-        })
+        }))
     }
 
-    fn place(&self) -> String {
+    fn describe(&self) -> String {
         self.address()
     }
 
-    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
-        Box::pin(self.answers_when_up(timeout))
+    fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
+        Box::pin(self.ping_when_up(timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
-        Box::pin(async move {
-            let (reply, _) = self.call(Call::Inspect(key), send).await?;
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
+        Box::pin(self.call(Call::Inspect(key), send, |reply, _| {
             replies::read_entry(reply)
-        })
+        }))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -2,6 +2,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprReference, LitStr, Token};
 
@@ -16,7 +17,7 @@ pub(super) fn name(site: Span) -> Ident {
     Ident::new("__rlock_plan", site)
 }
 
-/// `let __rlock_plan = Plan::new(key(…)).client(…).lease(…);`
+/// `let __rlock_plan = Plan::new("…", key(…)).client(…).lease(…);`
 pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let site = Span::mixed_site();
     let core = core(args, site);
@@ -27,9 +28,10 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let mut keys = keys
         .into_iter()
         .map(|template| key(function, template, args));
+    let at = place(function, args);
     let new = keys.next().map_or_else(
-        || quote_spanned!(site=> of_lists()),
-        |key| quote_spanned!(site=> new(#key)),
+        || quote_spanned!(site=> of_lists(#at)),
+        |key| quote_spanned!(site=> new(#at, #key)),
     );
     let and = keys.map(|key| quote_spanned!(site=> .and(#key)));
     let and_list = lists
@@ -60,6 +62,15 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
             #(#and)* #(#and_list)* #client #lease #wait #watchdog #max_hold #at_least #retain
             #on_lost;
     }
+}
+
+/// `concat!("order:<id>\n", module_path!(), "::pay")`
+fn place(function: &Function, args: &Args) -> TokenStream {
+    let site = Span::mixed_site();
+    let template = args.keys.first().map(|template| template.literal.value());
+    let template = format!("{}\n", template.unwrap_or_default());
+    let function = format!("::{}", function.signature.ident.unraw());
+    quote_spanned!(site=> ::core::concat!(#template, ::core::module_path!(), #function))
 }
 
 /// `.and_list("order:<ids[]>", ids.iter().map(|element| key(…)))`

@@ -31,6 +31,7 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
             impl S {
                 pub async fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
                     let __rlock_plan = ::rlock_core::__private::Plan::new(
+                            ::core::concat!("order:<id>\n", ::core::module_path!(), "::pay"),
                             ::rlock_core::__private::key(
                                 &[
                                     ::rlock_core::__private::Part::Text("order:"),
@@ -74,6 +75,7 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
             impl S {
                 pub fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
                     let __rlock_plan = ::rlock_core::__private::Plan::new(
+                            ::core::concat!("order:<id:08>\n", ::core::module_path!(), "::pay"),
                             ::rlock_core::__private::key(
                                 &[
                                     ::rlock_core::__private::Part::Text("order:"),
@@ -146,6 +148,7 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                             __arg1
                         };
                         let __rlock_plan = ::rlock_core::__private::Plan::new(
+                            ::core::concat!("<self.name>:<id>\n", ::core::module_path!(), "::pay"),
                             ::rlock_core::__private::key(
                                 &[
                                     ::rlock_core::__private::value(&self.name),
@@ -202,6 +205,9 @@ fn every_option_becomes_one_call() {
         &expect![[r#"
             async fn transfer(locks: &LockClient, from: Account, pair: (u64, u64)) -> Outcome {
                 let __rlock_plan = ::facade::rlock::__private::Plan::new(
+                        ::core::concat!(
+                            "account:<from.id()>\n", ::core::module_path!(), "::transfer"
+                        ),
                         ::facade::rlock::__private::key(
                             &[
                                 ::facade::rlock::__private::Part::Text("account:"),
@@ -282,6 +288,7 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
             ) -> impl Future<Output = ()> {
                 #![allow(dead_code)]
                 let __rlock_plan = ::rlock_core::__private::Plan::new(
+                    ::core::concat!("night:<id>\n", ::core::module_path!(), "::run"),
                     ::rlock_core::__private::key(
                         &[
                             ::rlock_core::__private::Part::Text("night:"),

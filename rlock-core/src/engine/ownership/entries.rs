@@ -6,7 +6,9 @@ use super::{Ownership, Phase, State, Succession, Turn, loss::MaxHold};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
-    options::LockOptions,
+    metrics,
+    observe::HoldEnd,
+    options::{LockOptions, Site},
     store::Grant,
 };
 
@@ -34,6 +36,10 @@ pub(crate) struct Terms {
     pub(crate) until: Option<Time>,
     /// How long the ownership is retained after the hold.
     pub(crate) retain: Duration,
+    pub(crate) site: Site,
+    pub(crate) metrics: metrics::Lock,
+    /// When the entry began.
+    pub(crate) since: Time,
 }
 
 impl Terms {
@@ -44,6 +50,9 @@ impl Terms {
             watchdog: options.watchdog,
             until: options.max_hold.map(|most| now + most),
             retain: options.retain,
+            site: options.site,
+            metrics: metrics::lock(options.site),
+            since: now,
         }
     }
 }
@@ -70,16 +79,21 @@ impl Ownership {
         }
         state.tokens.granted(grant.block);
         let Some(token) = state.tokens.take() else {
-            state.request.spoil();
+            state.request.retire();
             return None;
         };
         state.token = token;
+        state.site = terms.site;
+        state.since = terms.since;
+        state.held = metrics::Held::begin(terms.metrics, terms.since);
+        state.renewals = 0;
+        state.trace_id = None;
         state.phase = Phase::Held;
         // Another call may have asked for the ownership, with other options.
         state.lease = terms.lease;
         state.confirmed_lease = grant.ttl.min(terms.lease);
         state.confirmed_at = grant.since;
-        state.dispel(grant.since);
+        state.end_doubt(grant.since);
         state.valid_until = valid_until(grant.since, state.confirmed_lease);
         state.keep_until = None;
         state.is_reported = false;
@@ -106,9 +120,18 @@ impl Ownership {
         if let Some(cause) = state.broken(self.now()) {
             return Err(cause);
         }
+        let continues = state.entries.is_empty();
+        if continues {
+            state.held = metrics::Held::begin(terms.metrics, terms.since);
+        }
         state.phase = Phase::Held;
         state.confirm(sent_at, terms.lease);
-        Ok((state.add(terms), state.token))
+        let entered = (state.add(terms), state.token);
+        drop(state);
+        if continues {
+            terms.metrics.held();
+        }
+        Ok(entered)
     }
 
     /// Adds an entry without a request, where [`enterable`](Self::enterable) allows it.
@@ -138,28 +161,32 @@ impl Ownership {
     pub(crate) fn leave(
         self: &Arc<Self>,
         id: EntryId,
+        end: HoldEnd,
         succession: Succession,
         counts_entries: bool,
         now: Time,
     ) -> AfterLeave {
-        let left = {
+        let (left, held, end) = {
             let mut state = self.state();
             let left = state.entries.iter().find(|entry| entry.id == id);
             let late = left.is_some_and(EntryState::is_lost);
             let over = left.is_none_or(|entry| late || now >= entry.until);
+            let end = if over { HoldEnd::Lost } else { end };
             state.entries.retain(|entry| entry.id != id);
             if !state.entries.is_empty() {
                 state.is_lowered |= counts_entries;
-                AfterLeave::Lower
+                (AfterLeave::Lower, metrics::Held::none(), end)
             } else if over {
                 state.phase = Phase::Ended;
                 state.is_reported = late;
-                AfterLeave::Release
+                (AfterLeave::Release, state.held.take(), end)
             } else {
-                self.end_hold(&mut state, succession, now)
+                let left = self.end_hold(&mut state, succession, now);
+                (left, state.held.take(), end)
             }
         };
         self.ended.notify_waiters();
+        held.ends(end, || now);
         left
     }
 
@@ -171,6 +198,11 @@ impl Ownership {
             state.phase = Phase::Ended;
         }
         self.ended.notify_waiters();
+    }
+
+    /// Returns the way in which the ownership came to its present hold.
+    pub(crate) fn way(&self) -> metrics::Way {
+        self.state().request.way
     }
 
     /// Returns the number of entries of the hold with this token.

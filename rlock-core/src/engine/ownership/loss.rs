@@ -6,6 +6,7 @@ use super::{EntryId, Ownership, Phase, State, entries::EntryState, pass};
 use crate::{
     error::LostCause,
     lease::Time,
+    observe::HoldEnd,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -91,28 +92,50 @@ impl Ownership {
         entry.max_hold.clone()
     }
 
+    /// Marks the present hold as lost, but keeps the ownership until the hold has ended: its lease is renewed, and its
+    /// release is sent. Returns `false` if there is no hold, or it is lost already.
+    pub(crate) fn lose_hold(&self, cause: LostCause) -> bool {
+        let held = {
+            let mut state = self.state();
+            if state.phase != Phase::Held || state.lost.is_some() {
+                return false;
+            }
+            state.lost = Some(cause);
+            state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
+            state.held.take()
+        };
+        self.ended.notify_waiters();
+        held.ends(HoldEnd::Lost, || self.now());
+        true
+    }
+
     /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
     /// loss: a call relied on the ownership, and its `max_hold` has not been reported.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
-        let (turn, is_news) = {
+        let (turn, is_new, held) = {
             let mut state = self.state();
-            if !state.is_owned() {
+            // A hold that was given up keeps its ownership until it has ended.
+            if !state.is_owned() || state.lost == Some(cause) {
                 return false;
             }
             state.phase = Phase::Lost;
-            state.lost = Some(cause);
-            state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
-            let is_news = !state.entries.iter().all(EntryState::is_lost);
-            (state.turn.take(), is_news)
+            let is_first = state.lost.is_none();
+            if is_first {
+                state.lost = Some(cause);
+                state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
+            }
+            let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
+            (state.turn.take(), is_new, state.held.take())
         };
         self.ended.notify_waiters();
+        held.ends(HoldEnd::Lost, || self.now());
         pass(turn);
-        is_news
+        is_new
     }
 
     /// Marks an ownership as lost because its release found it lost. Returns whether to report the loss.
     pub(crate) fn lose_at_release(&self, cause: LostCause) -> bool {
-        let is_news = {
+        let is_new = {
             let mut state = self.state();
             if state.token == 0 || state.lost.is_some() || !state.entries.is_empty() {
                 return false;
@@ -121,7 +144,7 @@ impl Ownership {
             !state.is_reported
         };
         self.ended.notify_waiters();
-        is_news
+        is_new
     }
 
     /// Marks each entry whose `max_hold` has ended, and returns how many were not marked before.

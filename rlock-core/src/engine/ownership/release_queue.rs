@@ -3,13 +3,14 @@
 use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use super::Ownership;
+use crate::metrics::PendingRelease;
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering};
 
 /// A queue of ownerships whose count on the store may be wrong, and of ownerships that need further tokens. Each
 /// ownership is queued at most once for either.
 #[derive(Default)]
 pub(crate) struct ReleaseQueue {
-    state: Mutex<State>,
+    state: Mutex<ReleaseQueueState>,
     pub(crate) wake: Notify,
     idle: Notify,
 }
@@ -17,34 +18,34 @@ pub(crate) struct ReleaseQueue {
 /// A task of the background.
 pub(crate) enum Work {
     /// Correct the store's count.
-    Settle(Arc<Ownership>),
+    Settle(Arc<Ownership>, PendingRelease),
     /// Reserve this many further tokens.
     Extend(Arc<Ownership>, u64),
 }
 
 #[derive(Default)]
-struct State {
+struct ReleaseQueueState {
     waiting: VecDeque<Work>,
     under_way: usize,
     /// The background has ended.
     closed: bool,
 }
 
-impl State {
+impl ReleaseQueueState {
     fn is_idle(&self) -> bool {
         self.closed || self.under_way == 0 && self.waiting.is_empty()
     }
 }
 
 impl ReleaseQueue {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReleaseQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a correction of the store's count for this ownership. Never blocks.
     pub(crate) fn settle(&self, ownership: Arc<Ownership>) {
         if !ownership.queued.swap(true, Ordering::AcqRel) {
-            self.push(Work::Settle(ownership));
+            self.push(Work::Settle(ownership, PendingRelease::begin()));
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Ownership, Phase, State};
 use crate::{
     error::LostCause,
-    lease::{Time, next_look, renewal_attempt, renewal_due},
+    lease::{Time, next_check, renewal_attempt, renewal_due},
     store::{Renewal, Via},
 };
 
@@ -77,6 +77,7 @@ impl Ownership {
             return None;
         }
         state.confirm(sent_at, lease);
+        state.renewals = state.renewals.saturating_add(1);
         let former = state.deadline.filter(|deadline| !deadline.suspect)?;
         let at = state.due(now);
         state.deadline = Some(Deadline { at, suspect: false });
@@ -157,7 +158,7 @@ impl Ownership {
         let next = next
             .min(state.end_of_retention())
             .min(state.next_max_hold());
-        let at = next_look(next, now);
+        let at = next_check(next, now);
         state.deadline = Some(Deadline { at, suspect: false });
         (action, at)
     }
@@ -179,7 +180,7 @@ impl State {
         self.renewing.map_or(due, |sent| due.max(again(sent)))
     }
 
-    /// Whether the watchdog checks the ownership as soon as it is due.
+    /// Returns whether the watchdog checks the ownership as soon as it is due.
     pub(super) fn is_watched(&self, now: Time) -> bool {
         let is_in_time = |present: Deadline| present.at <= self.due_beside_renewal(now);
         self.deadline.is_some_and(is_in_time)

@@ -17,6 +17,7 @@ use crate::{
     engine::ownership::Ownership,
     error::LostCause,
     lease::{Time, renewal_attempt},
+    metrics,
     store::{Renewal, RenewalOutcome, Renewed, SendOptions, Servers, StoreError},
 };
 
@@ -26,8 +27,8 @@ const BATCH: usize = 16;
 /// The number of batches of one round that are under way at once, as long as the server replies soon.
 /// With more, other requests would wait longer for a busy server, and the replies take memory.
 const AT_ONCE: usize = 64;
-/// The limit of a mending. The next change of the ownership waits for it.
-const MEND: Duration = Duration::from_millis(100);
+/// The limit of a repair. The next change of the ownership waits for it.
+const REPAIR_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The properties that the ownerships of one batch share: the lease, because the shortest one limits the request,
 /// and the group at the store.
@@ -93,7 +94,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     let outcome = if let Some(outcome) = in_time {
         outcome
     } else {
-        request.fail(renewer, StoreError::no_answer(pause), |_| true);
+        request.fail(renewer, StoreError::no_reply(pause), |_| true);
         reply.await
     };
     request
@@ -102,15 +103,19 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
         .for_each(|ownership| ownership.end_renewal());
     match outcome {
         Ok(answer) => {
-            request.apply(renewer, &answer);
+            request.apply(renewer, &answer, is_late);
             if !is_late {
                 let unknown = |n: usize| answer.kept.get(n) == Some(&RenewalOutcome::Unknown);
                 request.fail(renewer, StoreError::no_majority(), unknown);
             }
-            mend_all(renewer, &request.ownerships, &answer).await;
+            repair_all(renewer, &request.ownerships, &answer).await;
         }
-        Err(error) if !is_late => request.fail(renewer, error, |_| true),
-        Err(_) => {}
+        Err(error) => {
+            metrics::renewal_failed(request.ownerships.len());
+            if !is_late {
+                request.fail(renewer, error, |_| true);
+            }
+        }
     }
 }
 
@@ -171,10 +176,11 @@ impl BatchRequest {
     }
 
     /// Confirms the leases that the store renewed, and reports the ownerships that it does not know as lost.
-    fn apply(&self, renewer: &Renewer, answer: &Renewed) {
+    fn apply(&self, renewer: &Renewer, answer: &Renewed, is_late: bool) {
         let watchdog = &renewer.watchdog;
         let now = watchdog.clock.now();
         let (mut gone, mut wanted) = (Vec::new(), Vec::new());
+        let mut confirmed = 0;
         {
             let mut schedule = watchdog.schedule();
             schedule.backlog.replied(self.sent, now);
@@ -186,6 +192,7 @@ impl BatchRequest {
                     RenewalOutcome::Unknown => {}
                     RenewalOutcome::Renewed | RenewalOutcome::Wanted | RenewalOutcome::NotOn(_) => {
                         schedule.renewed(ownership, answer.sent_at, renewal.lease, now);
+                        confirmed += 1;
                         if matches!(kept, RenewalOutcome::Wanted) {
                             wanted.push(ownership);
                         }
@@ -193,6 +200,12 @@ impl BatchRequest {
                 }
             }
         }
+        if confirmed > 0 {
+            metrics::lease_margin(self.left.saturating_sub(now.since(self.sent)));
+        }
+        metrics::renewed(confirmed, is_late);
+        metrics::renewal_gone(gone.len());
+        metrics::renewal_failed(self.ownerships.len() - confirmed - gone.len());
         for ownership in wanted {
             renewer.queues.wanted(&ownership.key, ownership.owner);
         }
@@ -218,24 +231,24 @@ impl BatchRequest {
     }
 }
 
-/// Mends ownerships that a majority of the servers renewed and others do not know.
-async fn mend_all(renewer: &Renewer, ownerships: &[Arc<Ownership>], answer: &Renewed) {
+/// Repairs ownerships that a majority of the servers renewed and others do not know.
+async fn repair_all(renewer: &Renewer, ownerships: &[Arc<Ownership>], answer: &Renewed) {
     let ownerships = ownerships.iter().zip(&answer.kept);
-    let mend = |(ownership, kept): (&Arc<Ownership>, &RenewalOutcome)| match *kept {
-        RenewalOutcome::NotOn(servers) => Some(mend(renewer, Arc::clone(ownership), servers)),
+    let repair = |(ownership, kept): (&Arc<Ownership>, &RenewalOutcome)| match *kept {
+        RenewalOutcome::NotOn(servers) => Some(repair(renewer, Arc::clone(ownership), servers)),
         _ => None,
     };
-    join_all(ownerships.filter_map(mend)).await;
+    join_all(ownerships.filter_map(repair)).await;
 }
 
-async fn mend(renewer: &Renewer, ownership: Arc<Ownership>, servers: Servers) {
-    let limit = MEND.min(ownership.lease() / 8);
+async fn repair(renewer: &Renewer, ownership: Arc<Ownership>, servers: Servers) {
+    let limit = REPAIR_TIMEOUT.min(ownership.lease() / 8);
     // A change in flight reaches all servers anyway.
     let Ok(_changing) = ownership.changing.try_lock() else {
         return;
     };
-    if let Some(mending) = ownership.mending(renewer.counts_entries) {
-        renewer.store.mend(mending, servers, limit).await;
+    if let Some(repair) = ownership.repair(renewer.counts_entries) {
+        renewer.store.repair(repair, servers, limit).await;
     }
 }
 

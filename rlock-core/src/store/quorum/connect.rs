@@ -43,7 +43,7 @@ impl QuorumStore {
                                each server is named once";
                 return invalid_urls(both, way_out);
             }
-            let action = format!("connect to {}", store.place());
+            let action = format!("connect to {}", store.describe());
             error.into_lock_error(action, store.clock.now().since(started))
         })?;
         Ok(Arc::new(store))
@@ -76,13 +76,17 @@ fn members(
     let member = |(number, server): (usize, &ServerEndpoint)| {
         let health = Arc::<Health>::default();
         let listener = queueing::listener(Arc::clone(&health), Arc::clone(listener));
-        let store = RedisStore::lazy(server.clone(), options, &listener, None);
+        let options = RedisOptions {
+            server: number,
+            ..options.clone()
+        };
+        let store = RedisStore::lazy(server.clone(), &options, &listener, None);
         Ok(Arc::new(Member {
             number,
             address: store.address(),
             store,
             health,
-            patience: options.response_timeout,
+            timeout: options.response_timeout,
         }))
     };
     servers.iter().enumerate().map(member).collect()

@@ -18,7 +18,10 @@ use super::{
     errors::{classify, unexpected},
     replies,
 };
-use crate::store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError};
+use crate::{
+    metrics,
+    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError},
+};
 
 impl RedisStore {
     /// Returns host and port, the path of a socket, or a service and its Sentinels. Never returns a password.
@@ -53,8 +56,8 @@ impl RedisStore {
             Call::Raise(claim, token, lease),
             SendOptions::background(timeout),
         );
-        let (reply, _) = self.call(call, send).await?;
-        from_redis_value(reply).map_err(unexpected)
+        let read = |reply, _| from_redis_value(reply).map_err(unexpected);
+        self.call(call, send, read).await
     }
 
     /// Acquires locks with a request that is sent once, at the first poll. Returns an error without a connection. If
@@ -72,7 +75,7 @@ impl RedisStore {
         let reply = boxed(connection.send_once(Call::Acquire(request), shared));
         let send = SendOptions::background(timeout);
         let reply = self
-            .exchange(&self.background, &connection, reply, send)
+            .exchange("acquire", &self.background, &connection, reply, send)
             .await?;
         let (claims, watched) = (request.claims.len(), self.is_watched());
         let read = |reply| replies::read_acquired(reply, claims, sent_at, watched);
@@ -80,18 +83,21 @@ impl RedisStore {
     }
 
     /// Checks that the server replies, once it is connected.
-    pub(crate) async fn answers_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
+    pub(crate) async fn ping_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
         self.fork_guard.check()?;
         let until = Instant::now() + timeout;
         let up = timeout_at(until, self.background.connection()).await;
         let connection = up.map_err(|_| self.why_down())??;
         let mut commands = connection.multiplexed.clone();
+        let request = metrics::Request::begin("ping", Instant::now());
         let ping = cmd("PING");
         let reply = timeout_at(until, ping.query_async::<Value>(&mut commands)).await;
-        let reply = reply.map_err(|_| {
+        let Ok(reply) = reply else {
+            request.timed_out();
             self.background.doubt(connection.epoch);
-            StoreError::no_answer(timeout)
-        })?;
+            return Err(StoreError::no_reply(timeout));
+        };
+        request.replied(reply.is_ok());
         match reply {
             // A refused `PING` proves as much.
             Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => Ok(()),
@@ -164,7 +170,7 @@ impl Drop for Registration {
 }
 
 /// Returns whether this identifies a run. Some services hide the `run_id`.
-pub(super) fn is_a_name(run_id: &str) -> bool {
+pub(super) fn identifies_run(run_id: &str) -> bool {
     let mut characters = run_id.chars();
     let first = characters.next();
     characters.any(|character| Some(character) != first)
@@ -197,9 +203,9 @@ mod tests {
 
     #[test]
     fn what_is_blanked_out_is_no_name() {
-        assert!(is_a_name("0c53f9e2"));
+        assert!(identifies_run("0c53f9e2"));
         for blank in ["", "0", "0000000000"] {
-            assert!(!is_a_name(blank), "{blank}");
+            assert!(!identifies_run(blank), "{blank}");
         }
     }
 }

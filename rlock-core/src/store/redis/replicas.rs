@@ -15,7 +15,7 @@ use redis::{
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
     link::Link,
 };
 use crate::{
+    metrics,
     options::Replicas,
     store::{Claim, StoreError},
     wait::Backoff,
@@ -33,7 +34,7 @@ use crate::{
 /// The number of requests that share one `WAIT`.
 const PER_WAIT: usize = 256;
 
-pub(super) struct Witness {
+pub(super) struct ReplicaCheck {
     link: Arc<Link>,
     asked: Replicas,
     queue: mpsc::UnboundedSender<Granted>,
@@ -54,7 +55,7 @@ struct Seen {
     replicas: usize,
 }
 
-impl Witness {
+impl ReplicaCheck {
     pub(super) fn new(link: Arc<Link>, asked: Replicas) -> Self {
         let (queue, queued) = mpsc::unbounded_channel();
         Self {
@@ -72,6 +73,7 @@ impl Witness {
         lease: Duration,
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
+        let request = metrics::Request::begin("replicate", Instant::now());
         let (reply, receiver) = oneshot::channel();
         let _ = self.queue.send(Granted {
             claims: claims.to_vec(),
@@ -81,8 +83,10 @@ impl Witness {
         // Another `WAIT` may be in flight before this one.
         let longest = within * 2 + self.link.options.response_timeout;
         let Ok(Ok(seen)) = timeout(longest, receiver).await else {
-            return Err(StoreError::no_answer(longest));
+            request.timed_out();
+            return Err(StoreError::no_reply(longest));
         };
+        request.replied(seen.is_ok());
         let seen = seen?;
         if !seen.held {
             return Err(not_yet(
@@ -168,7 +172,7 @@ impl Witness {
         });
         match asked.await {
             Ok(answers) => answers.map_err(classify),
-            Err(_) => Err(StoreError::no_answer(longest)),
+            Err(_) => Err(StoreError::no_reply(longest)),
         }
     }
 
