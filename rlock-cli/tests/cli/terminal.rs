@@ -14,7 +14,7 @@ use std::{
 
 use rlock_testkit::{RedisServer, eventually};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::common::{LONG, Scratch};
 
@@ -23,7 +23,7 @@ const CTRL_Z: &str = "\x1a";
 
 /// An interactive shell. It is killed when this is dropped.
 struct Shell {
-    shell: Child,
+    process: Child,
     keyboard: File,
     screen: Arc<Mutex<String>>,
     /// How much of the screen was read.
@@ -43,7 +43,7 @@ impl Shell {
         let stream = || Stdio::from(device.try_clone().expect("a descriptor"));
         let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
         let directory = program.parent().expect("a directory").display();
-        let shell = Command::new("setsid")
+        let process = Command::new("setsid")
             .args([
                 "--ctty",
                 "bash",
@@ -78,7 +78,7 @@ impl Shell {
             }
         });
         Self {
-            shell,
+            process,
             keyboard: File::from(terminal),
             screen,
             read: 0,
@@ -111,9 +111,8 @@ impl Shell {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        if tokio::time::timeout(LONG, wait).await.is_err() {
-            panic!("the screen does not show {text:?}: {:?}", self.screen);
-        }
+        let is_shown = timeout(LONG, wait).await.is_ok();
+        assert!(is_shown, "no {text:?} on the screen: {:?}", self.screen);
         self.read = end.unwrap_or_default();
     }
 
@@ -126,8 +125,8 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
