@@ -106,8 +106,8 @@ impl Ownership {
             let is_news = !state.entries.iter().all(EntryState::is_lost);
             (state.turn.take(), is_news, state.held.take())
         };
-        self.ended.notify_waiters();
         held.ends(HoldEnd::Lost, || self.now());
+        self.ended.notify_waiters();
         pass(turn);
         is_news
     }
