@@ -1,4 +1,5 @@
 //! What is logged.
 
 mod capabilities;
+mod metrics;
 mod reports;

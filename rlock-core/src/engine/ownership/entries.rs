@@ -185,8 +185,8 @@ impl Ownership {
                 (left, state.held.take(), end)
             }
         };
-        self.ended.notify_waiters();
         held.ends(end, || now);
+        self.ended.notify_waiters();
         left
     }
 

@@ -127,8 +127,8 @@ impl Ownership {
             let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
             (state.turn.take(), is_new, state.held.take())
         };
-        self.ended.notify_waiters();
         held.ends(HoldEnd::Lost, || self.now());
+        self.ended.notify_waiters();
         pass(turn);
         is_new
     }
