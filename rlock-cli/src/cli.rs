@@ -8,6 +8,8 @@ use rustix::process::Signal;
 
 use crate::{
     duration::{self, Limit},
+    inspect::InspectOptions,
+    ls::LsOptions,
     manual,
     run::signals,
 };
@@ -36,6 +38,10 @@ pub(crate) enum Command {
     Run(RunOptions),
     /// Waits until a lock is free, and takes nothing
     Wait(WaitOptions),
+    /// Lists the locks that are held, and their holders
+    Ls(LsOptions),
+    /// Shows one lock: its holder, its lease, and who waits for it
+    Inspect(InspectOptions),
     /// Prints the completion script of a shell
     Completions {
         /// The shell

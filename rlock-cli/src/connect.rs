@@ -5,6 +5,7 @@ use rlock_core::LockClient;
 use crate::{
     cli::StoreOptions,
     exit::{Failure, Status},
+    user,
 };
 
 /// Connects to the store. Several URLs name the servers of a quorum.
@@ -19,7 +20,7 @@ pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure>
     // One connection suffices for one lock, and takes less time to open than two.
     let builder = LockClient::builder()
         .prefix(&store.prefix)
-        .service("rlock", env!("CARGO_PKG_VERSION"))
+        .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
         .caller_connection(false);
     let client = match store.urls.as_slice() {
         [url] => builder.connect(url).await,

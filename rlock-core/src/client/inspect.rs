@@ -88,5 +88,6 @@ pub(super) fn info_of(key: &Key, entry: Entry) -> LockInfo {
         retained: false,
         holder: None,
         queue: entry.queue,
+        wanted: false,
     }
 }

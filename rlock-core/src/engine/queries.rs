@@ -254,6 +254,8 @@ fn give_up(
 
 /// Describes a lock of this client, unless it has just been released.
 pub(crate) fn describe(core: &Core, ownership: &Ownership) -> Option<LockInfo> {
-    let waiters = core.queues.waiters(&ownership.key);
-    ownership.describe(&core.options.identity, waiters)
+    let (waiters, wanted) = core.queues.waiters(&ownership.key);
+    let mut info = ownership.describe(&core.options.identity, waiters)?;
+    info.wanted = wanted;
+    Some(info)
 }

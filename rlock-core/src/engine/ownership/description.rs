@@ -40,6 +40,7 @@ impl Ownership {
                 renewals: state.renewals,
             }),
             queue: Vec::new(),
+            wanted: false,
         })
     }
 }

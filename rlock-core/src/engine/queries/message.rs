@@ -158,7 +158,8 @@ impl ReportWriter {
                 holder.trace_id.as_ref(),
             ])
             .field(holder.waiters)
-            .field(holder.renewals);
+            .field(holder.renewals)
+            .flag(info.wanted);
         self.locks.0.len() >= FULL
     }
 
@@ -290,6 +291,7 @@ impl Fields<'_> {
                 renewals: self.value()?,
             }),
             queue: Vec::new(),
+            wanted: self.flag()?,
         })
     }
 }
@@ -321,7 +323,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limits::MOST_SHOWN;
+    use crate::escape_control::MOST_SHOWN;
 
     fn key() -> impl Strategy<Value = Key> {
         "[^{}]{1,40}|[a-z]{1,3}\\{[^{}]{1,9}\\}"
@@ -356,7 +358,12 @@ mod tests {
 
     fn locks() -> impl Strategy<Value = LockInfo> {
         let lock = (key(), owner(), any::<u32>(), any::<Option<u32>>());
-        let rest = (any::<Option<u64>>(), any::<bool>(), any::<u32>());
+        let rest = (
+            any::<Option<u64>>(),
+            any::<bool>(),
+            any::<u32>(),
+            any::<bool>(),
+        );
         let texts = [text(), text(), text(), text(), text(), text()];
         let numbers = (any::<u32>(), any::<u32>(), any::<u16>());
         (lock, rest, texts, numbers).prop_map(|(lock, rest, texts, numbers)| {
@@ -381,6 +388,7 @@ mod tests {
                     renewals: numbers.1,
                 }),
                 queue: Vec::new(),
+                wanted: rest.3,
             }
         })
     }

@@ -1,0 +1,46 @@
+//! The sections of the subcommands that look at locks and take them from their holders.
+
+use super::{Section, UNAVAILABLE, USAGE};
+
+/// The sections of `rlock ls`.
+pub(crate) const LS: &[Section] = &[
+    Section {
+        title: "Output",
+        terms: &[
+            ("KEY", "what is locked"),
+            (
+                "HOLDER",
+                "service@host and process id; in parentheses why there is none",
+            ),
+            ("SINCE", "how long the lock has been held"),
+            (
+                "LEASE LEFT",
+                "how long the store keeps the lock without renewal",
+            ),
+            (
+                "WAITERS",
+                "callers in the holder's process, and other processes",
+            ),
+        ],
+        text: "(no answer): the holder's process has ended, is stuck or cut off. (at_least): nobody holds the lock, \
+               and at_least keeps it taken. (other software): the key is not one of rlock's. The heading is shown on \
+               a terminal only, and lines are cut to its width there.",
+    },
+    Section {
+        title: "Exit status",
+        terms: &[("0", "also if no lock is held"), UNAVAILABLE, USAGE],
+        text: "",
+    },
+];
+
+/// The sections of `rlock inspect`.
+pub(crate) const INSPECT: &[Section] = &[Section {
+    title: "Exit status",
+    terms: &[
+        ("0", "the lock is taken"),
+        ("1", "the lock is free"),
+        UNAVAILABLE,
+        USAGE,
+    ],
+    text: "",
+}];
