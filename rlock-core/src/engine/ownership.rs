@@ -75,20 +75,13 @@ struct State {
     site: Site,
     since: Time,
     renewals: u32,
-    // A box of one word, because most holds have no trace.
-    #[expect(
-        clippy::box_collection,
-        reason = "smaller than a string in each ownership"
-    )]
-    trace_id: Option<Box<String>>,
+    rare: Option<Box<Rare>>,
     /// Counts the present hold, until it ends or is lost.
     held: metrics::Held,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
     lost: Option<LostCause>,
-    /// The entries at the time of the loss.
-    lost_with: Vec<EntryId>,
     /// Whether the client reports no loss: the hold ended without one, or the end of its `max_hold` was reported.
     is_reported: bool,
     /// The longest lease that an entry asked for: the TTL only grows.
@@ -116,6 +109,15 @@ struct State {
     release: ReleaseState,
     /// Whether the store will report a change of this client as one of another client.
     echo: bool,
+}
+
+/// What few ownerships have, apart from the others to keep them small.
+#[derive(Default)]
+struct Rare {
+    /// The trace in which the present hold was acquired.
+    trace_id: Option<String>,
+    /// The entries at the time of the loss.
+    lost_with: Vec<EntryId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,13 +148,12 @@ impl Ownership {
                 site: Site::default(),
                 since: Time::from_nanos(0),
                 renewals: 0,
-                trace_id: None,
+                rare: None,
                 held: metrics::Held::none(),
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,
                 doubted_at: None,
-                lost_with: Vec::new(),
                 is_reported: false,
                 lease,
                 confirmed_lease: lease,

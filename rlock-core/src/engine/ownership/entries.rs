@@ -16,10 +16,15 @@ use crate::{
 pub(super) struct EntryState {
     pub(super) id: EntryId,
     pub(super) renewed: bool,
-    /// The end of its renewals.
-    pub(super) until: Time,
     pub(super) max_hold: Option<Arc<MaxHold>>,
     in_body: bool,
+}
+
+impl EntryState {
+    /// Returns the end of its renewals.
+    pub(super) fn until(&self) -> Time {
+        self.max_hold.as_ref().map_or(Time::NEVER, |limit| limit.at)
+    }
 }
 
 /// An id that is never reused within an ownership.
@@ -87,7 +92,7 @@ impl Ownership {
         state.since = terms.since;
         state.held = metrics::Held::begin(terms.metrics, terms.since);
         state.renewals = 0;
-        state.trace_id = None;
+        state.rare = None;
         state.phase = Phase::Held;
         // Another call may have asked for the ownership, with other options.
         state.lease = terms.lease;
@@ -170,7 +175,7 @@ impl Ownership {
             let mut state = self.state();
             let left = state.entries.iter().find(|entry| entry.id == id);
             let late = left.is_some_and(EntryState::is_lost);
-            let over = left.is_none_or(|entry| late || now >= entry.until);
+            let over = left.is_none_or(|entry| late || now >= entry.until());
             let end = if over { HoldEnd::Lost } else { end };
             state.entries.retain(|entry| entry.id != id);
             if !state.entries.is_empty() {
@@ -235,7 +240,6 @@ impl State {
         self.entries.push(EntryState {
             id,
             renewed: terms.watchdog,
-            until: terms.until.unwrap_or(Time::NEVER),
             max_hold: terms.until.map(MaxHold::new).map(Arc::new),
             in_body: false,
         });

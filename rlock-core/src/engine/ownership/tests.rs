@@ -322,3 +322,10 @@ fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     drop(turn);
     assert!(!hold.is_retained(), "it is released");
 }
+
+/// A client may hold tens of thousands of locks, each with an ownership.
+#[test]
+fn an_ownership_is_small() {
+    let size = size_of::<Ownership>();
+    assert!(size <= 600, "{size} bytes");
+}
