@@ -7,10 +7,12 @@ use clap_complete::Shell;
 use rustix::process::Signal;
 
 use crate::{
+    doctor::DoctorOptions,
     duration::{self, Limit},
     inspect::InspectOptions,
     ls::LsOptions,
     manual,
+    release::ReleaseOptions,
     run::signals,
 };
 
@@ -42,6 +44,10 @@ pub(crate) enum Command {
     Ls(LsOptions),
     /// Shows one lock: its holder, its lease, and who waits for it
     Inspect(InspectOptions),
+    /// Takes a lock from its holder
+    Release(ReleaseOptions),
+    /// Checks whether the servers of a store are fit for locks
+    Doctor(DoctorOptions),
     /// Prints the completion script of a shell
     Completions {
         /// The shell

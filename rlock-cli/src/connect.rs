@@ -11,11 +11,7 @@ use crate::{
 /// Connects to the store. Several URLs name the servers of a quorum.
 pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure> {
     if store.urls.iter().any(|url| is_embedded(url)) {
-        return Err(Failure::new(
-            Status::USAGE,
-            "the embedded store (`memory:`) lives in one process: a lock there locks nothing; \
-             give the URL of a server",
-        ));
+        return Err(embedded());
     }
     // One connection suffices for one lock, and takes less time to open than two.
     let builder = LockClient::builder()
@@ -27,6 +23,15 @@ pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure>
         urls => builder.quorum(urls).await,
     };
     Ok(client?)
+}
+
+/// Returns the failure for the URL of an embedded store.
+pub(crate) fn embedded() -> Failure {
+    Failure::new(
+        Status::USAGE,
+        "the embedded store (`memory:`) lives in one process: a lock there locks nothing; \
+         give the URL of a server",
+    )
 }
 
 fn is_embedded(url: &str) -> bool {

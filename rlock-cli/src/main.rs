@@ -6,6 +6,7 @@ compile_error!("rlock-cli supports Unix only: it relies on process groups and si
 mod cli;
 mod connect;
 mod describe;
+mod doctor;
 mod duration;
 mod exit;
 mod inspect;
@@ -13,6 +14,7 @@ mod log;
 mod ls;
 mod manual;
 mod output;
+mod release;
 mod run;
 mod table;
 mod terminal;
@@ -49,6 +51,8 @@ fn main() -> ExitCode {
         Command::Wait(options) => block_on(wait::wait(&options, cli.log.json)),
         Command::Ls(options) => block_on(ls::ls(&options, cli.log.json)),
         Command::Inspect(options) => block_on(inspect::inspect(&options, cli.log.json)),
+        Command::Release(options) => block_on(release::release(&options, cli.log.json)),
+        Command::Doctor(options) => block_on(doctor::doctor(&options, cli.log.json)),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { subcommand } => manual::page(subcommand.as_deref()),
     };

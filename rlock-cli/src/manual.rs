@@ -11,7 +11,7 @@ use clap_mangen::{
     roff::{Roff, bold, roman},
 };
 
-pub(crate) use self::operations::{INSPECT, LS};
+pub(crate) use self::operations::{DOCTOR, INSPECT, LS, RELEASE};
 use crate::{
     cli::Cli,
     exit::{Failure, Status},
@@ -97,6 +97,8 @@ fn sections(subcommand: &str) -> &'static [Section] {
         "wait" => WAIT,
         "ls" => LS,
         "inspect" => INSPECT,
+        "release" => RELEASE,
+        "doctor" => DOCTOR,
         _ => &[],
     }
 }

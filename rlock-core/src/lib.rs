@@ -148,4 +148,7 @@ pub mod __private {
         AsClient, Box, FromLockError, FromOtherErrors, Part, Plan, handler, if_taken, key,
         returned, run, run_blocking, run_or_else, value,
     };
+    pub mod probe {
+        pub use crate::store::probe::{Named, Probed, refused};
+    }
 }

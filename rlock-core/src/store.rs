@@ -5,6 +5,7 @@ pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
 pub(crate) mod memory;
+pub(crate) mod probe;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod reply;

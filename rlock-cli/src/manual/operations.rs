@@ -44,3 +44,55 @@ pub(crate) const INSPECT: &[Section] = &[Section {
     ],
     text: "",
 }];
+
+/// The sections of `rlock release`.
+pub(crate) const RELEASE: &[Section] = &[
+    Section {
+        title: "Exit status",
+        terms: &[
+            (
+                "0",
+                "the lock is released; with --ask, its holder is about to",
+            ),
+            (
+                "1",
+                "it is not: it is free, has another token or owner, its holder does not answer --ask, or nobody \
+                 confirmed",
+            ),
+            UNAVAILABLE,
+            ("64", "wrong arguments, or neither a terminal nor --yes"),
+        ],
+        text: "",
+    },
+    Section {
+        title: "Which way",
+        terms: &[
+            (
+                "--ask",
+                "safe: the next holder begins after the body has stopped",
+            ),
+            (
+                "--token N",
+                "for a hold that does not answer: a later one is kept",
+            ),
+            (
+                "--force",
+                "for every holder, and for what at_least keeps taken",
+            ),
+        ],
+        text: "The holder logs a warning with the name of this user, host and process. After --token and --force its \
+               body may run on beside the next holder; storage that checks the fencing token refuses its writes.",
+    },
+];
+
+/// The sections of `rlock doctor`.
+pub(crate) const DOCTOR: &[Section] = &[Section {
+    title: "Exit status",
+    terms: &[
+        ("0", "locks are safe, perhaps with advice"),
+        ("1", "a lock would not be safe, or not be granted"),
+        UNAVAILABLE,
+        USAGE,
+    ],
+    text: "",
+}];
