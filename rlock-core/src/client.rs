@@ -20,6 +20,7 @@ use crate::{
     key::Key,
     lock::Lock,
     multi_lock::MultiLock,
+    options::Site,
     store::{AT_LEAST_OWNER, SendOptions, StoreError},
     wait::Backoff,
 };
@@ -298,7 +299,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn revoke(&self, key: &str) -> Result<bool, LockError> {
-        let key = Key::parse(key)?;
+        let key = self.key(key)?;
         let core = self.core();
         let action = format!("revoke lock `{key}`");
         if core.is_closed() {
@@ -334,10 +335,11 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, LockError> {
-        let key = Key::parse(key)?;
+        let key = self.key(key)?;
         let core = self.core();
         let timeout = core.options.response_timeout;
         let request = core.store.inspect(&key, SendOptions::background(timeout));
+        let request = async { request.await.map_err(|error| error.hide([&key])) };
         let entry = self.ask(timeout * 2, request, || format!("inspect lock `{key}`"));
         let Some(entry) = entry.await? else {
             return Ok(None);
@@ -351,6 +353,10 @@ impl LockClient {
             count: entry.count,
             ttl: entry.ttl,
         }))
+    }
+
+    fn key(&self, key: &str) -> Result<Key, LockError> {
+        Key::parse_hidden(key, self.core().options.redact_keys, Site::default())
     }
 
     /// Checks that the store replies, for a readiness probe. The check covers the server, the

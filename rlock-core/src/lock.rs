@@ -1,6 +1,6 @@
 //! A handle to one lock, with its options.
 
-use std::{future::Future, sync::OnceLock, time::Duration};
+use std::{fmt, future::Future, sync::OnceLock, time::Duration};
 
 use smallvec::smallvec;
 
@@ -39,7 +39,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     client: ClientHandle,
@@ -81,7 +81,9 @@ impl Lock {
             return Ok(keys.clone());
         }
         limits::keys(self.keys.len())?;
-        let parsed: Result<Few<Key>, _> = self.keys.iter().map(|key| Key::parse(key)).collect();
+        let is_hidden = self.client.core().options.redact_keys;
+        let parse = |key: &String| Key::parse_hidden(key, is_hidden, self.options.site);
+        let parsed: Result<Few<Key>, _> = self.keys.iter().map(parse).collect();
         let mut keys = parsed?;
         keys.sort_unstable();
         keys.dedup();
@@ -116,7 +118,7 @@ impl Lock {
                 waited,
                 remaining,
             } => LockError::Timeout {
-                key: key.as_str().to_owned(),
+                key: key.shown(self.options.site).to_owned(),
                 waited,
                 remaining,
             },
@@ -133,15 +135,21 @@ impl Lock {
         }
     }
 
+    /// Returns the keys for an error, or the lock's name.
+    fn shown_keys(&self) -> String {
+        if self.client.core().options.redact_keys {
+            self.options.site.in_place_of_key().to_owned()
+        } else {
+            self.keys.join("`, `")
+        }
+    }
+
     /// Blocks the thread until this call of the lock has ended.
     pub(crate) fn blocking<T>(
         &self,
         call: impl Future<Output = Result<T, LockError>>,
     ) -> Result<T, LockError> {
-        block_on(
-            || format!("acquire lock `{}`", self.keys.join("`, `")),
-            call,
-        )?
+        block_on(|| format!("acquire lock `{}`", self.shown_keys()), call)?
     }
 
     /// Acquires the lock, and waits for it if another call holds it. Inside of a body that holds
@@ -268,6 +276,16 @@ impl Lock {
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
         let inside = Inside::enter(self.blocking(self.acquire_all())?, OnLost::Cancel);
         inside.leave(body())
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("client", &self.client)
+            .field("keys", &self.shown_keys())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 

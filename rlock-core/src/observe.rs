@@ -1,8 +1,9 @@
 //! What operators see of locks: metrics and spans.
 
 mod call;
+mod spans;
 
-pub(crate) use self::call::Call;
+pub(crate) use self::{call::Call, spans::EndedHold};
 
 /// Defines the values of a label or of a field of a span.
 macro_rules! labels {

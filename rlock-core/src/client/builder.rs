@@ -76,6 +76,7 @@ impl Default for LockClientBuilder {
                 local_handovers: 16,
                 response_timeout: Duration::from_secs(2),
                 replicas: None,
+                redact_keys: false,
             },
             connect_timeout: Duration::from_secs(5),
             connect_wait: Duration::ZERO,
@@ -324,6 +325,37 @@ impl LockClientBuilder {
         key: impl Into<Vec<u8>>,
     ) -> Self {
         self.tls.present(certificate.into(), key.into());
+        self
+    }
+
+    /// Leaves keys out of spans, logs and errors, because keys can be personal data. Disabled by default.
+    ///
+    /// The [name](crate::Lock::name) of the lock takes the place of its key, or `<redacted>` if it has none. The
+    /// attribute sets its key template as the name. This concerns the text and the fields of each
+    /// [`LockError`], and the `Debug` of locks and guards. Methods such as
+    /// [`LockGuard::key`](crate::LockGuard::key) return the key. The server stores keys as always.
+    ///
+    /// [`LockError::NoClient`] comes from no client. It leaves keys out if any client of the process does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::LockClient;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::builder().redact_keys(true).in_memory()?;
+    /// let lock = client.lock("patient:ann@example.com").name("patient:<email>");
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(guard.key(), "patient:ann@example.com");
+    /// client.shutdown().await?;
+    /// let error = guard.release().await.expect_err("lost");
+    /// assert!(error.to_string().starts_with("lock `patient:<email>` was lost"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redact_keys(mut self, redact: bool) -> Self {
+        self.options.redact_keys = redact;
         self
     }
 

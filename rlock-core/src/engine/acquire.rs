@@ -263,7 +263,11 @@ impl<'a> Attempt<'a> {
     }
 
     fn action(&self) -> String {
-        let keys: Vec<&str> = self.request.keys.iter().map(Key::as_str).collect();
+        let site = self.request.options.site;
+        let mut keys: Vec<&str> = (self.request.keys.iter())
+            .map(|key| key.shown(site))
+            .collect();
+        keys.dedup();
         format!("acquire lock `{}`", keys.join("`, `"))
     }
 
@@ -276,6 +280,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn failed(&self, error: StoreError) -> AcquireError {
+        let error = error.hide(&self.request.keys);
         AcquireError::Failed(error.into_lock_error(self.action(), self.waited()))
     }
 

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use tracing::Span;
+
 use crate::{
     engine::{
         core::Core,
@@ -51,9 +53,9 @@ impl Entry {
         self.ownership.count(self.token)
     }
 
-    /// Marks that a body runs inside. The body stops when the lock is lost.
-    pub(crate) fn runs_body(&self) {
-        self.ownership.runs_body(self.id);
+    /// Marks that a body runs inside, and returns its span. The body stops when the lock is lost.
+    pub(crate) fn runs_body(&self) -> Option<Arc<Span>> {
+        self.ownership.runs_body(self.id)
     }
 
     /// Returns the cause if the entry is no longer valid. Reports a loss that was not reported before.
@@ -165,7 +167,7 @@ impl Entry {
         });
         let settled = settled.await;
         settled.unwrap_or_else(|| {
-            let action = format!("release lock `{}`", self.key());
+            let action = format!("release lock `{}`", self.ownership.shown());
             Err(StoreError::stands_still().into_lock_error(action, longest))
         })
     }

@@ -12,8 +12,9 @@ use crate::{
         watchdog::lose_at_release,
     },
     error::{LockError, LostCause},
+    escape_control::escape_control,
     lease::Time,
-    observe::HoldEnd,
+    observe::{EndedHold, HoldEnd},
     store::{
         GRACE, HandOff, NextLocal, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock,
     },
@@ -55,7 +56,8 @@ async fn settle_in_background(core: &Core, ownership: &Arc<Ownership>) {
     // After this time the lease has ended the lock anyway.
     let give_up = core.clock.now() + ownership.lease();
     if let Err(error) = settle(core, ownership, give_up, true).await {
-        tracing::warn!(key = %ownership.key, owner = %ownership.owner, %error,
+        let error = error.hide([&ownership.key]);
+        tracing::warn!(key = %escape_control(ownership.shown()), owner = %ownership.owner, %error,
             "could not release in the background, the lease will end it");
         ownership.finish_if_empty();
     }
@@ -90,15 +92,15 @@ impl Drop for ReleaseOnDrop<'_> {
     }
 }
 
-/// Removes an entry. Returns whether the store's count has to change.
+/// Removes an entry. Returns whether the store's count has to change, and the hold that has ended.
 fn remove(
     core: &Core,
     ownership: &Arc<Ownership>,
     (entry, end): (EntryId, HoldEnd),
     succession: Succession,
     now: Time,
-) -> bool {
-    let left = ownership.leave(entry, end, succession, core.counts_entries(), now);
+) -> (bool, Option<EndedHold>) {
+    let (left, ended) = ownership.leave(entry, end, succession, core.counts_entries(), now);
     let concerns_store = match left {
         AfterLeave::Lower => core.counts_entries(),
         AfterLeave::Release => {
@@ -121,7 +123,7 @@ fn remove(
         }
     };
     core.ended();
-    concerns_store
+    (concerns_store, ended)
 }
 
 /// Returns which successors a hold may have that ends without a loss.
@@ -171,8 +173,12 @@ pub(crate) fn leave_in_background(
     entry: (EntryId, HoldEnd),
 ) {
     let now = core.clock.now();
-    if remove(core, ownership, entry, succession(core), now) {
+    let (concerns_store, ended) = remove(core, ownership, entry, succession(core), now);
+    if concerns_store {
         core.releases().settle(Arc::clone(ownership));
+    }
+    if let Some(ended) = ended {
+        core.watchdog.close_later(Box::new(|| ended.close()));
     }
 }
 
@@ -193,7 +199,10 @@ pub(crate) fn leave(
         None => succession(core),
         Some(_) => Succession::None,
     };
-    let concerns_store = remove(core, ownership, entry, succession, now);
+    let (concerns_store, ended) = remove(core, ownership, entry, succession, now);
+    if let Some(ended) = ended {
+        ended.close();
+    }
     if lost.is_some() {
         // The store, or some of its servers, may still have the lock.
         if concerns_store {
@@ -232,7 +241,8 @@ pub(crate) async fn settle_now(
         Ok(Released::NotHeld | Released::MovedOn) => Some(LostCause::Removed),
         // The release queue tries again.
         Err(error) => {
-            let action = format!("release lock `{}`", ownership.key);
+            let action = format!("release lock `{}`", ownership.shown());
+            let error = error.hide([&ownership.key]);
             return Err(error.into_lock_error(action, core.clock.now().since(started)));
         }
     };

@@ -34,11 +34,18 @@ impl Holder {
             .saturating_sub(Duration::from_nanos(mark))
     }
 
-    fn of(remaining: Option<Duration>) -> Option<Self> {
+    pub(crate) fn of(remaining: Option<Duration>) -> Option<Self> {
         match remaining?.subsec_nanos() % 1_000_000 {
             999_999 => Some(Self::ThisClient),
             999_998 => Some(Self::ThisProcess),
             _ => None,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ThisClient => "this client",
+            Self::ThisProcess => "another client of this process",
         }
     }
 

@@ -1,64 +1,127 @@
 //! One call that acquires locks, as metrics and spans show it.
 
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tracing::Span;
+
+use super::{
+    Outcome,
+    spans::{self, AcquireEnd},
+};
 use crate::{
     engine::{
         acquire::{AcquireError, Request},
         core::Core,
+        entry::EntryGuard,
         ownership::{Ownership, Terms},
     },
+    error::Holder,
     lease::Time,
     metrics,
-    observe::Outcome,
 };
 
 /// Counts as cancelled when it is dropped without a result.
 pub(crate) struct Call<'a> {
     core: &'a Core,
     request: &'a Request,
+    started: Time,
+    waits: AtomicBool,
     metrics: metrics::Acquire,
+    span: OnceLock<Box<Span>>,
     has_ended: bool,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn begin(core: &'a Core, request: &'a Request, started: Time) -> Self {
+        let span = spans::acquire(false, core, request);
         Self {
             core,
             request,
+            started,
+            waits: AtomicBool::new(false),
             metrics: metrics::Acquire::begin(request.options.site, started),
+            span: span.map_or_else(OnceLock::new, |span| OnceLock::from(Box::new(span))),
             has_ended: false,
         }
     }
 
     /// Notes that the call waits for a taken lock.
     pub(crate) fn waits(&self) {
+        if self.waits.swap(true, Ordering::Relaxed) {
+            return;
+        }
         self.metrics.waits();
+        if self.span.get().is_none()
+            && let Some(span) = spans::acquire(true, self.core, self.request)
+        {
+            let _ = self.span.set(Box::new(span));
+        }
     }
 
     /// Notes that a hold of this ownership has begun.
     pub(crate) fn holds(&self, terms: Terms, ownership: &Ownership) {
-        self.metrics.holds(terms.since, || ownership.way());
+        let waited = self.waits.load(Ordering::Relaxed);
+        self.metrics.holds(terms.since, waited, || ownership.way());
+        if let Some(span) = spans::hold(waited, terms, ownership) {
+            ownership.set_span(span);
+        }
     }
 
-    pub(crate) fn ends<T>(mut self, outcome: &Result<T, AcquireError>) {
-        self.record(match outcome {
-            Ok(_) => Outcome::Granted,
-            Err(AcquireError::Taken { .. }) if self.request.options.wait.is_none() => Outcome::Busy,
-            Err(AcquireError::Taken { .. }) => Outcome::Timeout,
+    pub(crate) fn ends(mut self, outcome: &Result<impl AsRef<[EntryGuard]>, AcquireError>) {
+        let (mut token, mut holder) = (None, None);
+        let outcome = match outcome {
+            Ok(entries) => {
+                token = entries.as_ref().first().map(|entry| entry.token);
+                Outcome::Granted
+            }
+            Err(AcquireError::Taken { remaining, .. }) => {
+                holder = Holder::of(*remaining).map(Holder::name);
+                if self.request.options.wait.is_none() {
+                    Outcome::Busy
+                } else {
+                    Outcome::Timeout
+                }
+            }
             Err(AcquireError::Failed(_)) => Outcome::Error,
-        });
+        };
+        self.count(outcome);
+        if let Some(span) = self.span.take() {
+            let mut end = self.end(outcome);
+            (end.token, end.holder) = (token, holder);
+            end.close(&span);
+        }
     }
 
-    fn record(&mut self, outcome: Outcome) {
+    fn count(&mut self, outcome: Outcome) {
         self.has_ended = true;
-        let core = self.core;
-        self.metrics.ends(outcome, || core.clock.now());
+        let (core, waited) = (self.core, *self.waits.get_mut());
+        self.metrics.ends(outcome, waited, || core.clock.now());
+    }
+
+    fn end(&self, outcome: Outcome) -> AcquireEnd {
+        AcquireEnd {
+            outcome,
+            contended: self.waits.load(Ordering::Relaxed) || outcome == Outcome::Busy,
+            took: self.core.clock.now().since(self.started),
+            token: None,
+            holder: None,
+        }
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.record(Outcome::Cancelled);
+        if self.has_ended {
+            return;
+        }
+        self.count(Outcome::Cancelled);
+        if let Some(span) = self.span.take() {
+            let end = self.end(Outcome::Cancelled);
+            let close = Box::new(move || end.close(&span));
+            self.core.watchdog.close_later(close);
         }
     }
 }

@@ -137,6 +137,10 @@ impl Store for MemoryStore {
         self.answer(|state, now| state.extend(claim, tokens, now))
     }
 
+    fn system(&self) -> Option<&'static str> {
+        None
+    }
+
     fn place(&self) -> String {
         "the embedded store".to_owned()
     }

@@ -17,7 +17,7 @@ use crate::{
         driver::Driver,
     },
     error::LockError,
-    limits,
+    hidden, limits,
     store::{
         Store, StoreError,
         cluster::ClusterStore,
@@ -308,6 +308,7 @@ impl LockClientBuilder {
         driver: Driver,
     ) -> LockClient {
         let timers = (driver.timers.clone(), driver.may_stand_still());
+        hidden::note(self.options.redact_keys);
         let core = Core::new(id, self.clock, self.options, store, handler, timers);
         let handle = driver.drive(core);
         clients::register(handle.core());

@@ -104,6 +104,10 @@ impl Ownership {
             state.lost = Some(cause);
             state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
             let is_news = !state.entries.iter().all(EntryState::is_lost);
+            if is_news {
+                let span = state.span.clone();
+                state.span_of_loss = span;
+            }
             (state.turn.take(), is_news, state.held.take())
         };
         held.ends(HoldEnd::Lost, || self.now());
