@@ -75,6 +75,7 @@ mod error;
 mod escape_control;
 mod few;
 mod guard;
+mod hidden;
 
 mod info;
 #[cfg(all(test, shuttle))]

@@ -2,4 +2,6 @@
 
 mod capabilities;
 mod metrics;
+mod redaction;
 mod reports;
+mod spans;

@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tracing::Span;
+
 use super::{Ownership, Phase, State, Succession, Turn, loss::MaxHold};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
     metrics,
-    observe::HoldEnd,
+    observe::{EndedHold, HoldEnd},
     options::{LockOptions, Site},
     store::Grant,
 };
@@ -150,11 +152,13 @@ impl Ownership {
         Some(enterable.map(|()| (state.add(terms), state.token)))
     }
 
-    /// Marks that a body runs inside the entry. The body stops when the ownership is lost.
-    pub(crate) fn runs_body(&self, id: EntryId) {
-        if let Some(entry) = self.state().entries.iter_mut().find(|entry| entry.id == id) {
+    /// Marks that a body runs inside the entry, and returns its span. The body stops when the ownership is lost.
+    pub(crate) fn runs_body(&self, id: EntryId) -> Option<Arc<Span>> {
+        let mut state = self.state();
+        if let Some(entry) = state.entries.iter_mut().find(|entry| entry.id == id) {
             entry.in_body = true;
         }
+        state.span.clone()
     }
 
     pub(crate) fn has_body(&self) -> bool {
@@ -170,29 +174,34 @@ impl Ownership {
         succession: Succession,
         counts_entries: bool,
         now: Time,
-    ) -> AfterLeave {
-        let (left, held, end) = {
+    ) -> (AfterLeave, Option<EndedHold>) {
+        let (left, held, end, ended) = {
             let mut state = self.state();
             let left = state.entries.iter().find(|entry| entry.id == id);
             let late = left.is_some_and(EntryState::is_lost);
             let over = left.is_none_or(|entry| late || now >= entry.until());
-            let end = if over { HoldEnd::Lost } else { end };
+            let end = match state.lost {
+                Some(_) => HoldEnd::Lost,
+                None if over => HoldEnd::Lost,
+                None => end,
+            };
             state.entries.retain(|entry| entry.id != id);
             if !state.entries.is_empty() {
                 state.is_lowered |= counts_entries;
-                (AfterLeave::Lower, metrics::Held::none(), end)
+                (AfterLeave::Lower, metrics::Held::none(), end, None)
             } else if over {
                 state.phase = Phase::Ended;
                 state.is_reported = late;
-                (AfterLeave::Release, state.held.take(), end)
+                let ended = state.end_span(end);
+                (AfterLeave::Release, state.held.take(), end, ended)
             } else {
                 let left = self.end_hold(&mut state, succession, now);
-                (left, state.held.take(), end)
+                (left, state.held.take(), end, state.end_span(end))
             }
         };
         held.ends(end, || now);
         self.ended.notify_waiters();
-        left
+        (left, ended)
     }
 
     /// Removes all entries, whether or not their guards still exist.
@@ -224,6 +233,16 @@ impl Ownership {
 impl State {
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+    }
+
+    fn end_span(&mut self, end: HoldEnd) -> Option<EndedHold> {
+        let renewals = self.renewals;
+        let span = self.span.take()?;
+        Some(EndedHold {
+            span,
+            end,
+            renewals,
+        })
     }
 
     fn enterable(&self, token: u64, now: Time) -> Option<Result<(), LostCause>> {

@@ -126,6 +126,10 @@ impl Ownership {
                 state.mark_lost(cause);
             }
             let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
+            if is_new {
+                let span = state.span.clone();
+                state.span_of_loss = span;
+            }
             (state.turn.take(), is_new, state.held.take())
         };
         held.ends(HoldEnd::Lost, || self.now());

@@ -112,8 +112,8 @@ async fn a_shutdown_ends_the_waits() {
     let guard = lock(&one).acquire().await.expect("free");
     let calls = [&one, &other].map(|client| acquiring(lock(client)));
     until_waiting(LOCK, 2).await;
-    one.shutdown().await.expect("given back");
     other.shutdown().await.expect("given back");
+    one.shutdown().await.expect("given back");
     for call in calls {
         call.await.expect("no panic").expect_err("closed");
     }
