@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// How long the end of `rlock` may take to give back what it asked the store for. The lease ends it otherwise.
-const GIVE_BACK: Duration = Duration::from_secs(1);
+const GIVE_BACK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(options: &RunOptions, json: bool) -> Result<Status, Failure> {
     let mut signals =

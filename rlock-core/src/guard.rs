@@ -8,6 +8,7 @@ use crate::{
         entry::{Entry, EntryGuard},
     },
     error::{LockError, LostCause},
+    observe::HoldEnd,
     owner::OwnerId,
 };
 
@@ -200,6 +201,10 @@ impl LockGuard {
         self.0.release().await
     }
 
+    pub(crate) fn ends_by(&mut self, end: HoldEnd) {
+        self.0.ends_by(end);
+    }
+
     pub(crate) fn entry(&self) -> &Entry {
         &self.0
     }
@@ -208,7 +213,7 @@ impl LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("key", &self.key())
+            .field("key", &self.entry().ownership.shown())
             .field("owner", &self.owner())
             .field("fencing_token", &self.fencing_token())
             .field("count", &self.count())

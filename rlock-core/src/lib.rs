@@ -55,6 +55,7 @@
 //! | feature | default | what it adds |
 //! | --- | --- | --- |
 //! | `macros` | yes | the attribute |
+//! | `metrics` | no | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter of it |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |
 //!
 //! # Runtimes
@@ -74,6 +75,7 @@ mod error;
 mod escape_control;
 mod few;
 mod guard;
+mod hidden;
 
 mod info;
 #[cfg(all(test, shuttle))]
@@ -82,7 +84,13 @@ mod key;
 mod lease;
 mod limits;
 mod lock;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics_off.rs"]
+mod metrics;
 mod multi_lock;
+mod observe;
 mod options;
 mod owner;
 mod pattern;

@@ -15,6 +15,13 @@ pub(crate) enum Wait {
     Forever,
 }
 
+impl Wait {
+    /// Returns whether a call asks once and does not wait.
+    pub(crate) fn is_none(self) -> bool {
+        matches!(self, Self::Never | Self::For(Duration::ZERO))
+    }
+}
+
 /// Where nested entries are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -30,7 +37,7 @@ pub enum Reentry {
 ///
 /// One string, to keep locks small: the name, and after a line break the path of the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Site(&'static str);
+pub(crate) struct Site(pub(crate) &'static str);
 
 impl Site {
     pub(crate) const fn new(site: &'static str) -> Self {
@@ -40,6 +47,22 @@ impl Site {
     /// Returns the name; empty if the lock has none.
     pub(crate) fn name(self) -> &'static str {
         self.0.rsplit_once('\n').map_or(self.0, |(name, _)| name)
+    }
+
+    /// Returns the name in metrics and spans.
+    pub(crate) fn label(self) -> &'static str {
+        match self.name() {
+            "" => "unnamed",
+            name => name,
+        }
+    }
+
+    /// Returns the text that takes the place of a hidden key.
+    pub(crate) fn in_place_of_key(self) -> &'static str {
+        match self.name() {
+            "" => "<redacted>",
+            name => name,
+        }
     }
 
     /// Returns the path of the annotated function.
@@ -84,6 +107,7 @@ pub(crate) struct Options {
     pub(crate) local_handovers: usize,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) redact_keys: bool,
     pub(crate) identity: Identity,
     /// Whether the client answers to others who holds a lock.
     pub(crate) answers: bool,

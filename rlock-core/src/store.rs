@@ -173,6 +173,11 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Some(TokenBlock::EMPTY))))
     }
 
+    /// Returns the kind of database that requests go to.
+    fn system(&self) -> Option<&'static str> {
+        Some("redis")
+    }
+
     /// Describes the store for a message, without passwords.
     fn describe(&self) -> String;
 

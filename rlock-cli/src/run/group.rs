@@ -23,7 +23,8 @@ pub(crate) struct Group {
 impl Group {
     /// Starts the command in a new process group.
     pub(crate) fn start(launch: &Launch<'_>, environment: &Environment) -> io::Result<Self> {
-        // Orphans of the group become children of this process, which is told when they end.
+        // Orphans of the group become children of this process, which reaps them. An init process that reaps none, as in
+        // some containers, would leave them in the group for ever.
         #[cfg(target_os = "linux")]
         rustix::process::set_child_subreaper(Some(getpid()))?;
         let mut command = launch.command()?;

@@ -103,7 +103,8 @@ async fn an_orphan_that_does_not_stop_is_killed_too() {
 #[tokio::test]
 async fn a_command_that_is_stopped_by_a_signal_is_stopped_all_the_same() {
     let server = RedisServer::start();
-    let mut running = holding(&server, &[], "echo $$; exec sleep 60");
+    let options = ["--kill-after", "1h"];
+    let mut running = holding(&server, &options, "echo $$; exec sleep 60");
     let child = running.number().await;
     crate::common::send_signal(child, Signal::STOP);
     assert!(server.del("lock:{a}").await);

@@ -4,6 +4,7 @@ mod common;
 
 mod cron;
 mod environment;
+mod holder;
 mod loss;
 mod output;
 mod processes;

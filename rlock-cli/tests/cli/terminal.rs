@@ -1,7 +1,7 @@
 //! Runs under a shell with job control, at a terminal of its own.
 
 use std::{
-    env,
+    env, fs,
     fs::File,
     io::{Read as _, Write as _},
     os::fd::OwnedFd,
@@ -14,16 +14,16 @@ use std::{
 
 use rlock_testkit::{RedisServer, eventually};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::common::LONG;
+use crate::common::{LONG, Scratch};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
 /// An interactive shell. It is killed when this is dropped.
 struct Shell {
-    shell: Child,
+    process: Child,
     keyboard: File,
     screen: Arc<Mutex<String>>,
     /// How much of the screen was read.
@@ -43,7 +43,7 @@ impl Shell {
         let stream = || Stdio::from(device.try_clone().expect("a descriptor"));
         let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
         let directory = program.parent().expect("a directory").display();
-        let shell = Command::new("setsid")
+        let process = Command::new("setsid")
             .args([
                 "--ctty",
                 "bash",
@@ -78,7 +78,7 @@ impl Shell {
             }
         });
         Self {
-            shell,
+            process,
             keyboard: File::from(terminal),
             screen,
             read: 0,
@@ -111,9 +111,8 @@ impl Shell {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        if tokio::time::timeout(LONG, wait).await.is_err() {
-            panic!("the screen does not show {text:?}: {:?}", self.screen);
-        }
+        let is_shown = timeout(LONG, wait).await.is_ok();
+        assert!(is_shown, "no {text:?} on the screen: {:?}", self.screen);
         self.read = end.unwrap_or_default();
     }
 
@@ -126,8 +125,8 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -192,13 +191,19 @@ async fn ctrl_z_stops_the_job_and_fg_continues_it() {
 }
 
 #[tokio::test]
-async fn a_job_that_was_stopped_for_longer_than_its_lease_has_lost_its_lock() {
+async fn a_job_that_was_stopped_for_longer_than_its_lease_is_stopped_before_it_runs_on() {
     let server = RedisServer::start();
+    let written = Scratch::new("written");
+    let size = || fs::metadata(written.path()).map_or(0, |file| file.len());
     let mut shell = Shell::start(&server);
-    shell.type_line(&format!("rlock run -k a --lease 500ms -- {READER}"));
+    let file = written.path().display();
+    let writer = format!(r#"sh -c 'echo "ready"-; while :; do echo; done >{file}'"#);
+    shell.type_line(&format!("rlock run -k a --lease 1s -- {writer}"));
     shell.shows("ready-").await;
+    eventually(LONG, "it writes", async || size() > 0).await;
     shell.press(CTRL_Z);
     shell.shows("Stopped").await;
+    let before = size();
     eventually(LONG, "the lease ends", async || {
         !server.exists("lock:{a}").await
     })
@@ -206,6 +211,7 @@ async fn a_job_that_was_stopped_for_longer_than_its_lease_has_lost_its_lock() {
     shell.type_line("fg");
     shell.shows("stopping the command").await;
     shell.is_back_after(124).await;
+    assert_eq!(size(), before, "nothing is written without the lock");
 }
 
 #[tokio::test]
@@ -230,10 +236,11 @@ async fn a_job_in_the_background_that_reads_stops_until_it_is_in_the_foreground(
 }
 
 #[tokio::test]
-async fn ctrl_z_stops_a_script_around_it_too() {
+async fn ctrl_z_stops_a_script_around_it_too_and_the_script_gets_the_terminal_back() {
     let server = RedisServer::start();
     let mut shell = Shell::start(&server);
-    let script = r#"rlock run -k a -- sh -c "echo ready-; read -r line; exit 3"; echo "after-$?-""#;
+    let job = r#"rlock run -k a -- sh -c "echo ready-; read -r line; exit 3""#;
+    let script = format!(r#"{job}; status=$?; read -r line; echo "after-$status-$line-""#);
     shell.type_line(&format!("sh -c '{script}'"));
     shell.shows("ready-\r").await;
     shell.press(CTRL_Z);
@@ -241,6 +248,7 @@ async fn ctrl_z_stops_a_script_around_it_too() {
     shell.type_line("fg");
     shell.shows("sh -c").await;
     shell.type_line("hello");
-    shell.shows("after-3-").await;
+    shell.type_line("bye");
+    shell.shows("after-3-bye-").await;
     shell.is_back_after(0).await;
 }

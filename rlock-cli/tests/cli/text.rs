@@ -51,6 +51,26 @@ async fn the_page_of_a_subcommand_has_its_options_statuses_and_variables() {
 }
 
 #[tokio::test]
+async fn the_readme_has_every_option_and_status_of_run() {
+    let readme = include_str!("../../README.md");
+    let help = text_of(&["run", "--help"]).await;
+    let words = || help.split_whitespace();
+    let options = words().filter(|word| word.starts_with("--") && word.len() > 2);
+    let options: Vec<&str> = options
+        .map(|option| option.trim_end_matches(['.', ',']))
+        .filter(|option| !["--help", "--quiet", "--verbose"].contains(option))
+        .collect();
+    assert!(options.len() > 12, "{options:?}");
+    for option in options {
+        assert!(readme.contains(&format!("`{option}")), "{option}");
+    }
+    for status in ["64", "69", "75", "124", "125", "126", "127"] {
+        assert!(words().any(|word| word.trim_end_matches(',') == status));
+        assert!(readme.contains(status), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn help_does_not_show_the_url_of_the_environment() {
     let outcome = run("redis://:secret@localhost/", &["run", "--help"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

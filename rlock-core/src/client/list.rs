@@ -73,7 +73,7 @@ pub struct LockList {
     step: Step,
     scans: bool,
     /// The clients that are asked at the moment, and those that will be.
-    asked: FuturesUnordered<BoxFuture<'static, Part>>,
+    asked: FuturesUnordered<BoxFuture<'static, ClientLocks>>,
     clients: Vec<Uuid>,
     found: VecDeque<LockInfo>,
     /// The keys that were listed, if the list scans.
@@ -81,7 +81,7 @@ pub struct LockList {
 }
 
 /// What a client replied, and the client, if it has more to say.
-struct Part {
+struct ClientLocks {
     locks: Vec<LockInfo>,
     rest: Option<(Uuid, Key)>,
 }
@@ -212,12 +212,17 @@ impl LockList {
 }
 
 /// Asks a client for its locks after this key.
-async fn part(handle: ClientHandle, client: Uuid, pattern: String, after: Option<Key>) -> Part {
+async fn part(
+    handle: ClientHandle,
+    client: Uuid,
+    pattern: String,
+    after: Option<Key>,
+) -> ClientLocks {
     let question = Question::Locks {
         pattern,
         after: after.clone(),
     };
-    let mut part = Part {
+    let mut part = ClientLocks {
         locks: Vec::new(),
         rest: None,
     };

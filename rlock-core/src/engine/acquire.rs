@@ -3,6 +3,8 @@
 mod holder;
 mod negotiate;
 mod nested;
+mod observed;
+mod turns;
 
 use std::{pin::pin, time::Duration};
 
@@ -14,7 +16,8 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
-    options::{LockOptions, Wait},
+    metrics,
+    options::{LockOptions, Site, Wait},
     store::{AcquireRequest, Claim, StoreError},
     sync::{Mutex, PoisonError},
     wait::Backoff,
@@ -36,6 +39,7 @@ pub(crate) enum AcquireError {
     /// Another owner has the lock of this key. `remaining` is the rest of its lease, if known.
     Taken {
         key: Key,
+        site: Site,
         waited: Duration,
         remaining: Option<Duration>,
     },
@@ -47,10 +51,11 @@ impl From<AcquireError> for LockError {
         match refused {
             AcquireError::Taken {
                 key,
+                site,
                 waited,
                 remaining,
             } => Self::Timeout {
-                key: key.as_str().to_owned(),
+                key: key.shown(site).to_owned(),
                 waited,
                 remaining,
             },
@@ -72,25 +77,31 @@ pub(crate) async fn acquire(
 ) -> Result<Few<EntryGuard>, AcquireError> {
     let core = client.core();
     let _call = core.call();
-    let attempt = Attempt::new(client, request);
-    // Calls inside of a hold may need further locks to finish.
-    let is_inside = call_chain::is_inside_hold_of(core.id);
-    let stop = |is_late| {
-        let action = || attempt.action();
-        if core.is_closed() {
-            Some(LockError::Closed { action: action() }.into())
-        } else if core.is_draining() && !is_inside {
-            Some(LockError::Draining { action: action() }.into())
-        } else if is_late {
-            Some(attempt.failed(StoreError::not_driven()))
-        } else {
-            None
-        }
+    let started = core.clock.now();
+    let call = observed::Call::begin(core, request, started);
+    let outcome = {
+        let attempt = Attempt::new(client, request, &call, started);
+        // Calls inside of a hold may need further locks to finish.
+        let is_inside = call_chain::is_inside_hold_of(core.id);
+        let stop = |is_late| {
+            let action = || attempt.action();
+            if core.is_closed() {
+                Some(LockError::Closed { action: action() }.into())
+            } else if core.is_draining() && !is_inside {
+                Some(LockError::Draining { action: action() }.into())
+            } else if is_late {
+                Some(attempt.failed(StoreError::not_driven()))
+            } else {
+                None
+            }
+        };
+        // Pinned here: a function that takes a future by value doubles its size.
+        let mut run = pin!(attempt.run());
+        let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
+        outcome.await.flatten()
     };
-    // Pinned here: a function that takes a future by value doubles its size.
-    let mut run = pin!(attempt.run());
-    let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
-    outcome.await?
+    call.ends(&outcome);
+    outcome
 }
 
 /// Enters the hold that the current call is inside of. Returns `None` without such a hold, or if entering needs a
@@ -119,6 +130,7 @@ pub(crate) fn enter_at_once(
     if let Some(least) = options.at_least {
         ownership.keep_until(now + least);
     }
+    metrics::lock(options.site).reentered();
     Some(Ok(entry))
 }
 
@@ -127,6 +139,7 @@ struct Attempt<'a> {
     client: &'a ClientHandle,
     core: &'a Core,
     request: &'a Request,
+    call: &'a observed::Call<'a>,
     started: Time,
     deadline: Time,
     /// The lock of another client that the call waits for.
@@ -134,9 +147,12 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(client: &'a ClientHandle, request: &'a Request) -> Self {
-        let core = client.core();
-        let started = core.clock.now();
+    fn new(
+        client: &'a ClientHandle,
+        request: &'a Request,
+        call: &'a observed::Call<'a>,
+        started: Time,
+    ) -> Self {
         let deadline = match request.options.wait {
             Wait::Never => started,
             Wait::For(wait) => started + wait,
@@ -144,8 +160,9 @@ impl<'a> Attempt<'a> {
         };
         Self {
             client,
-            core,
+            core: client.core(),
             request,
+            call,
             started,
             deadline,
             contended: Mutex::default(),
@@ -161,7 +178,10 @@ impl<'a> Attempt<'a> {
                 None => None,
             };
             match entry {
-                Some(entry) => entries.push(entry),
+                Some(entry) => {
+                    metrics::lock(self.request.options.site).reentered();
+                    entries.push(entry);
+                }
                 None => fresh.push(key),
             }
         }
@@ -226,10 +246,7 @@ impl<'a> Attempt<'a> {
 
     /// Returns whether the call asks once and does not wait.
     fn asks_once(&self) -> bool {
-        matches!(
-            self.request.options.wait,
-            Wait::Never | Wait::For(Duration::ZERO)
-        )
+        self.request.options.wait.is_none()
     }
 
     fn now(&self) -> Time {
@@ -269,19 +286,25 @@ impl<'a> Attempt<'a> {
     }
 
     fn action(&self) -> String {
-        let keys: Vec<&str> = self.request.keys.iter().map(Key::as_str).collect();
+        let site = self.request.options.site;
+        let mut keys: Vec<&str> = (self.request.keys.iter())
+            .map(|key| key.shown(site))
+            .collect();
+        keys.dedup();
         format!("acquire lock `{}`", keys.join("`, `"))
     }
 
     fn taken(&self, key: &Key, remaining: Option<Duration>) -> AcquireError {
         AcquireError::Taken {
             key: key.clone(),
+            site: self.request.options.site,
             waited: self.waited(),
             remaining: remaining.map(whole_millis),
         }
     }
 
     fn failed(&self, error: StoreError) -> AcquireError {
+        let error = error.hide(&self.request.keys);
         AcquireError::Failed(error.into_lock_error(self.action(), self.waited()))
     }
 

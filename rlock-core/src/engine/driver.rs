@@ -191,7 +191,9 @@ async fn background(core: &Arc<Core>, stop: &SetOnce<StopMode>) {
     let tasks = async {
         tokio::join!(
             supervised("watchdog", || core.renewer().run()),
-            supervised("release queue", || release::run(Arc::clone(core))),
+            supervised("release queue", || release::background::run(Arc::clone(
+                core
+            ))),
             supervised("queries", || queries::run(Arc::clone(core))),
             supervised("store", || Arc::clone(&core.store).background()),
         );

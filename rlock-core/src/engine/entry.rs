@@ -5,8 +5,11 @@ use std::{
     panic::{RefUnwindSafe, UnwindSafe},
     pin::pin,
     sync::Arc,
+    thread,
     time::Duration,
 };
+
+use tracing::Span;
 
 use crate::{
     engine::{
@@ -18,6 +21,7 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
+    observe::HoldEnd,
     store::StoreError,
 };
 
@@ -49,9 +53,9 @@ impl Entry {
         self.ownership.count(self.token)
     }
 
-    /// Marks that a body runs inside. The body stops when the lock is lost.
-    pub(crate) fn runs_body(&self) {
-        self.ownership.runs_body(self.id);
+    /// Marks that a body runs inside, and returns its span. The body stops when the lock is lost.
+    pub(crate) fn runs_body(&self) -> Option<Arc<Span>> {
+        self.ownership.runs_body(self.id)
     }
 
     /// Returns the cause if the entry is no longer valid. Reports a loss that was not reported before.
@@ -145,12 +149,13 @@ impl Entry {
         cause
     }
 
-    async fn release(&self) -> Result<(), LockError> {
+    async fn release(&self, end: HoldEnd) -> Result<(), LockError> {
         let core = self.core();
         let _call = core.call();
         let now = core.clock.now();
         let broken = self.broken(now);
-        if let Some(outcome) = release::leave(core, &self.ownership, self.id, broken, now) {
+        let left = release::leave(core, &self.ownership, (self.id, end), broken, now);
+        if let Some(outcome) = left {
             return outcome;
         }
         let longest = core.options.response_timeout * 3;
@@ -160,7 +165,7 @@ impl Entry {
                 return Some(self.ownership.lost_error(LostCause::Closed));
             }
             is_late.then(|| {
-                let action = format!("release lock `{}`", self.key());
+                let action = format!("release lock `{}`", self.ownership.shown());
                 StoreError::not_driven().into_lock_error(action, longest)
             })
         };
@@ -173,14 +178,14 @@ impl Entry {
         settled.await?
     }
 
-    fn leave(&self) {
+    fn leave(&self, end: HoldEnd) {
         // The last chance to notice a loss by the clock.
         if let Some(cause) = self.cause(self.now())
             && self.notice(cause)
         {
             self.core().watchdog.report_later(&self.ownership, cause);
         }
-        release::leave_in_background(self.core(), &self.ownership, self.id);
+        release::leave_in_background(self.core(), &self.ownership, (self.id, end));
     }
 }
 
@@ -189,6 +194,8 @@ pub(crate) struct EntryGuard {
     entry: Entry,
     /// Whether the entry was removed from its ownership.
     left: bool,
+    /// Why the entry ends, if it is not released.
+    end: Option<HoldEnd>,
 }
 
 impl EntryGuard {
@@ -208,14 +215,25 @@ impl EntryGuard {
             id,
             max_hold: terms.until.and_then(|_| ownership.max_hold(id)),
         };
-        Self { entry, left: false }
+        Self {
+            entry,
+            left: false,
+            end: None,
+        }
+    }
+
+    /// Notes why the entry is about to end.
+    pub(crate) fn ends_by(&mut self, end: HoldEnd) {
+        self.end = Some(end);
     }
 
     /// Removes the entry, and waits for the store's reply if that takes a request.
     pub(crate) async fn release(mut self) -> Result<(), LockError> {
         // A future that is never polled drops the guard instead. From here on, the release removes the entry.
         self.left = true;
-        self.entry.release().await
+        self.entry
+            .release(self.end.unwrap_or(HoldEnd::Released))
+            .await
     }
 }
 
@@ -231,7 +249,12 @@ impl Drop for EntryGuard {
     /// Removes the entry. The background reports a loss, and sends the request.
     fn drop(&mut self) {
         if !self.left {
-            self.entry.leave();
+            let end = match self.end {
+                Some(end) => end,
+                None if thread::panicking() => HoldEnd::Panicked,
+                None => HoldEnd::Released,
+            };
+            self.entry.leave(end);
         }
     }
 }

@@ -245,6 +245,7 @@ fn give_up(
     };
     if is_lost {
         let cause = LostCause::Revoked;
+        ownership.metrics().lost(cause);
         tracing::warn!(%key, %owner, by, %cause, "lock lost");
     }
     // A hold that is asked again is about to end all the same.

@@ -57,6 +57,13 @@ fn memory() -> MutexGuard<'static, Memory> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn remembered(number: u32) -> Option<Holder> {
+    let memory = memory();
+    let mut known = memory.holders.iter();
+    let known = known.find(|known| known.number == number)?;
+    Some(known.holder.clone())
+}
+
 /// Removes the holder.
 pub(crate) fn whole_millis(remaining: Duration) -> Duration {
     let nanos = remaining.subsec_nanos();
@@ -106,7 +113,7 @@ impl TakenBy {
             .saturating_sub(Duration::from_nanos(mark.into()))
     }
 
-    fn of(remaining: Option<Duration>) -> Option<Self> {
+    pub(crate) fn of(remaining: Option<Duration>) -> Option<Self> {
         match 1_000_000 - remaining?.subsec_nanos() % 1_000_000 {
             1 => Some(Self::ThisClient),
             2 => Some(Self::ThisProcess),
@@ -115,15 +122,23 @@ impl TakenBy {
         }
     }
 
+    /// Returns the holder for a span.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::ThisClient => "this client".to_owned(),
+            Self::ThisProcess => "another client of this process".to_owned(),
+            Self::Other(number) => {
+                remembered(number).map_or_else(String::new, |holder| holder.to_string())
+            }
+        }
+    }
+
     /// Returns the holder in another process, if it is still remembered.
     pub(super) fn holder(remaining: Option<Duration>) -> Option<Holder> {
         let Some(Self::Other(number)) = Self::of(remaining) else {
             return None;
         };
-        let memory = memory();
-        let mut known = memory.holders.iter();
-        let known = known.find(|known| known.number == number)?;
-        Some(known.holder.clone())
+        remembered(number)
     }
 
     /// Returns the part of a message that names the holder.

@@ -8,6 +8,7 @@ use crate::{
     clock::ClientClock,
     engine::ownership::{LocalQueues, Ownership, Terms},
     key::Key,
+    metrics,
     options::Site,
     owner::OwnerId,
     store::{Grant, TokenBlock},
@@ -198,6 +199,7 @@ fn terms(lease: Duration) -> Terms {
         until: None,
         retain: Duration::ZERO,
         site: Site::default(),
+        metrics: metrics::lock(Site::default()),
         since: Time::from_nanos(0),
     }
 }

@@ -4,13 +4,17 @@ use std::{
     future::Future,
     mem,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use futures_util::future::select_all;
+use tracing::Span;
 
 use super::{Body, End, Exclusive, OnLost, release_all, scope_of};
-use crate::{engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard};
+use crate::{
+    engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard, observe::HoldEnd,
+};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -59,6 +63,9 @@ impl Session {
                 },
                 Stage::Runs(runs) => {
                     let end = ready!(runs.poll(cx, self.on_lost, body));
+                    if let End::Panicked(_) = end {
+                        ends_by(&mut runs.guards, HoldEnd::Panicked);
+                    }
                     let release = Box::pin(release_all(mem::take(&mut runs.guards)));
                     *stage = Stage::Releases(end, release);
                 }
@@ -84,6 +91,17 @@ impl Session {
             let _entered = runs.scope.enter();
             body.clear();
         }
+        if let Stage::Runs(runs) = self.stage.get_mut() {
+            // A destructor must not close a span, so this is not the last reference to it.
+            runs.span = None;
+            ends_by(&mut runs.guards, HoldEnd::Cancelled);
+        }
+    }
+}
+
+pub(super) fn ends_by(guards: &mut [LockGuard], end: HoldEnd) {
+    for guard in guards {
+        guard.ends_by(end);
     }
 }
 
@@ -91,6 +109,7 @@ impl Session {
 struct Runs {
     guards: Few<LockGuard>,
     scope: Scope,
+    span: Option<Arc<Span>>,
     /// Resolves when one of the locks is lost. Created when the body first waits, because only then
     /// a wake-up is needed.
     loss: Option<Boxed<End>>,
@@ -98,9 +117,11 @@ struct Runs {
 
 impl Runs {
     fn new(guards: Few<LockGuard>) -> Self {
+        let (scope, span) = scope_of(&guards);
         Self {
-            scope: scope_of(&guards),
             guards,
+            scope,
+            span,
             loss: None,
         }
     }
@@ -124,6 +145,7 @@ impl Runs {
             return Poll::Ready(end);
         }
         let _entered = self.scope.enter();
+        let _span = self.span.as_ref().map(|span| span.enter());
         Poll::Ready(End::of(|| {
             body.clear();
             end
@@ -132,6 +154,7 @@ impl Runs {
 
     fn poll_body(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<End> {
         let _entered = self.scope.enter();
+        let _span = self.span.as_ref().map(|span| span.enter());
         let mut polled = Poll::Pending;
         let end = End::of(|| {
             polled = body.poll(cx);
@@ -148,7 +171,7 @@ impl Runs {
     fn lost(&mut self, cx: &mut Context<'_>) -> Option<End> {
         for guard in &self.guards {
             if let Some(cause) = guard.entry().broken(guard.entry().now()) {
-                return Some(End::Lost(guard.key().to_owned(), cause));
+                return Some(End::Lost(guard.entry().ownership.shown().to_owned(), cause));
             }
         }
         poll_loss(self.loss.as_mut()?, cx)
@@ -171,7 +194,10 @@ fn poll_loss(loss: &mut Boxed<End>, cx: &mut Context<'_>) -> Option<End> {
 fn first_lost(guards: &[LockGuard]) -> Boxed<End> {
     let losses = select_all(guards.iter().map(|guard| {
         let entry = guard.entry().clone();
-        Box::pin(async move { End::Lost(entry.key().to_owned(), entry.lost().await) })
+        Box::pin(async move {
+            let cause = entry.lost().await;
+            End::Lost(entry.ownership.shown().to_owned(), cause)
+        })
     }));
     Box::pin(async move { losses.await.0 })
 }

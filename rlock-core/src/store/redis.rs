@@ -49,7 +49,9 @@ use super::{
     Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ServerEndpoint, tls::Tls,
 };
-use crate::{clock::ClientClock, error::LockError, key::Key, lease::Time, options::Replicas};
+use crate::{
+    clock::ClientClock, error::LockError, key::Key, lease::Time, metrics, options::Replicas,
+};
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -66,6 +68,8 @@ pub(crate) struct RedisOptions {
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) tls: Tls,
+    /// The index of the server in the configuration. The nodes of a cluster share it.
+    pub(crate) server: usize,
     /// The servers of the quorum, if this one is a member.
     pub(crate) run_ids: Option<Arc<RunIds>>,
 }
@@ -164,7 +168,9 @@ impl RedisStore {
         {
             let (sent_at, link) = (clock.now(), &caller.link);
             let reply = boxed(connection.send(call, send.asking));
-            let reply = self.exchange(link, &connection, reply, send).await;
+            let reply = self
+                .exchange(call.name(), link, &connection, reply, send)
+                .await;
             return match reply {
                 Err(error) if error.maybe_executed => {
                     link.give_up(connection.epoch);
@@ -184,7 +190,9 @@ impl RedisStore {
         let timeout = send.timeout.saturating_sub(started.elapsed());
         let reply = boxed(connection.send(call, send.asking));
         let send = SendOptions { timeout, ..send };
-        let reply = self.exchange(link, &connection, reply, send).await;
+        let reply = self
+            .exchange(call.name(), link, &connection, reply, send)
+            .await;
         read(reply?, sent_at)
     }
 
@@ -194,12 +202,14 @@ impl RedisStore {
     /// still counts.
     async fn exchange<T>(
         &self,
+        operation: &'static str,
         link: &Link,
         connection: &Connection,
         mut reply: BoxFuture<'_, RedisResult<T>>,
         send: SendOptions,
     ) -> Result<T, StoreError> {
         let started = Instant::now();
+        let request = metrics::Request::begin(operation, started);
         let silence = send.silence.unwrap_or_else(|| self.silence());
         let (deadline, suspicious) = (started + send.timeout, started + silence);
         let mut outcome = timeout_at(deadline.min(suspicious), &mut reply).await;
@@ -207,7 +217,11 @@ impl RedisStore {
             link.doubt(connection.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
         }
-        let reply = outcome.map_err(|_| StoreError::no_reply(send.timeout))?;
+        let Ok(reply) = outcome else {
+            request.timed_out();
+            return Err(StoreError::no_reply(send.timeout));
+        };
+        request.replied(reply.is_ok());
         reply.map_err(|error| {
             if wants_reconnect(&error) {
                 link.give_up(connection.epoch);

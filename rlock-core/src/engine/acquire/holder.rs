@@ -88,6 +88,7 @@ impl Attempt<'_> {
     async fn with_holder(&self, refused: AcquireError) -> AcquireError {
         let AcquireError::Taken {
             key,
+            site,
             waited,
             remaining,
         } = refused
@@ -101,6 +102,7 @@ impl Attempt<'_> {
         };
         AcquireError::Taken {
             key,
+            site,
             waited,
             remaining,
         }

@@ -1,32 +1,22 @@
-//! Acquires locks that the call chain is not inside of, and waits for those that are taken.
+//! Acquires locks that the call chain is not inside of: asks the store, and waits for those that are taken.
 
 use std::{sync::Arc, time::Duration};
 
-use smallvec::smallvec;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::{AcquireError, Attempt, LEAST_REQUEST_TIME};
+use super::{AcquireError, Attempt, LEAST_REQUEST_TIME, turns::Contended};
 use crate::{
     engine::{
         entry::EntryGuard,
-        ownership::{Ownership, Terms, Turn, WaiterTerms},
+        ownership::{Ownership, Terms, Turn},
     },
     error::LostCause,
     few::Few,
     key::Key,
     lease::{Time, valid_until},
-    options::LockOptions,
     store::{Acquired, Claim, Grant, SendOptions, StoreError, TokenBlock},
     wait::Backoff,
 };
-
-/// A lock that another owner has, as far as is known.
-#[derive(Clone, Copy)]
-struct Contended {
-    /// The index of its key.
-    at: usize,
-    ttl: Option<Duration>,
-}
 
 /// A placeholder for a grant that the reply fills in.
 const PLACEHOLDER: Grant = Grant {
@@ -101,6 +91,7 @@ impl Attempt<'_> {
                     }
                     contended = Some(by);
                     self.set_contended(keys[by.at]);
+                    self.call.waits();
                     if let [ownership] = &*ownerships {
                         if ownership.is_retired() && !ownership.is_queued() {
                             // The next owner gets no notification either, and asks without a pause.
@@ -125,65 +116,6 @@ impl Attempt<'_> {
                 }
             }
         }
-    }
-
-    /// Gets the turns of all keys.
-    ///
-    /// While the call waits for one turn it keeps no other: that would block other callers of a free lock.
-    async fn turns(
-        &self,
-        keys: &[&Key],
-        mut have: Option<(usize, Turn)>,
-        contended: &mut Option<Contended>,
-    ) -> Result<Few<Turn>, AcquireError> {
-        if let ([key], None, false) = (keys, &have, self.asks_once()) {
-            return Ok(smallvec![self.turn(key, (0, contended)).await?]);
-        }
-        loop {
-            match self.try_turns(keys, have) {
-                Ok(turns) => return Ok(turns),
-                Err(at) if self.asks_once() => return Err(self.taken(keys[at], None)),
-                Err(at) => have = Some((at, self.turn(keys[at], (at, contended)).await?)),
-            }
-        }
-    }
-
-    /// Returns all turns, or the index of one that another caller has.
-    fn try_turns(
-        &self,
-        keys: &[&Key],
-        mut have: Option<(usize, Turn)>,
-    ) -> Result<Few<Turn>, usize> {
-        let mut turns = Few::new();
-        for (at, key) in keys.iter().enumerate() {
-            let turn = match have.take_if(|(had, _)| *had == at) {
-                Some((_, turn)) => Some(turn),
-                None => self.core.queues.try_turn(key),
-            };
-            turns.push(turn.ok_or(at)?);
-        }
-        Ok(turns)
-    }
-
-    async fn turn(
-        &self,
-        key: &Key,
-        (at, contended): (usize, &mut Option<Contended>),
-    ) -> Result<Turn, AcquireError> {
-        let LockOptions {
-            lease, watchdog, ..
-        } = self.request.options;
-        let waiting = match self
-            .core
-            .queues
-            .enqueue(key, WaiterTerms { lease, watchdog })
-        {
-            Ok(turn) => return Ok(turn),
-            Err(waiting) => waiting,
-        };
-        *contended = Some(Contended { at, ttl: None });
-        let turn = timeout(self.left(), waiting.turn()).await;
-        turn.map_err(|_| self.taken(key, None))
     }
 
     /// Returns the ownerships to use: those that earlier callers left, otherwise fresh ones.
@@ -331,28 +263,9 @@ impl Attempt<'_> {
             if trace_id.is_some() {
                 ownership.set_trace_id(trace_id.clone());
             }
+            self.call.holds(terms, ownership);
             Some(EntryGuard::new(self.client, ownership, entered, terms, now))
         };
         holds.map(begin).collect()
-    }
-
-    /// Waits for the contended lock among several. Passes on the turns of the others meanwhile, because those locks may
-    /// be free.
-    async fn wait_for_one(
-        &self,
-        keys: &[&Key],
-        mut turns: Few<Turn>,
-        ownerships: &[Arc<Ownership>],
-        contended: Contended,
-    ) -> Result<Few<Turn>, AcquireError> {
-        let Contended { at, ttl } = contended;
-        let turn = turns.swap_remove(at);
-        drop(turns);
-        ownerships[at].until_reported(self.deadline).await;
-        if self.left().is_zero() {
-            return Err(self.taken(keys[at], ttl));
-        }
-        self.turns(keys, Some((at, turn)), &mut Some(contended))
-            .await
     }
 }

@@ -2,10 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tracing::Span;
+
 use super::{Ownership, Phase, State, Succession, Turn, loss::MaxHold};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
+    metrics,
+    observe::{EndedHold, HoldEnd},
     options::{LockOptions, Site},
     store::Grant,
 };
@@ -14,10 +18,15 @@ use crate::{
 pub(super) struct EntryState {
     pub(super) id: EntryId,
     pub(super) renewed: bool,
-    /// The end of its renewals.
-    pub(super) until: Time,
     pub(super) max_hold: Option<Arc<MaxHold>>,
     in_body: bool,
+}
+
+impl EntryState {
+    /// Returns the end of its renewals.
+    pub(super) fn until(&self) -> Time {
+        self.max_hold.as_ref().map_or(Time::NEVER, |limit| limit.at)
+    }
 }
 
 /// An id that is never reused within an ownership.
@@ -35,6 +44,7 @@ pub(crate) struct Terms {
     /// How long the ownership is retained after the hold.
     pub(crate) retain: Duration,
     pub(crate) site: Site,
+    pub(crate) metrics: metrics::Lock,
     /// When the entry began.
     pub(crate) since: Time,
 }
@@ -48,6 +58,7 @@ impl Terms {
             until: options.max_hold.map(|most| now + most),
             retain: options.retain,
             site: options.site,
+            metrics: metrics::lock(options.site),
             since: now,
         }
     }
@@ -81,8 +92,9 @@ impl Ownership {
         state.token = token;
         state.site = terms.site;
         state.since = terms.since;
+        state.held = metrics::Held::begin(terms.metrics, terms.since);
         state.renewals = 0;
-        state.trace_id = None;
+        state.rare = None;
         state.phase = Phase::Held;
         // Another call may have asked for the ownership, with other options.
         state.lease = terms.lease;
@@ -115,9 +127,18 @@ impl Ownership {
         if let Some(cause) = state.broken(self.now()) {
             return Err(cause);
         }
+        let continues = state.entries.is_empty();
+        if continues {
+            state.held = metrics::Held::begin(terms.metrics, terms.since);
+        }
         state.phase = Phase::Held;
         state.confirm(sent_at, terms.lease);
-        Ok((state.add(terms), state.token))
+        let entered = (state.add(terms), state.token);
+        drop(state);
+        if continues {
+            terms.metrics.held();
+        }
+        Ok(entered)
     }
 
     /// Adds an entry without a request, where [`enterable`](Self::enterable) allows it.
@@ -131,11 +152,13 @@ impl Ownership {
         Some(enterable.map(|()| (state.add(terms), state.token)))
     }
 
-    /// Marks that a body runs inside the entry. The body stops when the ownership is lost.
-    pub(crate) fn runs_body(&self, id: EntryId) {
-        if let Some(entry) = self.state().entries.iter_mut().find(|entry| entry.id == id) {
+    /// Marks that a body runs inside the entry, and returns its span. The body stops when the ownership is lost.
+    pub(crate) fn runs_body(&self, id: EntryId) -> Option<Arc<Span>> {
+        let mut state = self.state();
+        if let Some(entry) = state.entries.iter_mut().find(|entry| entry.id == id) {
             entry.in_body = true;
         }
+        state.span.clone()
     }
 
     pub(crate) fn has_body(&self) -> bool {
@@ -147,29 +170,38 @@ impl Ownership {
     pub(crate) fn leave(
         self: &Arc<Self>,
         id: EntryId,
+        end: HoldEnd,
         succession: Succession,
         counts_entries: bool,
         now: Time,
-    ) -> AfterLeave {
-        let left = {
+    ) -> (AfterLeave, Option<EndedHold>) {
+        let (left, held, end, ended) = {
             let mut state = self.state();
             let left = state.entries.iter().find(|entry| entry.id == id);
             let late = left.is_some_and(EntryState::is_lost);
-            let over = left.is_none_or(|entry| late || now >= entry.until);
+            let over = left.is_none_or(|entry| late || now >= entry.until());
+            let end = match state.lost {
+                Some(_) => HoldEnd::Lost,
+                None if over => HoldEnd::Lost,
+                None => end,
+            };
             state.entries.retain(|entry| entry.id != id);
             if !state.entries.is_empty() {
                 state.is_lowered |= counts_entries;
-                AfterLeave::Lower
+                (AfterLeave::Lower, metrics::Held::none(), end, None)
             } else if over {
                 state.phase = Phase::Ended;
                 state.is_reported = late;
-                AfterLeave::Release
+                let ended = state.end_span(end);
+                (AfterLeave::Release, state.held.take(), end, ended)
             } else {
-                self.end_hold(&mut state, succession, now)
+                let left = self.end_hold(&mut state, succession, now);
+                (left, state.held.take(), end, state.end_span(end))
             }
         };
+        held.ends(end, || now);
         self.ended.notify_waiters();
-        left
+        (left, ended)
     }
 
     /// Removes all entries, whether or not their guards still exist.
@@ -180,6 +212,11 @@ impl Ownership {
             state.phase = Phase::Ended;
         }
         self.ended.notify_waiters();
+    }
+
+    /// Returns the way in which the ownership came to its present hold.
+    pub(crate) fn way(&self) -> metrics::Way {
+        self.state().request.way
     }
 
     /// Returns the number of entries of the hold with this token.
@@ -198,6 +235,16 @@ impl State {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
+    fn end_span(&mut self, end: HoldEnd) -> Option<EndedHold> {
+        let renewals = self.renewals;
+        let span = self.span.take()?;
+        Some(EndedHold {
+            span,
+            end,
+            renewals,
+        })
+    }
+
     fn enterable(&self, token: u64, now: Time) -> Option<Result<(), LostCause>> {
         // The ownership may have been handed on to another hold.
         let is_it = matches!(self.phase, Phase::Held | Phase::Lost) && self.token == token;
@@ -212,7 +259,6 @@ impl State {
         self.entries.push(EntryState {
             id,
             renewed: terms.watchdog,
-            until: terms.until.unwrap_or(Time::NEVER),
             max_hold: terms.until.map(MaxHold::new).map(Arc::new),
             in_body: false,
         });

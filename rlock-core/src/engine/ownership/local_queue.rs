@@ -1,6 +1,7 @@
 //! The local queues. For each key, one caller of the client has the turn and may ask the store. All others wait in the
 //! order of their calls. To the store, a local queue is one waiter.
 
+mod retention;
 mod turn;
 
 use std::{
@@ -16,11 +17,7 @@ use crate::{
     key::Key,
     owner::OwnerId,
     store::{KeyFilter, TokenBlock},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        oneshot,
-    },
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool, oneshot},
 };
 
 /// The queue of each key that this client owns or a caller waits for.
@@ -274,57 +271,6 @@ impl LocalQueues {
         let member = self.member(key, &queue);
         queues.insert(key.clone(), queue);
         Turn(Some(member))
-    }
-
-    /// Notes that other clients wait for the lock of this owner.
-    pub(crate) fn wanted(&self, key: &Key, owner: OwnerId) {
-        let Some(queue) = self.queue(key) else {
-            return;
-        };
-        let retained = {
-            let mut state = queue.state();
-            // The next has the lock before the reply to the release is received.
-            let mut known = state.current.iter().chain(&state.next);
-            if !known.any(|ownership| ownership.owner == owner) {
-                return;
-            }
-            state.wanted = true;
-            state.take_retained()
-        };
-        if let Some(ownership) = retained {
-            ownership.end_retention();
-        }
-    }
-
-    /// Checks an ownership after it was retained or its extension ended. Local callers or other clients may have asked
-    /// for it just before.
-    pub(crate) fn check_retained(&self, key: &Key) {
-        let Some(queue) = self.queue(key) else {
-            return;
-        };
-        let (retained, ends) = {
-            let mut state = queue.state();
-            let ends = state.wanted || self.draining.load(Ordering::Acquire);
-            if state.waiting.is_empty() && !ends {
-                return;
-            }
-            (state.take_retained(), ends)
-        };
-        match retained {
-            Some(ownership) if ends => ownership.end_retention(),
-            Some(ownership) => drop(ownership.resume()),
-            None => {}
-        }
-    }
-
-    /// Ends all retentions, and retains nothing any more. The ownerships are released in the background.
-    pub(crate) fn end_retentions(&self) {
-        // In this order: what is retained meanwhile is checked after that.
-        self.draining.store(true, Ordering::Release);
-        let queues: Vec<_> = self.queues().values().cloned().collect();
-        for ownership in queues.iter().filter_map(|queue| queue.take_retained()) {
-            ownership.end_retention();
-        }
     }
 
     /// Forgets all ownerships when the client has ended. An ownership that was not released keeps its turn, and the turn

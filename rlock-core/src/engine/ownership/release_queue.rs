@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use super::Ownership;
+use crate::metrics::PendingRelease;
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering};
 
 /// A queue of ownerships whose count on the store may be wrong, and of ownerships that need further tokens. Each
@@ -17,7 +18,7 @@ pub(crate) struct ReleaseQueue {
 /// A task of the background.
 pub(crate) enum Work {
     /// Correct the store's count.
-    Settle(Arc<Ownership>),
+    Settle(Arc<Ownership>, PendingRelease),
     /// Reserve this many further tokens.
     Extend(Arc<Ownership>, u64),
 }
@@ -44,7 +45,7 @@ impl ReleaseQueue {
     /// Queues a correction of the store's count for this ownership. Never blocks.
     pub(crate) fn settle(&self, ownership: Arc<Ownership>) {
         if !ownership.queued.swap(true, Ordering::AcqRel) {
-            self.push(Work::Settle(ownership));
+            self.push(Work::Settle(ownership, PendingRelease::begin()));
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     lease::Time,
+    metrics,
     store::{Grant, QueuePlace, TokenBlock, Via},
     wait::fallback,
 };
@@ -21,6 +22,8 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(super) struct Request {
     step: Step,
+    /// The way in which the ownership came to its caller.
+    pub(super) way: metrics::Way,
     /// The store may have executed a request whose reply was not received.
     in_doubt: bool,
     /// The request in doubt may roll its grant back, whenever it is executed.
@@ -60,6 +63,7 @@ impl Request {
     /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
     pub(super) fn begin(&mut self, route: Via, now: Time) -> bool {
         self.route = route;
+        self.way.asks(matches!(self.step, Step::Waiting { .. }));
         self.advised = None;
         self.changed = false;
         self.begun.get_or_insert(now);
@@ -173,6 +177,7 @@ impl Request {
 
     /// Leaves this grant to the next hold of the ownership. Messages up to this fence are ignored.
     pub(super) fn passed_on(&mut self, grant: Grant, fence: u64) {
+        self.way.passed_on();
         self.step = Step::Granted(grant);
         self.past_fence = fence;
     }
@@ -202,12 +207,14 @@ impl Request {
                 wanted,
             });
             self.reader = None;
+            self.way.handed_off();
         }
         true
     }
 
     /// Makes the waiter ask again at this time at the latest.
     pub(super) fn ask_by(&mut self, at: Time) {
+        self.way.told();
         self.advised = Some(self.advised.map_or(at, |advised| advised.min(at)));
         if let Step::Waiting { ask_at, .. } = &mut self.step {
             *ask_at = (*ask_at).min(at);
@@ -233,7 +240,11 @@ impl Request {
             return false;
         };
         let at = (*since + BETWEEN_CHANGES).min(*ask_at);
-        self.changed && std::mem::replace(ask_at, at) > at
+        let sooner = self.changed && std::mem::replace(ask_at, at) > at;
+        if sooner {
+            self.way.told();
+        }
+        sooner
     }
 
     pub(super) fn grant(&self) -> Option<Grant> {

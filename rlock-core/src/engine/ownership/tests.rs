@@ -18,23 +18,29 @@ use crate::{
     error::LostCause,
     key::Key,
     lease::Time,
+    metrics,
+    observe::HoldEnd,
     options::Site,
     owner::OwnerId,
     store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
-const TERMS: Terms = Terms {
-    lease: LEASE,
-    watchdog: true,
-    until: None,
-    retain: Duration::ZERO,
-    site: Site::new("order:<id>"),
-    since: Time::from_nanos(0),
-};
+
+fn terms() -> Terms {
+    Terms {
+        lease: LEASE,
+        watchdog: true,
+        until: None,
+        retain: Duration::ZERO,
+        site: Site::new("order:<id>"),
+        metrics: metrics::lock(Site::default()),
+        since: Time::from_nanos(0),
+    }
+}
 
 fn held() -> Arc<Ownership> {
-    held_on(TERMS)
+    held_on(terms())
 }
 
 fn held_on(terms: Terms) -> Arc<Ownership> {
@@ -82,7 +88,7 @@ fn a_renewal_that_is_answered_late_does_not_bring_a_lease_back() {
 fn an_entry_that_is_answered_late_does_not_bring_a_lease_back() {
     let hold = held();
     thread::sleep(LEASE);
-    assert!(hold.enter(TERMS, ClientClock::default().now()).is_err());
+    assert!(hold.enter(terms(), ClientClock::default().now()).is_err());
     assert_eq!(
         hold.broken(ClientClock::default().now()),
         Some(LostCause::Expired)
@@ -113,7 +119,7 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
     let terms = Terms {
         lease,
         retain,
-        ..TERMS
+        ..terms()
     };
     let grant = Grant {
         block: TokenBlock::granted(1),
@@ -131,7 +137,13 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
 fn a_retention_that_goes_on_is_watched_or_ended() {
     for checked_meanwhile in [false, true] {
         let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-        let left = hold.leave(entry, Succession::Retained, true, hold.now());
+        let (left, _) = hold.leave(
+            entry,
+            HoldEnd::Released,
+            Succession::Retained,
+            true,
+            hold.now(),
+        );
         assert!(matches!(left, AfterLeave::Retained { .. }));
         watchdog.track(&hold, hold.now());
         clock.0.store(9, Ordering::SeqCst);
@@ -165,7 +177,13 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
 #[test]
 fn a_client_that_drains_does_not_retain_again_what_a_caller_gives_back_unused() {
     let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
-    let left = hold.leave(entry, Succession::Retained, true, hold.now());
+    let (left, _) = hold.leave(
+        entry,
+        HoldEnd::Released,
+        Succession::Retained,
+        true,
+        hold.now(),
+    );
     assert!(matches!(left, AfterLeave::Retained { .. }));
     let turn = hold.resume().expect("retained");
     let queues = Arc::clone(turn.queues());
@@ -223,7 +241,7 @@ fn queues_of(hold: &Ownership) -> Arc<LocalQueues> {
 #[test]
 fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_ended() {
     let (hold, entry, _, watchdog) = tracked(Duration::ZERO);
-    let left = hold.leave(entry, Succession::None, true, hold.now());
+    let (left, _) = hold.leave(entry, HoldEnd::Released, Succession::None, true, hold.now());
     assert!(matches!(left, AfterLeave::Release));
     watchdog.forget(&hold);
     let queues = queues_of(&hold);
@@ -247,7 +265,7 @@ async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
     let place = queues.enqueue(&hold.key, terms).err();
     let mut waiting = Box::pin(place.expect("it has a holder").turn());
     assert!(waiting.as_mut().now_or_never().is_none());
-    let left = hold.leave(entry, Succession::None, true, hold.now());
+    let (left, _) = hold.leave(entry, HoldEnd::Released, Succession::None, true, hold.now());
     assert!(matches!(left, AfterLeave::Release));
     let next = hold.next(|| OwnerId::new(Uuid::nil(), 2));
     let (next, _) = next.expect("somebody waits");
@@ -270,7 +288,13 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
             clock.0.store(4, Ordering::SeqCst);
             hold.renewed(sent_at, Duration::from_secs(30), hold.now());
         }
-        let left = hold.leave(entry, Succession::Retained, true, hold.now());
+        let (left, _) = hold.leave(
+            entry,
+            HoldEnd::Released,
+            Succession::Retained,
+            true,
+            hold.now(),
+        );
         let is_retained = matches!(left, AfterLeave::Retained { .. });
         assert_eq!(
             is_retained,
@@ -283,7 +307,13 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
 #[test]
 fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-    let left = hold.leave(entry, Succession::Retained, true, hold.now());
+    let (left, _) = hold.leave(
+        entry,
+        HoldEnd::Released,
+        Succession::Retained,
+        true,
+        hold.now(),
+    );
     assert!(matches!(left, AfterLeave::Retained { .. }));
     clock.0.store(2, Ordering::SeqCst);
     watchdog.doubt_all(&KeyFilter::all());
@@ -291,4 +321,11 @@ fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     assert!(hold.grant().is_none() && !hold.is_unusable(hold.now()));
     drop(turn);
     assert!(!hold.is_retained(), "it is released");
+}
+
+/// A client may hold tens of thousands of locks, each with an ownership.
+#[test]
+fn an_ownership_is_small() {
+    let size = size_of::<Ownership>();
+    assert!(size <= 600, "{size} bytes");
 }

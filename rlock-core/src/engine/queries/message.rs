@@ -323,7 +323,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limits::MOST_SHOWN;
+    use crate::escape_control::MOST_SHOWN;
 
     fn key() -> impl Strategy<Value = Key> {
         "[^{}]{1,40}|[a-z]{1,3}\\{[^{}]{1,9}\\}"

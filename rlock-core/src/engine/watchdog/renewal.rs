@@ -16,7 +16,9 @@ use super::{
 use crate::{
     engine::ownership::Ownership,
     error::LostCause,
+    escape_control::escape_control,
     lease::{Time, renewal_attempt},
+    metrics,
     store::{Renewal, RenewalOutcome, Renewed, SendOptions, Servers, StoreError},
 };
 
@@ -102,15 +104,22 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
         .for_each(|ownership| ownership.end_renewal());
     match outcome {
         Ok(answer) => {
-            request.apply(renewer, &answer);
+            request.apply(renewer, &answer, is_late);
+            if is_late {
+                request.log_late();
+            }
             if !is_late {
                 let unknown = |n: usize| answer.kept.get(n) == Some(&RenewalOutcome::Unknown);
                 request.fail(renewer, StoreError::no_majority(), unknown);
             }
             repair_all(renewer, &request.ownerships, &answer).await;
         }
-        Err(error) if !is_late => request.fail(renewer, error, |_| true),
-        Err(_) => {}
+        Err(error) => {
+            metrics::renewal_failed(request.ownerships.len());
+            if !is_late {
+                request.fail(renewer, error, |_| true);
+            }
+        }
     }
 }
 
@@ -171,10 +180,11 @@ impl BatchRequest {
     }
 
     /// Confirms the leases that the store renewed, and reports the ownerships that it does not know as lost.
-    fn apply(&self, renewer: &Renewer, answer: &Renewed) {
+    fn apply(&self, renewer: &Renewer, answer: &Renewed, is_late: bool) {
         let watchdog = &renewer.watchdog;
         let now = watchdog.clock.now();
         let (mut gone, mut wanted) = (Vec::new(), Vec::new());
+        let mut confirmed = 0;
         {
             let mut schedule = watchdog.schedule();
             schedule.backlog.replied(self.sent, now);
@@ -186,6 +196,7 @@ impl BatchRequest {
                     RenewalOutcome::Unknown => {}
                     RenewalOutcome::Renewed | RenewalOutcome::Wanted | RenewalOutcome::NotOn(_) => {
                         schedule.renewed(ownership, answer.sent_at, renewal.lease, now);
+                        confirmed += 1;
                         if matches!(kept, RenewalOutcome::Wanted) {
                             wanted.push(ownership);
                         }
@@ -193,11 +204,27 @@ impl BatchRequest {
                 }
             }
         }
+        if confirmed > 0 {
+            metrics::lease_margin(self.left.saturating_sub(now.since(self.sent)));
+        }
+        metrics::renewed(confirmed, is_late);
+        metrics::renewal_gone(gone.len());
+        metrics::renewal_failed(self.ownerships.len() - confirmed - gone.len());
         for ownership in wanted {
             renewer.queues.wanted(&ownership.key, ownership.owner);
         }
         for ownership in gone {
             watchdog.lose(ownership, LostCause::Removed);
+        }
+    }
+
+    /// Logs that the reply came after the next attempt was due.
+    fn log_late(&self) {
+        for ownership in self.ownerships.iter().filter(|hold| hold.is_held()) {
+            ownership.in_span(|| {
+                let key = escape_control(ownership.shown());
+                tracing::debug!(%key, owner = %ownership.owner, "renewal arrived late");
+            });
         }
     }
 

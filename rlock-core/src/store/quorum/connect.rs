@@ -76,7 +76,11 @@ fn members(
     let member = |(number, server): (usize, &ServerEndpoint)| {
         let health = Arc::<Health>::default();
         let listener = queueing::listener(Arc::clone(&health), Arc::clone(listener));
-        let store = RedisStore::lazy(server.clone(), options, &listener, None);
+        let options = RedisOptions {
+            server: number,
+            ..options.clone()
+        };
+        let store = RedisStore::lazy(server.clone(), &options, &listener, None);
         Ok(Arc::new(Member {
             number,
             address: store.address(),

@@ -67,6 +67,21 @@ pub(in crate::store) enum Call<'a> {
     Plain(&'a Pipeline),
 }
 
+impl Call<'_> {
+    /// Returns the name of the operation in metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Acquire(_) => "acquire",
+            Self::Release(_) => "release",
+            Self::Renew(_) => "renew",
+            Self::Extend(..) => "extend",
+            Self::Inspect(_) => "inspect",
+            Self::Raise(..) => "raise",
+            Self::Plain(_) => "look_up",
+        }
+    }
+}
+
 impl Commands {
     pub(in crate::store) fn new(keyspace: Keyspace, fence_retention: Duration) -> Self {
         Self {

@@ -18,7 +18,10 @@ use super::{
     errors::{classify, unexpected},
     replies,
 };
-use crate::store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError};
+use crate::{
+    metrics,
+    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError},
+};
 
 impl RedisStore {
     /// Returns host and port, the path of a socket, or a service and its Sentinels. Never returns a password.
@@ -72,7 +75,7 @@ impl RedisStore {
         let reply = boxed(connection.send_once(Call::Acquire(request), shared));
         let send = SendOptions::background(timeout);
         let reply = self
-            .exchange(&self.background, &connection, reply, send)
+            .exchange("acquire", &self.background, &connection, reply, send)
             .await?;
         let (claims, watched) = (request.claims.len(), self.is_watched());
         let read = |reply| replies::read_acquired(reply, claims, sent_at, watched);
@@ -86,12 +89,15 @@ impl RedisStore {
         let up = timeout_at(until, self.background.connection()).await;
         let connection = up.map_err(|_| self.why_down())??;
         let mut commands = connection.multiplexed.clone();
+        let request = metrics::Request::begin("ping", Instant::now());
         let ping = cmd("PING");
         let reply = timeout_at(until, ping.query_async::<Value>(&mut commands)).await;
-        let reply = reply.map_err(|_| {
+        let Ok(reply) = reply else {
+            request.timed_out();
             self.background.doubt(connection.epoch);
-            StoreError::no_reply(timeout)
-        })?;
+            return Err(StoreError::no_reply(timeout));
+        };
+        request.replied(reply.is_ok());
         match reply {
             // A refused `PING` proves as much.
             Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => Ok(()),

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
+use redis::{ProtocolVersion, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -18,11 +18,12 @@ use super::{
     capabilities::{Checks, RESP3},
     commands::Commands,
     connection::{Connection, boxed},
-    errors::{classify, classify_login, not_yet, timed_out, wants_password},
+    errors::{classify, classify_login, not_yet, refuses_protocol, timed_out},
     for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
+    metrics,
     store::{Event, Listener, StoreError},
     wait::Backoff,
 };
@@ -39,6 +40,8 @@ pub(in crate::store) struct Link {
     pub(super) options: RedisOptions,
     /// The background link, if this is the callers' link.
     background: Option<Arc<Link>>,
+    /// Counts the background link.
+    metrics: Option<metrics::Connection>,
     pub(super) listener: Listener,
     state: watch::Sender<LinkState>,
     /// The number of attempts to connect so far.
@@ -85,6 +88,7 @@ impl Link {
         Arc::new(Self {
             commands,
             address,
+            metrics: (background.is_none()).then(|| metrics::Connection::new(options.server)),
             options,
             background,
             listener,
@@ -214,6 +218,7 @@ impl Link {
         let connection = self.open(self.options.connect_timeout).await?;
         self.checks.log(self, &connection).await;
         self.state.send_replace(LinkState::up(connection));
+        self.is_counted_up(true);
         Ok(())
     }
 
@@ -223,6 +228,7 @@ impl Link {
         let mut was_up = self.present().is_some();
         loop {
             self.until(false).await;
+            self.is_counted_up(false);
             // Logs one line for the server, not one for each lock.
             let (is_logged, began) = (was_up && self.is_background(), Instant::now());
             if is_logged && self.present().is_some() {
@@ -233,6 +239,10 @@ impl Link {
             let connection = self.reconnect().await;
             self.state
                 .send_replace(LinkState::up(Arc::clone(&connection)));
+            self.is_counted_up(true);
+            if was_up && let Some(metrics) = &self.metrics {
+                metrics.reconnected();
+            }
             // Changes during the outage were not reported.
             (self.listener)(Event::AllChanged);
             tracing::debug!(%address, epoch = connection.epoch, "connected");
@@ -245,6 +255,12 @@ impl Link {
                 // The connection may fail before the checks end.
                 () = self.until(false) => {}
             }
+        }
+    }
+
+    fn is_counted_up(&self, is_up: bool) {
+        if let Some(metrics) = &self.metrics {
+            metrics.is_up(is_up);
         }
     }
 
@@ -322,12 +338,4 @@ impl Link {
     fn is_awaited(&self) -> bool {
         self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
     }
-}
-
-fn refuses_protocol(error: &RedisError) -> bool {
-    let refused = matches!(
-        error.kind(),
-        ErrorKind::RESP3NotSupported | ErrorKind::Server(_) | ErrorKind::Extension
-    );
-    refused && !wants_password(error)
 }

@@ -43,6 +43,7 @@ impl RedisOptions {
             response_timeout: TIMEOUT,
             replicas: None,
             tls: Tls::default(),
+            server: 0,
             run_ids: None,
         }
     }

@@ -15,7 +15,7 @@ use redis::{
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
     link::Link,
 };
 use crate::{
+    metrics,
     options::Replicas,
     store::{Claim, StoreError},
     wait::Backoff,
@@ -72,6 +73,7 @@ impl ReplicaCheck {
         lease: Duration,
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
+        let request = metrics::Request::begin("replicate", Instant::now());
         let (reply, receiver) = oneshot::channel();
         let _ = self.queue.send(Granted {
             claims: claims.to_vec(),
@@ -81,8 +83,10 @@ impl ReplicaCheck {
         // Another `WAIT` may be in flight before this one.
         let longest = within * 2 + self.link.options.response_timeout;
         let Ok(Ok(seen)) = timeout(longest, receiver).await else {
+            request.timed_out();
             return Err(StoreError::no_reply(longest));
         };
+        request.replied(seen.is_ok());
         let seen = seen?;
         if !seen.held {
             return Err(not_yet(

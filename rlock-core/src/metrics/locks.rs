@@ -1,0 +1,297 @@
+//! The metrics that have the label `lock`.
+
+use std::{
+    collections::HashMap,
+    ptr,
+    sync::{
+        Mutex, Once, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use metrics::{Counter, Gauge, Histogram, Label, with_recorder};
+
+use super::{counter, gauge, handles, histogram, label, list};
+use crate::{
+    error::LostCause,
+    lease::Time,
+    observe::{HoldEnd, Outcome},
+    options::Site,
+};
+
+/// The number of values of the label `lock`. All further locks share [`OTHER`].
+const NAMES: usize = 200;
+const OTHER: &str = "other";
+
+/// The number of places that name a lock and are found without a mutex. A power of two.
+const SITES: usize = 1024;
+/// The number of slots that a site is looked for in.
+const PROBES: usize = 8;
+
+/// The metrics of one value of the label `lock`.
+#[derive(Debug)]
+struct LockMetrics {
+    name: &'static str,
+    acquires: [OnceLock<Histogram>; 5],
+    holds: [OnceLock<Histogram>; 4],
+    waiting: Gauge,
+    held: Gauge,
+    contended: Counter,
+    reentries: Counter,
+    lost: [Counter; 5],
+    handovers: [Counter; 4],
+}
+
+impl LockMetrics {
+    fn new(name: &'static str) -> &'static Self {
+        let of = |other: Option<Label>| {
+            let lock = label("lock", name);
+            [lock].into_iter().chain(other).collect::<Vec<_>>()
+        };
+        with_recorder(|recorder| {
+            let causes = ["removed", "expired", "max_hold", "closed", "revoked"];
+            let lost =
+                causes.map(|cause| counter(recorder, list::LOST, of(Some(label("cause", cause)))));
+            let ways = ["local", "release", "message", "timer"];
+            let handovers =
+                ways.map(|by| counter(recorder, list::HANDOVERS, of(Some(label("by", by)))));
+            Box::leak(Box::new(Self {
+                name,
+                acquires: Default::default(),
+                holds: Default::default(),
+                waiting: gauge(recorder, list::WAITING, of(None)),
+                held: gauge(recorder, list::HELD, of(None)),
+                contended: counter(recorder, list::CONTENDED, of(None)),
+                reentries: counter(recorder, list::REENTRIES, of(None)),
+                lost,
+                handovers,
+            }))
+        })
+    }
+
+    fn acquired(&self, outcome: Outcome, after: Duration) {
+        let histogram = self.acquires[outcome as usize].get_or_init(|| {
+            let labels = vec![label("lock", self.name), label("outcome", outcome.as_str())];
+            histogram(list::ACQUIRE_DURATION, labels)
+        });
+        histogram.record(after);
+    }
+
+    fn hold_ended(&self, end: HoldEnd, after: Duration) {
+        let histogram = self.holds[end as usize].get_or_init(|| {
+            let labels = vec![label("lock", self.name), label("end", end.as_str())];
+            histogram(list::HOLD_DURATION, labels)
+        });
+        histogram.record(after);
+    }
+}
+
+/// The metrics of all locks.
+pub(super) struct Locks {
+    /// By the address of the site's string. Strings of the same text may have several addresses.
+    sites: Box<[OnceLock<(Site, Lock)>]>,
+    names: Mutex<HashMap<&'static str, Lock>>,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self {
+            sites: (0..SITES).map(|_| OnceLock::new()).collect(),
+            names: Mutex::default(),
+        }
+    }
+}
+
+impl Locks {
+    fn of(&self, site: Site) -> Lock {
+        let at = site.0.as_ptr().addr();
+        // Neighbouring strings get neighbouring slots, so few of them share one.
+        let first = at ^ (at >> 10);
+        for probe in 0..PROBES {
+            let slot = &self.sites[(first + probe) % SITES];
+            match slot.get() {
+                Some((known, lock)) if ptr::eq(known.0, site.0) => return *lock,
+                Some(_) => {}
+                None => return slot.get_or_init(|| (site, self.named(site))).1,
+            }
+        }
+        self.named(site)
+    }
+
+    #[cold]
+    fn named(&self, site: Site) -> Lock {
+        static WARNED: Once = Once::new();
+        let name = site.label();
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = names.get(name) {
+            return *known;
+        }
+        let is_full = names.len() >= NAMES;
+        let lock = if is_full {
+            let others = names.entry(OTHER);
+            *others.or_insert_with(|| Lock(LockMetrics::new(OTHER)))
+        } else {
+            let lock = Lock(LockMetrics::new(name));
+            names.insert(name, lock);
+            lock
+        };
+        drop(names);
+        if is_full {
+            WARNED.call_once(|| {
+                tracing::warn!(
+                    limit = NAMES,
+                    "too many lock names for metrics: further locks are counted as other"
+                );
+            });
+        }
+        lock
+    }
+}
+
+/// The metrics of a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lock(&'static LockMetrics);
+
+pub(crate) fn lock(site: Site) -> Lock {
+    handles().locks.of(site)
+}
+
+impl Lock {
+    /// Counts a nested acquire.
+    pub(crate) fn reentered(self) {
+        self.0.reentries.increment(1);
+    }
+
+    /// Counts the lock as held, until [`Held::ends`].
+    pub(crate) fn held(self) {
+        self.0.held.increment(1.0);
+    }
+
+    pub(crate) fn lost(self, cause: LostCause) {
+        let cause = match cause {
+            LostCause::Removed => 0,
+            LostCause::Expired => 1,
+            LostCause::MaxHold => 2,
+            LostCause::Closed => 3,
+            LostCause::Revoked => 4,
+            LostCause::Released => return,
+        };
+        self.0.lost[cause].increment(1);
+    }
+}
+
+/// One acquire.
+pub(crate) struct Acquire {
+    lock: &'static LockMetrics,
+    started: Time,
+    /// When the call's hold began, in nanoseconds; 0 before. A nested acquire begins none.
+    granted: AtomicU64,
+}
+
+impl Acquire {
+    pub(crate) fn begin(site: Site, started: Time) -> Self {
+        Self {
+            lock: lock(site).0,
+            started,
+            granted: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes that the call waits for a taken lock. To be called once.
+    pub(crate) fn waits(&self) {
+        self.lock.contended.increment(1);
+        self.lock.waiting.increment(1.0);
+    }
+
+    /// Notes that a hold of the call has begun. If the call waited for it, it came in this way.
+    pub(crate) fn holds(&self, since: Time, waited: bool, way: impl FnOnce() -> Way) {
+        self.granted.store(since.nanos(), Ordering::Relaxed);
+        if waited {
+            self.lock.handovers[way().by as usize].increment(1);
+        }
+        self.lock.held.increment(1.0);
+    }
+
+    pub(crate) fn ends(&mut self, outcome: Outcome, waited: bool, now: impl FnOnce() -> Time) {
+        if waited {
+            self.lock.waiting.decrement(1.0);
+        } else if outcome == Outcome::Busy {
+            self.lock.contended.increment(1);
+        }
+        let end = match (outcome, *self.granted.get_mut()) {
+            (Outcome::Granted, 0) => return,
+            (Outcome::Granted, granted) => Time::from_nanos(granted),
+            _ => now(),
+        };
+        self.lock.acquired(outcome, end.since(self.started));
+    }
+}
+
+/// A hold that is counted as held; none if its end was counted already.
+pub(crate) struct Held(Option<(Lock, Time)>);
+
+impl Held {
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn begin(lock: Lock, since: Time) -> Self {
+        Self(Some((lock, since)))
+    }
+
+    pub(crate) fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
+    pub(crate) fn ends(self, end: HoldEnd, now: impl FnOnce() -> Time) {
+        if let Some((Lock(lock), since)) = self.0 {
+            lock.held.decrement(1.0);
+            lock.hold_ended(end, now().since(since));
+        }
+    }
+}
+
+/// The way in which an ownership comes to the next waiter.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Way {
+    by: By,
+    /// Whether the store told the waiter to ask again.
+    told: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum By {
+    Local,
+    #[default]
+    Release,
+    Message,
+    Timer,
+}
+
+impl Way {
+    /// Notes that the store told the waiter to ask again.
+    pub(crate) fn told(&mut self) {
+        self.told = true;
+    }
+
+    /// Notes that the store is asked, `again` or for the first time.
+    pub(crate) fn asks(&mut self, again: bool) {
+        self.by = match (again, self.told) {
+            (false, _) => By::Release,
+            (true, true) => By::Message,
+            (true, false) => By::Timer,
+        };
+        self.told = false;
+    }
+
+    /// Notes that the store sent the lock to the waiter.
+    pub(crate) fn handed_off(&mut self) {
+        self.by = By::Message;
+    }
+
+    /// Notes that a hold of this process left the ownership to the next waiter.
+    pub(crate) fn passed_on(&mut self) {
+        self.by = By::Local;
+    }
+}

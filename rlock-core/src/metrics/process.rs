@@ -1,0 +1,221 @@
+//! The metrics without the label `lock`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use metrics::{Counter, Gauge, Histogram, Recorder, with_recorder};
+use tokio::time::Instant;
+
+use super::{counter, gauge, handles, histogram, label, list};
+
+pub(super) struct Process {
+    /// By result: ok, late, failed, gone.
+    renewals: [Counter; 4],
+    lease_margin: OnceLock<Histogram>,
+    /// By operation and result.
+    requests: Mutex<BTreeMap<(&'static str, &'static str), Histogram>>,
+    pending_releases: Gauge,
+    pause: OnceLock<Histogram>,
+}
+
+impl Process {
+    pub(super) fn new(recorder: &dyn Recorder) -> Self {
+        let renewals = ["ok", "late", "failed", "gone"]
+            .map(|result| counter(recorder, list::RENEWALS, vec![label("result", result)]));
+        Self {
+            renewals,
+            lease_margin: OnceLock::new(),
+            requests: Mutex::default(),
+            pending_releases: gauge(recorder, list::PENDING_RELEASES, Vec::new()),
+            pause: OnceLock::new(),
+        }
+    }
+
+    fn renewals(&self, result: usize, count: usize) {
+        self.renewals[result].increment(count as u64);
+    }
+}
+
+/// Counts confirmed renewals. They are late if the next attempt was due before their reply.
+pub(crate) fn renewed(count: usize, is_late: bool) {
+    handles().process.renewals(usize::from(is_late), count);
+}
+
+pub(crate) fn renewal_failed(count: usize) {
+    handles().process.renewals(2, count);
+}
+
+/// Counts renewals of locks that the store no longer knows.
+pub(crate) fn renewal_gone(count: usize) {
+    handles().process.renewals(3, count);
+}
+
+/// Records what was left of a lease when its renewal arrived.
+pub(crate) fn lease_margin(left: Duration) {
+    let margin = &handles().process.lease_margin;
+    margin
+        .get_or_init(|| histogram(list::LEASE_MARGIN, Vec::new()))
+        .record(left);
+}
+
+/// Records how much later than planned the watchdog woke up.
+pub(crate) fn overslept(by: Duration) {
+    let pause = &handles().process.pause;
+    pause
+        .get_or_init(|| histogram(list::PROCESS_PAUSE, Vec::new()))
+        .record(by);
+}
+
+/// One request to one server. Counts as cancelled when it is dropped without a result.
+pub(crate) struct Request {
+    operation: &'static str,
+    started: Instant,
+    result: &'static str,
+}
+
+impl Request {
+    pub(crate) fn begin(operation: &'static str, started: Instant) -> Self {
+        Self {
+            operation,
+            started,
+            result: "cancelled",
+        }
+    }
+
+    pub(crate) fn replied(mut self, is_ok: bool) {
+        self.result = if is_ok { "ok" } else { "error" };
+    }
+
+    pub(crate) fn timed_out(mut self) {
+        self.result = "timeout";
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let took = self.started.elapsed();
+        let requests = &handles().process.requests;
+        let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let by = (self.operation, self.result);
+        let histogram = requests.entry(by).or_insert_with(|| {
+            let labels = vec![
+                label("operation", self.operation),
+                label("result", self.result),
+            ];
+            histogram(list::REQUEST_DURATION, labels)
+        });
+        let histogram = histogram.clone();
+        drop(requests);
+        histogram.record(took);
+    }
+}
+
+/// A release that the background has to do.
+pub(crate) struct PendingRelease(&'static Process);
+
+impl PendingRelease {
+    pub(crate) fn begin() -> Self {
+        let process = &handles().process;
+        process.pending_releases.increment(1.0);
+        Self(process)
+    }
+}
+
+impl Drop for PendingRelease {
+    fn drop(&mut self) {
+        self.0.pending_releases.decrement(1.0);
+    }
+}
+
+/// The connections of this process to one server of the configuration.
+#[derive(Default, Clone, Copy)]
+struct Connections {
+    count: usize,
+    up: usize,
+}
+
+type Servers = BTreeMap<usize, Connections>;
+
+fn servers() -> MutexGuard<'static, Servers> {
+    static SERVERS: Mutex<Servers> = Mutex::new(BTreeMap::new());
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets the metrics of connections that exist already, for a recorder that was installed later.
+pub(super) fn publish_connections(recorder: &dyn Recorder) {
+    for (server, connections) in &*servers() {
+        publish(recorder, *server, *connections);
+    }
+}
+
+fn publish(recorder: &dyn Recorder, server: usize, connections: Connections) {
+    let is_up = connections.up == connections.count;
+    let gauge = gauge(recorder, list::CONNECTION_UP, labels(server));
+    gauge.set(if is_up { 1.0 } else { 0.0 });
+    // So that it begins with 0.
+    let _ = counter(recorder, list::RECONNECTS, labels(server));
+}
+
+fn labels(server: usize) -> Vec<metrics::Label> {
+    vec![label("server", server.to_string())]
+}
+
+/// A connection that is kept up.
+pub(crate) struct Connection {
+    server: usize,
+    is_up: AtomicBool,
+}
+
+impl Connection {
+    /// Counts a connection to the server with this index in the configuration. It is not up yet.
+    pub(crate) fn new(server: usize) -> Self {
+        let connection = Self {
+            server,
+            is_up: AtomicBool::new(false),
+        };
+        connection.change(|connections| connections.count += 1);
+        connection
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Connections)) {
+        // Describes the metrics, if nothing was recorded before.
+        handles();
+        let mut servers = servers();
+        let connections = servers.entry(self.server).or_default();
+        change(connections);
+        with_recorder(|recorder| publish(recorder, self.server, *connections));
+    }
+
+    pub(crate) fn is_up(&self, is_up: bool) {
+        if self.is_up.swap(is_up, Ordering::AcqRel) != is_up {
+            self.change(|connections| {
+                if is_up {
+                    connections.up += 1;
+                } else {
+                    connections.up -= 1;
+                }
+            });
+        }
+    }
+
+    pub(crate) fn reconnected(&self) {
+        with_recorder(|recorder| counter(recorder, list::RECONNECTS, labels(self.server)))
+            .increment(1);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let was_up = *self.is_up.get_mut();
+        self.change(|connections| {
+            connections.count -= 1;
+            connections.up -= usize::from(was_up);
+        });
+    }
+}

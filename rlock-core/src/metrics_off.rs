@@ -1,0 +1,103 @@
+//! Stands in for the metrics without the feature `metrics`: types without a size, and functions without an effect.
+
+#![allow(clippy::unused_self, clippy::needless_pass_by_value)]
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    error::LostCause,
+    lease::Time,
+    observe::{HoldEnd, Outcome},
+    options::Site,
+};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lock;
+
+pub(crate) fn lock(_: Site) -> Lock {
+    Lock
+}
+
+impl Lock {
+    pub(crate) fn reentered(self) {}
+    pub(crate) fn held(self) {}
+    pub(crate) fn lost(self, _: LostCause) {}
+}
+
+pub(crate) struct Acquire;
+
+impl Acquire {
+    pub(crate) fn begin(_: Site, _: Time) -> Self {
+        Self
+    }
+
+    pub(crate) fn waits(&self) {}
+    pub(crate) fn holds(&self, _: Time, _: bool, _: impl FnOnce() -> Way) {}
+    pub(crate) fn ends(&mut self, _: Outcome, _: bool, _: impl FnOnce() -> Time) {}
+}
+
+pub(crate) struct Held;
+
+impl Held {
+    pub(crate) fn none() -> Self {
+        Self
+    }
+
+    pub(crate) fn begin(_: Lock, _: Time) -> Self {
+        Self
+    }
+
+    pub(crate) fn take(&mut self) -> Self {
+        Self
+    }
+
+    pub(crate) fn ends(self, _: HoldEnd, _: impl FnOnce() -> Time) {}
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Way;
+
+impl Way {
+    pub(crate) fn told(&mut self) {}
+    pub(crate) fn asks(&mut self, _: bool) {}
+    pub(crate) fn handed_off(&mut self) {}
+    pub(crate) fn passed_on(&mut self) {}
+}
+
+pub(crate) fn renewed(_: usize, _: bool) {}
+pub(crate) fn renewal_failed(_: usize) {}
+pub(crate) fn renewal_gone(_: usize) {}
+pub(crate) fn lease_margin(_: Duration) {}
+pub(crate) fn overslept(_: Duration) {}
+
+pub(crate) struct Request;
+
+impl Request {
+    pub(crate) fn begin(_: &'static str, _: Instant) -> Self {
+        Self
+    }
+
+    pub(crate) fn replied(self, _: bool) {}
+    pub(crate) fn timed_out(self) {}
+}
+
+pub(crate) struct PendingRelease;
+
+impl PendingRelease {
+    pub(crate) fn begin() -> Self {
+        Self
+    }
+}
+
+pub(crate) struct Connection;
+
+impl Connection {
+    pub(crate) fn new(_: usize) -> Self {
+        Self
+    }
+
+    pub(crate) fn is_up(&self, _: bool) {}
+    pub(crate) fn reconnected(&self) {}
+}
