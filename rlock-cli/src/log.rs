@@ -30,8 +30,10 @@ struct Lines {
 static DIVERTED: Mutex<Option<String>> = Mutex::new(None);
 
 /// Keeps log lines off the terminal until it is dropped.
+#[cfg(feature = "top")]
 pub(crate) struct Diversion(());
 
+#[cfg(feature = "top")]
 impl Diversion {
     pub(crate) fn begin() -> Self {
         *diverted() = Some(String::new());
@@ -45,6 +47,7 @@ impl Diversion {
     }
 }
 
+#[cfg(feature = "top")]
 impl Drop for Diversion {
     fn drop(&mut self) {
         *diverted() = None;

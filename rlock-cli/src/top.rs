@@ -6,10 +6,7 @@ mod looks;
 #[cfg(feature = "top")]
 mod view;
 
-use std::{
-    io::{self, IsTerminal as _},
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use rlock_core::{LockClient, LockInfo};
@@ -57,12 +54,8 @@ pub(crate) async fn top(options: &TopOptions, json: bool) -> Result<Status, Fail
     let mut looks = Looks::default();
     looks.add(first);
     #[cfg(feature = "top")]
-    if !json && io::stdin().is_terminal() && io::stdout().is_terminal() {
+    if !json && live::has_screen() {
         return live::run(options, &client, looks).await;
-    }
-    #[cfg(not(feature = "top"))]
-    if !json && io::stdin().is_terminal() && io::stdout().is_terminal() {
-        tracing::info!("built without the feature `top`, so there is no table");
     }
     lines(options, json, &client, looks).await
 }
