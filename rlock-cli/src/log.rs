@@ -41,7 +41,7 @@ impl Diversion {
     }
 
     /// Returns the latest line once.
-    pub(crate) fn latest(&self) -> Option<String> {
+    pub(crate) fn latest() -> Option<String> {
         let line = diverted().as_mut().map(std::mem::take);
         line.filter(|line| !line.is_empty())
     }

@@ -92,7 +92,7 @@ impl Checks {
         report.run_id = info.as_ref().ok().and_then(|info| info.get("run_id"));
         let times = self.times().await;
         report.findings = vec![
-            self.version(info.as_ref().ok()).await,
+            self.version(info.as_ref().ok()),
             eviction(&info),
             self.persistence(&info).await,
             clock(&times),
@@ -123,7 +123,7 @@ impl Checks {
         info.map_err(|error| reason(&error))
     }
 
-    async fn version(&mut self, info: Option<&InfoDict>) -> Finding {
+    fn version(&self, info: Option<&InfoDict>) -> Finding {
         const CHECK: &str = "version";
         let Some((name, version)) = version_of(info) else {
             let text = "unknown, because INFO is refused; grant `+info`";

@@ -80,12 +80,12 @@ pub(super) async fn run(
         notice: None,
     };
     let mut screen = Screen::take().map_err(failed)?;
-    let log = Diversion::begin();
+    let _log = Diversion::begin();
     // Dropped first, before the shell has the terminal again.
     let mut keys = Keys::read();
     let mut next = Box::pin(look_later(options, client));
     loop {
-        view.notice = log.latest().or(view.notice);
+        view.notice = Diversion::latest().or(view.notice);
         let drawn = screen.terminal.draw(|frame| view.draw(frame));
         drawn.map_err(failed)?;
         tokio::select! {
@@ -102,8 +102,8 @@ pub(super) async fn run(
             },
             found = &mut next => {
                 match found {
-                    Ok(locks) => {
-                        view.looks.add(locks);
+                    Ok(found) => {
+                        view.looks.add(found);
                         view.notice = None;
                     }
                     Err(failure) => view.notice = Some(failure.message().to_owned()),
