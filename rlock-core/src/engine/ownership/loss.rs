@@ -127,8 +127,10 @@ impl Ownership {
             }
             let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
             if is_new {
-                let span = state.span.clone();
-                state.span_of_loss = span;
+                let span = state.span();
+                if let Some(rare) = &mut state.rare {
+                    rare.span_of_loss = span;
+                }
             }
             (state.turn.take(), is_new, state.held.take())
         };

@@ -95,7 +95,7 @@ impl Writer {
     }
 }
 
-pub(super) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
+pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
     let mut to = Writer("@ask".to_owned());
     to.field(from).field(number);
     match question {
@@ -122,13 +122,13 @@ pub(super) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> 
 }
 
 /// Writes one report.
-pub(super) struct ReportWriter {
+pub(crate) struct ReportWriter {
     number: u64,
     locks: Writer,
 }
 
 impl ReportWriter {
-    pub(super) fn new(number: u64) -> Self {
+    pub(crate) fn new(number: u64) -> Self {
         Self {
             number,
             locks: Writer(String::new()),
@@ -136,7 +136,7 @@ impl ReportWriter {
     }
 
     /// Adds a lock. Returns whether the report is full.
-    pub(super) fn add(&mut self, info: &LockInfo) -> bool {
+    pub(crate) fn add(&mut self, info: &LockInfo) -> bool {
         let Some(holder) = &info.holder else {
             return false;
         };
@@ -164,14 +164,14 @@ impl ReportWriter {
     }
 
     /// Returns the report of the locks that were added. `more`: the client has others.
-    pub(super) fn locks(self, more: bool) -> Vec<u8> {
+    pub(crate) fn locks(self, more: bool) -> Vec<u8> {
         let mut to = self.head("locks");
         to.flag(more);
         to.0.push_str(&self.locks.0);
         to.0.into_bytes()
     }
 
-    pub(super) fn released(self, is_released: bool) -> Vec<u8> {
+    pub(crate) fn released(self, is_released: bool) -> Vec<u8> {
         let mut to = self.head("released");
         to.flag(is_released);
         to.0.into_bytes()
