@@ -7,8 +7,12 @@ use clap_complete::Shell;
 use rustix::process::Signal;
 
 use crate::{
+    doctor::DoctorOptions,
     duration::{self, Limit},
+    inspect::InspectOptions,
+    ls::LsOptions,
     manual,
+    release::ReleaseOptions,
     run::signals,
 };
 
@@ -36,6 +40,14 @@ pub(crate) enum Command {
     Run(RunOptions),
     /// Waits until a lock is free, and takes nothing
     Wait(WaitOptions),
+    /// Lists the locks that are held, and their holders
+    Ls(LsOptions),
+    /// Shows one lock: its holder, its lease, and who waits for it
+    Inspect(InspectOptions),
+    /// Takes a lock from its holder
+    Release(ReleaseOptions),
+    /// Checks whether the servers of a store are fit for locks
+    Doctor(DoctorOptions),
     /// Prints the completion script of a shell
     Completions {
         /// The shell

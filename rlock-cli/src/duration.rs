@@ -56,6 +56,11 @@ pub(crate) fn kill_after(text: &str) -> Result<Duration, String> {
     )
 }
 
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_millis(100)..=DAY;
+    within(text, bounds, "an interval is between 100ms and 24h")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +81,6 @@ mod tests {
         assert!(at_least("25h").is_err());
         assert!(max_hold("0s").is_err());
         assert!(kill_after("0s").is_ok());
+        assert!(interval("99ms").unwrap_err().contains("100ms"));
     }
 }

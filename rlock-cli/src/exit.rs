@@ -12,6 +12,8 @@ pub(crate) struct Status(u8);
 
 impl Status {
     pub(crate) const SUCCESS: Self = Self(0);
+    /// The lock is free, or not held as the caller expects.
+    pub(crate) const NOT_HELD: Self = Self(1);
     /// Wrong arguments, options or URLs (`EX_USAGE`).
     pub(crate) const USAGE: Self = Self(64);
     /// The store is unreachable or refuses the client (`EX_UNAVAILABLE`).

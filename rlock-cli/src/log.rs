@@ -14,7 +14,10 @@ use tracing::{
     span,
 };
 
-use crate::cli::LogOptions;
+use crate::{
+    cli::LogOptions,
+    text::{escaped, json},
+};
 
 /// Writes each event as one line.
 struct Lines {
@@ -90,7 +93,7 @@ impl Lines {
         ] {
             fields.values.insert(name.to_owned(), value.into());
         }
-        Value::Object(fields.values).to_string()
+        json(&Value::Object(fields.values))
     }
 }
 
@@ -99,24 +102,12 @@ fn text(fields: &Fields) -> String {
     let mut line = format!("rlock: {}", escaped(&fields.message));
     for (name, value) in &fields.values {
         let value = match value {
-            Value::String(text) if !text.contains(['"', ' ', '=']) => escaped(text),
-            value => value.to_string(),
+            Value::String(text) if !text.contains(['"', ' ', '=']) => escaped(text).into_owned(),
+            value => json(value),
         };
         let _ = write!(line, " {name}={value}");
     }
     line
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            escaped.extend(character.escape_default());
-        } else {
-            escaped.push(character);
-        }
-    }
-    escaped
 }
 
 impl Subscriber for Lines {

@@ -1,16 +1,25 @@
-//! The command `rlock`: runs programs under a distributed lock, and waits for locks.
+//! The command `rlock`: runs programs under a distributed lock, shows locks, and takes them from their holders.
 
 #[cfg(not(unix))]
 compile_error!("rlock-cli supports Unix only: it relies on process groups and signals");
 
 mod cli;
 mod connect;
+mod describe;
+mod doctor;
 mod duration;
 mod exit;
+mod inspect;
 mod log;
+mod ls;
 mod manual;
 mod output;
+mod release;
 mod run;
+mod table;
+mod terminal;
+mod text;
+mod user;
 mod wait;
 
 use std::{future::Future, process::ExitCode};
@@ -40,6 +49,10 @@ fn main() -> ExitCode {
     let status = match cli.command {
         Command::Run(options) => block_on(run::run(&options, cli.log.json)),
         Command::Wait(options) => block_on(wait::wait(&options, cli.log.json)),
+        Command::Ls(options) => block_on(ls::ls(&options, cli.log.json)),
+        Command::Inspect(options) => block_on(inspect::inspect(&options, cli.log.json)),
+        Command::Release(options) => block_on(release::release(&options, cli.log.json)),
+        Command::Doctor(options) => block_on(doctor::doctor(&options, cli.log.json)),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { subcommand } => manual::page(subcommand.as_deref()),
     };

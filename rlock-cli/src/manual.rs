@@ -1,5 +1,7 @@
 //! Manual pages and completion scripts, generated from the command line.
 
+mod operations;
+
 use std::fmt::Write as _;
 
 use clap::{Command, CommandFactory as _};
@@ -9,6 +11,7 @@ use clap_mangen::{
     roff::{Roff, bold, roman},
 };
 
+pub(crate) use self::operations::{DOCTOR, INSPECT, LS, RELEASE};
 use crate::{
     cli::Cli,
     exit::{Failure, Status},
@@ -92,6 +95,10 @@ fn sections(subcommand: &str) -> &'static [Section] {
     match subcommand {
         "run" => RUN,
         "wait" => WAIT,
+        "ls" => LS,
+        "inspect" => INSPECT,
+        "release" => RELEASE,
+        "doctor" => DOCTOR,
         _ => &[],
     }
 }

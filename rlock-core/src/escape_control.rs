@@ -1,6 +1,7 @@
 //! Text from outside, such as a key, in logs and errors.
 
-use crate::limits::MOST_SHOWN;
+/// The longest text of another process that is shown, in characters.
+pub(crate) const MOST_SHOWN: usize = 256;
 
 /// Escapes characters that break a line, control a terminal or change the writing direction, as a
 /// Rust literal does.

@@ -213,7 +213,7 @@ impl LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("key", &self.key())
+            .field("key", &self.entry().ownership.shown())
             .field("owner", &self.owner())
             .field("fencing_token", &self.fencing_token())
             .field("count", &self.count())

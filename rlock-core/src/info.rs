@@ -31,8 +31,10 @@ pub struct LockInfo {
     /// [`ttl`](Self::ttl) tells when the lock becomes free.
     pub holder: Option<Holder>,
     /// The owners that wait on the store, in their order, at most 100. Each stands for all callers
-    /// of its process. From [`list`](crate::LockClient::list) it is empty.
+    /// of its process.
     pub queue: Vec<OwnerId>,
+    /// Whether other clients wait for the lock, as far as the holder knows.
+    pub(crate) wanted: bool,
 }
 
 impl LockInfo {

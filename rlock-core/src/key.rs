@@ -1,18 +1,50 @@
 //! Keys: their bounds, and the escaping that keeps them apart.
 
 use std::{
+    cmp::Ordering,
     fmt::{self, Display, Write},
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
-use crate::{error::LockError, escape_control::escape_control};
+use crate::{error::LockError, escape_control::escape_control, options::Site};
 
 /// The largest length of a key.
 pub(crate) const MAX_KEY_BYTES: usize = 1024;
 
 /// A key that passed the checks. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Key(Arc<str>);
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    text: Arc<str>,
+    /// Whether errors, logs and spans leave the text out.
+    is_hidden: bool,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
 
 impl Key {
     pub(crate) fn parse(key: &str) -> Result<Self, LockError> {
@@ -34,23 +66,51 @@ impl Key {
         if let Err(reason) = check_hash_tag(key) {
             return invalid(reason);
         }
-        Ok(Self(key.into()))
+        Ok(Self {
+            text: key.into(),
+            is_hidden: false,
+        })
+    }
+
+    /// Parses a key that errors, logs and spans leave out if `is_hidden`. The name of the lock takes its place.
+    pub(crate) fn parse_hidden(key: &str, is_hidden: bool, site: Site) -> Result<Self, LockError> {
+        match Self::parse(key) {
+            Ok(key) => Ok(Self { is_hidden, ..key }),
+            Err(LockError::InvalidKey { reason, .. }) if is_hidden => Err(LockError::InvalidKey {
+                key: site.in_place_of_key().to_owned(),
+                reason,
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.is_hidden
+    }
+
+    /// Returns the key for an error or a log: the key, or the name of its lock.
+    pub(crate) fn shown(&self, site: Site) -> &str {
+        if self.is_hidden {
+            site.in_place_of_key()
+        } else {
+            &self.text
+        }
     }
 
     /// Returns whether the key has its own Redis Cluster hash tag, as in `{tenant}:order`.
     pub(crate) fn has_hash_tag(&self) -> bool {
-        self.0.contains('{')
+        self.text.contains('{')
     }
 }
 
-/// Shows the key with control characters escaped.
+/// Shows the key with control characters escaped, unless it is hidden.
 impl Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&escape_control(&self.0))
+        f.write_str(&escape_control(self.shown(Site::default())))
     }
 }
 

@@ -75,6 +75,7 @@ mod error;
 mod escape_control;
 mod few;
 mod guard;
+mod hidden;
 
 mod info;
 #[cfg(all(test, shuttle))]
@@ -120,11 +121,11 @@ pub use rlock_macros::distributed_lock;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __fuzzing {
-    use crate::{engine::queries, store::redis::properties};
+    use crate::{engine::messages, store::redis::properties};
 
     pub fn message(message: &[u8]) {
         properties::message(message);
-        let _ = queries::read(message);
+        let _ = messages::read(message);
     }
 
     pub fn reply(reply: &[u8]) {
@@ -148,4 +149,7 @@ pub mod __private {
         AsClient, Box, FromLockError, FromOtherErrors, Part, Plan, handler, if_taken, key,
         returned, run, run_blocking, run_or_else, value,
     };
+    pub mod probe {
+        pub use crate::store::probe::{Named, Probed, refused};
+    }
 }

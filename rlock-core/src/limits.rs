@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use crate::{
     drivers::missing,
     error::LockError,
+    escape_control::MOST_SHOWN,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
     options::{Identity, LockOptions, Replicas, Wait},
 };
@@ -15,8 +16,6 @@ use crate::{
 /// longer than a few milliseconds.
 const MOST_KEYS: usize = 1_000;
 const LONGEST_PREFIX: usize = 256;
-/// The longest text that inspection shows, in characters.
-pub(crate) const MOST_SHOWN: usize = 256;
 
 fn check(
     is_valid: bool,

@@ -1,6 +1,6 @@
 //! A handle to one lock, with its options.
 
-use std::{future::Future, sync::OnceLock, time::Duration};
+use std::{fmt, future::Future, sync::OnceLock, time::Duration};
 
 use smallvec::smallvec;
 
@@ -39,7 +39,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     client: ClientHandle,
@@ -81,7 +81,9 @@ impl Lock {
             return Ok(keys.clone());
         }
         limits::keys(self.keys.len())?;
-        let parsed: Result<Few<Key>, _> = self.keys.iter().map(|key| Key::parse(key)).collect();
+        let is_hidden = self.client.core().options.redact_keys;
+        let parse = |key: &String| Key::parse_hidden(key, is_hidden, self.options.site);
+        let parsed: Result<Few<Key>, _> = self.keys.iter().map(parse).collect();
         let mut keys = parsed?;
         keys.sort_unstable();
         keys.dedup();
@@ -117,12 +119,21 @@ impl Lock {
         }
     }
 
+    /// Returns the keys for an error, or the lock's name.
+    fn shown_keys(&self) -> String {
+        if self.client.core().options.redact_keys {
+            self.options.site.in_place_of_key().to_owned()
+        } else {
+            self.keys.join("`, `")
+        }
+    }
+
     /// Blocks the thread until this call of the lock has ended.
     pub(crate) fn blocking<T, E: Into<LockError>>(
         &self,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<T, LockError> {
-        let action = || format!("acquire lock `{}`", self.keys.join("`, `"));
+        let action = || format!("acquire lock `{}`", self.shown_keys());
         block_on(action, call)?.map_err(Into::into)
     }
 
@@ -299,6 +310,16 @@ impl Lock {
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
         let guards = self.blocking(self.acquire_all(self.options.wait))?;
         Inside::enter(guards, OnLost::Cancel).leave(body())
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("client", &self.client)
+            .field("keys", &self.shown_keys())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 

@@ -34,8 +34,8 @@ impl Acquire {
     }
 
     pub(crate) fn waits(&self) {}
-    pub(crate) fn holds(&self, _: Time, _: impl FnOnce() -> Way) {}
-    pub(crate) fn ends(&mut self, _: Outcome, _: impl FnOnce() -> Time) {}
+    pub(crate) fn holds(&self, _: Time, _: bool, _: impl FnOnce() -> Way) {}
+    pub(crate) fn ends(&mut self, _: Outcome, _: bool, _: impl FnOnce() -> Time) {}
 }
 
 pub(crate) struct Held;

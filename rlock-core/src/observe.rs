@@ -1,8 +1,8 @@
 //! What operators see of locks: metrics and spans.
 
-mod call;
+pub(crate) mod spans;
 
-pub(crate) use self::call::Call;
+pub(crate) use self::spans::EndedHold;
 
 /// Defines the values of a label or of a field of a span.
 macro_rules! labels {

@@ -49,6 +49,22 @@ impl Site {
         self.0.rsplit_once('\n').map_or(self.0, |(name, _)| name)
     }
 
+    /// Returns the name in metrics and spans.
+    pub(crate) fn label(self) -> &'static str {
+        match self.name() {
+            "" => "unnamed",
+            name => name,
+        }
+    }
+
+    /// Returns the text that takes the place of a hidden key.
+    pub(crate) fn in_place_of_key(self) -> &'static str {
+        match self.name() {
+            "" => "<redacted>",
+            name => name,
+        }
+    }
+
     /// Returns the path of the annotated function.
     pub(crate) fn function(self) -> Option<&'static str> {
         self.0.rsplit_once('\n').map(|(_, function)| function)
@@ -91,6 +107,7 @@ pub(crate) struct Options {
     pub(crate) local_handovers: usize,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) redact_keys: bool,
     pub(crate) identity: Identity,
     /// Whether the client answers to others who holds a lock.
     pub(crate) answers: bool,

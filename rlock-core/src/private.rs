@@ -9,6 +9,7 @@ use crate::{
     engine::call_chain,
     error::LockError,
     few::Few,
+    hidden,
     key::escape,
     lock::Lock,
     options::{LockOptions, Site, Wait},
@@ -168,9 +169,12 @@ impl Annotation {
             });
         }
         let Some(client) = find_client(&mut self.client).cloned() else {
-            return Err(LockError::NoClient {
-                key: self.keys.join("`, `"),
-            });
+            let key = if hidden::are_keys_hidden() {
+                self.site.in_place_of_key().to_owned()
+            } else {
+                self.keys.join("`, `")
+            };
+            return Err(LockError::NoClient { key });
         };
         let options = LockOptions {
             site: self.site,

@@ -8,11 +8,12 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
 use futures_util::future::join_all;
+use tracing::{Span, span::EnteredSpan};
 
 pub(crate) use self::session::Session;
 use crate::{
@@ -173,11 +174,12 @@ impl End {
     }
 }
 
-/// Returns the scope of a body inside these locks, innermost last.
-fn scope_of(guards: &[LockGuard]) -> Scope {
-    guards.iter().fold(Scope::current(), |scope, guard| {
-        guard.entry().runs_body();
-        scope.inside(guard.entry().clone())
+/// Returns the scope of a body inside these locks, innermost last, and the span of the innermost.
+fn scope_of(guards: &[LockGuard]) -> (Scope, Option<Arc<Span>>) {
+    let outside = (Scope::current(), None);
+    guards.iter().fold(outside, |(scope, _), guard| {
+        let span = guard.entry().runs_body();
+        (scope.inside(guard.entry().clone()), span)
     })
 }
 
@@ -196,15 +198,17 @@ pub(crate) struct Inside {
     guards: Few<LockGuard>,
     /// The outer scope.
     outer: Scope,
+    span: Option<EnteredSpan>,
     on_lost: OnLost,
 }
 
 impl Inside {
     pub(crate) fn enter(guards: Few<LockGuard>, on_lost: OnLost) -> Self {
-        let mut scope = scope_of(&guards);
+        let (mut scope, span) = scope_of(&guards);
         scope.swap();
         Self {
             guards,
+            span: span.map(|span| Span::clone(&span).entered()),
             outer: scope,
             on_lost,
         }
@@ -217,6 +221,7 @@ impl Inside {
 
     fn end(&mut self) -> Option<LockError> {
         self.outer.swap();
+        self.span = None;
         let guards = mem::take(&mut self.guards);
         let action = || "give a lock back".to_owned();
         let released = block_on(action, release_all(guards)).flatten();

@@ -166,7 +166,7 @@ impl CurrentHold {
 impl std::fmt::Debug for CurrentHold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CurrentHold")
-            .field("key", &self.key())
+            .field("key", &self.0.entry.ownership.shown())
             .field("owner", &self.owner())
             .field("fencing_token", &self.fencing_token())
             .finish_non_exhaustive()

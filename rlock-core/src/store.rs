@@ -5,6 +5,7 @@ pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
 pub(crate) mod memory;
+pub(crate) mod probe;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod reply;
@@ -170,6 +171,11 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
     ) -> ReplyFuture<'a, Option<TokenBlock>> {
         let _ = (claim, tokens, send);
         Box::pin(std::future::ready(Ok(Some(TokenBlock::EMPTY))))
+    }
+
+    /// Returns the kind of database that requests go to.
+    fn system(&self) -> Option<&'static str> {
+        Some("redis")
     }
 
     /// Describes the store for a message, without passwords.

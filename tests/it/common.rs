@@ -3,6 +3,8 @@
 pub(crate) mod acl;
 pub(crate) mod alone;
 pub(crate) mod log;
+pub(crate) mod recorder;
+pub(crate) mod spans;
 pub(crate) mod speed;
 
 use std::{

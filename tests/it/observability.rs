@@ -1,4 +1,7 @@
 //! What is logged.
 
 mod capabilities;
+mod metrics;
+mod redaction;
 mod reports;
+mod spans;

@@ -69,6 +69,7 @@ impl Default for LockClientBuilder {
                 identity: Identity::default(),
                 answers: true,
                 trace_id: None,
+                redact_keys: false,
             },
             connect_timeout: Duration::from_secs(5),
             connect_wait: Duration::ZERO,

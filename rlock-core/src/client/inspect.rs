@@ -6,6 +6,7 @@ use crate::{
     error::LockError,
     info::LockInfo,
     key::Key,
+    options::Site,
     owner::OwnerId,
     store::{Entry, SendOptions},
 };
@@ -43,7 +44,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, LockError> {
-        let key = Key::parse(key)?;
+        let key = self.key(key)?;
         let Some(entry) = self.entry(&key).await? else {
             return Ok(None);
         };
@@ -67,11 +68,17 @@ impl LockClient {
         Ok(Some(info))
     }
 
+    /// Parses a key, which errors leave out if the client redacts keys.
+    pub(super) fn key(&self, key: &str) -> Result<Key, LockError> {
+        Key::parse_hidden(key, self.core().options.redact_keys, Site::default())
+    }
+
     /// Returns what the store has of a lock.
     pub(super) async fn entry(&self, key: &Key) -> Result<Option<Entry>, LockError> {
         let core = self.core();
         let timeout = core.options.response_timeout;
         let request = core.store.inspect(key, SendOptions::background(timeout));
+        let request = async { request.await.map_err(|error| error.hide([key])) };
         self.ask(timeout * 2, request, || format!("inspect lock `{key}`"))
             .await
     }
@@ -88,5 +95,6 @@ pub(super) fn info_of(key: &Key, entry: Entry) -> LockInfo {
         retained: false,
         holder: None,
         queue: entry.queue,
+        wanted: false,
     }
 }

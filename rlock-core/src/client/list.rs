@@ -11,8 +11,10 @@ use uuid::Uuid;
 use super::{LockClient, inspect::info_of};
 use crate::{
     engine::{
+        core::Core,
         driver::ClientHandle,
-        queries::{Question, Report, ask},
+        messages::{Question, Report},
+        queries::ask,
     },
     error::LockError,
     info::LockInfo,
@@ -32,7 +34,7 @@ impl LockClient {
     /// In the pattern, `*` stands for any text, `?` for one character, and `\` takes the character
     /// after it literally. All clients of the store with the same
     /// [prefix](crate::LockClientBuilder::prefix) are asked, so this costs the store one message for
-    /// each client and each hundred locks. The locks of clients that do not reply within a second are
+    /// each client and each hundred locks, and one request for each lock that other clients wait for. The locks of clients that do not reply within a second are
     /// missing, unless the list is made to [`scan`](LockList::scan).
     ///
     /// # Examples
@@ -72,7 +74,7 @@ pub struct LockList {
     step: Step,
     scans: bool,
     /// The clients that are asked at the moment, and those that will be.
-    asked: FuturesUnordered<BoxFuture<'static, Part>>,
+    asked: FuturesUnordered<BoxFuture<'static, ClientLocks>>,
     clients: Vec<Uuid>,
     found: VecDeque<LockInfo>,
     /// The keys that were listed, if the list scans.
@@ -80,7 +82,7 @@ pub struct LockList {
 }
 
 /// What a client replied, and the client, if it has more to say.
-struct Part {
+struct ClientLocks {
     locks: Vec<LockInfo>,
     rest: Option<(Uuid, Key)>,
 }
@@ -189,10 +191,9 @@ impl LockList {
                         Ok::<_, StoreError>(entry.map(|entry| info_of(key, entry)))
                     });
                     for info in join_all(inspected).await {
-                        if let Some(mut info) = info?
+                        if let Some(info) = info?
                             && self.seen.insert(info.key.clone())
                         {
-                            info.queue = Vec::new();
                             self.found.push_back(info);
                         }
                     }
@@ -212,12 +213,17 @@ impl LockList {
 }
 
 /// Asks a client for its locks after this key.
-async fn part(handle: ClientHandle, client: Uuid, pattern: String, after: Option<Key>) -> Part {
+async fn part(
+    handle: ClientHandle,
+    client: Uuid,
+    pattern: String,
+    after: Option<Key>,
+) -> ClientLocks {
     let question = Question::Locks {
         pattern,
         after: after.clone(),
     };
-    let mut part = Part {
+    let mut part = ClientLocks {
         locks: Vec::new(),
         rest: None,
     };
@@ -230,9 +236,24 @@ async fn part(handle: ClientHandle, client: Uuid, pattern: String, after: Option
         part.rest = last
             .filter(|last| more && after.is_none_or(|after| *last > after))
             .map(|last| (client, last));
+        let wanted = locks.iter_mut().filter(|info| info.wanted);
+        join_all(wanted.map(|info| add_queue(handle.core(), info))).await;
         part.locks = locks;
     }
     part
+}
+
+/// Adds the owners that wait on the store, unless the lock has changed hands.
+async fn add_queue(core: &Core, info: &mut LockInfo) {
+    let Ok(key) = Key::parse(&info.key) else {
+        return;
+    };
+    let send = SendOptions::background(core.options.response_timeout);
+    match core.store.inspect(&key, send).await {
+        Ok(Some(entry)) if entry.owner == info.owner => info.queue = entry.queue,
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%key, %error, "could not read the queue of a lock"),
+    }
 }
 
 impl std::fmt::Debug for LockList {

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::LockClient;
 use crate::{
-    engine::queries::{Question, Report, SILENCE, ask},
+    engine::{
+        messages::{Question, Report},
+        queries::{SILENCE, ask},
+    },
     error::LockError,
     key::Key,
     owner::OwnerId,
@@ -47,7 +50,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn ask_release(&self, key: &str) -> Result<bool, LockError> {
-        let key = Key::parse(key)?;
+        let key = self.key(key)?;
         let Some(entry) = self.entry(&key).await? else {
             return Ok(false);
         };
@@ -74,7 +77,7 @@ impl LockClient {
     ///
     /// As [`force_release`](Self::force_release).
     pub async fn release_if(&self, key: &str, token: u64) -> Result<bool, LockError> {
-        self.take_from(Key::parse(key)?, Some(token)).await
+        self.take_from(self.key(key)?, Some(token)).await
     }
 
     /// Takes a lock from its holder, whoever it is, and hands it to the next waiter. Returns whether
@@ -113,7 +116,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn force_release(&self, key: &str) -> Result<bool, LockError> {
-        self.take_from(Key::parse(key)?, None).await
+        self.take_from(self.key(key)?, None).await
     }
 
     async fn take_from(&self, key: Key, token: Option<u64>) -> Result<bool, LockError> {
@@ -206,7 +209,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn revoke(&self, key: &str) -> Result<bool, LockError> {
-        let key = Key::parse(key)?;
+        let key = self.key(key)?;
         let core = self.core();
         let action = format!("revoke lock `{key}`");
         if core.is_closed() {

@@ -3,6 +3,7 @@
 mod holder;
 mod negotiate;
 mod nested;
+mod observed;
 mod turns;
 
 use std::{pin::pin, time::Duration};
@@ -15,8 +16,8 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
-    metrics, observe,
-    options::{LockOptions, Wait},
+    metrics,
+    options::{LockOptions, Site, Wait},
     store::{AcquireRequest, Claim, StoreError},
     sync::{Mutex, PoisonError},
     wait::Backoff,
@@ -38,6 +39,7 @@ pub(crate) enum AcquireError {
     /// Another owner has the lock of this key. `remaining` is the rest of its lease, if known.
     Taken {
         key: Key,
+        site: Site,
         waited: Duration,
         remaining: Option<Duration>,
     },
@@ -49,10 +51,11 @@ impl From<AcquireError> for LockError {
         match refused {
             AcquireError::Taken {
                 key,
+                site,
                 waited,
                 remaining,
             } => Self::Timeout {
-                key: key.as_str().to_owned(),
+                key: key.shown(site).to_owned(),
                 waited,
                 remaining,
             },
@@ -75,7 +78,7 @@ pub(crate) async fn acquire(
     let core = client.core();
     let _call = core.call();
     let started = core.clock.now();
-    let call = observe::Call::begin(core, request, started);
+    let call = observed::Call::begin(core, request, started);
     let outcome = {
         let attempt = Attempt::new(client, request, &call, started);
         // Calls inside of a hold may need further locks to finish.
@@ -136,7 +139,7 @@ struct Attempt<'a> {
     client: &'a ClientHandle,
     core: &'a Core,
     request: &'a Request,
-    call: &'a observe::Call<'a>,
+    call: &'a observed::Call<'a>,
     started: Time,
     deadline: Time,
     /// The lock of another client that the call waits for.
@@ -147,7 +150,7 @@ impl<'a> Attempt<'a> {
     fn new(
         client: &'a ClientHandle,
         request: &'a Request,
-        call: &'a observe::Call<'a>,
+        call: &'a observed::Call<'a>,
         started: Time,
     ) -> Self {
         let deadline = match request.options.wait {
@@ -283,19 +286,25 @@ impl<'a> Attempt<'a> {
     }
 
     fn action(&self) -> String {
-        let keys: Vec<&str> = self.request.keys.iter().map(Key::as_str).collect();
+        let site = self.request.options.site;
+        let mut keys: Vec<&str> = (self.request.keys.iter())
+            .map(|key| key.shown(site))
+            .collect();
+        keys.dedup();
         format!("acquire lock `{}`", keys.join("`, `"))
     }
 
     fn taken(&self, key: &Key, remaining: Option<Duration>) -> AcquireError {
         AcquireError::Taken {
             key: key.clone(),
+            site: self.request.options.site,
             waited: self.waited(),
             remaining: remaining.map(whole_millis),
         }
     }
 
     fn failed(&self, error: StoreError) -> AcquireError {
+        let error = error.hide(&self.request.keys);
         AcquireError::Failed(error.into_lock_error(self.action(), self.waited()))
     }
 

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use tracing::Span;
+
 use crate::{
     engine::{
         core::Core,
@@ -51,9 +53,9 @@ impl Entry {
         self.ownership.count(self.token)
     }
 
-    /// Marks that a body runs inside. The body stops when the lock is lost.
-    pub(crate) fn runs_body(&self) {
-        self.ownership.runs_body(self.id);
+    /// Marks that a body runs inside, and returns its span. The body stops when the lock is lost.
+    pub(crate) fn runs_body(&self) -> Option<Arc<Span>> {
+        self.ownership.runs_body(self.id)
     }
 
     /// Returns the cause if the entry is no longer valid. Reports a loss that was not reported before.
@@ -163,7 +165,7 @@ impl Entry {
                 return Some(self.ownership.lost_error(LostCause::Closed));
             }
             is_late.then(|| {
-                let action = format!("release lock `{}`", self.key());
+                let action = format!("release lock `{}`", self.ownership.shown());
                 StoreError::not_driven().into_lock_error(action, longest)
             })
         };

@@ -26,6 +26,7 @@ mod tokens;
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
+use tracing::Span;
 
 use self::{entries::EntryState, release::ReleaseState, request::Request, tokens::Tokens};
 pub(crate) use self::{
@@ -75,20 +76,13 @@ struct State {
     site: Site,
     since: Time,
     renewals: u32,
-    // A box of one word, because most holds have no trace.
-    #[expect(
-        clippy::box_collection,
-        reason = "smaller than a string in each ownership"
-    )]
-    trace_id: Option<Box<String>>,
+    rare: Option<Box<Rare>>,
     /// Counts the present hold, until it ends or is lost.
     held: metrics::Held,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
     lost: Option<LostCause>,
-    /// The entries at the time of the loss.
-    lost_with: Vec<EntryId>,
     /// Whether the client reports no loss: the hold ended without one, or the end of its `max_hold` was reported.
     is_reported: bool,
     /// The longest lease that an entry asked for: the TTL only grows.
@@ -116,6 +110,19 @@ struct State {
     release: ReleaseState,
     /// Whether the store will report a change of this client as one of another client.
     echo: bool,
+}
+
+/// What few ownerships have, apart from the others to keep them small.
+#[derive(Default)]
+struct Rare {
+    /// The trace in which the present hold was acquired.
+    trace_id: Option<String>,
+    /// The entries at the time of the loss.
+    lost_with: Vec<EntryId>,
+    /// The span of the present hold, if a subscriber wants it.
+    span: Option<Arc<Span>>,
+    /// The same, from a loss until its report.
+    span_of_loss: Option<Arc<Span>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,13 +153,12 @@ impl Ownership {
                 site: Site::default(),
                 since: Time::from_nanos(0),
                 renewals: 0,
-                trace_id: None,
+                rare: None,
                 held: metrics::Held::none(),
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,
                 doubted_at: None,
-                lost_with: Vec::new(),
                 is_reported: false,
                 lease,
                 confirmed_lease: lease,
@@ -232,11 +238,44 @@ impl Ownership {
         metrics::lock(self.state().site)
     }
 
+    /// Returns the key for an error or a log.
+    pub(crate) fn shown(&self) -> &str {
+        if self.key.is_hidden() {
+            self.key.shown(self.state().site)
+        } else {
+            self.key.as_str()
+        }
+    }
+
     pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {
         LockError::Lost {
-            key: self.key.as_str().to_owned(),
+            key: self.shown().to_owned(),
             cause,
         }
+    }
+
+    /// Sets the span of the present hold.
+    pub(crate) fn set_span(&self, span: Arc<Span>) {
+        self.state().rare.get_or_insert_default().span = Some(span);
+    }
+
+    /// Writes an event in the span of the present hold, or in the current span without one. Not under any lock.
+    pub(crate) fn in_span(&self, write: impl FnOnce()) {
+        let span = self.state().span();
+        in_span(span, write);
+    }
+
+    /// Writes the report of a loss in the span of the hold that was lost. Not under any lock.
+    pub(crate) fn in_span_of_loss(&self, write: impl FnOnce()) {
+        let span = {
+            let mut state = self.state();
+            let of_loss = state
+                .rare
+                .as_mut()
+                .and_then(|rare| rare.span_of_loss.take());
+            of_loss.or_else(|| state.span())
+        };
+        in_span(span, write);
     }
 
     /// Keeps the lock taken at least until this time, even if the last entry leaves earlier.
@@ -295,6 +334,10 @@ impl Ownership {
 }
 
 impl State {
+    fn span(&self) -> Option<Arc<Span>> {
+        self.rare.as_ref()?.span.clone()
+    }
+
     fn is_owned(&self) -> bool {
         matches!(self.phase, Phase::Held | Phase::Passed | Phase::Retained)
     }
@@ -317,6 +360,13 @@ impl State {
     /// Ends a doubt that is older than a request which the store confirmed.
     fn end_doubt(&mut self, sent_at: Time) {
         self.doubted_at = self.doubted_at.filter(|doubted_at| *doubted_at >= sent_at);
+    }
+}
+
+fn in_span(span: Option<Arc<Span>>, write: impl FnOnce()) {
+    match span {
+        Some(span) => span.in_scope(write),
+        None => write(),
     }
 }
 

@@ -14,18 +14,18 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
-    observe::HoldEnd,
+    observe::{EndedHold, HoldEnd},
 };
 
-/// Removes an entry. Returns whether the store's count has to change.
+/// Removes an entry. Returns whether the store's count has to change, and the hold that has ended.
 fn remove(
     core: &Core,
     ownership: &Arc<Ownership>,
     (entry, end): (EntryId, HoldEnd),
     succession: Succession,
     now: Time,
-) -> bool {
-    let left = ownership.leave(entry, end, succession, core.counts_entries(), now);
+) -> (bool, Option<EndedHold>) {
+    let (left, ended) = ownership.leave(entry, end, succession, core.counts_entries(), now);
     let concerns_store = match left {
         AfterLeave::Lower => core.counts_entries(),
         AfterLeave::Release => {
@@ -48,7 +48,7 @@ fn remove(
         }
     };
     core.ended();
-    concerns_store
+    (concerns_store, ended)
 }
 
 /// Returns which successors a hold may have that ends without a loss.
@@ -79,8 +79,12 @@ pub(crate) fn leave_in_background(
     entry: (EntryId, HoldEnd),
 ) {
     let now = core.clock.now();
-    if remove(core, ownership, entry, succession(core), now) {
+    let (concerns_store, ended) = remove(core, ownership, entry, succession(core), now);
+    if concerns_store {
         core.releases().settle(Arc::clone(ownership));
+    }
+    if let Some(ended) = ended {
+        core.watchdog.close_later(Box::new(|| ended.close()));
     }
 }
 
@@ -101,7 +105,10 @@ pub(crate) fn leave(
         None => succession(core),
         Some(_) => Succession::None,
     };
-    let concerns_store = remove(core, ownership, entry, succession, now);
+    let (concerns_store, ended) = remove(core, ownership, entry, succession, now);
+    if let Some(ended) = ended {
+        ended.close();
+    }
     if lost.is_some() {
         // The store, or some of its servers, may still have the lock.
         if concerns_store {

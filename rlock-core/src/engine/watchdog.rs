@@ -20,6 +20,7 @@ use crate::{
     clock::ClientClock,
     engine::ownership::{Action, LocalQueues, Ownership},
     error::LostCause,
+    escape_control::escape_control,
     lease::Time,
     metrics,
     store::{KeyFilter, SendOptions, Store},
@@ -43,6 +44,8 @@ pub(crate) struct Watchdog {
 struct Unreported {
     /// Losses that a destructor has noticed.
     losses: Vec<(Arc<Ownership>, LostCause)>,
+    /// Spans whose end a destructor has noticed.
+    spans: Vec<Box<dyn FnOnce() + Send>>,
     /// Failed renewals. Those of one round share one log line.
     failures: Vec<Failure>,
 }
@@ -83,6 +86,10 @@ impl Watchdog {
     /// Checks an ownership at once, because another client changed the lock.
     pub(crate) fn suspect(&self, ownership: &Arc<Ownership>) {
         if !ownership.is_echo() {
+            ownership.in_span(|| {
+                let key = escape_control(ownership.shown());
+                tracing::debug!(%key, owner = %ownership.owner, "another client changed the lock");
+            });
             ownership.doubt(self.clock.now());
             self.check_now(|schedule, now| schedule.suspect(ownership, now));
         }
@@ -141,6 +148,12 @@ impl Watchdog {
         self.wake.notify_one();
     }
 
+    /// Makes the background close a span. A destructor must not, for the same reasons.
+    pub(crate) fn close_later(&self, close: Box<dyn FnOnce() + Send>) {
+        self.unreported().spans.push(close);
+        self.wake.notify_one();
+    }
+
     /// Makes the background log a failed renewal, together with others that fail at the same time.
     fn report_failure(&self, failure: Failure) {
         self.unreported().failures.push(failure);
@@ -148,9 +161,16 @@ impl Watchdog {
     }
 
     fn report_unreported(&self) {
-        let Unreported { losses, failures } = std::mem::take(&mut *self.unreported());
+        let Unreported {
+            losses,
+            spans,
+            failures,
+        } = std::mem::take(&mut *self.unreported());
         for (ownership, cause) in losses {
             report(&ownership, cause);
+        }
+        for close in spans {
+            close();
         }
         failure::report(self, &failures);
     }
@@ -183,7 +203,10 @@ pub(crate) fn lose_at_release(ownership: &Ownership, cause: LostCause) {
 /// Logs a loss. The part of the client that notices the loss first calls this once.
 pub(crate) fn report(ownership: &Ownership, cause: LostCause) {
     ownership.metrics().lost(cause);
-    tracing::warn!(key = %ownership.key, owner = %ownership.owner, %cause, "lock lost");
+    ownership.in_span_of_loss(|| {
+        let key = escape_control(ownership.shown());
+        tracing::warn!(%key, owner = %ownership.owner, %cause, "lock lost");
+    });
 }
 
 /// Renews the ownerships that a watchdog tracks.

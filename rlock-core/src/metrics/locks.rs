@@ -5,7 +5,7 @@ use std::{
     ptr,
     sync::{
         Mutex, Once, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -22,7 +22,6 @@ use crate::{
 
 /// The number of values of the label `lock`. All further locks share [`OTHER`].
 const NAMES: usize = 200;
-const UNNAMED: &str = "unnamed";
 const OTHER: &str = "other";
 
 /// The number of places that name a lock and are found without a mutex. A power of two.
@@ -123,10 +122,7 @@ impl Locks {
     #[cold]
     fn named(&self, site: Site) -> Lock {
         static WARNED: Once = Once::new();
-        let name = match site.name() {
-            "" => UNNAMED,
-            name => name,
-        };
+        let name = site.label();
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = names.get(name) {
             return *known;
@@ -145,7 +141,7 @@ impl Locks {
             WARNED.call_once(|| {
                 tracing::warn!(
                     limit = NAMES,
-                    "too many lock names for metrics: all further locks are counted as `other`"
+                    "too many lock names for metrics: further locks are counted as other"
                 );
             });
         }
@@ -191,7 +187,6 @@ pub(crate) struct Acquire {
     started: Time,
     /// When the call's hold began, in nanoseconds; 0 before. A nested acquire begins none.
     granted: AtomicU64,
-    waits: AtomicBool,
 }
 
 impl Acquire {
@@ -200,29 +195,26 @@ impl Acquire {
             lock: lock(site).0,
             started,
             granted: AtomicU64::new(0),
-            waits: AtomicBool::new(false),
         }
     }
 
-    /// Notes that the call waits for a taken lock.
+    /// Notes that the call waits for a taken lock. To be called once.
     pub(crate) fn waits(&self) {
-        if !self.waits.swap(true, Ordering::Relaxed) {
-            self.lock.contended.increment(1);
-            self.lock.waiting.increment(1.0);
-        }
+        self.lock.contended.increment(1);
+        self.lock.waiting.increment(1.0);
     }
 
     /// Notes that a hold of the call has begun. If the call waited for it, it came in this way.
-    pub(crate) fn holds(&self, since: Time, way: impl FnOnce() -> Way) {
+    pub(crate) fn holds(&self, since: Time, waited: bool, way: impl FnOnce() -> Way) {
         self.granted.store(since.nanos(), Ordering::Relaxed);
-        if self.waits.load(Ordering::Relaxed) {
+        if waited {
             self.lock.handovers[way().by as usize].increment(1);
         }
         self.lock.held.increment(1.0);
     }
 
-    pub(crate) fn ends(&mut self, outcome: Outcome, now: impl FnOnce() -> Time) {
-        if *self.waits.get_mut() {
+    pub(crate) fn ends(&mut self, outcome: Outcome, waited: bool, now: impl FnOnce() -> Time) {
+        if waited {
             self.lock.waiting.decrement(1.0);
         } else if outcome == Outcome::Busy {
             self.lock.contended.increment(1);

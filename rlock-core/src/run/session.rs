@@ -4,10 +4,12 @@ use std::{
     future::Future,
     mem,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use futures_util::future::select_all;
+use tracing::Span;
 
 use super::{Body, End, Exclusive, OnLost, release_all, scope_of};
 use crate::{
@@ -90,6 +92,8 @@ impl Session {
             body.clear();
         }
         if let Stage::Runs(runs) = self.stage.get_mut() {
+            // A destructor must not close a span, so this is not the last reference to it.
+            runs.span = None;
             ends_by(&mut runs.guards, HoldEnd::Cancelled);
         }
     }
@@ -105,6 +109,7 @@ pub(super) fn ends_by(guards: &mut [LockGuard], end: HoldEnd) {
 struct Runs {
     guards: Few<LockGuard>,
     scope: Scope,
+    span: Option<Arc<Span>>,
     /// Resolves when one of the locks is lost. Created when the body first waits, because only then
     /// a wake-up is needed.
     loss: Option<Boxed<End>>,
@@ -112,9 +117,11 @@ struct Runs {
 
 impl Runs {
     fn new(guards: Few<LockGuard>) -> Self {
+        let (scope, span) = scope_of(&guards);
         Self {
-            scope: scope_of(&guards),
             guards,
+            scope,
+            span,
             loss: None,
         }
     }
@@ -138,6 +145,7 @@ impl Runs {
             return Poll::Ready(end);
         }
         let _entered = self.scope.enter();
+        let _span = self.span.as_ref().map(|span| span.enter());
         Poll::Ready(End::of(|| {
             body.clear();
             end
@@ -146,6 +154,7 @@ impl Runs {
 
     fn poll_body(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<End> {
         let _entered = self.scope.enter();
+        let _span = self.span.as_ref().map(|span| span.enter());
         let mut polled = Poll::Pending;
         let end = End::of(|| {
             polled = body.poll(cx);
@@ -162,7 +171,7 @@ impl Runs {
     fn lost(&mut self, cx: &mut Context<'_>) -> Option<End> {
         for guard in &self.guards {
             if let Some(cause) = guard.entry().broken(guard.entry().now()) {
-                return Some(End::Lost(guard.key().to_owned(), cause));
+                return Some(End::Lost(guard.entry().ownership.shown().to_owned(), cause));
             }
         }
         poll_loss(self.loss.as_mut()?, cx)
@@ -185,7 +194,10 @@ fn poll_loss(loss: &mut Boxed<End>, cx: &mut Context<'_>) -> Option<End> {
 fn first_lost(guards: &[LockGuard]) -> Boxed<End> {
     let losses = select_all(guards.iter().map(|guard| {
         let entry = guard.entry().clone();
-        Box::pin(async move { End::Lost(entry.key().to_owned(), entry.lost().await) })
+        Box::pin(async move {
+            let cause = entry.lost().await;
+            End::Lost(entry.ownership.shown().to_owned(), cause)
+        })
     }));
     Box::pin(async move { losses.await.0 })
 }

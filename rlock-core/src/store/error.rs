@@ -1,8 +1,8 @@
 //! The error of a request to a store.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, iter::successors, sync::Arc, time::Duration};
 
-use crate::error::LockError;
+use crate::{error::LockError, key::Key};
 
 /// A request that failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -102,6 +102,26 @@ impl StoreError {
             maybe_executed: false,
             ..self
         }
+    }
+
+    /// Removes hidden keys from the text: a server may name them.
+    pub(crate) fn hide<'k>(mut self, keys: impl IntoIterator<Item = &'k Key>) -> Self {
+        let mut hidden = keys.into_iter().filter(|key| key.is_hidden()).peekable();
+        if hidden.peek().is_none() {
+            return self;
+        }
+        let first: &(dyn Error + 'static) = &*self.source;
+        let chain: Vec<String> = successors(Some(first), |error| (*error).source())
+            .map(ToString::to_string)
+            .collect();
+        let text = chain.join(": ");
+        let shown = hidden.fold(text.clone(), |text, key| {
+            text.replace(key.as_str(), &key.to_string())
+        });
+        if shown != text {
+            self.source = Arc::<dyn Error + Send + Sync>::from(Box::from(shown));
+        }
+        self
     }
 
     pub(crate) fn into_lock_error(self, action: String, waited: Duration) -> LockError {

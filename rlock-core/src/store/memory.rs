@@ -138,6 +138,10 @@ impl Store for MemoryStore {
         self.answer(|state, now| state.extend(claim, tokens, now))
     }
 
+    fn system(&self) -> Option<&'static str> {
+        None
+    }
+
     fn describe(&self) -> String {
         "the embedded store".to_owned()
     }

@@ -3,7 +3,7 @@
 pub(super) mod address;
 mod batch;
 mod caller_link;
-mod capabilities;
+pub(super) mod capabilities;
 pub(super) mod commands;
 pub(super) mod connection;
 mod directory;

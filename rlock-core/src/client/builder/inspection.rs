@@ -1,4 +1,4 @@
-//! Options of what others learn of the client's locks.
+//! Options of what others, and logs, show of the client's locks.
 
 use std::sync::Arc;
 
@@ -55,6 +55,37 @@ impl LockClientBuilder {
         current: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.options.trace_id = Some(TraceId(Arc::new(current)));
+        self
+    }
+
+    /// Leaves keys out of spans, logs and errors, because keys can be personal data. Disabled by default.
+    ///
+    /// The [name](crate::Lock::name) of the lock takes the place of its key, or `<redacted>` if it has none. The
+    /// attribute sets its key template as the name. This concerns the text and the fields of each
+    /// [`LockError`], and the `Debug` of locks and guards. Methods such as
+    /// [`LockGuard::key`](crate::LockGuard::key) return the key. The server stores keys as always.
+    ///
+    /// [`LockError::NoClient`] comes from no client. It leaves keys out if any client of the process does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::LockClient;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::builder().redact_keys(true).in_memory()?;
+    /// let lock = client.lock("patient:ann@example.com").name("patient:<email>");
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(guard.key(), "patient:ann@example.com");
+    /// client.shutdown().await?;
+    /// let error = guard.release().await.expect_err("lost");
+    /// assert!(error.to_string().starts_with("lock `patient:<email>` was lost"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redact_keys(mut self, redact: bool) -> Self {
+        self.options.redact_keys = redact;
         self
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         driver::Driver,
     },
     error::LockError,
-    limits,
+    hidden, limits,
     store::{
         Store, StoreError,
         cluster::ClusterStore,
@@ -168,6 +168,7 @@ impl LockClientBuilder {
         driver: Driver,
     ) -> LockClient {
         let timers = (driver.timers.clone(), driver.may_not_be_driven());
+        hidden::note(self.options.redact_keys);
         let core = Core::new(id, self.clock, self.options, store, handler, timers);
         let handle = driver.drive(core);
         clients::register(handle.core());

@@ -10,7 +10,7 @@ use crate::{
 impl Ownership {
     /// Notes the trace in which the present hold was acquired.
     pub(crate) fn set_trace_id(&self, trace_id: Option<String>) {
-        self.state().trace_id = trace_id.map(Box::new);
+        self.state().rare.get_or_insert_default().trace_id = trace_id;
     }
 
     /// Describes the lock and its present hold. Returns `None` if it is not owned.
@@ -35,11 +35,15 @@ impl Ownership {
                 held_for: now.since(state.since),
                 lock: text(state.site.name()),
                 function: state.site.function().and_then(text),
-                trace_id: state.trace_id.as_deref().map(|trace_id| shown(trace_id)),
+                trace_id: state
+                    .rare
+                    .as_ref()
+                    .and_then(|rare| rare.trace_id.as_deref().map(shown)),
                 waiters,
                 renewals: state.renewals,
             }),
             queue: Vec::new(),
+            wanted: false,
         })
     }
 }

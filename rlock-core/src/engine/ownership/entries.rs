@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tracing::Span;
+
 use super::{Ownership, Phase, State, Succession, Turn, loss::MaxHold};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
     metrics,
-    observe::HoldEnd,
+    observe::{EndedHold, HoldEnd},
     options::{LockOptions, Site},
     store::Grant,
 };
@@ -16,10 +18,15 @@ use crate::{
 pub(super) struct EntryState {
     pub(super) id: EntryId,
     pub(super) renewed: bool,
-    /// The end of its renewals.
-    pub(super) until: Time,
     pub(super) max_hold: Option<Arc<MaxHold>>,
     in_body: bool,
+}
+
+impl EntryState {
+    /// Returns the end of its renewals.
+    pub(super) fn until(&self) -> Time {
+        self.max_hold.as_ref().map_or(Time::NEVER, |limit| limit.at)
+    }
 }
 
 /// An id that is never reused within an ownership.
@@ -87,7 +94,7 @@ impl Ownership {
         state.since = terms.since;
         state.held = metrics::Held::begin(terms.metrics, terms.since);
         state.renewals = 0;
-        state.trace_id = None;
+        state.rare = None;
         state.phase = Phase::Held;
         // Another call may have asked for the ownership, with other options.
         state.lease = terms.lease;
@@ -145,11 +152,13 @@ impl Ownership {
         Some(enterable.map(|()| (state.add(terms), state.token)))
     }
 
-    /// Marks that a body runs inside the entry. The body stops when the ownership is lost.
-    pub(crate) fn runs_body(&self, id: EntryId) {
-        if let Some(entry) = self.state().entries.iter_mut().find(|entry| entry.id == id) {
+    /// Marks that a body runs inside the entry, and returns its span. The body stops when the ownership is lost.
+    pub(crate) fn runs_body(&self, id: EntryId) -> Option<Arc<Span>> {
+        let mut state = self.state();
+        if let Some(entry) = state.entries.iter_mut().find(|entry| entry.id == id) {
             entry.in_body = true;
         }
+        state.span()
     }
 
     pub(crate) fn has_body(&self) -> bool {
@@ -165,29 +174,34 @@ impl Ownership {
         succession: Succession,
         counts_entries: bool,
         now: Time,
-    ) -> AfterLeave {
-        let (left, held, end) = {
+    ) -> (AfterLeave, Option<EndedHold>) {
+        let (left, held, end, ended) = {
             let mut state = self.state();
             let left = state.entries.iter().find(|entry| entry.id == id);
             let late = left.is_some_and(EntryState::is_lost);
-            let over = left.is_none_or(|entry| late || now >= entry.until);
-            let end = if over { HoldEnd::Lost } else { end };
+            let over = left.is_none_or(|entry| late || now >= entry.until());
+            let end = match state.lost {
+                Some(_) => HoldEnd::Lost,
+                None if over => HoldEnd::Lost,
+                None => end,
+            };
             state.entries.retain(|entry| entry.id != id);
             if !state.entries.is_empty() {
                 state.is_lowered |= counts_entries;
-                (AfterLeave::Lower, metrics::Held::none(), end)
+                (AfterLeave::Lower, metrics::Held::none(), end, None)
             } else if over {
                 state.phase = Phase::Ended;
                 state.is_reported = late;
-                (AfterLeave::Release, state.held.take(), end)
+                let ended = state.end_span(end);
+                (AfterLeave::Release, state.held.take(), end, ended)
             } else {
                 let left = self.end_hold(&mut state, succession, now);
-                (left, state.held.take(), end)
+                (left, state.held.take(), end, state.end_span(end))
             }
         };
-        self.ended.notify_waiters();
         held.ends(end, || now);
-        left
+        self.ended.notify_waiters();
+        (left, ended)
     }
 
     /// Removes all entries, whether or not their guards still exist.
@@ -221,6 +235,16 @@ impl State {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
+    fn end_span(&mut self, end: HoldEnd) -> Option<EndedHold> {
+        let renewals = self.renewals;
+        let span = self.rare.as_mut()?.span.take()?;
+        Some(EndedHold {
+            span,
+            end,
+            renewals,
+        })
+    }
+
     fn enterable(&self, token: u64, now: Time) -> Option<Result<(), LostCause>> {
         // The ownership may have been handed on to another hold.
         let is_it = matches!(self.phase, Phase::Held | Phase::Lost) && self.token == token;
@@ -235,7 +259,6 @@ impl State {
         self.entries.push(EntryState {
             id,
             renewed: terms.watchdog,
-            until: terms.until.unwrap_or(Time::NEVER),
             max_hold: terms.until.map(MaxHold::new).map(Arc::new),
             in_body: false,
         });

@@ -140,10 +140,13 @@ impl LocalQueues {
         current.filter(|ownership| ownership.is_owned()).collect()
     }
 
-    /// Returns the number of callers that wait for this key, besides the one with the turn.
-    pub(crate) fn waiters(&self, key: &Key) -> usize {
-        self.queue(key)
-            .map_or(0, |queue| queue.state().waiting.len())
+    /// Returns the number of callers that wait for this key, besides the one with the turn, and whether other clients
+    /// wait for it.
+    pub(crate) fn waiters(&self, key: &Key) -> (usize, bool) {
+        self.queue(key).map_or((0, false), |queue| {
+            let state = queue.state();
+            (state.waiting.len(), state.wanted)
+        })
     }
 
     /// Returns the ownerships of this key that the store may be asked for.

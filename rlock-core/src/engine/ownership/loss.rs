@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc};
 
-use super::{EntryId, Ownership, Phase, State, entries::EntryState, pass};
+use super::{EntryId, Ownership, Phase, Rare, State, entries::EntryState, pass};
 use crate::{
     error::LostCause,
     lease::Time,
@@ -60,7 +60,10 @@ impl Ownership {
         if state.entries.iter().any(|entry| entry.id == id) {
             return None;
         }
-        let lost = state.lost.filter(|_| state.lost_with.contains(&id));
+        let was_lost = |rare: &Box<Rare>| rare.lost_with.contains(&id);
+        let lost = state
+            .lost
+            .filter(|_| state.rare.as_ref().is_some_and(was_lost));
         Some(lost.unwrap_or(LostCause::Released))
     }
 
@@ -100,8 +103,7 @@ impl Ownership {
             if state.phase != Phase::Held || state.lost.is_some() {
                 return false;
             }
-            state.lost = Some(cause);
-            state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
+            state.mark_lost(cause);
             state.held.take()
         };
         self.ended.notify_waiters();
@@ -121,14 +123,19 @@ impl Ownership {
             state.phase = Phase::Lost;
             let is_first = state.lost.is_none();
             if is_first {
-                state.lost = Some(cause);
-                state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
+                state.mark_lost(cause);
             }
             let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
+            if is_new {
+                let span = state.span();
+                if let Some(rare) = &mut state.rare {
+                    rare.span_of_loss = span;
+                }
+            }
             (state.turn.take(), is_new, state.held.take())
         };
-        self.ended.notify_waiters();
         held.ends(HoldEnd::Lost, || self.now());
+        self.ended.notify_waiters();
         pass(turn);
         is_new
     }
@@ -161,19 +168,22 @@ impl Ownership {
 }
 
 impl State {
+    fn mark_lost(&mut self, cause: LostCause) {
+        self.lost = Some(cause);
+        let lost_with = self.entries.iter().map(|entry| entry.id).collect();
+        self.rare.get_or_insert_default().lost_with = lost_with;
+    }
+
     /// Returns when the next `max_hold` ends.
     pub(super) fn next_max_hold(&self) -> Time {
         let entries = self.entries.iter().filter(|entry| !entry.is_lost());
-        entries
-            .map(|entry| entry.until)
-            .min()
-            .unwrap_or(Time::NEVER)
+        entries.map(EntryState::until).min().unwrap_or(Time::NEVER)
     }
 
     /// Returns the cause of a lease that ended without renewal.
     pub(super) fn cause_of_expiry(&self, end: Time) -> LostCause {
         let mut renewed = self.entries.iter().filter(|entry| entry.renewed).peekable();
-        if renewed.peek().is_some() && renewed.all(|entry| entry.until <= end) {
+        if renewed.peek().is_some() && renewed.all(|entry| entry.until() <= end) {
             LostCause::MaxHold
         } else {
             LostCause::Expired

@@ -202,7 +202,7 @@ impl State {
     fn wants_renewal(&self, now: Time) -> bool {
         let mut entries = self.entries.iter();
         match self.phase {
-            Phase::Held => entries.any(|entry| entry.renewed && now < entry.until),
+            Phase::Held => entries.any(|entry| entry.renewed && now < entry.until()),
             Phase::Retained => true,
             // A caller that is not polled must not keep the lock.
             Phase::Requested | Phase::Passed | Phase::Lost | Phase::Ended => false,

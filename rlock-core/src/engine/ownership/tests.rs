@@ -137,7 +137,7 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
 fn a_retention_that_goes_on_is_watched_or_ended() {
     for checked_meanwhile in [false, true] {
         let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-        let left = hold.leave(
+        let (left, _) = hold.leave(
             entry,
             HoldEnd::Released,
             Succession::Retained,
@@ -177,7 +177,7 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
 #[test]
 fn a_client_that_drains_does_not_retain_again_what_a_caller_gives_back_unused() {
     let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
-    let left = hold.leave(
+    let (left, _) = hold.leave(
         entry,
         HoldEnd::Released,
         Succession::Retained,
@@ -241,7 +241,7 @@ fn queues_of(hold: &Ownership) -> Arc<LocalQueues> {
 #[test]
 fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_ended() {
     let (hold, entry, _, watchdog) = tracked(Duration::ZERO);
-    let left = hold.leave(entry, HoldEnd::Released, Succession::None, true, hold.now());
+    let (left, _) = hold.leave(entry, HoldEnd::Released, Succession::None, true, hold.now());
     assert!(matches!(left, AfterLeave::Release));
     watchdog.forget(&hold);
     let queues = queues_of(&hold);
@@ -265,7 +265,7 @@ async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
     let place = queues.enqueue(&hold.key, terms).err();
     let mut waiting = Box::pin(place.expect("it has a holder").turn());
     assert!(waiting.as_mut().now_or_never().is_none());
-    let left = hold.leave(entry, HoldEnd::Released, Succession::None, true, hold.now());
+    let (left, _) = hold.leave(entry, HoldEnd::Released, Succession::None, true, hold.now());
     assert!(matches!(left, AfterLeave::Release));
     let next = hold.next(|| OwnerId::new(Uuid::nil(), 2));
     let (next, _) = next.expect("somebody waits");
@@ -288,7 +288,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
             clock.0.store(4, Ordering::SeqCst);
             hold.renewed(sent_at, Duration::from_secs(30), hold.now());
         }
-        let left = hold.leave(
+        let (left, _) = hold.leave(
             entry,
             HoldEnd::Released,
             Succession::Retained,
@@ -307,7 +307,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
 #[test]
 fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-    let left = hold.leave(
+    let (left, _) = hold.leave(
         entry,
         HoldEnd::Released,
         Succession::Retained,
@@ -321,4 +321,11 @@ fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     assert!(hold.grant().is_none() && !hold.is_unusable(hold.now()));
     drop(turn);
     assert!(!hold.is_retained(), "it is released");
+}
+
+/// A client may hold tens of thousands of locks, each with an ownership.
+#[test]
+fn an_ownership_is_small() {
+    let size = size_of::<Ownership>();
+    assert!(size <= 608, "{size} bytes");
 }

@@ -56,7 +56,8 @@ pub(crate) async fn settle_now(
         Ok(Released::NotHeld | Released::MovedOn) => Some(LostCause::Removed),
         // The release queue tries again.
         Err(error) => {
-            let action = format!("release lock `{}`", ownership.key);
+            let action = format!("release lock `{}`", ownership.shown());
+            let error = error.hide([&ownership.key]);
             return Err(error.into_lock_error(action, core.clock.now().since(started)));
         }
     };

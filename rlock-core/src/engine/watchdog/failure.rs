@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::Watchdog;
 use crate::{
     engine::ownership::Ownership,
+    escape_control::escape_control,
     lease::{Time, renewal_attempt},
     store::StoreError,
 };
@@ -40,10 +41,25 @@ pub(super) fn report(watchdog: &Watchdog, failures: &[Failure]) {
             }
         }
     }
-    let Some((end, hold, Failure { attempt, error, .. })) = first else {
+    let Some((
+        end,
+        hold,
+        Failure {
+            ownerships,
+            attempt,
+            error,
+        },
+    )) = first
+    else {
         return;
     };
     let remaining = end.since(watchdog.clock.now());
-    tracing::warn!(key = %hold.key, owner = %hold.owner, holds = count, attempt, ?remaining, %error,
-        "renewal failed, it will be tried again");
+    let error = error
+        .clone()
+        .hide(ownerships.iter().map(|ownership| &ownership.key));
+    hold.in_span(|| {
+        let key = escape_control(hold.shown());
+        tracing::warn!(%key, owner = %hold.owner, holds = count, attempt, ?remaining, %error,
+            "renewal failed, it will be tried again");
+    });
 }

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     engine::ownership::Ownership,
     error::LostCause,
+    escape_control::escape_control,
     lease::{Time, renewal_attempt},
     metrics,
     store::{Renewal, RenewalOutcome, Renewed, SendOptions, Servers, StoreError},
@@ -104,6 +105,9 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     match outcome {
         Ok(answer) => {
             request.apply(renewer, &answer, is_late);
+            if is_late {
+                request.log_late();
+            }
             if !is_late {
                 let unknown = |n: usize| answer.kept.get(n) == Some(&RenewalOutcome::Unknown);
                 request.fail(renewer, StoreError::no_majority(), unknown);
@@ -211,6 +215,16 @@ impl BatchRequest {
         }
         for ownership in gone {
             watchdog.lose(ownership, LostCause::Removed);
+        }
+    }
+
+    /// Logs that the reply came after the next attempt was due.
+    fn log_late(&self) {
+        for ownership in self.ownerships.iter().filter(|hold| hold.is_held()) {
+            ownership.in_span(|| {
+                let key = escape_control(ownership.shown());
+                tracing::debug!(%key, owner = %ownership.owner, "renewal arrived late");
+            });
         }
     }
 

@@ -36,6 +36,15 @@ pub(in crate::store) struct Server {
     settings: ConnectionSettings,
 }
 
+impl Default for ConnectionSettings {
+    fn default() -> Self {
+        Self {
+            nodelay: true,
+            tls: Tls::default(),
+        }
+    }
+}
+
 impl Address {
     pub(in crate::store) fn new(endpoint: ServerEndpoint, settings: ConnectionSettings) -> Self {
         Self { endpoint, settings }

@@ -18,7 +18,7 @@ pub(in crate::store) struct Keyspace {
 }
 
 impl Keyspace {
-    pub(super) fn new(prefix: String) -> Self {
+    pub(in crate::store) fn new(prefix: String) -> Self {
         Self {
             channels: format!("{prefix}client:"),
             prefix,
@@ -62,7 +62,7 @@ impl Keyspace {
     }
 
     /// Returns the prefix of the channels that clients subscribe to. The client id follows.
-    pub(super) fn channels(&self) -> &str {
+    pub(in crate::store) fn channels(&self) -> &str {
         &self.channels
     }
 

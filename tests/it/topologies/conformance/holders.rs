@@ -125,7 +125,19 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     assert_eq!(found[0].holder, None);
     let found = listed(&asking, "*", true).await;
     assert_eq!((found.len(), keys(&found).len()), (203, 203));
+
+    let waiting = place.client().await;
+    let waiter = tokio::spawn(async move { drop(waiting.lock("invoice:7").acquire().await) });
+    eventually(LONG, "the other process waits", async || {
+        let found = listed(&asking, "*", false).await;
+        let waited = found.iter().filter(|info| !info.queue.is_empty());
+        keys(&waited.cloned().collect::<Vec<_>>()) == BTreeSet::from(["invoice:7"])
+    })
+    .await;
     drop(guards);
+    within(LONG, "the waiter is served", waiter)
+        .await
+        .expect("no panic");
 }
 
 pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins(place: Place) {

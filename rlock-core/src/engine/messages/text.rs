@@ -95,7 +95,7 @@ impl Writer {
     }
 }
 
-pub(super) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
+pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
     let mut to = Writer("@ask".to_owned());
     to.field(from).field(number);
     match question {
@@ -122,13 +122,13 @@ pub(super) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> 
 }
 
 /// Writes one report.
-pub(super) struct ReportWriter {
+pub(crate) struct ReportWriter {
     number: u64,
     locks: Writer,
 }
 
 impl ReportWriter {
-    pub(super) fn new(number: u64) -> Self {
+    pub(crate) fn new(number: u64) -> Self {
         Self {
             number,
             locks: Writer(String::new()),
@@ -136,7 +136,7 @@ impl ReportWriter {
     }
 
     /// Adds a lock. Returns whether the report is full.
-    pub(super) fn add(&mut self, info: &LockInfo) -> bool {
+    pub(crate) fn add(&mut self, info: &LockInfo) -> bool {
         let Some(holder) = &info.holder else {
             return false;
         };
@@ -158,19 +158,20 @@ impl ReportWriter {
                 holder.trace_id.as_ref(),
             ])
             .field(holder.waiters)
-            .field(holder.renewals);
+            .field(holder.renewals)
+            .flag(info.wanted);
         self.locks.0.len() >= FULL
     }
 
     /// Returns the report of the locks that were added. `more`: the client has others.
-    pub(super) fn locks(self, more: bool) -> Vec<u8> {
+    pub(crate) fn locks(self, more: bool) -> Vec<u8> {
         let mut to = self.head("locks");
         to.flag(more);
         to.0.push_str(&self.locks.0);
         to.0.into_bytes()
     }
 
-    pub(super) fn released(self, is_released: bool) -> Vec<u8> {
+    pub(crate) fn released(self, is_released: bool) -> Vec<u8> {
         let mut to = self.head("released");
         to.flag(is_released);
         to.0.into_bytes()
@@ -290,6 +291,7 @@ impl Fields<'_> {
                 renewals: self.value()?,
             }),
             queue: Vec::new(),
+            wanted: self.flag()?,
         })
     }
 }
@@ -321,7 +323,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limits::MOST_SHOWN;
+    use crate::escape_control::MOST_SHOWN;
 
     fn key() -> impl Strategy<Value = Key> {
         "[^{}]{1,40}|[a-z]{1,3}\\{[^{}]{1,9}\\}"
@@ -356,7 +358,12 @@ mod tests {
 
     fn locks() -> impl Strategy<Value = LockInfo> {
         let lock = (key(), owner(), any::<u32>(), any::<Option<u32>>());
-        let rest = (any::<Option<u64>>(), any::<bool>(), any::<u32>());
+        let rest = (
+            any::<Option<u64>>(),
+            any::<bool>(),
+            any::<u32>(),
+            any::<bool>(),
+        );
         let texts = [text(), text(), text(), text(), text(), text()];
         let numbers = (any::<u32>(), any::<u32>(), any::<u16>());
         (lock, rest, texts, numbers).prop_map(|(lock, rest, texts, numbers)| {
@@ -381,6 +388,7 @@ mod tests {
                     renewals: numbers.1,
                 }),
                 queue: Vec::new(),
+                wanted: rest.3,
             }
         })
     }

@@ -1,0 +1,173 @@
+//! One call that acquires locks, as metrics and spans show it.
+
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tracing::{Span, field::Empty};
+
+use super::{AcquireError, Request};
+use crate::{
+    engine::{
+        core::Core,
+        entry::EntryGuard,
+        ownership::{Ownership, Terms},
+    },
+    error::TakenBy,
+    lease::Time,
+    metrics,
+    observe::{
+        Outcome,
+        spans::{self, span},
+    },
+};
+
+/// Counts as cancelled when it is dropped without a result.
+pub(crate) struct Call<'a> {
+    core: &'a Core,
+    request: &'a Request,
+    started: Time,
+    waits: AtomicBool,
+    metrics: metrics::Acquire,
+    span: OnceLock<Box<Span>>,
+    has_ended: bool,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn begin(core: &'a Core, request: &'a Request, started: Time) -> Self {
+        let span = acquire_span(false, core, request);
+        Self {
+            core,
+            request,
+            started,
+            waits: AtomicBool::new(false),
+            metrics: metrics::Acquire::begin(request.options.site, started),
+            span: span.map_or_else(OnceLock::new, |span| OnceLock::from(Box::new(span))),
+            has_ended: false,
+        }
+    }
+
+    /// Notes that the call waits for a taken lock.
+    pub(crate) fn waits(&self) {
+        if self.waits.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.metrics.waits();
+        if self.span.get().is_none()
+            && let Some(span) = acquire_span(true, self.core, self.request)
+        {
+            let _ = self.span.set(Box::new(span));
+        }
+    }
+
+    /// Notes that a hold of this ownership has begun.
+    pub(crate) fn holds(&self, terms: Terms, ownership: &Ownership) {
+        let waited = self.waits.load(Ordering::Relaxed);
+        self.metrics.holds(terms.since, waited, || ownership.way());
+        if let Some(span) = spans::hold(waited, terms.site, &ownership.key, ownership.token()) {
+            ownership.set_span(span);
+        }
+    }
+
+    pub(crate) fn ends(mut self, outcome: &Result<impl AsRef<[EntryGuard]>, AcquireError>) {
+        let (mut token, mut holder) = (None, None);
+        let outcome = match outcome {
+            Ok(entries) => {
+                token = entries.as_ref().first().map(|entry| entry.token);
+                Outcome::Granted
+            }
+            Err(AcquireError::Taken { remaining, .. }) => {
+                holder = TakenBy::of(*remaining).map(TakenBy::name);
+                if self.request.options.wait.is_none() {
+                    Outcome::Busy
+                } else {
+                    Outcome::Timeout
+                }
+            }
+            Err(AcquireError::Failed(_)) => Outcome::Error,
+        };
+        self.count(outcome);
+        if let Some(span) = self.span.take() {
+            let mut end = self.end(outcome);
+            (end.token, end.holder) = (token, holder);
+            end.close(&span);
+        }
+    }
+
+    fn count(&mut self, outcome: Outcome) {
+        self.has_ended = true;
+        let (core, waited) = (self.core, *self.waits.get_mut());
+        self.metrics.ends(outcome, waited, || core.clock.now());
+    }
+
+    fn end(&self, outcome: Outcome) -> AcquireEnd {
+        AcquireEnd {
+            outcome,
+            contended: self.waits.load(Ordering::Relaxed) || outcome == Outcome::Busy,
+            took: self.core.clock.now().since(self.started),
+            token: None,
+            holder: None,
+        }
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        self.count(Outcome::Cancelled);
+        if let Some(span) = self.span.take() {
+            let end = self.end(Outcome::Cancelled);
+            let close = Box::new(move || end.close(&span));
+            self.core.watchdog.close_later(close);
+        }
+    }
+}
+
+/// Returns the span of an acquire, if a subscriber wants it.
+fn acquire_span(waits: bool, core: &Core, request: &Request) -> Option<Span> {
+    span!(
+        waits,
+        "lock.acquire",
+        lock.template = request.options.site.label(),
+        lock.key = spans::keys(&request.keys),
+        lock.outcome = Empty,
+        lock.contended = Empty,
+        lock.wait_ms = Empty,
+        lock.token = Empty,
+        lock.holder = Empty,
+        db.system.name = core.store.system(),
+        server.address = core.store.system().map(|_| core.store.describe()),
+        otel.kind = core.store.system().map(|_| "client"),
+    )
+}
+
+/// The fields that the end of an acquire fills in.
+#[derive(Debug)]
+struct AcquireEnd {
+    outcome: Outcome,
+    contended: bool,
+    took: Duration,
+    /// The token of the first lock.
+    token: Option<u64>,
+    holder: Option<String>,
+}
+
+impl AcquireEnd {
+    fn close(&self, span: &Span) {
+        span.record("lock.outcome", self.outcome.as_str());
+        span.record("lock.contended", self.contended);
+        span.record("lock.wait_ms", self.took.as_secs_f64() * 1e3);
+        if let Some(token) = self.token {
+            span.record("lock.token", token);
+        }
+        if let Some(holder) = &self.holder {
+            span.record("lock.holder", holder.as_str());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The spans `lock.acquire` and `lock.hold`.
+//!
+//! The level of a span is fixed when it is made. An acquire gets a span at DEBUG when it begins. If no subscriber wants
+//! that, an acquire that has to wait gets one at INFO when its wait begins. Both have the same name and the same fields.
+
+use std::sync::Arc;
+
+use tracing::{
+    Span,
+    field::{Empty, display},
+};
+
+use super::HoldEnd;
+use crate::{key::Key, options::Site};
+
+/// Makes a span at INFO or DEBUG. Evaluates the fields if a subscriber wants the span.
+macro_rules! span {
+    ($is_important:expr, $name:literal, $($fields:tt)+) => {{
+        let span = if $is_important {
+            tracing::info_span!($name, $($fields)+)
+        } else {
+            tracing::debug_span!($name, $($fields)+)
+        };
+        (!span.is_disabled()).then_some(span)
+    }};
+}
+pub(crate) use span;
+
+/// Returns the keys, unless they are hidden.
+pub(crate) fn keys(keys: &[Key]) -> Option<String> {
+    let shown = |key: &Key| (!key.is_hidden()).then(|| key.to_string());
+    let keys: Option<Vec<String>> = keys.iter().map(shown).collect();
+    keys.map(|keys| keys.join(", "))
+}
+
+/// Returns the span of a hold, if a subscriber wants it.
+pub(crate) fn hold(contended: bool, site: Site, key: &Key, token: u64) -> Option<Arc<Span>> {
+    let span = span!(
+        contended,
+        "lock.hold",
+        lock.template = site.label(),
+        lock.key = keys(std::slice::from_ref(key)),
+        lock.contended = contended,
+        lock.token = token,
+        lock.end = Empty,
+        lock.renewals = Empty,
+    );
+    span.map(Arc::new)
+}
+
+/// A hold that has ended, and its span.
+#[must_use = "a destructor must not close a span"]
+pub(crate) struct EndedHold {
+    pub(crate) span: Arc<Span>,
+    pub(crate) end: HoldEnd,
+    pub(crate) renewals: u32,
+}
+
+impl EndedHold {
+    pub(crate) fn close(self) {
+        self.span.record("lock.end", display(self.end.as_str()));
+        self.span.record("lock.renewals", self.renewals);
+    }
+}

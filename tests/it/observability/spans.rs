@@ -1,0 +1,272 @@
+//! The spans of acquires and holds. Each test has a process of its own, because a process has one subscriber.
+
+use std::{collections::BTreeSet, future::pending, panic::AssertUnwindSafe, time::Duration};
+
+use futures_util::FutureExt;
+use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_testkit::{Proxy, RedisServer, eventually};
+use tracing::{Instrument, Level, level_filters::LevelFilter};
+
+use crate::common::{
+    LASTING, LONG, acquiring,
+    alone::alone,
+    builder, client, connect, its_turn, ms, name,
+    spans::{Seen, keep_spans, spans_of},
+};
+
+/// Waits until the spans of this lock have closed, and returns them: the last ones close in the background.
+async fn closed(template: &str, count: usize) -> Vec<Seen> {
+    eventually(LONG, "the spans close", async || {
+        let spans = spans_of(template);
+        spans.len() >= count && spans.iter().all(|seen| seen.is_closed)
+    })
+    .await;
+    let spans = spans_of(template);
+    assert_eq!(spans.len(), count, "{spans:#?}");
+    spans
+}
+
+#[distributed_lock(key = "order:<id>", client = client)]
+async fn pay(client: &LockClient, id: u64) -> Result<(), LockError> {
+    tracing::info!("inside");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_uncontended_call_has_two_spans_at_debug() {
+    alone!(an_uncontended_call_has_two_spans_at_debug);
+    keep_spans(LevelFilter::DEBUG);
+    let client = LockClient::in_memory();
+    let call = pay(&client, 42).instrument(tracing::info_span!("request"));
+    call.await.expect("free");
+    let [acquire, hold] = &closed("order:<id>", 2).await[..] else {
+        panic!("two spans");
+    };
+    assert_eq!(
+        (acquire.name, acquire.level),
+        ("lock.acquire", Level::DEBUG)
+    );
+    assert_eq!(acquire.parent, Some("request"));
+    assert_eq!(acquire.field("lock.key"), Some("order:42"));
+    assert_eq!(acquire.field("lock.outcome"), Some("granted"));
+    assert_eq!(acquire.field("lock.contended"), Some("false"));
+    let waited = acquire.field("lock.wait_ms").expect("recorded");
+    assert!(waited.parse::<f64>().expect("a number") < 10_000.0);
+    assert_eq!(acquire.field("lock.holder"), None);
+    assert_eq!(acquire.field("db.system.name"), None, "the embedded store");
+    assert_eq!((hold.name, hold.level), ("lock.hold", Level::DEBUG));
+    assert_eq!(hold.parent, Some("request"));
+    assert_eq!(hold.field("lock.key"), Some("order:42"));
+    assert_eq!(hold.field("lock.contended"), Some("false"));
+    assert_eq!(hold.field("lock.token"), acquire.field("lock.token"));
+    assert_eq!(hold.field("lock.end"), Some("released"));
+    assert_eq!(hold.field("lock.renewals"), Some("0"));
+    assert_eq!(hold.events, ["inside"]);
+}
+
+#[tokio::test]
+async fn at_info_a_call_has_spans_if_it_waits() {
+    alone!(at_info_a_call_has_spans_if_it_waits);
+    const LOCK: &str = "wait:<id>";
+    keep_spans(LevelFilter::INFO);
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let lock = |client: &LockClient| client.lock("wait:1").name(LOCK).lease(LASTING);
+    let guard = lock(&one).acquire().await.expect("free");
+    assert!(spans_of(LOCK).is_empty(), "uncontended");
+    let waiting = acquiring(lock(&other));
+    tokio::time::sleep(ms(300)).await;
+    guard.release().await.expect("held");
+    let guard = its_turn(waiting).await;
+    let token = guard.fencing_token().to_string();
+    guard.release().await.expect("held");
+    let [acquire, hold] = &closed(LOCK, 2).await[..] else {
+        panic!("two spans");
+    };
+    assert_eq!((acquire.name, acquire.level), ("lock.acquire", Level::INFO));
+    assert_eq!(acquire.field("lock.contended"), Some("true"));
+    let waited: f64 = acquire
+        .field("lock.wait_ms")
+        .expect("recorded")
+        .parse()
+        .expect("a number");
+    assert!(
+        (250.0..20_000.0).contains(&waited),
+        "the whole wait: {waited}"
+    );
+    assert_eq!(acquire.field("db.system.name"), Some("redis"));
+    assert_eq!(acquire.field("server.address"), Some(&*server.address()));
+    assert_eq!(acquire.field("otel.kind"), Some("client"));
+    assert_eq!((hold.name, hold.level), ("lock.hold", Level::INFO));
+    assert_eq!(hold.field("lock.contended"), Some("true"));
+    assert_eq!(hold.field("lock.token"), Some(&*token));
+}
+
+#[tokio::test]
+async fn an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder() {
+    alone!(an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder);
+    keep_spans(LevelFilter::DEBUG);
+    let client = LockClient::in_memory();
+    let held = client.lock("k").acquire().await.expect("free");
+    let lock = |template| client.lock("k").name(template).wait(ms(50));
+    let outcome = async |template| {
+        let mut spans = closed(template, 1).await;
+        let span = spans.remove(0);
+        let holder = span.field("lock.holder").map(str::to_owned);
+        (
+            span.field("lock.outcome").expect("recorded").to_owned(),
+            holder,
+        )
+    };
+    lock("timeout").acquire().await.expect_err("held");
+    let this_client = Some("this client".to_owned());
+    assert_eq!(outcome("timeout").await, ("timeout".into(), this_client));
+    let busy = lock("busy").try_acquire().await.expect("an answer");
+    assert!(busy.is_none());
+    assert_eq!(outcome("busy").await, ("busy".into(), None));
+    let waiting = acquiring(lock("cancelled").wait(LONG));
+    eventually(LONG, "it waits", async || !spans_of("cancelled").is_empty()).await;
+    waiting.abort();
+    assert_eq!(outcome("cancelled").await, ("cancelled".into(), None));
+    drop(held);
+    client.shutdown().await.expect("given back");
+    lock("error").acquire().await.expect_err("closed");
+    assert_eq!(outcome("error").await, ("error".into(), None));
+}
+
+#[tokio::test]
+async fn a_hold_span_has_the_end_and_the_renewals() {
+    alone!(a_hold_span_has_the_end_and_the_renewals);
+    keep_spans(LevelFilter::DEBUG);
+    let client = LockClient::in_memory();
+    let lock = |template| client.lock(template).name(template).lease(ms(300));
+    let hold = async |template| closed(template, 2).await.remove(1);
+
+    lock("renewed")
+        .run(tokio::time::sleep(ms(500)))
+        .await
+        .expect("free");
+    let renewed = hold("renewed").await;
+    assert_eq!(renewed.field("lock.end"), Some("released"));
+    let renewals = renewed.field("lock.renewals").expect("recorded");
+    assert!((1..20).contains(&renewals.parse::<u32>().expect("a number")));
+
+    let running = lock("lost");
+    let running = tokio::spawn(async move { running.run(pending::<()>()).await });
+    eventually(LONG, "it is held", async || spans_of("lost").len() == 2).await;
+    assert!(client.revoke("lost").expect("the embedded store"));
+    running.await.expect("no panic").expect_err("lost");
+    let lost = hold("lost").await;
+    assert_eq!(lost.field("lock.end"), Some("lost"));
+    let events = &lost.events;
+    assert!(events.contains(&"lock lost".to_owned()), "{events:?}");
+    let told = events.contains(&"another client changed the lock".to_owned());
+    assert!(told, "{events:?}");
+
+    let panicking = lock("panicked");
+    let panics = panicking.run(async { panic!("a bug") });
+    AssertUnwindSafe(panics)
+        .catch_unwind()
+        .await
+        .expect_err("a bug");
+    let panicked = hold("panicked").await;
+    assert_eq!(panicked.field("lock.end"), Some("panicked"));
+
+    let cancelled = lock("cancelled");
+    let running = tokio::spawn(async move { cancelled.run(pending::<()>()).await });
+    eventually(LONG, "it is held", async || {
+        spans_of("cancelled").len() == 2
+    })
+    .await;
+    running.abort();
+    let cancelled = hold("cancelled").await;
+    assert_eq!(cancelled.field("lock.end"), Some("cancelled"));
+
+    drop(lock("dropped").acquire().await.expect("free"));
+    let dropped = hold("dropped").await;
+    assert_eq!(dropped.field("lock.end"), Some("released"));
+
+    let blocking = lock("blocking");
+    let body = move || blocking.run_blocking(|| tracing::info!("inside"));
+    let ran = tokio::task::spawn_blocking(body).await.expect("no panic");
+    ran.expect("free");
+    assert_eq!(hold("blocking").await.events, ["inside"]);
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_late_is_an_event_of_its_hold() {
+    alone!(a_renewal_that_is_late_is_an_event_of_its_hold);
+    const LOCK: &str = "late:<id>";
+    keep_spans(LevelFilter::DEBUG);
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let client = connect(&proxy.url()).await;
+    let lock = client.lock("late").name(LOCK).lease(ms(3000));
+    let guard = lock.acquire().await.expect("free");
+    proxy.hold_replies();
+    // The first attempt starts after a second, the next one after half a second more.
+    tokio::time::sleep(ms(1800)).await;
+    proxy.pass();
+    eventually(LONG, "it is an event", async || {
+        let spans = spans_of(LOCK);
+        let events = spans.iter().flat_map(|seen| &seen.events);
+        let events: BTreeSet<&str> = events.map(String::as_str).collect();
+        let failed = events.contains("renewal failed, it will be tried again");
+        failed && events.contains("renewal arrived late")
+    })
+    .await;
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn several_locks_have_one_acquire_span_and_a_hold_span_each() {
+    alone!(several_locks_have_one_acquire_span_and_a_hold_span_each);
+    keep_spans(LevelFilter::DEBUG);
+    let client = LockClient::in_memory();
+    let locks = client.lock_all(["b", "a"]).name("both");
+    locks
+        .run(async { tracing::info!("inside") })
+        .await
+        .expect("free");
+    let spans = closed("both", 3).await;
+    let keys: Vec<_> = spans.iter().map(|seen| seen.field("lock.key")).collect();
+    assert_eq!(keys, [Some("a, b"), Some("a"), Some("b")]);
+    assert_eq!(spans[2].events, ["inside"]);
+}
+
+#[tokio::test]
+async fn a_nested_call_has_no_hold_span_of_its_own() {
+    alone!(a_nested_call_has_no_hold_span_of_its_own);
+    keep_spans(LevelFilter::DEBUG);
+    let server = RedisServer::start();
+    let client = builder().connect(&server.url()).await.expect("up");
+    let lock = client.lock("k").name("nested");
+    let nested = lock.run(async { lock.run(async {}).await.expect("entered") });
+    nested.await.expect("free");
+    let names: Vec<_> = closed("nested", 3)
+        .await
+        .iter()
+        .map(|seen| seen.name)
+        .collect();
+    assert_eq!(names, ["lock.acquire", "lock.hold", "lock.acquire"]);
+    assert!(!server.exists(&name("k")).await);
+}
+
+/// A client that has ended closes what is left.
+#[tokio::test]
+async fn a_span_of_a_guard_that_outlives_its_client_closes() {
+    alone!(a_span_of_a_guard_that_outlives_its_client_closes);
+    keep_spans(LevelFilter::DEBUG);
+    let client = LockClient::in_memory();
+    let guard = client
+        .lock("k")
+        .name("outlives")
+        .acquire()
+        .await
+        .expect("free");
+    client.shutdown().await.expect("given back");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(guard);
+    drop(client);
+    closed("outlives", 2).await;
+}
