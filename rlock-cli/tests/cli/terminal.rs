@@ -207,7 +207,9 @@ async fn a_job_that_was_stopped_for_longer_than_its_lease_is_stopped_before_it_r
     let size = || fs::metadata(written.path()).map_or(0, |file| file.len());
     let mut shell = Shell::start(&server);
     let file = written.path().display();
-    let writer = format!(r#"sh -c 'echo "ready"-; while :; do echo; done >{file}'"#);
+    let writer = format!(
+        r#"sh -c 'echo "ready"-; for i in $(seq 10000); do for j in $(seq 1000); do echo; done; done >{file}'"#
+    );
     shell.type_line(&format!("rlock run -k a --lease 1s -- {writer}"));
     shell.shows("ready-").await;
     eventually(LONG, "it writes", async || size() > 0).await;
