@@ -14,6 +14,7 @@ use crate::{
     manual,
     release::ReleaseOptions,
     run::signals,
+    top::TopOptions,
 };
 
 /// Distributed locks on Redis or Valkey, from the command line.
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Inspect(InspectOptions),
     /// Takes a lock from its holder
     Release(ReleaseOptions),
+    /// Shows the locks that are held as a live table, those with the most waiters first
+    Top(TopOptions),
     /// Checks whether the servers of a store are fit for locks
     Doctor(DoctorOptions),
     /// Prints the completion script of a shell

@@ -81,6 +81,10 @@ impl Failure {
         Self::new(Status::FAILED, format!("could not {action}: {reason}"))
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Logs the failure, and returns its status.
     pub(crate) fn report(self) -> Status {
         // A lock that is taken is an expected outcome: `--quiet` silences it.

@@ -3,6 +3,7 @@
 use std::{
     fmt::{self, Write as _},
     io::{self, Write as _},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
@@ -23,6 +24,35 @@ use crate::{
 struct Lines {
     most: Level,
     json: bool,
+}
+
+/// The latest line, while the terminal shows something else.
+static DIVERTED: Mutex<Option<String>> = Mutex::new(None);
+
+/// Keeps log lines off the terminal until it is dropped.
+pub(crate) struct Diversion(());
+
+impl Diversion {
+    pub(crate) fn begin() -> Self {
+        *diverted() = Some(String::new());
+        Self(())
+    }
+
+    /// Returns the latest line once.
+    pub(crate) fn latest(&self) -> Option<String> {
+        let line = diverted().as_mut().map(std::mem::take);
+        line.filter(|line| !line.is_empty())
+    }
+}
+
+impl Drop for Diversion {
+    fn drop(&mut self) {
+        *diverted() = None;
+    }
+}
+
+fn diverted() -> MutexGuard<'static, Option<String>> {
+    DIVERTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Logs this process's events from now on.
@@ -123,6 +153,10 @@ impl Subscriber for Lines {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let line = self.line(*event.metadata().level(), fields);
+        if let Some(latest) = &mut *diverted() {
+            *latest = line;
+            return;
+        }
         // One write, so that lines of several processes do not mix. Nobody is left to tell if it fails.
         let _ = io::stderr()
             .lock()

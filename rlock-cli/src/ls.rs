@@ -40,7 +40,7 @@ pub(crate) struct LsOptions {
     store: StoreOptions,
 }
 
-const COLUMNS: [Column; 5] = [
+pub(crate) const COLUMNS: [Column; 5] = [
     Column::text("KEY"),
     Column::text("HOLDER"),
     Column::number("SINCE"),
@@ -106,7 +106,7 @@ fn page(locks: &[LockInfo], screen: Option<Screen>, json: bool) -> String {
     lines.iter().flat_map(|line| [line, "\n"]).collect()
 }
 
-fn row(info: &LockInfo) -> [String; 5] {
+pub(crate) fn row(info: &LockInfo) -> [String; 5] {
     [
         escaped(&info.key).into_owned(),
         describe::holder(info),

@@ -19,6 +19,7 @@ mod run;
 mod table;
 mod terminal;
 mod text;
+mod top;
 mod user;
 mod wait;
 
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Inspect(options) => block_on(inspect::inspect(&options, cli.log.json)),
         Command::Release(options) => block_on(release::release(&options, cli.log.json)),
         Command::Doctor(options) => block_on(doctor::doctor(&options, cli.log.json)),
+        Command::Top(options) => block_on(top::top(&options, cli.log.json)),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { subcommand } => manual::page(subcommand.as_deref()),
     };

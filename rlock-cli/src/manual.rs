@@ -11,7 +11,7 @@ use clap_mangen::{
     roff::{Roff, bold, roman},
 };
 
-pub(crate) use self::operations::{DOCTOR, INSPECT, LS, RELEASE};
+pub(crate) use self::operations::{DOCTOR, INSPECT, LS, RELEASE, TOP};
 use crate::{
     cli::Cli,
     exit::{Failure, Status},
@@ -99,6 +99,7 @@ fn sections(subcommand: &str) -> &'static [Section] {
         "inspect" => INSPECT,
         "release" => RELEASE,
         "doctor" => DOCTOR,
+        "top" => TOP,
         _ => &[],
     }
 }

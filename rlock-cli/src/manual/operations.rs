@@ -96,3 +96,28 @@ pub(crate) const DOCTOR: &[Section] = &[Section {
     ],
     text: "",
 }];
+
+/// The sections of `rlock top`.
+pub(crate) const TOP: &[Section] = &[
+    Section {
+        title: "Keys",
+        terms: &[
+            ("w, a", "sorts by waiters, by age; Tab switches"),
+            ("up, down", "scrolls; also page up, page down, home"),
+            ("q", "quits; also Esc and Ctrl-C"),
+        ],
+        text: "The rates count the locks that have appeared and disappeared from one look to the next, over ten \
+               seconds. A lock that is held for less than the interval is not seen. Without a terminal, each look is \
+               one line.",
+    },
+    Section {
+        title: "Exit status",
+        terms: &[
+            ("0", "after q"),
+            UNAVAILABLE,
+            USAGE,
+            ("128 + n", "signal n arrived"),
+        ],
+        text: "",
+    },
+];
