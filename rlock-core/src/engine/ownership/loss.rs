@@ -60,10 +60,10 @@ impl Ownership {
         if state.entries.iter().any(|entry| entry.id == id) {
             return None;
         }
-        let was_lost = |rare: &Box<Rare>| rare.lost_with.contains(&id);
+        let was_lost = |rare: &Rare| rare.lost_with.contains(&id);
         let lost = state
             .lost
-            .filter(|_| state.rare.as_ref().is_some_and(was_lost));
+            .filter(|_| state.rare.as_deref().is_some_and(was_lost));
         Some(lost.unwrap_or(LostCause::Released))
     }
 
