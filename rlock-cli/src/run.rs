@@ -10,6 +10,7 @@ mod terminal;
 use std::{io, time::Duration};
 
 use rlock_core::{LockClient, LockError, MultiLockGuard};
+use rustix::process::Signal;
 use tokio::time::timeout;
 
 use self::{
@@ -128,12 +129,15 @@ async fn hold(
     let terminal = Terminal::of_stdin();
     let launch = Launch {
         on_death: options.signal,
-        takes_terminal: terminal.is_some_and(Terminal::is_ours),
+        takes_terminal: terminal.is_some_and(Terminal::is_for_command),
         json,
         command: &options.command,
     };
     let environment = environment::of(&options.keys, guard);
     let failed = |error: io::Error| Failure::own("start the command", &error);
+    if terminal.is_some_and(Terminal::has_job_control) {
+        signals.add(Signal::TSTP).map_err(failed)?;
+    }
     let group = Group::start(&launch, &environment).map_err(failed)?;
     tracing::info!(pid = group.id().as_raw_nonzero().get(), "command started");
     let policy = Policy {
@@ -141,7 +145,7 @@ async fn hold(
         signal: options.signal,
         kill_after: options.kill_after,
     };
-    let supervisor = Supervisor::new(group, terminal, policy).map_err(failed)?;
+    let supervisor = Supervisor::new(group, terminal, policy);
     Ok(supervisor.until_ended(guard, signals).await)
 }
 

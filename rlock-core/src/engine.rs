@@ -7,6 +7,7 @@ pub(crate) mod clients;
 pub(crate) mod core;
 pub(crate) mod driver;
 pub(crate) mod entry;
+pub(crate) mod messages;
 pub(crate) mod ownership;
 pub(crate) mod queries;
 pub(crate) mod release;

@@ -121,11 +121,11 @@ pub use rlock_macros::distributed_lock;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __fuzzing {
-    use crate::{engine::queries, store::redis::properties};
+    use crate::{engine::messages, store::redis::properties};
 
     pub fn message(message: &[u8]) {
         properties::message(message);
-        let _ = queries::read(message);
+        let _ = messages::read(message);
     }
 
     pub fn reply(reply: &[u8]) {

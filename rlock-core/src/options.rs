@@ -123,7 +123,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Returns the name of the host.
-    pub(crate) fn host(&self) -> &'static str {
+    pub(crate) fn host() -> &'static str {
         static HOST: LazyLock<String> = LazyLock::new(host_name);
         &HOST
     }
@@ -135,7 +135,7 @@ impl fmt::Display for Identity {
         if let Some(service) = &self.service {
             write!(f, "`{service}` on ")?;
         }
-        write!(f, "`{}` (pid {})", self.host(), std::process::id())
+        write!(f, "`{}` (pid {})", Self::host(), std::process::id())
     }
 }
 

@@ -10,6 +10,8 @@ use rustix::{
     },
 };
 
+use tokio::signal::unix::{self, SignalKind};
+
 use super::{environment::Environment, launcher::Launch};
 use crate::exit::Status;
 
@@ -18,6 +20,7 @@ pub(crate) struct Group {
     leader: Pid,
     /// The exit status of the leader, once it has ended.
     status: Option<Status>,
+    children: unix::Signal,
 }
 
 impl Group {
@@ -27,12 +30,15 @@ impl Group {
         // some containers, would leave them in the group for ever.
         #[cfg(target_os = "linux")]
         rustix::process::set_child_subreaper(Some(getpid()))?;
+        // Before there is a child: afterwards, nothing may fail any more.
+        let children = unix::signal(SignalKind::child())?;
         let mut command = launch.command()?;
         environment.apply(&mut command);
         let leader = command.process_group(0).spawn()?;
         Ok(Self {
             leader: Pid::from_child(&leader),
             status: None,
+            children,
         })
     }
 
@@ -54,6 +60,11 @@ impl Group {
     pub(crate) fn is_alive(&self) -> bool {
         // Processes that this one may not signal are there, too.
         test_kill_process_group(self.leader) != Err(Errno::SRCH)
+    }
+
+    /// Resolves when a child has stopped, continued or ended since the last call.
+    pub(crate) async fn changed(&mut self) {
+        self.children.recv().await;
     }
 
     /// Reaps all children that have ended. Returns the signal that stopped the command, if one did since the last call.

@@ -53,20 +53,32 @@ pub(crate) fn name(signal: Signal) -> &'static str {
 }
 
 /// Receives the signals that are passed on, except those that this process ignores.
-pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(crate) struct Signals {
+    listeners: Vec<(Signal, unix::Signal)>,
+    /// A bit for each signal that this process was started to ignore.
+    ignored: u64,
+}
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        let ignored = ignored();
-        let mut listeners = Vec::with_capacity(FORWARDED.len());
+        let mut signals = Self {
+            listeners: Vec::new(),
+            ignored: ignored(),
+        };
         for (_, signal) in FORWARDED {
-            // The command inherits that it is ignored, as under `nohup`. A listener would end that.
-            if ignored & 1 << (signal.as_raw() - 1) == 0 {
-                let kind = SignalKind::from_raw(signal.as_raw());
-                listeners.push((signal, unix::signal(kind)?));
-            }
+            signals.add(signal)?;
         }
-        Ok(Self(listeners))
+        Ok(signals)
+    }
+
+    /// Receives this signal as well from now on.
+    pub(crate) fn add(&mut self, signal: Signal) -> io::Result<()> {
+        // The command inherits that it is ignored, as under `nohup`. A listener would end that.
+        if self.ignored & 1 << (signal.as_raw() - 1) == 0 {
+            let kind = SignalKind::from_raw(signal.as_raw());
+            self.listeners.push((signal, unix::signal(kind)?));
+        }
+        Ok(())
     }
 
     /// Resolves to the next signal.
@@ -76,7 +88,7 @@ impl Signals {
     /// Dropping the future loses no signal.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            for (signal, listener) in &mut self.0 {
+            for (signal, listener) in &mut self.listeners {
                 if listener.poll_recv(context).is_ready() {
                     return Poll::Ready(*signal);
                 }

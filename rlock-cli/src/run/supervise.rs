@@ -1,13 +1,10 @@
 //! What happens while the command runs: signals, the loss of a lock, and the end of the process group.
 
-use std::{future::pending, io, time::Duration};
+use std::{future::pending, time::Duration};
 
 use rlock_core::{LostCause, MultiLockGuard};
 use rustix::process::Signal;
-use tokio::{
-    signal::unix::{self, SignalKind},
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     group::Group,
@@ -44,7 +41,6 @@ pub(crate) struct Supervisor {
     group: Group,
     terminal: Option<Terminal>,
     policy: Policy,
-    children: unix::Signal,
     is_lost: bool,
     kill_at: Option<Instant>,
     /// When the command had ended, and some of its group had not.
@@ -53,21 +49,16 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(crate) fn new(
-        group: Group,
-        terminal: Option<Terminal>,
-        policy: Policy,
-    ) -> io::Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(group: Group, terminal: Option<Terminal>, policy: Policy) -> Self {
+        Self {
             group,
             terminal,
             policy,
-            children: unix::signal(SignalKind::child())?,
             is_lost: false,
             kill_at: None,
             outlived_at: None,
             is_remarked: false,
-        })
+        }
     }
 
     /// Returns when all processes of the group have ended.
@@ -91,7 +82,7 @@ impl Supervisor {
                 signal = signals.next() => self.group.signal(signal),
                 (key, cause) = guard.lost(), if !self.is_lost => self.lost(key, cause),
                 () = until(self.kill_at) => self.kill(),
-                _ = self.children.recv() => {}
+                () = self.group.changed() => {}
                 () = sleep(LOOK), if self.group.status().is_some() => {}
             }
         }

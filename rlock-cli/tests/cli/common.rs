@@ -143,10 +143,15 @@ pub(crate) fn send_signal(pid: i32, signal: Signal) {
 
 /// Returns whether the process runs. One that has ended and was not reaped yet does not.
 pub(crate) fn is_running(pid: i32) -> bool {
+    !["", "Z", "X"].contains(&&*state_of(pid))
+}
+
+/// Returns the state of a process as the system shows it: `T` if it has stopped, for example.
+pub(crate) fn state_of(pid: i32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The state is behind the name, which is in parentheses.
     let state = stat.rsplit_once(") ").map(|(_, rest)| &rest[..1]);
-    state.is_some_and(|state| !["Z", "X"].contains(&state))
+    state.unwrap_or_default().to_owned()
 }
 
 /// A file or directory that goes with the test.

@@ -9,11 +9,11 @@ use crate::common::{LONG, Running, hold, is_running, start};
 
 /// Runs until a signal, and says which.
 const TOLD: &str = "for s in HUP INT TERM USR1; do trap \"echo $s; exit 0\" $s; done
-    echo held; while :; do sleep 0.05; done";
+    echo held; for i in $(seq 1200); do sleep 0.05; done";
 
 /// Ignores TERM, and so does what it has started. Shows the process ids of both.
 const STUBBORN: &str = "trap '' TERM
-    sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & echo $$; wait; sleep 60";
+    sh -c 'trap \"\" TERM; echo $$; for i in $(seq 1200); do sleep 0.05; done' & echo $$; wait; sleep 60";
 
 fn holding(server: &RedisServer, options: &[&str], script: &str) -> Running {
     let words = [&["run", "-k", "a"], options, &["--", "sh", "-c", script]].concat();
@@ -91,7 +91,7 @@ async fn a_group_that_does_not_stop_is_killed() {
 async fn an_orphan_that_does_not_stop_is_killed_too() {
     let server = RedisServer::start();
     // The command itself ends by the signal.
-    let script = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & exec sleep 60";
+    let script = "sh -c 'trap \"\" TERM; echo $$; for i in $(seq 1200); do sleep 0.05; done' & exec sleep 60";
     let mut running = holding(&server, &["--kill-after", "300ms"], script);
     let orphan = running.number().await;
     assert!(server.del("lock:{a}").await);

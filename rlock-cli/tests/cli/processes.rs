@@ -74,7 +74,7 @@ async fn if_rlock_is_killed_the_command_is_told_and_the_lock_is_free_after_its_l
 #[tokio::test]
 async fn if_rlock_is_killed_the_command_receives_the_chosen_signal() {
     let server = RedisServer::start();
-    let script = "trap 'echo told; exit' USR1; echo $$; while :; do sleep 0.05; done";
+    let script = "trap 'echo told; exit' USR1; echo $$; for i in $(seq 1200); do sleep 0.05; done";
     let words = [
         "run", "-k", "a", "--signal", "USR1", "--", "sh", "-c", script,
     ];

@@ -22,7 +22,7 @@ async fn a_signal_reaches_the_command_and_what_it_has_started() {
     for (name, signal) in FORWARDED {
         let script = format!(
             "trap 'echo child' {name}
-             sh -c 'trap \"echo grandchild; exit\" {name}; echo ready; while :; do sleep 0.05; done'
+             sh -c 'trap \"echo grandchild; exit\" {name}; echo ready; for i in $(seq 1200); do sleep 0.05; done'
              exit 7"
         );
         let mut running = start(

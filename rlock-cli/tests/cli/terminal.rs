@@ -16,7 +16,7 @@ use rlock_testkit::{RedisServer, eventually};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tokio::time::{sleep, timeout};
 
-use crate::common::{LONG, Scratch};
+use crate::common::{LONG, Scratch, is_running, state_of};
 
 pub(crate) const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -33,6 +33,14 @@ pub(crate) struct Shell {
 impl Shell {
     /// Starts a shell that finds `rlock`, for locks on this server.
     pub(crate) fn start(server: &RedisServer) -> Self {
+        Self::of(
+            server,
+            &["bash", "--norc", "--noprofile", "--noediting", "-i"],
+        )
+    }
+
+    /// Starts this program as the leader of a session.
+    fn of(server: &RedisServer, words: &[&str]) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&terminal).expect("it is ours");
         unlockpt(&terminal).expect("it is ours");
@@ -44,14 +52,8 @@ impl Shell {
         let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
         let directory = program.parent().expect("a directory").display();
         let process = Command::new("setsid")
-            .args([
-                "--ctty",
-                "bash",
-                "--norc",
-                "--noprofile",
-                "--noediting",
-                "-i",
-            ])
+            .arg("--ctty")
+            .args(words)
             .env(
                 "PATH",
                 format!("{directory}:{}", env::var("PATH").unwrap_or_default()),
@@ -120,6 +122,14 @@ impl Shell {
     pub(crate) fn screen(&self) -> String {
         let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         screen.clone()
+    }
+
+    /// Returns the number before the last character that was read.
+    fn last_number(&self) -> i32 {
+        let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = &screen[..self.read - 1];
+        let start = read.rfind('-').map_or(0, |at| at + 1);
+        read[start..].parse().expect("a number")
     }
 
     /// Returns when the shell executes what is typed, after a command with this exit status.
@@ -203,7 +213,9 @@ async fn a_job_that_was_stopped_for_longer_than_its_lease_is_stopped_before_it_r
     let size = || fs::metadata(written.path()).map_or(0, |file| file.len());
     let mut shell = Shell::start(&server);
     let file = written.path().display();
-    let writer = format!(r#"sh -c 'echo "ready"-; while :; do echo; done >{file}'"#);
+    let writer = format!(
+        r#"sh -c 'echo "ready"-; for i in $(seq 10000); do for j in $(seq 1000); do echo; done; done >{file}'"#
+    );
     shell.type_line(&format!("rlock run -k a --lease 1s -- {writer}"));
     shell.shows("ready-").await;
     eventually(LONG, "it writes", async || size() > 0).await;
@@ -257,4 +269,65 @@ async fn ctrl_z_stops_a_script_around_it_too_and_the_script_gets_the_terminal_ba
     shell.type_line("bye");
     shell.shows("after-3-bye-").await;
     shell.is_back_after(0).await;
+}
+
+/// A pager: it reads from the terminal, and shows what it gets from its input.
+const PAGER: &str = r#"sh -c 'read -r key </dev/tty; echo "pager-$key-"; cat'"#;
+
+#[tokio::test]
+async fn a_pager_behind_it_reads_the_terminal_and_ctrl_c_interrupts_both() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    let writer = r#"sh -c 'echo "ready"-; sleep 60'"#;
+    shell.type_line(&format!("rlock run -k a -- {writer} | {PAGER}"));
+    eventually(LONG, "it holds", async || server.exists("lock:{a}").await).await;
+    shell.type_line("key");
+    shell.shows("pager-key-").await;
+    shell.shows("ready-").await;
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
+    eventually(LONG, "released", async || !server.exists("lock:{a}").await).await;
+}
+
+#[tokio::test]
+async fn ctrl_z_stops_a_command_with_a_pipe_behind_it() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    let writer = r#"sh -c 'echo "pid"-$$-; exec sleep 60'"#;
+    shell.type_line(&format!("rlock run -k a -- {writer} | cat"));
+    shell.shows("pid-").await;
+    shell.shows("-").await;
+    let pid = shell.last_number();
+    shell.press(CTRL_Z);
+    shell.shows("Stopped").await;
+    eventually(LONG, "it stops", async || state_of(pid) == "T").await;
+    shell.type_line("fg");
+    eventually(LONG, "it continues", async || state_of(pid) == "S").await;
+    shell.press(CTRL_C);
+    shell.is_back_after(0).await;
+    assert!(!is_running(pid));
+}
+
+#[tokio::test]
+async fn a_command_with_a_pipe_behind_it_gets_the_terminal_when_it_reads() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    shell.type_line(&format!("rlock run -k a -- {READER} | cat"));
+    shell.shows("ready-").await;
+    shell.type_line("hello");
+    shell.shows("got-hello-").await;
+    shell.is_back_after(0).await;
+}
+
+#[tokio::test]
+async fn without_a_shell_that_could_continue_it_ctrl_z_does_nothing() {
+    let server = RedisServer::start();
+    let script = format!("exec rlock run -k a -- {READER}");
+    let mut terminal = Shell::of(&server, &["sh", "-c", &script]);
+    terminal.shows("ready-\r").await;
+    terminal.press(CTRL_Z);
+    terminal.type_line("hello");
+    terminal.shows("got-hello-").await;
+    let status = terminal.process.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
 }

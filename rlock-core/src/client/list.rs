@@ -13,7 +13,8 @@ use crate::{
     engine::{
         core::Core,
         driver::ClientHandle,
-        queries::{Question, Report, ask},
+        messages::{Question, Report},
+        queries::ask,
     },
     error::LockError,
     info::LockInfo,

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::LockClient;
 use crate::{
-    engine::queries::{Question, Report, SILENCE, ask},
+    engine::{
+        messages::{Question, Report},
+        queries::{SILENCE, ask},
+    },
     error::LockError,
     key::Key,
     owner::OwnerId,

@@ -19,8 +19,8 @@ use crate::{
     caller::note_caller,
     clock::ClientClock,
     engine::{
+        messages::Messages,
         ownership::{LocalQueues, Ownership, ReleaseQueue},
-        queries::Queries,
         watchdog::{Renewer, Watchdog},
     },
     options::{Options, Reentry},
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) queues: Arc<LocalQueues>,
-    pub(crate) queries: Arc<Queries>,
+    pub(crate) messages: Arc<Messages>,
     /// The runtime that provides the timers of calls.
     timers: Handle,
     /// Whether the background is on a runtime that may not be driven.
@@ -62,7 +62,7 @@ pub(crate) struct Core {
 pub(crate) struct EventHandler {
     watchdog: Arc<Watchdog>,
     queues: Arc<LocalQueues>,
-    queries: Arc<Queries>,
+    messages: Arc<Messages>,
 }
 
 impl EventHandler {
@@ -70,7 +70,7 @@ impl EventHandler {
         Self {
             watchdog: Arc::new(Watchdog::new(clock.clone())),
             queues: Arc::new(LocalQueues::new(options.local_handovers)),
-            queries: Arc::new(Queries::new(options.answers)),
+            messages: Arc::new(Messages::new(options.answers)),
         }
     }
 
@@ -96,7 +96,7 @@ impl EventHandler {
                     ownership.ask_after(after);
                 }
             }
-            Event::Message(message) => self.queries.on_message(&message),
+            Event::Message(message) => self.messages.on_message(&message),
             Event::Changed(key) => {
                 if let Some(ownership) = queues.owned(&key) {
                     self.watchdog.suspect(&ownership);
@@ -132,7 +132,7 @@ impl Core {
         let EventHandler {
             watchdog,
             queues,
-            queries,
+            messages,
         } = handler;
         Self {
             id,
@@ -141,7 +141,7 @@ impl Core {
             store,
             watchdog,
             queues,
-            queries,
+            messages,
             timers,
             may_not_be_driven,
             sequence: AtomicU64::new(1),

@@ -79,10 +79,6 @@ struct State {
     rare: Option<Box<Rare>>,
     /// Counts the present hold, until it ends or is lost.
     held: metrics::Held,
-    /// The span of the present hold, if a subscriber wants it.
-    span: Option<Arc<Span>>,
-    /// The same, from a loss until its report.
-    span_of_loss: Option<Arc<Span>>,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
@@ -123,6 +119,10 @@ struct Rare {
     trace_id: Option<String>,
     /// The entries at the time of the loss.
     lost_with: Vec<EntryId>,
+    /// The span of the present hold, if a subscriber wants it.
+    span: Option<Arc<Span>>,
+    /// The same, from a loss until its report.
+    span_of_loss: Option<Arc<Span>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,8 +155,6 @@ impl Ownership {
                 renewals: 0,
                 rare: None,
                 held: metrics::Held::none(),
-                span: None,
-                span_of_loss: None,
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,
@@ -258,18 +256,25 @@ impl Ownership {
 
     /// Sets the span of the present hold.
     pub(crate) fn set_span(&self, span: Arc<Span>) {
-        self.state().span = Some(span);
+        self.state().rare.get_or_insert_default().span = Some(span);
     }
 
     /// Writes an event in the span of the present hold, or in the current span without one. Not under any lock.
     pub(crate) fn in_span(&self, write: impl FnOnce()) {
-        let span = self.state().span.clone();
+        let span = self.state().span();
         in_span(span, write);
     }
 
     /// Writes the report of a loss in the span of the hold that was lost. Not under any lock.
     pub(crate) fn in_span_of_loss(&self, write: impl FnOnce()) {
-        let span = self.state().span_of_loss.take();
+        let span = {
+            let mut state = self.state();
+            let of_loss = state
+                .rare
+                .as_mut()
+                .and_then(|rare| rare.span_of_loss.take());
+            of_loss.or_else(|| state.span())
+        };
         in_span(span, write);
     }
 
@@ -329,6 +334,10 @@ impl Ownership {
 }
 
 impl State {
+    fn span(&self) -> Option<Arc<Span>> {
+        self.rare.as_ref()?.span.clone()
+    }
+
     fn is_owned(&self) -> bool {
         matches!(self.phase, Phase::Held | Phase::Passed | Phase::Retained)
     }

@@ -1,122 +1,29 @@
 //! Questions between clients: who holds a lock, which locks a client holds, and the request to release one. The
 //! background of a client answers; the store only carries the messages.
 
-mod message;
+use std::{sync::Arc, time::Duration};
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
-
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
+use tokio::time::timeout;
 use uuid::Uuid;
 
-#[cfg(fuzzing)]
-pub(crate) use self::message::read;
-use self::message::{Message, ReportWriter};
-pub(crate) use self::message::{Question, Report};
 use crate::{
-    engine::{core::Core, ownership::Ownership},
+    engine::{
+        core::Core,
+        messages::{self, Question, Received, Report, ReportWriter},
+        ownership::Ownership,
+    },
     error::LostCause,
+    escape_control::escape_control,
     info::LockInfo,
     key::Key,
     owner::OwnerId,
     pattern,
     store::StoreError,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::Ordering,
 };
 
-/// How many questions may wait for the background. Further ones are not answered.
-const MOST_QUESTIONS: usize = 256;
 /// How long a holder may take to answer. A longer silence says that it is stuck or cut off.
 pub(crate) const SILENCE: Duration = Duration::from_millis(200);
-
-/// The questions that this client received, and those that it has asked.
-pub(crate) struct Queries {
-    answers: bool,
-    received: mpsc::Sender<Received>,
-    inbox: tokio::sync::Mutex<mpsc::Receiver<Received>>,
-    asked: Mutex<HashMap<u64, oneshot::Sender<Report>>>,
-    number: AtomicU64,
-    is_refusal_logged: AtomicBool,
-}
-
-/// A question that this client received.
-struct Received {
-    from: Uuid,
-    number: u64,
-    question: Question,
-}
-
-impl Queries {
-    pub(crate) fn new(answers: bool) -> Self {
-        let (received, inbox) = mpsc::channel(MOST_QUESTIONS);
-        Self {
-            answers,
-            received,
-            inbox: tokio::sync::Mutex::new(inbox),
-            asked: Mutex::default(),
-            number: AtomicU64::new(1),
-            is_refusal_logged: AtomicBool::new(false),
-        }
-    }
-
-    /// Handles a message of another client. Messages that make no sense are ignored.
-    pub(crate) fn on_message(&self, message: &[u8]) {
-        match message::read(message) {
-            Some(Message::Question {
-                from,
-                number,
-                question,
-            }) if self.answers => {
-                // If the queue is full, the silence tells that this client is busy.
-                let _ = self.received.try_send(Received {
-                    from,
-                    number,
-                    question,
-                });
-            }
-            Some(Message::Report { number, report }) => {
-                let asked = self.asked().remove(&number);
-                if let Some(asked) = asked {
-                    let _ = asked.send(report);
-                }
-            }
-            Some(Message::Question { .. }) | None => {}
-        }
-    }
-
-    fn asked(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Report>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ask(&self) -> Asked<'_> {
-        let number = self.number.fetch_add(1, Ordering::Relaxed);
-        let (sender, report) = oneshot::channel();
-        self.asked().insert(number, sender);
-        Asked {
-            queries: self,
-            number,
-            report,
-        }
-    }
-}
-
-/// A question without an answer yet. Forgets it when dropped.
-struct Asked<'a> {
-    queries: &'a Queries,
-    number: u64,
-    report: oneshot::Receiver<Report>,
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        self.queries.asked().remove(&self.number);
-    }
-}
 
 /// Asks a client. Returns `None` if it does not exist or is silent for this long.
 pub(crate) async fn ask(
@@ -125,8 +32,8 @@ pub(crate) async fn ask(
     question: &Question,
     within: Duration,
 ) -> Result<Option<Report>, StoreError> {
-    let mut asked = core.queries.ask();
-    let message = message::question(core.id, asked.number, question);
+    let mut asked = core.messages.ask();
+    let message = messages::question(core.id, asked.number, question);
     let limit = core.options.response_timeout;
     if !core.store.publish(client, &message, limit).await? {
         return Ok(None);
@@ -146,7 +53,12 @@ pub(crate) async fn ask_holder(
     let report = match ask(core, owner.client(), &question, within).await {
         Ok(report) => report?,
         Err(error) => {
-            if !error.transient && !core.queries.is_refusal_logged.swap(true, Ordering::Relaxed) {
+            if !error.transient
+                && !core
+                    .messages
+                    .is_refusal_logged
+                    .swap(true, Ordering::Relaxed)
+            {
                 tracing::warn!(%error, "holders of locks cannot be asked who they are");
             }
             return None;
@@ -163,7 +75,7 @@ pub(crate) async fn ask_holder(
 
 /// Answers questions for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
-    let mut inbox = core.queries.inbox.lock().await;
+    let mut inbox = core.messages.inbox.lock().await;
     while let Some(Received {
         from,
         number,
@@ -232,7 +144,7 @@ fn give_up(
     if token.is_some_and(|token| token != ownership.token()) {
         return false;
     }
-    let (key, owner) = (&ownership.key, ownership.owner);
+    let (key, owner) = (escape_control(ownership.shown()), ownership.owner);
     if ownership.is_retained() {
         tracing::info!(%key, %owner, by, "a retained lock is released for another client");
         ownership.end_retention();
@@ -246,7 +158,9 @@ fn give_up(
     if is_lost {
         let cause = LostCause::Revoked;
         ownership.metrics().lost(cause);
-        tracing::warn!(%key, %owner, by, %cause, "lock lost");
+        ownership.in_span_of_loss(|| {
+            tracing::warn!(%key, %owner, by, %cause, "lock lost");
+        });
     }
     // A hold that is asked again is about to end all the same.
     is_lost || ownership.lost() == Some(LostCause::Revoked)

@@ -12,7 +12,7 @@ use std::{
 
 use uuid::Uuid;
 
-use crate::{info::Holder, key::Key};
+use crate::info::Holder;
 
 /// How many holders in other processes are remembered.
 const MOST: usize = 1_024;
@@ -36,7 +36,7 @@ struct Remembered {
     number: u32,
     /// The client that asked.
     client: Uuid,
-    key: Key,
+    key: String,
     at: Instant,
     /// The rest of the lease at that time.
     ttl: Duration,
@@ -72,14 +72,14 @@ pub(crate) fn whole_millis(remaining: Duration) -> Duration {
 
 impl TakenBy {
     /// Remembers a holder that this client has asked, and the rest of its lease.
-    pub(crate) fn remember(client: Uuid, key: &Key, ttl: Duration, holder: Holder) -> Self {
+    pub(crate) fn remember(client: Uuid, key: &str, ttl: Duration, holder: Holder) -> Self {
         let mut memory = memory();
         memory.last = (memory.last + 1) % NUMBERS;
         let number = memory.last;
         memory.holders.push_back(Remembered {
             number,
             client,
-            key: key.clone(),
+            key: key.to_owned(),
             at: Instant::now(),
             ttl,
             holder,
@@ -91,11 +91,11 @@ impl TakenBy {
     }
 
     /// Returns the holder of this lock and the rest of its lease, if this client has asked it just now.
-    pub(crate) fn recent(client: Uuid, key: &Key) -> Option<(Self, Duration)> {
+    pub(crate) fn recent(client: Uuid, key: &str) -> Option<(Self, Duration)> {
         let memory = memory();
         let recent = memory.holders.iter().rev();
         let mut recent = recent.take_while(|known| known.at.elapsed() < RECENT);
-        let known = recent.find(|known| known.client == client && known.key == *key)?;
+        let known = recent.find(|known| known.client == client && known.key == key)?;
         let left = known.ttl.saturating_sub(known.at.elapsed());
         Some((Self::Other(known.number), left))
     }
@@ -202,19 +202,19 @@ mod tests {
 
     #[test]
     fn a_holder_is_remembered_until_many_others_came() {
-        let (client, key) = (Uuid::new_v4(), Key::parse("order:42").expect("valid"));
-        assert_eq!(TakenBy::recent(client, &key), None);
-        let by = TakenBy::remember(client, &key, Duration::from_secs(9), holder(4711));
-        let recent = TakenBy::recent(client, &key);
+        let (client, key) = (Uuid::new_v4(), "order:42");
+        assert_eq!(TakenBy::recent(client, key), None);
+        let by = TakenBy::remember(client, key, Duration::from_secs(9), holder(4711));
+        let recent = TakenBy::recent(client, key);
         assert!(recent.is_some_and(|(known, left)| known == by && !left.is_zero()));
-        assert_eq!(TakenBy::recent(Uuid::new_v4(), &key), None);
+        assert_eq!(TakenBy::recent(Uuid::new_v4(), key), None);
         let remaining = Some(by.mark(Duration::from_secs(1)));
         assert_eq!(
             TakenBy::advice(remaining),
             "; it is held by `billing` on `node-3` (pid 4711), in `orders::pay`, for 12.3 s"
         );
         for pid in 0..1_024 {
-            TakenBy::remember(client, &key, Duration::ZERO, holder(pid));
+            TakenBy::remember(client, key, Duration::ZERO, holder(pid));
         }
         assert_eq!(TakenBy::holder(remaining), None);
         assert_eq!(TakenBy::advice(remaining), "");

@@ -80,7 +80,7 @@ impl Attempt<'_> {
         let told = ask_holder(self.core, &key, owner, SILENCE).await;
         if let Some(holder) = told.and_then(|info| info.holder) {
             let ttl = entry.ttl.unwrap_or_default();
-            TakenBy::remember(self.core.id, &key, ttl, holder);
+            TakenBy::remember(self.core.id, key.as_str(), ttl, holder);
         }
     }
 
@@ -117,7 +117,7 @@ impl Attempt<'_> {
         if self.asks_once() {
             return remaining;
         }
-        if let Some((by, left)) = TakenBy::recent(self.core.id, key) {
+        if let Some((by, left)) = TakenBy::recent(self.core.id, key.as_str()) {
             return Some(by.mark(remaining.unwrap_or(left)));
         }
         if !clients::another_holds(key, self.core) {

@@ -30,7 +30,7 @@ impl Ownership {
             holder: Some(Holder {
                 service: identity.service.as_deref().map(shown),
                 version: identity.version.as_deref().map(shown),
-                host: shown(identity.host()),
+                host: shown(Identity::host()),
                 pid: std::process::id(),
                 held_for: now.since(state.since),
                 lock: text(state.site.name()),

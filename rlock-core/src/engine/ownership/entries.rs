@@ -158,7 +158,7 @@ impl Ownership {
         if let Some(entry) = state.entries.iter_mut().find(|entry| entry.id == id) {
             entry.in_body = true;
         }
-        state.span.clone()
+        state.span()
     }
 
     pub(crate) fn has_body(&self) -> bool {
@@ -237,7 +237,7 @@ impl State {
 
     fn end_span(&mut self, end: HoldEnd) -> Option<EndedHold> {
         let renewals = self.renewals;
-        let span = self.span.take()?;
+        let span = self.rare.as_mut()?.span.take()?;
         Some(EndedHold {
             span,
             end,

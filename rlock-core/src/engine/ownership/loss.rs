@@ -60,10 +60,10 @@ impl Ownership {
         if state.entries.iter().any(|entry| entry.id == id) {
             return None;
         }
-        let was_lost = |rare: &Box<Rare>| rare.lost_with.contains(&id);
+        let was_lost = |rare: &Rare| rare.lost_with.contains(&id);
         let lost = state
             .lost
-            .filter(|_| state.rare.as_ref().is_some_and(was_lost));
+            .filter(|_| state.rare.as_deref().is_some_and(was_lost));
         Some(lost.unwrap_or(LostCause::Released))
     }
 
@@ -127,8 +127,10 @@ impl Ownership {
             }
             let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
             if is_new {
-                let span = state.span.clone();
-                state.span_of_loss = span;
+                let span = state.span();
+                if let Some(rare) = &mut state.rare {
+                    rare.span_of_loss = span;
+                }
             }
             (state.turn.take(), is_new, state.held.take())
         };

@@ -95,7 +95,7 @@ impl Writer {
     }
 }
 
-pub(super) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
+pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
     let mut to = Writer("@ask".to_owned());
     to.field(from).field(number);
     match question {
@@ -122,13 +122,13 @@ pub(super) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> 
 }
 
 /// Writes one report.
-pub(super) struct ReportWriter {
+pub(crate) struct ReportWriter {
     number: u64,
     locks: Writer,
 }
 
 impl ReportWriter {
-    pub(super) fn new(number: u64) -> Self {
+    pub(crate) fn new(number: u64) -> Self {
         Self {
             number,
             locks: Writer(String::new()),
@@ -136,7 +136,7 @@ impl ReportWriter {
     }
 
     /// Adds a lock. Returns whether the report is full.
-    pub(super) fn add(&mut self, info: &LockInfo) -> bool {
+    pub(crate) fn add(&mut self, info: &LockInfo) -> bool {
         let Some(holder) = &info.holder else {
             return false;
         };
@@ -164,14 +164,14 @@ impl ReportWriter {
     }
 
     /// Returns the report of the locks that were added. `more`: the client has others.
-    pub(super) fn locks(self, more: bool) -> Vec<u8> {
+    pub(crate) fn locks(self, more: bool) -> Vec<u8> {
         let mut to = self.head("locks");
         to.flag(more);
         to.0.push_str(&self.locks.0);
         to.0.into_bytes()
     }
 
-    pub(super) fn released(self, is_released: bool) -> Vec<u8> {
+    pub(crate) fn released(self, is_released: bool) -> Vec<u8> {
         let mut to = self.head("released");
         to.flag(is_released);
         to.0.into_bytes()
@@ -184,64 +184,71 @@ impl ReportWriter {
     }
 }
 
+/// A message that makes no sense.
+struct Senseless;
+
+type Read<T> = Result<T, Senseless>;
+
 /// The fields that are not read yet.
 struct Fields<'a>(std::iter::Peekable<std::str::Split<'a, char>>);
 
 impl Fields<'_> {
-    fn raw(&mut self) -> Option<String> {
-        unescape(self.0.next()?)
+    fn raw(&mut self) -> Read<String> {
+        self.0.next().and_then(unescape).ok_or(Senseless)
     }
 
-    fn value<T: FromStr>(&mut self) -> Option<T> {
-        self.raw()?.parse().ok()
+    fn value<T: FromStr>(&mut self) -> Read<T> {
+        self.raw()?.parse().map_err(|_| Senseless)
     }
 
-    /// Returns `Some(None)` for an empty field.
-    fn optional<T: FromStr>(&mut self) -> Option<Option<T>> {
-        let text = self.raw()?;
-        if text.is_empty() {
-            return Some(None);
-        }
-        text.parse().ok().map(Some)
-    }
-
-    fn flag(&mut self) -> Option<bool> {
+    /// Returns `None` for an empty field.
+    fn optional<T: FromStr>(&mut self) -> Read<Option<T>> {
         match self.raw()?.as_str() {
-            "0" => Some(false),
-            "1" => Some(true),
-            _ => None,
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| Senseless),
         }
     }
 
-    fn key(&mut self) -> Option<Key> {
-        Key::parse(&self.raw()?).ok()
+    fn flag(&mut self) -> Read<bool> {
+        match self.raw()?.as_str() {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            _ => Err(Senseless),
+        }
     }
 
-    fn owner(&mut self) -> Option<OwnerId> {
-        OwnerId::parse(&self.raw()?)
+    fn key(&mut self) -> Read<Key> {
+        Key::parse(&self.raw()?).map_err(|_| Senseless)
     }
 
-    fn text(&mut self) -> Option<String> {
-        Some(shown(&self.raw()?))
+    fn owner(&mut self) -> Read<OwnerId> {
+        OwnerId::parse(&self.raw()?).ok_or(Senseless)
     }
 
-    fn optional_text(&mut self) -> Option<Option<String>> {
+    fn text(&mut self) -> Read<String> {
+        Ok(shown(&self.raw()?))
+    }
+
+    fn optional_text(&mut self) -> Read<Option<String>> {
         let text = self.text()?;
-        Some((!text.is_empty()).then_some(text))
+        Ok((!text.is_empty()).then_some(text))
     }
 
-    fn millis(&mut self) -> Option<Duration> {
+    fn millis(&mut self) -> Read<Duration> {
         self.value().map(Duration::from_millis)
     }
 
-    fn question(&mut self) -> Option<Question> {
-        Some(match self.raw()?.as_str() {
+    fn question(&mut self) -> Read<Question> {
+        Ok(match self.raw()?.as_str() {
             "lock" => Question::Lock { key: self.key()? },
             "locks" => Question::Locks {
-                pattern: self.raw().filter(|it| it.len() <= MAX_KEY_BYTES * 2)?,
+                pattern: match self.raw()? {
+                    pattern if pattern.len() <= MAX_KEY_BYTES * 2 => pattern,
+                    _ => return Err(Senseless),
+                },
                 after: match self.raw()? {
                     after if after.is_empty() => None,
-                    after => Some(Key::parse(&after).ok()?),
+                    after => Some(Key::parse(&after).map_err(|_| Senseless)?),
                 },
             },
             "release" => Question::Release {
@@ -251,11 +258,11 @@ impl Fields<'_> {
                 at_once: self.flag()?,
                 by: self.text()?,
             },
-            _ => return None,
+            _ => return Err(Senseless),
         })
     }
 
-    fn report(&mut self) -> Option<Report> {
+    fn report(&mut self) -> Read<Report> {
         match self.raw()?.as_str() {
             "locks" => {
                 let more = self.flag()?;
@@ -263,15 +270,15 @@ impl Fields<'_> {
                 while self.0.peek().is_some() {
                     locks.push(self.lock()?);
                 }
-                Some(Report::Locks { locks, more })
+                Ok(Report::Locks { locks, more })
             }
             "released" => self.flag().map(Report::Released),
-            _ => None,
+            _ => Err(Senseless),
         }
     }
 
-    fn lock(&mut self) -> Option<LockInfo> {
-        Some(LockInfo {
+    fn lock(&mut self) -> Read<LockInfo> {
+        Ok(LockInfo {
             key: self.key()?.as_str().to_owned(),
             owner: self.owner()?.to_string(),
             count: self.value()?,
@@ -303,19 +310,23 @@ pub(crate) fn read(message: &[u8]) -> Option<Message> {
         return None;
     }
     let mut fields = Fields(message.split('\t').peekable());
-    let message = match fields.0.next()? {
-        "@ask" => Message::Question {
+    let message = read_fields(&mut fields).ok()?;
+    fields.0.next().is_none().then_some(message)
+}
+
+fn read_fields(fields: &mut Fields<'_>) -> Read<Message> {
+    Ok(match fields.0.next() {
+        Some("@ask") => Message::Question {
             from: fields.value()?,
             number: fields.value()?,
             question: fields.question()?,
         },
-        "@tell" => Message::Report {
+        Some("@tell") => Message::Report {
             number: fields.value()?,
             report: fields.report()?,
         },
-        _ => return None,
-    };
-    fields.0.next().is_none().then_some(message)
+        _ => return Err(Senseless),
+    })
 }
 
 #[cfg(test)]
