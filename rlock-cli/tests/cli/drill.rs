@@ -76,7 +76,8 @@ fn mask(word: &str) -> String {
         return word.replace(uuid, "U");
     }
     let number = word.trim_end_matches(['m', 's']);
-    if number.parse::<f64>().is_err() {
+    // Also versions.
+    if number.is_empty() || !number.bytes().all(|it| it == b'.' || it.is_ascii_digit()) {
         return word.to_owned();
     }
     if number == word { "N" } else { "T" }.to_owned()
