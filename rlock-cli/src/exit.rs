@@ -81,6 +81,7 @@ impl Failure {
         Self::new(Status::FAILED, format!("could not {action}: {reason}"))
     }
 
+    #[cfg(feature = "top")]
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

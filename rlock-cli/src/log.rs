@@ -30,8 +30,10 @@ struct Lines {
 static DIVERTED: Mutex<Option<String>> = Mutex::new(None);
 
 /// Keeps log lines off the terminal until it is dropped.
+#[cfg(feature = "top")]
 pub(crate) struct Diversion(());
 
+#[cfg(feature = "top")]
 impl Diversion {
     pub(crate) fn begin() -> Self {
         *diverted() = Some(String::new());
@@ -39,12 +41,13 @@ impl Diversion {
     }
 
     /// Returns the latest line once.
-    pub(crate) fn latest(&self) -> Option<String> {
+    pub(crate) fn latest() -> Option<String> {
         let line = diverted().as_mut().map(std::mem::take);
         line.filter(|line| !line.is_empty())
     }
 }
 
+#[cfg(feature = "top")]
 impl Drop for Diversion {
     fn drop(&mut self) {
         *diverted() = None;

@@ -94,9 +94,10 @@ async fn released(
             false => Err(unanswered(info)),
         }
     } else if let Some(token) = options.way.token {
-        match client.release_if(key, token).await? {
-            true => Ok("taken from its holder"),
-            false => Err(format!("its present hold has another token than {token}")),
+        if client.release_if(key, token).await? {
+            Ok("taken from its holder")
+        } else {
+            Err(format!("its present hold has another token than {token}"))
         }
     } else if client.force_release(key).await? {
         Ok("taken from its holder")

@@ -42,7 +42,7 @@ impl Screen {
         }
         let (first, rest) = lines.split_at(room - 1);
         shown.extend(first.iter().flat_map(|line| [line, "\n"]));
-        shown.push_str(&format!("… and {} more\n", rest.len()));
+        shown.extend(["… and ", &rest.len().to_string(), " more\n"]);
         shown
     }
 }

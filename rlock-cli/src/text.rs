@@ -1,6 +1,6 @@
 //! Text from outside on a terminal, such as keys and the names of holders.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
@@ -37,7 +37,7 @@ pub(crate) fn json(value: &Value) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
         if is_unsafe(c) {
-            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
             escaped.push(c);
         }

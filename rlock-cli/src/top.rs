@@ -6,10 +6,7 @@ mod looks;
 #[cfg(feature = "top")]
 mod view;
 
-use std::{
-    io::{self, IsTerminal as _},
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use rlock_core::{LockClient, LockInfo};
@@ -24,7 +21,7 @@ use crate::{
     exit::{Failure, Status},
     ls::listed,
     manual, output,
-    text::{escaped, json, time},
+    text::{escaped, json},
 };
 
 /// The options of `rlock top`.
@@ -57,12 +54,8 @@ pub(crate) async fn top(options: &TopOptions, json: bool) -> Result<Status, Fail
     let mut looks = Looks::default();
     looks.add(first);
     #[cfg(feature = "top")]
-    if !json && io::stdin().is_terminal() && io::stdout().is_terminal() {
+    if !json && live::has_screen() {
         return live::run(options, &client, looks).await;
-    }
-    #[cfg(not(feature = "top"))]
-    if !json && io::stdin().is_terminal() && io::stdout().is_terminal() {
-        tracing::info!("built without the feature `top`, so there is no table");
     }
     lines(options, json, &client, looks).await
 }
@@ -90,7 +83,7 @@ async fn lines(
         loop {
             sleep(options.interval).await;
             match look(client, options).await {
-                Ok(locks) => break looks.add(locks),
+                Ok(found) => break looks.add(found),
                 // An outage ends some time.
                 Err(failure) => _ = failure.report(),
             }
@@ -104,34 +97,25 @@ fn now() -> String {
 
 fn line(looks: &Looks) -> String {
     let rates = looks.rates();
-    let mut line = format!(
-        "{} {} held, {} waiters, +{:.1}/s, -{:.1}/s",
+    let shown = |info: &LockInfo| format!("{} of {}", escaped(&info.key), describe::holder(info));
+    let waited_for = looks.first(Order::Waiters);
+    let waited_for = waited_for.filter(|info| describe::waiters(info) > 0);
+    let most_waiters = waited_for.map_or_else(String::new, |info| {
+        let waiters = describe::waiters_text(info);
+        format!(", most waiters: {waiters} for {}", shown(info))
+    });
+    let oldest = looks.first(Order::Age).map_or_else(String::new, |info| {
+        let age = describe::held_for(info);
+        format!(", oldest: {age} for {}", shown(info))
+    });
+    format!(
+        "{} {} held, {} waiters, +{:.1}/s, -{:.1}/s{most_waiters}{oldest}",
         now(),
         looks.locks().len(),
         looks.waiters(),
         rates.appeared,
         rates.gone
-    );
-    let shown = |info: &LockInfo| format!("{} of {}", escaped(&info.key), describe::holder(info));
-    if let Some(info) = looks
-        .first(Order::Waiters)
-        .filter(|info| describe::waiters(info) > 0)
-    {
-        line += &format!(
-            ", most waiters: {} for {}",
-            describe::waiters_text(info),
-            shown(info)
-        );
-    }
-    if let Some(info) = looks.first(Order::Age) {
-        let held_for = info.holder.as_ref().map(|holder| holder.held_for);
-        line += &format!(
-            ", oldest: {}",
-            held_for.map_or_else(|| "-".to_owned(), time)
-        );
-        line += &format!(" for {}", shown(info));
-    }
-    line
+    )
 }
 
 fn object(looks: &Looks) -> Value {

@@ -92,7 +92,7 @@ impl Checks {
         report.run_id = info.as_ref().ok().and_then(|info| info.get("run_id"));
         let times = self.times().await;
         report.findings = vec![
-            self.version(info.as_ref().ok()).await,
+            self.version(info.as_ref().ok()),
             eviction(&info),
             self.persistence(&info).await,
             clock(&times),
@@ -123,7 +123,7 @@ impl Checks {
         info.map_err(|error| reason(&error))
     }
 
-    async fn version(&mut self, info: Option<&InfoDict>) -> Finding {
+    fn version(&self, info: Option<&InfoDict>) -> Finding {
         const CHECK: &str = "version";
         let Some((name, version)) = version_of(info) else {
             let text = "unknown, because INFO is refused; grant `+info`";
@@ -391,4 +391,53 @@ fn numbers(version: &str) -> (u32, u32) {
     let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     (next(), next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::findings::State, *};
+
+    fn time(offset: i64, round_trip: u64) -> Time {
+        let local = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let offset_by = Duration::from_millis(offset.unsigned_abs());
+        let between = local + Duration::from_millis(round_trip) / 2;
+        Time {
+            round_trip: Duration::from_millis(round_trip),
+            local,
+            remote: if offset < 0 {
+                between - offset_by
+            } else {
+                between + offset_by
+            },
+        }
+    }
+
+    #[test]
+    fn a_clock_is_compared_by_the_quickest_reply() {
+        for (offset, state, expected) in [
+            (0, State::Good, "0.00 ms ahead of this machine's, ± 5.00 ms"),
+            (-900, State::Good, "900.00 ms behind this machine's"),
+            (3_000, State::Advice, "3000.00 ms ahead of this machine's"),
+            (-3_000, State::Advice, "let chrony or ntpd slew both clocks"),
+        ] {
+            let finding = clock(&Ok(vec![time(offset, 10), time(70_000, 20)]));
+            assert_eq!(finding.state, state, "{offset}: {finding:?}");
+            assert!(finding.text.contains(expected), "{offset}: {finding:?}");
+        }
+        let refused = clock(&Err("NOPERM".to_owned()));
+        assert_eq!(refused.state, State::Advice);
+    }
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        for (version, is_fit) in [
+            ("7.0.15", true),
+            ("6.2.0", true),
+            ("6.0.20", false),
+            ("10.0", true),
+            ("5", false),
+        ] {
+            assert_eq!(numbers(version) >= OLDEST, is_fit, "{version}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The servers of a store: those that the URLs name, and those that they know of.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, iter};
 
 use redis::{RedisResult, Value, cmd};
 use rlock_core::__private::probe::{Named, Probed};
@@ -133,12 +133,26 @@ async fn service_of(
         reports.push(Report::of(heading, Finding::harm("master", text)));
     }
     let server = master.at(newest.host.clone(), newest.port);
-    let replicas = replicas_of(&server).await;
-    reports.push(report(server, part, store.clone()).await);
+    reports.extend(with_replicas(server, part, store).await);
+    reports
+}
+
+/// Examines a master and the replicas that it knows.
+async fn with_replicas(master: Probed, part: Part, store: &Store) -> Vec<Report> {
+    let replicas = replicas_of(&master).await;
     let replicas = replicas
         .into_iter()
         .map(|(host, port)| (master.at(host, port), Part::Replica));
-    reports.extend(all(replicas, store).await);
+    let servers: Vec<_> = iter::once((master.clone(), part)).chain(replicas).collect();
+    // At the same time.
+    let begun: Vec<JoinHandle<Report>> = servers
+        .into_iter()
+        .map(|(server, part)| tokio::spawn(report(server, part, store.clone())))
+        .collect();
+    let mut reports = Vec::with_capacity(begun.len());
+    for report in begun {
+        reports.extend(report.await.ok());
+    }
     reports
 }
 
@@ -198,10 +212,11 @@ async fn cluster(named: &[Probed], store: &Store) -> Result<Vec<Report>, Failure
                         ),
                     ),
                 };
-                let nodes = slots.nodes.into_iter();
-                let nodes = nodes.map(|(host, port, part)| (node.at(host, port), part));
                 let mut reports = vec![Report::of("cluster".to_owned(), covered)];
-                reports.extend(all(nodes, store).await);
+                for (host, port) in slots.masters {
+                    let master = node.at(host, port);
+                    reports.extend(with_replicas(master, Part::Master, store).await);
+                }
                 return Ok(reports);
             }
             Err(text) => failures.push(format!("{}: {text}", node.address())),
@@ -212,7 +227,7 @@ async fn cluster(named: &[Probed], store: &Store) -> Result<Vec<Report>, Failure
 
 struct Slots {
     covered: u32,
-    nodes: Vec<(String, u16, Part)>,
+    masters: Vec<(String, u16)>,
 }
 
 /// Asks a node who has which slots.
@@ -225,26 +240,18 @@ async fn slots(node: &Probed) -> Result<Slots, String> {
         .await;
     let mut slots = Slots {
         covered: 0,
-        nodes: Vec::new(),
+        masters: Vec::new(),
     };
     for range in reply.map_err(failed)? {
         let mut range = range.into_iter();
         if let (Some(Value::Int(first)), Some(Value::Int(last))) = (range.next(), range.next()) {
             slots.covered += u32::try_from(last - first + 1).unwrap_or(0);
         }
-        for (place, server) in range.enumerate() {
-            let Some((host, port)) = address(server) else {
-                continue;
-            };
-            let part = if place == 0 {
-                Part::Master
-            } else {
-                Part::Replica
-            };
-            if !slots.nodes.iter().any(|(h, p, _)| (h, *p) == (&host, port)) {
-                slots.nodes.push((host, port, part));
-            }
-        }
+        // Behind the master are its replicas, as far as they have data.
+        let master = range.next().and_then(address);
+        slots
+            .masters
+            .extend(master.filter(|master| !slots.masters.contains(master)));
     }
     Ok(slots)
 }
@@ -258,16 +265,4 @@ fn address(server: Value) -> Option<(String, u16)> {
     let host: String = redis::from_redis_value(facts.next()?).ok()?;
     let port = redis::from_redis_value(facts.next()?).ok()?;
     (!host.is_empty()).then_some((host, port))
-}
-
-/// Examines these servers at the same time.
-async fn all(servers: impl Iterator<Item = (Probed, Part)>, store: &Store) -> Vec<Report> {
-    let begun: Vec<JoinHandle<Report>> = servers
-        .map(|(server, part)| tokio::spawn(report(server, part, store.clone())))
-        .collect();
-    let mut reports = Vec::with_capacity(begun.len());
-    for report in begun {
-        reports.extend(report.await.ok());
-    }
-    reports
 }

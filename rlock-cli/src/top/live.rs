@@ -1,12 +1,21 @@
 //! The table on the terminal: what moves it, and how the terminal is given back.
 
-use std::{io, thread};
+use std::{
+    io::{self, IsTerminal as _},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use ratatui::{
     DefaultTerminal,
     crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
 };
 use rlock_core::{LockClient, LockInfo};
+use rustix::termios::tcgetwinsize;
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
@@ -19,6 +28,9 @@ use crate::{
     log::Diversion,
     run::signals::Signals,
 };
+
+/// How long the terminal is read before the end of the table is noticed.
+const BREATH: Duration = Duration::from_millis(50);
 
 /// How many locks a page has.
 const PAGE: usize = 10;
@@ -43,6 +55,15 @@ impl Drop for Screen {
     }
 }
 
+/// Returns whether there is a terminal to draw on, with keys to press.
+pub(super) fn has_screen() -> bool {
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    let size = tcgetwinsize(&stdout);
+    stdin.is_terminal()
+        && stdout.is_terminal()
+        && size.is_ok_and(|size| size.ws_col > 0 && size.ws_row > 0)
+}
+
 /// Shows the table until a key or a signal ends it.
 pub(super) async fn run(
     options: &TopOptions,
@@ -59,30 +80,30 @@ pub(super) async fn run(
         notice: None,
     };
     let mut screen = Screen::take().map_err(failed)?;
-    let log = Diversion::begin();
-    let mut events = events();
+    let _log = Diversion::begin();
+    // Dropped first, before the shell has the terminal again.
+    let mut keys = Keys::read();
     let mut next = Box::pin(look_later(options, client));
     loop {
-        view.notice = log.latest().or(view.notice);
+        view.notice = Diversion::latest().or(view.notice);
         let drawn = screen.terminal.draw(|frame| view.draw(frame));
         drawn.map_err(failed)?;
         tokio::select! {
             biased;
             signal = signals.next() => return Ok(signal.into()),
-            event = events.recv() => match event {
+            event = keys.next() => match event {
                 Some(Event::Key(key)) => {
                     if view.press(key) {
                         return Ok(Status::SUCCESS);
                     }
                 }
                 Some(_) => {}
-                // The terminal is gone.
                 None => return Ok(Status::SUCCESS),
             },
             found = &mut next => {
                 match found {
-                    Ok(locks) => {
-                        view.looks.add(locks);
+                    Ok(found) => {
+                        view.looks.add(found);
                         view.notice = None;
                     }
                     Err(failure) => view.notice = Some(failure.message().to_owned()),
@@ -98,17 +119,50 @@ async fn look_later(options: &TopOptions, client: &LockClient) -> Result<Vec<Loc
     look(client, options).await
 }
 
-/// Reads the terminal on a thread of its own, which ends with the process.
-fn events() -> mpsc::UnboundedReceiver<Event> {
-    let (sender, events) = mpsc::unbounded_channel();
-    thread::spawn(move || {
-        while let Ok(event) = event::read() {
-            if sender.send(event).is_err() {
+/// Reads the terminal on a thread of its own. Dropping it ends the thread, which would take keys from the shell.
+struct Keys {
+    events: mpsc::UnboundedReceiver<Event>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keys {
+    fn read() -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let event = match event::poll(BREATH) {
+                    Ok(true) => event::read(),
+                    Ok(false) => continue,
+                    Err(error) => Err(error),
+                };
+                if event.is_ok_and(|event| sender.send(event).is_ok()) {
+                    continue;
+                }
                 return;
             }
+        });
+        Self {
+            events,
+            is_over,
+            thread: Some(thread),
         }
-    });
-    events
+    }
+
+    /// Returns the next event, or `None` if the terminal is gone.
+    async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let thread = self.thread.take();
+        let _ = thread.map(JoinHandle::join);
+    }
 }
 
 impl View {
@@ -141,14 +195,71 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        env,
+        fs::File,
+        io::Read as _,
+        os::fd::OwnedFd,
+        process::{Command, Stdio},
+    };
+
+    use rustix::{
+        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+        termios::tcgetattr,
+    };
+
     use super::*;
 
     #[test]
-    #[ignore = "tests/cli/top.rs runs it in a terminal"]
+    #[ignore = "the next test runs it in a terminal"]
     fn panics_while_the_table_is_shown() {
         let mut screen = Screen::take().expect("a terminal");
         let drawn = screen.terminal.draw(|_| {});
         drawn.expect("it is drawn");
         panic!("on purpose");
+    }
+
+    #[test]
+    fn a_panic_restores_the_terminal_before_its_message_is_shown() {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&terminal).expect("it is ours");
+        unlockpt(&terminal).expect("it is ours");
+        let name = ptsname(&terminal, Vec::new()).expect("it has a name");
+        let device = File::options()
+            .read(true)
+            .write(true)
+            .open(name.to_str().expect("plain"));
+        let device: OwnedFd = device.expect("the device").into();
+        let stream = || Stdio::from(device.try_clone().expect("a descriptor"));
+        let before = tcgetattr(&device).expect("a terminal").local_modes;
+        let program = env::current_exe().expect("this program");
+        let status = Command::new(program)
+            .args([
+                "--exact",
+                "top::live::tests::panics_while_the_table_is_shown",
+            ])
+            .args(["--ignored", "--nocapture"])
+            .stdin(stream())
+            .stdout(stream())
+            .stderr(stream())
+            .status();
+        assert!(!status.expect("it starts").success());
+        assert_eq!(tcgetattr(&device).expect("a terminal").local_modes, before);
+        drop(device);
+        let (mut shown, mut bytes) = (Vec::new(), [0; 4096]);
+        // An error: the last process at the terminal has ended.
+        while let Ok(length @ 1..) =
+            File::from(terminal.try_clone().expect("ours")).read(&mut bytes)
+        {
+            shown.extend_from_slice(&bytes[..length]);
+        }
+        let shown = String::from_utf8_lossy(&shown);
+        let at = |text: &str| {
+            shown
+                .find(text)
+                .unwrap_or_else(|| panic!("no {text:?}: {shown:?}"))
+        };
+        assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"), "{shown:?}");
+        assert!(at("\u{1b}[?1049l") < at("on purpose"), "{shown:?}");
     }
 }

@@ -117,6 +117,7 @@ impl Looks {
     }
 
     /// Returns all locks in this order.
+    #[cfg(any(feature = "top", test))]
     pub(super) fn sorted(&self, order: Order) -> Vec<&LockInfo> {
         let mut sorted: Vec<&LockInfo> = self.locks.iter().collect();
         sorted.sort_by_key(|info| rank(info, order));

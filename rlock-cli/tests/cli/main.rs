@@ -3,14 +3,20 @@
 mod common;
 
 mod cron;
+mod doctor;
 mod environment;
 mod holder;
+mod holders;
+mod inspect;
 mod loss;
+mod ls;
 mod output;
 mod processes;
+mod release;
 mod signals;
 mod statuses;
 mod stores;
 mod terminal;
 mod text;
+mod top;
 mod wait;

@@ -18,11 +18,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::common::{LONG, Scratch, is_running, state_of};
 
-const CTRL_C: &str = "\x03";
+pub(crate) const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
 /// An interactive shell. It is killed when this is dropped.
-struct Shell {
+pub(crate) struct Shell {
     process: Child,
     keyboard: File,
     screen: Arc<Mutex<String>>,
@@ -32,7 +32,7 @@ struct Shell {
 
 impl Shell {
     /// Starts a shell that finds `rlock`, for locks on this server.
-    fn start(server: &RedisServer) -> Self {
+    pub(crate) fn start(server: &RedisServer) -> Self {
         Self::of(
             server,
             &["bash", "--norc", "--noprofile", "--noediting", "-i"],
@@ -87,19 +87,19 @@ impl Shell {
         }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard
             .write_all(keys.as_bytes())
             .expect("the terminal is there");
     }
 
     /// Types a line. The terminal shows it, too: a test expects something else.
-    fn type_line(&mut self, line: &str) {
+    pub(crate) fn type_line(&mut self, line: &str) {
         self.press(&format!("{line}\n"));
     }
 
     /// Returns when the screen shows this text, behind what was read before.
-    async fn shows(&mut self, text: &str) {
+    pub(crate) async fn shows(&mut self, text: &str) {
         let found = async || {
             let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
             screen[self.read..]
@@ -126,8 +126,14 @@ impl Shell {
         read[start..].parse().expect("a number")
     }
 
+    /// Returns all that the screen has shown.
+    pub(crate) fn screen(&self) -> String {
+        let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        screen.clone()
+    }
+
     /// Returns when the shell executes what is typed, after a command with this exit status.
-    async fn is_back_after(&mut self, status: u8) {
+    pub(crate) async fn is_back_after(&mut self, status: u8) {
         self.type_line(r#"echo "status-$?-""#);
         self.shows(&format!("status-{status}-")).await;
     }

@@ -4,7 +4,17 @@ use std::process::{Command, Stdio};
 
 use crate::common::run;
 
-const SUBCOMMANDS: [&str; 4] = ["run", "wait", "completions", "man"];
+const SUBCOMMANDS: [&str; 9] = [
+    "run",
+    "wait",
+    "ls",
+    "inspect",
+    "release",
+    "top",
+    "doctor",
+    "completions",
+    "man",
+];
 
 async fn text_of(words: &[&str]) -> String {
     let outcome = run("", words).await;

@@ -1,0 +1,251 @@
+//! `rlock doctor`.
+
+use rlock_testkit::{MASTERS, RedisCluster, RedisServer, Trio};
+
+use crate::{
+    common::{Outcome, run},
+    holders::{LOCKER, objects},
+};
+
+/// Returns the marks of a check, one for each server.
+fn marks(outcome: &Outcome, check: &str) -> Vec<char> {
+    let lines = outcome
+        .output
+        .iter()
+        .filter_map(|line| line.strip_prefix("  "));
+    let of_check = lines.filter(|line| {
+        let text = line.split_once(' ').map_or("", |(_, text)| text);
+        text.strip_prefix(check)
+            .is_some_and(|rest| rest.starts_with("  "))
+    });
+    of_check.filter_map(|line| line.chars().next()).collect()
+}
+
+const CHECKS: [&str; 9] = [
+    "version",
+    "eviction",
+    "persistence",
+    "clock",
+    "scripts",
+    "tracking",
+    "permissions",
+    "operations",
+    "round trip",
+];
+
+#[tokio::test]
+async fn a_good_server_passes_every_check() {
+    let server = RedisServer::builder().config("appendonly", "yes").start();
+    let outcome = run(&server.url(), &["doctor"]).await;
+    assert_eq!((outcome.code, &*outcome.log), (Some(0), ""), "{outcome:?}");
+    assert_eq!(outcome.output[0], server.address());
+    let expected = if major(&server).await >= 7 {
+        "✓"
+    } else {
+        "✓!"
+    };
+    for check in CHECKS {
+        let marks = marks(&outcome, check);
+        assert_eq!(marks.len(), 1, "{check}: {outcome:?}");
+        let may_be = if check == "permissions" {
+            expected
+        } else {
+            "✓"
+        };
+        assert!(may_be.contains(marks[0]), "{check}: {outcome:?}");
+    }
+    assert!(server.keys("*").await.is_empty(), "nothing is written");
+    let outcome = run(&server.url(), &["doctor", "--json"]).await;
+    let objects = objects(&outcome);
+    assert_eq!(objects.len(), CHECKS.len(), "{outcome:?}");
+    for (object, check) in objects.iter().zip(CHECKS) {
+        assert_eq!(
+            (&object["check"], &object["server"]),
+            (&check.into(), &server.address().into())
+        );
+        assert!(
+            object["state"].is_string() && object["text"].is_string(),
+            "{object}"
+        );
+    }
+}
+
+async fn major(server: &RedisServer) -> u32 {
+    let info: redis::InfoDict = server.command(&["INFO", "server"]).await;
+    let version: String = info.get("redis_version").expect("a version");
+    version
+        .split('.')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .expect("a number")
+}
+
+#[tokio::test]
+async fn a_server_that_may_evict_locks_is_1() {
+    let server = RedisServer::builder()
+        .config("maxmemory", "64mb")
+        .config("maxmemory-policy", "allkeys-lru")
+        .start();
+    let outcome = run(&server.url(), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(marks(&outcome, "eviction"), ['✗']);
+    let text = outcome.output.join("\n");
+    assert!(
+        text.contains("allkeys-lru may evict locks; set `maxmemory-policy noeviction`"),
+        "{text}"
+    );
+    // Without a limit nothing is evicted yet.
+    server.config_set("maxmemory", "0").await;
+    let outcome = run(&server.url(), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(marks(&outcome, "eviction"), ['!']);
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_is_advised() {
+    for (save, expected) in [
+        ("", "forgets all locks"),
+        ("3600 1", "since its last snapshot"),
+    ] {
+        let server = RedisServer::builder().start();
+        server.config_set("save", save).await;
+        let outcome = run(&server.url(), &["doctor"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(marks(&outcome, "persistence"), ['!']);
+        assert!(outcome.output.join("\n").contains(expected), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_lock_is_1_and_told_what_to_grant() {
+    let rules = "on >s3cret resetkeys ~lock:* -@all +evalsha +script|load +get";
+    let server = RedisServer::builder()
+        .acl_user("reader", rules)
+        .acl_user("locker", LOCKER)
+        .acl_user("nobody", "on >s3cret -@all")
+        .start();
+    if major(&server).await >= 7 {
+        let outcome = run(&server.url_as("reader", "s3cret"), &["doctor"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert_eq!(marks(&outcome, "permissions"), ['✗', '!']);
+        let text = outcome.output.join("\n");
+        assert!(text.contains("grant +hdel +hexists +hget +hset"), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+        assert_eq!(marks(&outcome, "operations"), ['!']);
+
+        let outcome = run(&server.url_as("locker", "s3cret"), &["doctor"]).await;
+        assert_eq!(outcome.code, Some(0), "enough for locks: {outcome:?}");
+        assert_eq!(marks(&outcome, "permissions"), ['!']);
+    }
+    let outcome = run(&server.url_as("nobody", "s3cret"), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(marks(&outcome, "scripts"), ['✗']);
+    let outcome = run(&server.url_as("nobody", "wr0ng"), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+    assert!(!format!("{outcome:?}").contains("wr0ng"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn the_permissions_of_the_prefix_count() {
+    let rules = format!("{LOCKER} resetkeys ~billing:*");
+    let server = RedisServer::builder().acl_user("locker", &rules).start();
+    if major(&server).await < 7 {
+        return;
+    }
+    let url = server.url_as("locker", "s3cret");
+    let outcome = run(&url, &["doctor", "--prefix", "billing:"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn the_older_protocol_and_a_replica_are_told() {
+    let (server, replica) = (RedisServer::start(), RedisServer::start());
+    let url = format!("{}?protocol=resp2", server.url());
+    let outcome = run(&url, &["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(marks(&outcome, "tracking"), ['!']);
+    replica.follow(&server).await;
+    let outcome = run(&replica.url(), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome
+            .output
+            .join("\n")
+            .contains("give the URL of its master"),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn sentinels_their_master_and_its_replicas_are_examined() {
+    let trio = Trio::start().await;
+    let outcome = run(&trio.url(), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(marks(&outcome, "master"), ['✓'; 3]);
+    assert_eq!(marks(&outcome, "scripts"), ['✓'; 2]);
+    let text = outcome.output.join("\n");
+    assert!(
+        text.contains(&format!("{}\n", trio.master.address())),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("{} (replica)", trio.replica.address())),
+        "{text}"
+    );
+    trio.sentinels[0].kill();
+    let outcome = run(&trio.url(), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "two of three suffice: {outcome:?}");
+    assert_eq!(marks(&outcome, "connection"), ['!']);
+    trio.sentinels[1].kill();
+    let outcome = run(&trio.url(), &["doctor"]).await;
+    assert_eq!(
+        outcome.code,
+        Some(1),
+        "one of three may be isolated: {outcome:?}"
+    );
+    trio.sentinels[2].kill();
+    let outcome = run(&trio.url(), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn all_nodes_of_a_cluster_are_examined() {
+    let cluster = RedisCluster::start().await;
+    let outcome = run(&cluster.url(), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(marks(&outcome, "slots"), ['✓']);
+    assert_eq!(
+        marks(&outcome, "scripts"),
+        ['✓'; 2 * MASTERS],
+        "{outcome:#?}"
+    );
+    let replicas = outcome
+        .output
+        .iter()
+        .filter(|line| line.ends_with("(replica)"));
+    assert_eq!(replicas.count(), MASTERS, "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_quorum_is_examined_as_a_whole() {
+    let servers = [(); 3].map(|()| RedisServer::start());
+    let urls = servers.each_ref().map(RedisServer::url);
+    let outcome = run(&urls.join(" "), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(marks(&outcome, "scripts"), ['✓'; 3]);
+    assert_eq!(marks(&outcome, "majority"), ['✓']);
+
+    let twice = urls[0].replace("127.0.0.1", "localhost");
+    let outcome = run(&format!("{} {} {twice}", urls[0], urls[1]), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(marks(&outcome, "identity"), ['✗']);
+    let outcome = run(&urls[..2].join(" "), &["doctor"]).await;
+    assert_eq!(marks(&outcome, "majority"), ['!'], "{outcome:?}");
+
+    servers[0].kill();
+    let outcome = run(&urls.join(" "), &["doctor"]).await;
+    assert_eq!(outcome.code, Some(0), "a majority runs: {outcome:?}");
+    assert_eq!(marks(&outcome, "connection"), ['!']);
+    servers[1].kill();
+    assert_eq!(run(&urls.join(" "), &["doctor"]).await.code, Some(69));
+}

@@ -1,0 +1,302 @@
+//! `rlock ls`.
+
+use std::{collections::BTreeSet, process::Command, time::Duration};
+
+use rlock_core::LockClient;
+use rlock_testkit::{RedisCluster, RedisServer, Trio, eventually};
+use rustix::process::Signal;
+
+use crate::{
+    common::{LONG, Running, hold, run, start},
+    holders::{HOSTILE, assert_harmless, client, hostile, objects},
+    terminal::Shell,
+};
+
+#[tokio::test]
+async fn nothing_held_is_no_row_and_no_failure() {
+    let server = RedisServer::start();
+    for words in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["ls", "--scan"],
+        &["ls", "order:*"],
+    ] {
+        let outcome = run(&server.url(), words).await;
+        assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+        assert_eq!((outcome.output.len(), &*outcome.log), (0, ""), "{words:?}");
+    }
+    assert!(server.keys("*").await.is_empty(), "nothing is taken");
+}
+
+#[tokio::test]
+async fn a_row_has_key_holder_age_lease_and_waiters() {
+    let server = RedisServer::start();
+    let holder = hold(&server, &["-k", "order:42", "-k", "job", "--lease", "60s"]).await;
+    let waiters = [(); 2].map(|()| {
+        start(
+            &server.url(),
+            &["run", "-v", "-k", "order:42", "--", "true"],
+        )
+    });
+    for waiter in &waiters {
+        waiter.logs("waiting").await;
+    }
+    let mut rows = Vec::new();
+    eventually(LONG, "both wait", async || {
+        rows = run(&server.url(), &["ls"]).await.output;
+        rows.get(1).is_some_and(|row| row.ends_with('2'))
+    })
+    .await;
+    let cells: Vec<Vec<&str>> = rows
+        .iter()
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    let [job, order] = &cells[..] else {
+        panic!("{rows:?}")
+    };
+    assert_eq!((job[0], job[5]), ("job", "0"), "{rows:?}");
+    assert_eq!((order[0], order[5]), ("order:42", "2"), "{rows:?}");
+    for row in [job, order] {
+        assert!(
+            row[1].starts_with("rlock/") && row[1].contains('@'),
+            "{rows:?}"
+        );
+        assert_eq!(row[2], holder.pid().to_string(), "{rows:?}");
+        assert!(row[3].ends_with('s'), "{rows:?}");
+        assert!(row[4].starts_with('5') && row[4].ends_with('s'), "{rows:?}");
+    }
+    let starts: BTreeSet<_> = rows.iter().map(|row| row.find("rlock/")).collect();
+    assert_eq!(starts.len(), 1, "aligned: {rows:?}");
+    let listed = run(&server.url(), &["ls", "ord*:?2"]).await.output;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+}
+
+#[tokio::test]
+async fn a_thousand_locks_are_listed_once_each_and_in_order() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let keys: BTreeSet<String> = (0..1_000).map(|n| format!("order:{n}")).collect();
+    let _guard = client.lock_all(&keys).acquire().await.expect("free");
+    for scan in [&[][..], &["--scan"]] {
+        let words = [&["ls"], scan].concat();
+        let rows = run(&server.url(), &words).await.output;
+        let listed: Vec<_> = rows
+            .iter()
+            .filter_map(|row| row.split(' ').next())
+            .collect();
+        assert!(listed.iter().eq(keys.iter()), "{scan:?}: {listed:?}");
+        let outcome = run(&server.url(), &[&words[..], &["--json"]].concat()).await;
+        let objects = objects(&outcome);
+        let listed: Vec<_> = objects
+            .iter()
+            .filter_map(|object| object["key"].as_str())
+            .collect();
+        assert!(listed.iter().eq(keys.iter()), "{scan:?}: {listed:?}");
+    }
+}
+
+#[tokio::test]
+async fn with_json_each_lock_is_an_object() {
+    let server = RedisServer::start();
+    let builder = LockClient::builder()
+        .service("billing", "1.4.2")
+        .trace_id(|| Some("4bf92f35".to_owned()));
+    let client = builder.connect(&server.url()).await.expect("it runs");
+    let lock = client.lock("order:42").name("order:<id>");
+    let guard = lock.acquire().await.expect("free");
+    let outcome = run(&server.url(), &["ls", "--json"]).await;
+    let object = &objects(&outcome)[0];
+    assert_eq!(object["key"], "order:42");
+    assert_eq!(object["owner"], guard.owner().to_string());
+    assert_eq!(object["token"], guard.fencing_token());
+    assert_eq!(
+        (&object["entries"], &object["waiters"]),
+        (&1.into(), &0.into())
+    );
+    assert!(
+        object["lease_left_ms"].as_u64().expect("a lease") > 10_000,
+        "{object}"
+    );
+    let holder = &object["holder"];
+    assert_eq!(
+        (&holder["service"], &holder["version"]),
+        (&"billing".into(), &"1.4.2".into())
+    );
+    assert_eq!(
+        (&holder["lock"], &holder["trace_id"]),
+        (&"order:<id>".into(), &"4bf92f35".into())
+    );
+    assert_eq!(holder["pid"], std::process::id());
+}
+
+#[tokio::test]
+async fn a_scan_finds_what_silent_holders_and_nobody_hold() {
+    let server = RedisServer::start();
+    let holder = hold(&server, &["-k", "stopped"]).await;
+    let client = client(&server).await;
+    let kept = client.lock("kept").at_least(Duration::from_secs(60));
+    kept.run(async {}).await.expect("free");
+    let retained = client.lock("retained").retain(Duration::from_secs(60));
+    retained.run(async {}).await.expect("free");
+    let _: u64 = server
+        .command(&["HSET", "lock:{foreign}", "somebody", "1"])
+        .await;
+    holder.signal(Signal::STOP);
+    let found = run(&server.url(), &["ls"]).await;
+    assert_eq!(found.output.len(), 1, "only who answers: {found:?}");
+    assert!(found.output[0].contains("(retained)"), "{found:?}");
+    let found = run(&server.url(), &["ls", "--scan"]).await;
+    holder.signal(Signal::CONT);
+    let [foreign, kept, _, stopped] = &found.output[..] else {
+        panic!("{found:?}")
+    };
+    assert!(
+        foreign.contains("(other software)") && foreign.contains("no end"),
+        "{found:?}"
+    );
+    assert!(kept.contains("(at_least)"), "{found:?}");
+    assert!(stopped.contains("(no answer)"), "{found:?}");
+}
+
+#[tokio::test]
+async fn hostile_keys_and_holders_do_not_reach_the_terminal() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let _guard = client
+        .lock(format!("a{HOSTILE}"))
+        .acquire()
+        .await
+        .expect("free");
+    let liar = hostile(&server, "order:42").await;
+    for words in [
+        &["ls"][..],
+        &["ls", "--scan"],
+        &["ls", "--json"],
+        &["inspect", "order:42"],
+        &["inspect", "order:42", "--json"],
+        &["inspect", HOSTILE],
+        &["release", "order:42", "--token", "9", "--yes"],
+        &["release", "order:42", "--token", "9", "--yes", "--json"],
+        &["release", &format!("a{HOSTILE}"), "--token", "9", "--yes"],
+    ] {
+        let outcome = run(&server.url(), words).await;
+        assert_harmless(&outcome);
+        let shown = format!("{}{}", outcome.output.join("\n"), outcome.log);
+        assert!(
+            shown.contains("u{1b}[2J") || shown.contains("u001b[2J"),
+            "{words:?}: {shown}"
+        );
+        if words[0] == "ls" && words.contains(&"--json") {
+            assert_eq!(objects(&outcome)[0]["key"], format!("a{HOSTILE}"));
+        }
+    }
+    let mut shell = Shell::start(&server);
+    shell.type_line("rlock ls");
+    shell.shows("order:42").await;
+    shell.is_back_after(0).await;
+    shell.type_line("stty rows 12 cols 120; rlock top");
+    shell.shows("order:42").await;
+    shell.press("q");
+    shell.shows("\u{1b}[?1049l").await;
+    shell.is_back_after(0).await;
+    assert!(
+        !shell.screen().contains("\u{1b}]0;t"),
+        "{:?}",
+        shell.screen()
+    );
+    liar.abort();
+}
+
+#[tokio::test]
+async fn a_terminal_shows_a_heading_and_lines_that_fit() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let _guard = client
+        .lock("order:".repeat(20))
+        .acquire()
+        .await
+        .expect("free");
+    let mut shell = Shell::start(&server);
+    shell.type_line("stty cols 60; rlock ls");
+    shell.shows("KEY").await;
+    shell.shows("WAITERS").await;
+    shell.shows("order:").await;
+    shell.is_back_after(0).await;
+    let screen = shell.screen();
+    let row = screen.lines().find(|line| line.contains('…'));
+    let row = row.expect(&screen).trim_end();
+    assert!(row.chars().count() <= 60 && row.ends_with(" 0"), "{row:?}");
+}
+
+#[tokio::test]
+async fn it_lists_again_and_again_until_nobody_reads() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let guard = client.lock("order:42").acquire().await.expect("free");
+    let mut watching = start(&server.url(), &["ls", "--watch", "100ms"]);
+    for _ in 0..2 {
+        assert!(watching.line().await.starts_with("order:42"));
+        assert_eq!(watching.line().await, "");
+    }
+    guard.release().await.expect("held");
+    while !watching.line().await.is_empty() {}
+    assert_eq!(watching.line().await, "", "nothing is held");
+    // An outage is logged, and the list goes on.
+    server.kill();
+    watching.logs("could not list").await;
+    server.restart();
+    let _guard = client.lock("job").wait(LONG).acquire().await.expect("free");
+    while !watching.line().await.starts_with("job") {}
+
+    let mut command = Command::new("sh");
+    let script = r#""$0" ls --watch 100ms | head -n 1; echo ended"#;
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_rlock")])
+        .env("RLOCK_URL", server.url());
+    let outcome = Running::start(command).end().await;
+    assert_eq!(
+        (outcome.output.len(), outcome.output[1].as_str()),
+        (2, "ended"),
+        "{outcome:?}"
+    );
+
+    let mut shell = Shell::start(&server);
+    shell.type_line("rlock ls --watch 100ms");
+    shell.shows("\u{1b}[H\u{1b}[2JKEY").await;
+    shell.shows("\u{1b}[H\u{1b}[2JKEY").await;
+    shell.press(crate::terminal::CTRL_C);
+    shell.is_back_after(130).await;
+}
+
+#[tokio::test]
+async fn an_interval_is_a_duration() {
+    for interval in ["order:*", "1ms", "25h"] {
+        let outcome = run("redis://localhost/", &["ls", "--watch", interval]).await;
+        assert_eq!(outcome.code, Some(64), "{interval}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_topology_is_listed() {
+    let (trio, cluster) = (Trio::start().await, RedisCluster::start().await);
+    let servers = [(); 3].map(|()| RedisServer::start());
+    let quorum = servers.each_ref().map(RedisServer::url).join(" ");
+    for url in [trio.url(), cluster.url(), quorum] {
+        let script = ["--", "sh", "-c", "echo held; read -r line"];
+        let mut holder = start(
+            &url,
+            &[&["run", "-k", "a", "-k", "b"][..], &script].concat(),
+        );
+        holder.expect("held").await;
+        for words in [&["ls"][..], &["ls", "--scan"]] {
+            let listed = run(&url, words).await;
+            assert_eq!(listed.output.len(), 2, "{url} {words:?}: {listed:?}");
+        }
+        let inspected = run(&url, &["inspect", "a"]).await;
+        let pid = format!("(pid {})", holder.pid());
+        assert!(inspected.output[1].contains(&pid), "{url}: {inspected:?}");
+        let asked = run(&url, &["release", "b", "--ask", "--yes"]).await;
+        assert_eq!(asked.code, Some(0), "{url}: {asked:?}");
+        assert_eq!(holder.end().await.code, Some(124), "{url}");
+    }
+}

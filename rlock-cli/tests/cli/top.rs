@@ -1,0 +1,163 @@
+//! `rlock top`.
+
+use std::fs;
+
+use rlock_testkit::RedisServer;
+use rustix::process::Signal;
+
+use crate::{
+    common::{Scratch, hold, run, send_signal, start},
+    holders::client,
+    terminal::{CTRL_C, Shell},
+};
+
+/// Enters and leaves the screen that hides what was there before.
+const ENTER: &str = "\u{1b}[?1049h";
+const LEAVE: &str = "\u{1b}[?1049l";
+
+/// Asserts that lines are edited and shown again, and that the former screen is back.
+async fn assert_restored(shell: &mut Shell) {
+    let screen = shell.screen();
+    let (entered, left) = (screen.rfind(ENTER), screen.rfind(LEAVE));
+    assert!(entered.is_some() && entered < left, "{screen:?}");
+    let modes = Scratch::new("modes");
+    shell.type_line(&format!(
+        "stty -a >{}; echo \"written\"-",
+        modes.path().display()
+    ));
+    shell.shows("written-").await;
+    let modes = fs::read_to_string(modes.path()).expect("it is written");
+    for mode in ["icanon", "echo", "isig", "opost"] {
+        assert!(
+            modes.split_whitespace().any(|word| word == mode),
+            "{mode}: {modes}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn keys_sort_and_end_the_table_and_the_terminal_is_restored() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let mut guards = Vec::new();
+    for n in 0..40 {
+        let key = if n < 39 {
+            format!("order:{n:02}")
+        } else {
+            "last".to_owned()
+        };
+        guards.push(client.lock(key).acquire().await.expect("free"));
+    }
+    let mut shell = Shell::start(&server);
+    shell.type_line("stty rows 12 cols 80; rlock top --interval 100ms");
+    shell.shows(ENTER).await;
+    shell.shows("40 held").await;
+    shell.shows("disappear").await;
+    shell.shows("waiters").await;
+    shell.shows("order:00").await;
+    shell.shows("scroll").await;
+    shell.press("a");
+    // Only what changes is drawn.
+    shell.shows("age").await;
+    shell.press("\t");
+    shell.shows("waiters").await;
+    shell.press("\u{1b}[6~\u{1b}[6~\u{1b}[6~\u{1b}[6~\u{1b}[6~");
+    shell.shows("last").await;
+    shell.press("q");
+    shell.shows(LEAVE).await;
+    shell.is_back_after(0).await;
+    assert_restored(&mut shell).await;
+}
+
+#[tokio::test]
+async fn ctrl_c_and_signals_end_it_and_the_terminal_is_restored() {
+    let server = RedisServer::start();
+    let _holder = hold(&server, &["-k", "order:42"]).await;
+    let mut shell = Shell::start(&server);
+    shell.type_line("stty rows 12 cols 80; rlock top");
+    shell.shows("order:42").await;
+    shell.press(CTRL_C);
+    shell.shows(LEAVE).await;
+    shell.is_back_after(0).await;
+    assert_restored(&mut shell).await;
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        shell.type_line(r#"sh -c 'echo "pid"-$$-; exec rlock top'"#);
+        shell.shows("pid-").await;
+        shell.shows("order:42").await;
+        let screen = shell.screen();
+        let pid = screen
+            .rsplit_once("\npid-")
+            .and_then(|(_, rest)| rest.split_once('-'));
+        let pid = pid
+            .and_then(|(pid, _)| pid.parse().ok())
+            .expect("a process id");
+        send_signal(pid, signal);
+        shell.shows(LEAVE).await;
+        let status = u8::try_from(128 + signal.as_raw()).expect("a status");
+        shell.is_back_after(status).await;
+        assert_restored(&mut shell).await;
+    }
+}
+
+#[tokio::test]
+async fn an_outage_is_shown_and_survived() {
+    let server = RedisServer::start();
+    let guard = client(&server)
+        .await
+        .lock("order:42")
+        .acquire()
+        .await
+        .expect("free");
+    let mut shell = Shell::start(&server);
+    shell.type_line("stty rows 12 cols 80; rlock top --interval 100ms");
+    shell.shows("order:42").await;
+    server.kill();
+    // Only what changes is drawn, without the spaces in between.
+    shell.shows("unavailable:").await;
+    server.restart();
+    let client = client(&server).await;
+    let _guard = client.lock("job:7").acquire().await.expect("free");
+    shell.shows("job:7").await;
+    shell.press("q");
+    shell.shows(LEAVE).await;
+    shell.is_back_after(0).await;
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_terminal_without_a_size_is_shown_lines() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    shell.type_line("stty rows 0 cols 0; rlock top");
+    shell.shows("0 held, 0 waiters").await;
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
+    assert!(!shell.screen().contains(ENTER));
+}
+
+#[tokio::test]
+async fn without_a_terminal_each_look_is_a_line() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let guard = client.lock("order:42").acquire().await.expect("free");
+    let mut lines = start(&server.url(), &["top", "--interval", "100ms"]);
+    let line = lines.line().await;
+    assert!(
+        line.contains("1 held, 0 waiters, +0.0/s, -0.0/s, oldest: "),
+        "{line}"
+    );
+    assert!(line.contains("for order:42 of "), "{line}");
+    guard.release().await.expect("held");
+    while !lines.line().await.contains("0 held") {}
+    let line = lines.line().await;
+    assert!(!line.contains("-0.0/s"), "one has disappeared: {line}");
+
+    let mut objects = start(&server.url(), &["top", "--json", "--interval", "100ms"]);
+    let object: serde_json::Value = serde_json::from_str(&objects.line().await).expect("JSON");
+    assert_eq!(
+        (&object["held"], &object["oldest"]),
+        (&0.into(), &serde_json::Value::Null)
+    );
+    let outcome = run("redis://localhost/", &["top", "--interval", "1ms"]).await;
+    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+}
