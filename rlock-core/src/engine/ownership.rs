@@ -260,7 +260,10 @@ impl Ownership {
 
     /// Writes the report of a loss in the span of the hold that was lost. Not under any lock.
     pub(crate) fn in_span_of_loss(&self, write: impl FnOnce()) {
-        let span = self.state().span_of_loss.take();
+        let span = {
+            let mut state = self.state();
+            state.span_of_loss.take().or_else(|| state.span.clone())
+        };
         in_span(span, write);
     }
 

@@ -141,7 +141,7 @@ impl Locks {
             WARNED.call_once(|| {
                 tracing::warn!(
                     limit = NAMES,
-                    "too many lock names for metrics: all further locks are counted as `other`"
+                    "too many lock names for metrics, all further locks count as one"
                 );
             });
         }

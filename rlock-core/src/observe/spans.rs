@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tracing::{
-    Span,
+    Level, Span,
     field::{Empty, display},
 };
 
@@ -19,6 +19,15 @@ use crate::{
     },
     key::Key,
 };
+
+/// Returns whether a subscriber may want spans of this level. Only loads a number, so it costs nothing without one.
+pub(super) fn may_be_wanted(is_important: bool) -> bool {
+    if is_important {
+        tracing::level_enabled!(Level::INFO)
+    } else {
+        tracing::level_enabled!(Level::DEBUG)
+    }
+}
 
 /// Makes a span at INFO or DEBUG. Evaluates the fields if a subscriber wants the span.
 macro_rules! span {
