@@ -9,37 +9,37 @@ thread_local! {
     static BLOCKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The runtime whose task makes the present call; `None` where that is no task of a runtime, or not
-/// known.
+/// Returns the runtime whose task makes the present call. Returns `None` if no task makes it, or if
+/// the runtime is unknown.
 pub(crate) fn caller() -> Option<Id> {
     CALLER.get()
 }
 
 /// Notes the runtime that this thread is inside of, until dropped.
-pub(crate) struct Noted(Option<Id>);
+pub(crate) struct CallerGuard(Option<Id>);
 
-pub(crate) fn note_caller() -> Noted {
+pub(crate) fn note_caller() -> CallerGuard {
     let present = if BLOCKED.get() {
         None
     } else {
         Handle::try_current().ok().map(|handle| handle.id())
     };
-    Noted(CALLER.replace(present))
+    CallerGuard(CALLER.replace(present))
 }
 
 /// Runs a call that blocks its thread: the runtime may be waiting for it.
 pub(crate) fn blocking<T>(call: impl FnOnce() -> T) -> T {
-    struct Was(bool);
-    impl Drop for Was {
+    struct RestoreBlocked(bool);
+    impl Drop for RestoreBlocked {
         fn drop(&mut self) {
             BLOCKED.set(self.0);
         }
     }
-    let _was = Was(BLOCKED.replace(true));
+    let _restore = RestoreBlocked(BLOCKED.replace(true));
     call()
 }
 
-impl Drop for Noted {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
         CALLER.set(self.0);
     }

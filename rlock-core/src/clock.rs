@@ -38,7 +38,7 @@ pub trait Clock: Send + Sync {
 #[derive(Clone, Default)]
 pub(crate) struct ClientClock(Option<Arc<Given>>);
 
-/// Every hold knows the clock, and there are many: so the pointer to it is a thin one.
+/// Boxed, because every hold has the clock, and a thin pointer keeps holds small.
 struct Given(Arc<dyn Clock>);
 
 impl ClientClock {
@@ -53,15 +53,15 @@ impl ClientClock {
         }
     }
 
-    /// Resolves at `end`. Looks at the clock once a second, because timers stand still during suspend.
+    /// Resolves at `end`. Checks the clock once a second, because timers stand still during suspend.
     pub(crate) async fn sleep_until(&self, end: Time) {
-        const LOOK: Duration = Duration::from_secs(1);
+        const CHECK_INTERVAL: Duration = Duration::from_secs(1);
         loop {
             let left = end.since(self.now());
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left.min(LOOK)).await;
+            tokio::time::sleep(left.min(CHECK_INTERVAL)).await;
         }
     }
 }

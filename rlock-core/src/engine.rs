@@ -7,6 +7,8 @@ pub(crate) mod clients;
 pub(crate) mod core;
 pub(crate) mod driver;
 pub(crate) mod entry;
+pub(crate) mod messages;
 pub(crate) mod ownership;
+pub(crate) mod queries;
 pub(crate) mod release;
 pub(crate) mod watchdog;

@@ -4,8 +4,8 @@ mod holder;
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-pub(crate) use self::holder::{Holder, whole_millis};
-use crate::escape_control::escape_control;
+pub(crate) use self::holder::{TakenBy, whole_millis};
+use crate::{escape_control::escape_control, info::Holder};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
@@ -15,15 +15,23 @@ use crate::escape_control::escape_control;
 /// # Examples
 ///
 /// ```
-/// use rlock_core::LockError;
+/// use rlock_core::{LockClient, LockError};
 ///
-/// fn without_lock(error: LockError) -> Result<&'static str, LockError> {
-///     match error {
-///         error if error.is_contention() => Ok("skipped"),
-///         error if error.is_outage() => Ok("postponed"),
-///         error => Err(error),
+/// async fn report(client: &LockClient) -> Result<(), LockError> {
+///     match client.lock("report:daily").run(async { /* … */ }).await {
+///         Ok(()) => println!("done"),
+///         Err(LockError::Timeout { remaining, .. }) => println!("another process runs it: {remaining:?}"),
+///         Err(LockError::Unavailable { source, .. }) => println!("the store is down: {source}"),
+///         // The body may have run beside another holder.
+///         Err(LockError::Lost { key, cause }) => println!("{key} was lost: {cause}"),
+///         Err(error) => return Err(error),
 ///     }
+///     Ok(())
 /// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), LockError> {
+/// # report(&LockClient::in_memory()).await
+/// # }
 /// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -34,7 +42,7 @@ pub enum LockError {
         escape_control(key),
         shown(*.waited),
         rest(*.remaining),
-        Holder::advice(*.remaining)
+        TakenBy::advice(*.remaining)
     )]
     Timeout {
         /// The requested key.
@@ -159,10 +167,37 @@ impl LockError {
         }
     }
 
+    /// Returns what the holder of the lock said of itself during the wait, for a
+    /// [`Timeout`](Self::Timeout). Returns `None` if it is in this process, or did not reply, or if
+    /// the call did not wait. The text of the error names the holder, too.
+    ///
+    /// The last 1,024 holders are remembered: ask soon after the error.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        match self {
+            Self::Timeout { remaining, .. } => TakenBy::holder(*remaining),
+            _ => None,
+        }
+    }
+
     /// Returns whether the lock stayed taken for the whole `wait`: [`Timeout`](Self::Timeout). The
     /// body did not run. A job that another machine runs can be skipped.
     ///
     /// Returns `false` for a lock that was [`Lost`](Self::Lost), because its body ran.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::LockError;
+    ///
+    /// fn without_lock(error: LockError) -> Result<&'static str, LockError> {
+    ///     match error {
+    ///         error if error.is_contention() => Ok("skipped"),
+    ///         error if error.is_outage() => Ok("postponed"),
+    ///         error => Err(error),
+    ///     }
+    /// }
+    /// ```
     #[must_use]
     pub fn is_contention(&self) -> bool {
         matches!(self, Self::Timeout { .. })
@@ -233,6 +268,10 @@ pub enum LostCause {
     Expired,
     /// The hold reached its `max_hold`.
     MaxHold,
+    /// Another client asked for the lock, by [`ask_release`](crate::LockClient::ask_release),
+    /// [`release_if`](crate::LockClient::release_if) or
+    /// [`force_release`](crate::LockClient::force_release).
+    Revoked,
     /// The client was shut down.
     Closed,
     /// The hold was released: its call ended, or its guard was released or dropped.
@@ -251,6 +290,7 @@ impl fmt::Display for LostCause {
             }
             Self::Expired => "its lease ran out before a renewal was confirmed",
             Self::MaxHold => "it reached its `max_hold`",
+            Self::Revoked => "another client asked to release it",
             Self::Closed => "its lock client was shut down",
             Self::Released => "it was released",
         })

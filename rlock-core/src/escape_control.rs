@@ -1,5 +1,8 @@
 //! Text from outside, such as a key, in logs and errors.
 
+/// The longest text of another process that is shown, in characters.
+pub(crate) const MOST_SHOWN: usize = 256;
+
 /// Escapes characters that break a line, control a terminal or change the writing direction, as a
 /// Rust literal does.
 pub(crate) fn escape_control(text: &str) -> String {
@@ -12,6 +15,16 @@ pub(crate) fn escape_control(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// Returns the beginning of a text, escaped, of at most [`MOST_SHOWN`] characters.
+pub(crate) fn shown(text: &str) -> String {
+    let text: String = text.chars().take(MOST_SHOWN).collect();
+    let mut text = escape_control(&text);
+    if let Some((end, _)) = text.char_indices().nth(MOST_SHOWN) {
+        text.truncate(end);
+    }
+    text
 }
 
 fn breaks_the_line(c: char) -> bool {
@@ -36,5 +49,12 @@ mod tests {
         ] {
             assert_eq!(escape_control(text), shown);
         }
+    }
+
+    #[test]
+    fn texts_that_could_control_a_terminal_are_escaped_and_long_ones_are_cut() {
+        assert_eq!(shown("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
+        assert_eq!(shown(&"\u{1b}".repeat(1_000)).chars().count(), MOST_SHOWN);
+        assert_eq!(shown(&"ü".repeat(1_000)), "ü".repeat(MOST_SHOWN));
     }
 }

@@ -59,6 +59,25 @@ impl LockGuard {
     /// Returns the fencing token. It is larger than that of every earlier hold of this key, and the
     /// same for nested entries. Storage that refuses tokens below the largest it has seen refuses
     /// writers that lost the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    ///
+    /// let guard = lock.acquire().await?;
+    /// let first = guard.fencing_token();
+    /// // UPDATE orders SET …, token = $first WHERE id = 42 AND token <= $first
+    /// guard.release().await?;
+    ///
+    /// let second = lock.acquire().await?.fencing_token();
+    /// assert!(first < second);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
         self.0.token
@@ -90,6 +109,25 @@ impl LockGuard {
     ///
     /// Dropping the future has no effect. If the hold was lost meanwhile, a later call resolves at
     /// once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{LockClient, LostCause};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42").max_hold(Duration::from_millis(20));
+    /// let guard = lock.acquire().await?;
+    /// tokio::select! {
+    ///     cause = guard.lost() => assert_eq!(cause, LostCause::MaxHold),
+    ///     () = std::future::pending() => println!("the work is done"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> LostCause {
         self.0.lost().await
     }
@@ -99,6 +137,26 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Dropping the returned future drops the inner future. The guard still holds the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// let guard = lock.acquire().await?;
+    /// let count = guard.scope(async {
+    ///     let nested = lock.acquire().await?; // re-enters, so it does not wait for `guard`
+    ///     let count = nested.count();
+    ///     nested.release().await?;
+    ///     Ok::<_, rlock_core::LockError>(count)
+    /// });
+    /// assert_eq!(count.await?, 2);
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         Scope::current()
             .inside(self.entry().clone())
@@ -121,6 +179,24 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// If the future is dropped, the lock is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let guard = client.lock("order:42").acquire().await?;
+    /// match guard.release().await {
+    ///     Ok(()) => println!("no other call was inside"),
+    ///     Err(LockError::Lost { key, cause }) => println!("{key} was lost: {cause}"),
+    ///     Err(error) => println!("the lease ends the lock: {error}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(self) -> Result<(), LockError> {
         self.0.release().await
     }

@@ -95,7 +95,7 @@ pub(crate) fn renewal_attempt(lease: Duration) -> Duration {
 }
 
 /// Returns the time of the next check, which is never immediate.
-pub(crate) fn next_look(then: Time, now: Time) -> Time {
+pub(crate) fn next_check(then: Time, now: Time) -> Time {
     then.max(now + Duration::from_micros(100))
 }
 

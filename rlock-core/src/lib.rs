@@ -77,6 +77,7 @@ mod few;
 mod guard;
 mod hidden;
 
+mod info;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod key;
@@ -92,6 +93,7 @@ mod multi_lock;
 mod observe;
 mod options;
 mod owner;
+mod pattern;
 mod private;
 mod run;
 mod scope;
@@ -100,9 +102,10 @@ mod sync;
 mod wait;
 
 pub use crate::{
-    client::{Drained, LockClient, LockClientBuilder, LockInfo},
+    client::{Drained, LockClient, LockClientBuilder, LockList},
     error::{LockError, LostCause},
     guard::LockGuard,
+    info::{Holder, LockInfo},
     key::escape,
     lock::Lock,
     multi_lock::{MultiLock, MultiLockGuard},
@@ -118,10 +121,11 @@ pub use rlock_macros::distributed_lock;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __fuzzing {
-    use crate::store::redis::properties;
+    use crate::{engine::messages, store::redis::properties};
 
     pub fn message(message: &[u8]) {
         properties::message(message);
+        let _ = messages::read(message);
     }
 
     pub fn reply(reply: &[u8]) {
@@ -145,4 +149,7 @@ pub mod __private {
         AsClient, Box, FromLockError, FromOtherErrors, Part, Plan, handler, if_taken, key,
         returned, run, run_blocking, run_or_else, value,
     };
+    pub mod probe {
+        pub use crate::store::probe::{Named, Probed, refused};
+    }
 }

@@ -7,8 +7,9 @@ use tokio::runtime::Handle;
 use crate::{
     drivers::missing,
     error::LockError,
+    escape_control::MOST_SHOWN,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
-    options::{LockOptions, Replicas, Wait},
+    options::{Identity, LockOptions, Replicas, Wait},
 };
 
 /// The largest number of keys of one call. A script with more keys would block its server for
@@ -126,6 +127,17 @@ pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {
     check(length <= LONGEST_PREFIX, "prefix", length, reason)
 }
 
+pub(crate) fn service(identity: &Identity) -> Result<(), LockError> {
+    for text in [&identity.service, &identity.version].into_iter().flatten() {
+        let length = text.chars().count();
+        let reason = "the name and the version of a service have at most 256 characters";
+        check(length <= MOST_SHOWN, "service", length, reason)?;
+        let reason = "leave the option out if the service has no name";
+        check(!text.is_empty(), "service", text, reason)?;
+    }
+    Ok(())
+}
+
 /// Checks the number of keys of one call.
 pub(crate) fn keys(number: usize) -> Result<(), LockError> {
     match number {
@@ -156,15 +168,4 @@ pub(crate) fn runtime(runtime: &Handle, needs_io: bool) -> Result<(), LockError>
         reason: "build it with `enable_all`, or leave the option out: the client then has a thread of its own"
             .to_owned(),
     })
-}
-
-/// Returns the error for a certificate that no connection would use.
-#[cfg(feature = "tls")]
-pub(crate) fn unused_certificate(option: &'static str) -> LockError {
-    LockError::InvalidOption {
-        option,
-        value: "(a certificate)".to_owned(),
-        reason: "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`"
-            .to_owned(),
-    }
 }

@@ -47,7 +47,7 @@ pub struct Lock {
     keys: Few<String>,
     /// The keys in ascending order, each once. Checked when the lock is first acquired.
     checked: OnceLock<Few<Key>>,
-    options: LockOptions,
+    pub(crate) options: LockOptions,
 }
 
 impl Lock {
@@ -90,7 +90,8 @@ impl Lock {
         Ok(self.checked.get_or_init(|| keys).clone())
     }
 
-    async fn take(&self, wait: Wait) -> Result<Few<LockGuard>, AcquireError> {
+    /// Acquires the locks of all keys, or none. `wait` replaces the lock's own option.
+    pub(crate) async fn acquire_all(&self, wait: Wait) -> Result<Few<LockGuard>, AcquireError> {
         let options = LockOptions {
             wait,
             ..self.options
@@ -109,26 +110,9 @@ impl Lock {
         Ok(entries.into_iter().map(LockGuard::new).collect())
     }
 
-    /// Acquires the locks of all keys, or none.
-    pub(crate) async fn acquire_all(&self) -> Result<Few<LockGuard>, LockError> {
-        let outcome = self.take(self.options.wait).await;
-        outcome.map_err(|refused| match refused {
-            AcquireError::Taken {
-                key,
-                waited,
-                remaining,
-            } => LockError::Timeout {
-                key: key.shown(self.options.site).to_owned(),
-                waited,
-                remaining,
-            },
-            AcquireError::Failed(error) => error,
-        })
-    }
-
     /// Acquires the locks of all keys if all are free.
     pub(crate) async fn try_acquire_all(&self) -> Result<Option<Few<LockGuard>>, LockError> {
-        match self.take(Wait::Never).await {
+        match self.acquire_all(Wait::Never).await {
             Ok(guards) => Ok(Some(guards)),
             Err(AcquireError::Taken { .. }) => Ok(None),
             Err(AcquireError::Failed(error)) => Err(error),
@@ -145,11 +129,12 @@ impl Lock {
     }
 
     /// Blocks the thread until this call of the lock has ended.
-    pub(crate) fn blocking<T>(
+    pub(crate) fn blocking<T, E: Into<LockError>>(
         &self,
-        call: impl Future<Output = Result<T, LockError>>,
+        call: impl Future<Output = Result<T, E>>,
     ) -> Result<T, LockError> {
-        block_on(|| format!("acquire lock `{}`", self.shown_keys()), call)?
+        let action = || format!("acquire lock `{}`", self.shown_keys());
+        block_on(action, call)?.map_err(Into::into)
     }
 
     /// Acquires the lock, and waits for it if another call holds it. Inside of a body that holds
@@ -167,8 +152,29 @@ impl Lock {
     ///
     /// Dropping the future loses the place in the queue. A lock that was granted meanwhile is
     /// released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let guard = client.lock("order:42").acquire().await?;
+    ///
+    /// let second = client.lock("order:42").wait(Duration::from_millis(20));
+    /// match second.acquire().await {
+    ///     Err(LockError::Timeout { key, waited, .. }) => println!("{key} is taken after {waited:?}"),
+    ///     outcome => unreachable!("the first guard holds the lock: {outcome:?}"),
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
-        self.acquire_all().await.map(only)
+        Ok(only(self.acquire_all(self.options.wait).await?))
     }
 
     /// Acquires the lock if it is free. Returns `None` if another call holds it, or waits for it in
@@ -184,6 +190,21 @@ impl Lock {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let lock = client.lock("report:daily");
+    /// if let Some(guard) = lock.try_acquire().await? {
+    ///     assert!(lock.try_acquire().await?.is_none());
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         Ok(self.try_acquire_all().await?.map(only))
     }
@@ -224,7 +245,9 @@ impl Lock {
     /// ```
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
         let lock = self.clone();
-        let session = Session::new(OnLost::Cancel, async move { lock.acquire_all().await });
+        let session = Session::new(OnLost::Cancel, async move {
+            Ok(lock.acquire_all(lock.options.wait).await?)
+        });
         let body = Box::pin(async move { Ok(future.await) });
         Run::new(session, body, Err).await
     }
@@ -235,6 +258,17 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock("ledger").acquire_blocking()?;
+    /// drop(guard); // releases the lock in the background
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn acquire_blocking(&self) -> Result<LockGuard, LockError> {
         self.blocking(self.acquire())
     }
@@ -274,8 +308,8 @@ impl Lock {
     /// # }
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
-        let inside = Inside::enter(self.blocking(self.acquire_all())?, OnLost::Cancel);
-        inside.leave(body())
+        let guards = self.blocking(self.acquire_all(self.options.wait))?;
+        Inside::enter(guards, OnLost::Cancel).leave(body())
     }
 }
 

@@ -77,7 +77,8 @@ impl MultiLock {
     ///
     /// As [`Lock::acquire`].
     pub async fn acquire(&self) -> Result<MultiLockGuard, LockError> {
-        self.0.acquire_all().await.map(MultiLockGuard)
+        let guards = self.0.acquire_all(self.0.options.wait).await?;
+        Ok(MultiLockGuard(guards))
     }
 
     /// Acquires all locks if all are free, without waiting for a holder. Returns `None` if one is
@@ -95,13 +96,20 @@ impl MultiLock {
         Ok(guards.map(MultiLockGuard))
     }
 
-    /// Acquires all locks, runs the future inside of them, and releases them. Panics and is
-    /// cancelled as [`Lock::run`].
+    /// Acquires all locks, runs the future inside of them, and releases them.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and the future did not start then. [`LockError::Lost`] if one
     /// of the locks was lost; the future was dropped at its next await.
+    ///
+    /// # Panics
+    ///
+    /// As [`Lock::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::run`].
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
         self.0.run(future).await
     }
@@ -130,6 +138,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`run`](Self::run), and [`LockError::WouldBlock`] inside an async task.
+    ///
+    /// # Panics
+    ///
+    /// As [`Lock::run_blocking`].
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
         self.0.run_blocking(body)
     }
@@ -166,6 +178,21 @@ impl MultiLockGuard {
     ///
     /// Dropping the future has no effect. If a lock was lost meanwhile, a later call resolves at
     /// once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
+    /// client.revoke("account:2")?; // as if the key had been deleted on a server
+    /// let (key, cause) = guard.lost().await;
+    /// println!("{key} was lost: {cause}");
+    /// # assert_eq!(key, "account:2");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> (&str, LostCause) {
         let losses = self
             .0
@@ -195,7 +222,7 @@ impl MultiLockGuard {
     ///
     /// If the future is dropped, the locks are released in the background.
     pub async fn release(self) -> Result<(), LockError> {
-        run::give_back(self.0).await
+        run::release_all(self.0).await
     }
 }
 

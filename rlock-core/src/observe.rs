@@ -1,9 +1,8 @@
 //! What operators see of locks: metrics and spans.
 
-mod call;
-mod spans;
+pub(crate) mod spans;
 
-pub(crate) use self::{call::Call, spans::EndedHold};
+pub(crate) use self::spans::EndedHold;
 
 /// Defines the values of a label or of a field of a span.
 macro_rules! labels {

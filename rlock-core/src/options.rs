@@ -1,6 +1,10 @@
 //! The options of locks and clients.
 
-use std::time::Duration;
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 /// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +108,56 @@ pub(crate) struct Options {
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) redact_keys: bool,
+    pub(crate) identity: Identity,
+    /// Whether the client answers to others who holds a lock.
+    pub(crate) answers: bool,
+    pub(crate) trace_id: Option<TraceId>,
+}
+
+/// What a client says of itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Identity {
+    pub(crate) service: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+impl Identity {
+    /// Returns the name of the host.
+    pub(crate) fn host() -> &'static str {
+        static HOST: LazyLock<String> = LazyLock::new(host_name);
+        &HOST
+    }
+}
+
+/// Writes `` `billing` on `node-3` (pid 4711) ``.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(service) = &self.service {
+            write!(f, "`{service}` on ")?;
+        }
+        write!(f, "`{}` (pid {})", Self::host(), std::process::id())
+    }
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
+}
+
+/// Returns the trace of the present call.
+#[derive(Clone)]
+pub(crate) struct TraceId(pub(crate) Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TraceId")
+    }
 }
 
 /// The number of replicas that must have a lock before it counts as granted, and the time for that.
@@ -130,6 +184,11 @@ macro_rules! lock_option_setters {
         /// example. Accepts 10 milliseconds to 24 hours.
         ///
         /// A nested acquire never shortens the lease of the outer one.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for a lease out of these bounds.
         pub fn lease(mut self, lease: Duration) -> Self {
             self.options().lease = lease;
             self
@@ -137,6 +196,11 @@ macro_rules! lock_option_setters {
 
         /// Sets how long an acquire may take in total. Zero asks once and does not wait. At most
         /// 366 days.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for a longer wait.
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options().wait = Wait::For(wait);
             self
@@ -157,6 +221,11 @@ macro_rules! lock_option_setters {
 
         /// Sets how long the lock may be held. After that time the hold is lost, so work that hangs
         /// does not hold its lock forever. Unlimited by default.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for zero.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.options().max_hold = Some(max_hold);
             self
@@ -168,6 +237,11 @@ macro_rules! lock_option_setters {
         /// The release does not wait: the lock ends with its lease. This applies to each end of a
         /// hold, including a body that returned `Err`, panicked or was cancelled. To retry a job
         /// sooner, use a key for each attempt, or no `at_least`.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for more than 24 hours.
         pub fn at_least(mut self, at_least: Duration) -> Self {
             self.options().at_least = Some(at_least);
             self
@@ -185,6 +259,11 @@ macro_rules! lock_option_setters {
         /// A release that leads to a retention or to a local hand-over sends no request. It fails only
         /// if the lease has ended or the store has reported a loss. The option has no effect with
         /// [`replicas`](crate::LockClientBuilder::replicas), where each hold is confirmed.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
+        /// for more than 24 hours.
         ///
         /// # Examples
         ///

@@ -13,12 +13,23 @@ pub struct OwnerId {
 }
 
 impl OwnerId {
+    /// The owner of a lock that stays taken for its `at_least` after its release.
+    pub(crate) const KEPT: Self = Self {
+        client: Uuid::max(),
+        sequence: u64::MAX,
+    };
+    /// The text of [`KEPT`](Self::KEPT), as `release.lua` writes it.
+    const KEPT_TEXT: &'static str = "kept";
+
     pub(crate) fn new(client: Uuid, sequence: u64) -> Self {
         Self { client, sequence }
     }
 
     /// Parses the output of `Display`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == Self::KEPT_TEXT {
+            return Some(Self::KEPT);
+        }
         let (client, sequence) = text.rsplit_once(':')?;
         Some(Self {
             client: client.parse().ok()?,
@@ -50,6 +61,9 @@ impl fmt::Debug for OwnerId {
 
 impl fmt::Display for OwnerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::KEPT {
+            return f.write_str(Self::KEPT_TEXT);
+        }
         write!(f, "{}:{}", self.client, self.sequence)
     }
 }

@@ -27,10 +27,10 @@ pub use returned::returned;
 /// compiles every move of it.
 #[derive(Debug)]
 #[must_use]
-pub struct Plan(Box<Asked>);
+pub struct Plan(Box<Annotation>);
 
 #[derive(Debug)]
-struct Asked {
+struct Annotation {
     keys: Few<String>,
     /// The template of a list that may be empty.
     empty: Option<&'static str>,
@@ -49,7 +49,7 @@ impl Plan {
 
     /// Makes the plan of an annotation whose keys all come from lists.
     pub fn of_lists(site: &'static str) -> Self {
-        Self(Box::new(Asked {
+        Self(Box::new(Annotation {
             keys: Few::new(),
             empty: None,
             client: None,
@@ -79,7 +79,7 @@ impl Plan {
 
     /// Returns the options. They begin as those of the client, which is set before.
     fn options(&mut self) -> &mut LockOptions {
-        let Asked {
+        let Annotation {
             client, options, ..
         } = &mut *self.0;
         options.get_or_insert_with(|| {
@@ -133,18 +133,18 @@ impl Plan {
     fn enter(self) -> Result<Inside, LockError> {
         let on_lost = self.0.on_lost;
         let lock = (*self.0).into_lock()?;
-        let guards = lock.blocking(lock.acquire_all())?;
+        let guards = lock.blocking(lock.acquire_all(lock.options.wait))?;
         Ok(Inside::enter(guards, on_lost))
     }
 }
 
 impl From<Plan> for Session {
-    fn from(Plan(asked): Plan) -> Self {
-        let on_lost = asked.on_lost;
-        Self::new(
-            on_lost,
-            async move { (*asked).into_lock()?.acquire_all().await },
-        )
+    fn from(Plan(annotation): Plan) -> Self {
+        let on_lost = annotation.on_lost;
+        Self::new(on_lost, async move {
+            let lock = (*annotation).into_lock()?;
+            Ok(lock.acquire_all(lock.options.wait).await?)
+        })
     }
 }
 
@@ -158,7 +158,7 @@ fn find_client(named: &mut Option<LockClient>) -> Option<&LockClient> {
     named.as_ref()
 }
 
-impl Asked {
+impl Annotation {
     fn into_lock(mut self) -> Result<Lock, LockError> {
         if self.keys.is_empty() {
             return Err(LockError::InvalidKey {

@@ -156,7 +156,7 @@ impl End {
 
     /// Returns the error for the caller after the release, or `None` if the caller gets the body's
     /// output.
-    fn told(self, released: Result<(), LockError>, on_lost: OnLost) -> Option<LockError> {
+    fn into_error(self, released: Result<(), LockError>, on_lost: OnLost) -> Option<LockError> {
         match self {
             Self::Panicked(panic) => resume_unwind(panic),
             Self::Lost(key, cause) => Some(LockError::Lost { key, cause }),
@@ -184,7 +184,7 @@ fn scope_of(guards: &[LockGuard]) -> (Scope, Option<Arc<Span>>) {
 }
 
 /// Releases all locks in parallel and returns the first error.
-pub(crate) async fn give_back(mut guards: Few<LockGuard>) -> Result<(), LockError> {
+pub(crate) async fn release_all(mut guards: Few<LockGuard>) -> Result<(), LockError> {
     if guards.len() == 1 {
         return guards.remove(0).release().await;
     }
@@ -224,8 +224,8 @@ impl Inside {
         self.span = None;
         let guards = mem::take(&mut self.guards);
         let action = || "give a lock back".to_owned();
-        let released = block_on(action, give_back(guards)).flatten();
-        End::Returned.told(released, self.on_lost)
+        let released = block_on(action, release_all(guards)).flatten();
+        End::Returned.into_error(released, self.on_lost)
     }
 }
 

@@ -20,6 +20,10 @@ pub trait InCurrentScope: Future + Sized {
     /// lock anew. [`current`] returns the caller's hold, which becomes invalid when the caller's own
     /// call ends.
     ///
+    /// # Cancel safety
+    ///
+    /// As that of this future.
+    ///
     /// # Examples
     ///
     /// ```

@@ -1,16 +1,20 @@
 //! The store of ownerships. Modules above this one use the trait; only modules below it know servers.
 
 pub(crate) mod cluster;
+pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
 pub(crate) mod memory;
+pub(crate) mod probe;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod reply;
 mod request;
+pub(crate) mod tls;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use self::directory::Directory;
 pub(crate) use self::{
     error::StoreError,
     reply::{
@@ -18,16 +22,13 @@ pub(crate) use self::{
         TokenBlock,
     },
     request::{
-        AcquireRequest, Claim, Mending, NextLocal, ReleaseRequest, Renewal, SendOptions, Via,
+        AcquireRequest, Claim, NextLocal, ReleaseRequest, Renewal, Repair, SendOptions, Via,
     },
 };
 use crate::{key::Key, owner::OwnerId};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
-
-/// The owner of a lock that stays taken for its `at_least` after its release.
-pub(crate) const AT_LEAST_OWNER: &str = "kept";
+pub(crate) type ReplyFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// How long a lock is reserved for a waiter that has not confirmed its wait.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -52,21 +53,23 @@ pub(crate) enum Event {
         owner: OwnerId,
         after: Duration,
     },
+    /// A client sent a message to this one.
+    Message(Vec<u8>),
     /// Another connection changed this lock.
     Changed(Key),
     /// Any lock may have changed: everything was flushed, or notifications were missed.
     AllChanged,
     /// Any of these locks may have changed.
-    SomeChanged(Which),
+    SomeChanged(KeyFilter),
     /// Notifications are missed from now on.
     Disconnected,
 }
 
-/// A subset of all keys.
+/// A predicate that selects keys.
 #[derive(Clone)]
-pub(crate) struct Which(Arc<dyn Fn(&Key) -> bool + Send + Sync>);
+pub(crate) struct KeyFilter(Arc<dyn Fn(&Key) -> bool + Send + Sync>);
 
-impl Which {
+impl KeyFilter {
     pub(crate) fn new(are_meant: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(are_meant))
     }
@@ -75,31 +78,31 @@ impl Which {
         Self::new(|_| true)
     }
 
-    pub(crate) fn has(&self, key: &Key) -> bool {
+    pub(crate) fn matches(&self, key: &Key) -> bool {
         (self.0)(key)
     }
 }
 
-impl std::fmt::Debug for Which {
+impl std::fmt::Debug for KeyFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Which")
+        f.write_str("KeyFilter")
     }
 }
 
-impl PartialEq for Which {
+impl PartialEq for KeyFilter {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Which {}
+impl Eq for KeyFilter {}
 
 /// Handles notifications. Must not block.
 pub(crate) type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// A store of ownerships. Every operation is atomic and idempotent: a repeated request changes nothing more, and has
 /// the same outcome.
-pub(crate) trait Store: Send + Sync + 'static {
+pub(crate) trait Store: Directory + Send + Sync + 'static {
     /// Returns the connection for a request of the present call.
     fn via(&self) -> Via {
         Via::Background
@@ -110,8 +113,8 @@ pub(crate) trait Store: Send + Sync + 'static {
         0
     }
 
-    /// Returns whether an acquire may undo its grants. If it is cancelled, some grants may remain.
-    fn takes_back(&self) -> bool {
+    /// Returns whether an acquire may roll its grants back. If it is cancelled, some grants may remain.
+    fn may_roll_back(&self) -> bool {
         false
     }
 
@@ -122,7 +125,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> Answer<'a, Acquired>;
+    ) -> ReplyFuture<'a, Acquired>;
 
     /// Lowers the owner's count. At zero, the lock is handed off to the first waiter, and the next local waiter joins
     /// the queue. Without waiters, the next local waiter gets the lock. An owner that only waited leaves the queue.
@@ -130,20 +133,20 @@ pub(crate) trait Store: Send + Sync + 'static {
         &'a self,
         request: &'a ReleaseRequest,
         send: SendOptions,
-    ) -> Answer<'a, Released>;
+    ) -> ReplyFuture<'a, Released>;
 
     /// Renews every lease in the batch whose owner still holds its lock. Never creates one.
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed>;
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed>;
 
     /// Succeeds when enough replicas have these locks, which were granted for this lease.
-    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
         let _ = (claims, lease);
         Box::pin(async { Err(StoreError::no_replicas()) })
     }
 
     /// Copies an ownership to the servers that lack it, after a restart or an outage. Must not run while its count
     /// changes. The next renewal detects a failure.
-    fn mend(&self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
+    fn repair(&self, hold: Repair, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
         let _ = (hold, on, timeout);
         Box::pin(std::future::ready(()))
     }
@@ -165,7 +168,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         claim: &'a Claim,
         tokens: u64,
         send: SendOptions,
-    ) -> Answer<'a, Option<TokenBlock>> {
+    ) -> ReplyFuture<'a, Option<TokenBlock>> {
         let _ = (claim, tokens, send);
         Box::pin(std::future::ready(Ok(Some(TokenBlock::EMPTY))))
     }
@@ -176,13 +179,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     }
 
     /// Describes the store for a message, without passwords.
-    fn place(&self) -> String;
+    fn describe(&self) -> String;
 
     /// Succeeds if enough servers for a lock reply. The time-out includes the wait for a connection.
-    fn ping(&self, timeout: Duration) -> Answer<'_, ()>;
+    fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()>;
 
     /// Returns the lock's entry, if an owner holds it.
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>>;
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>>;
 
     /// Takes a lock from its holder and hands it to the first waiter. Returns whether the lock was
     /// held.

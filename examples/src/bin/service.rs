@@ -204,7 +204,8 @@ mod tests {
         let body = response.expect("a response").into_body();
         let body = axum::body::to_bytes(body, 1 << 20).await.expect("a text");
         let text = String::from_utf8_lossy(&body);
-        let granted = r#"rlock_acquire_duration_seconds_count{lock="order:<id>",outcome="granted"}"#;
+        let granted =
+            r#"rlock_acquire_duration_seconds_count{lock="order:<id>",outcome="granted"}"#;
         assert!(text.contains(granted), "{text}");
         assert!(!text.contains("4711"), "{text}");
     }

@@ -1,21 +1,23 @@
 //! The options of a client.
 
 mod connect;
+mod inspection;
+mod runtime;
+mod start;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::runtime::Handle;
-
+use self::runtime::Background;
 use crate::{
     clock::{ClientClock, Clock},
     error::LockError,
     lease::MAX_LEASE,
     limits,
-    options::{LockOptions, Options, Reentry, Replicas, Wait},
+    options::{Identity, LockOptions, Options, Reentry, Replicas, Wait},
+    store::tls::Tls,
 };
-
-#[cfg(feature = "tls")]
-use crate::store::redis::Tls;
 
 /// A builder of a [`LockClient`](crate::LockClient).
 ///
@@ -50,19 +52,7 @@ pub struct LockClientBuilder {
     /// `None` enables it if the runtime is known to have timers and I/O.
     caller_connection: Option<bool>,
     clock: ClientClock,
-    #[cfg(feature = "tls")]
     tls: Tls,
-}
-
-/// Where the client's background tasks run.
-#[derive(Clone, Default)]
-enum Background {
-    /// On the client's own thread.
-    #[default]
-    Own,
-    On(Handle),
-    /// On the runtime that the client is made in, with that runtime's clock.
-    TokioTime,
 }
 
 impl Default for LockClientBuilder {
@@ -76,6 +66,9 @@ impl Default for LockClientBuilder {
                 local_handovers: 16,
                 response_timeout: Duration::from_secs(2),
                 replicas: None,
+                identity: Identity::default(),
+                answers: true,
+                trace_id: None,
                 redact_keys: false,
             },
             connect_timeout: Duration::from_secs(5),
@@ -84,7 +77,6 @@ impl Default for LockClientBuilder {
             background: Background::default(),
             caller_connection: None,
             clock: ClientClock::default(),
-            #[cfg(feature = "tls")]
             tls: Tls::default(),
         }
     }
@@ -96,18 +88,32 @@ impl LockClientBuilder {
     ///
     /// Clients exclude each other only under the same prefix. Braces are not allowed: they would
     /// move every lock to one Redis Cluster slot.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer prefix or one with braces.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the [lease](crate::Lock::lease) of locks that set none. Defaults to 30 seconds.
+    /// Sets the [lease](crate::Lock::lease) of locks that set none. Defaults to 30 seconds. Accepts
+    /// 10 milliseconds to 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a lease out of these bounds.
     pub fn default_lease(mut self, lease: Duration) -> Self {
         self.options.lock.lease = lease;
         self
     }
 
-    /// Sets the [wait](crate::Lock::wait) of locks that set none. Defaults to 10 seconds.
+    /// Sets the [wait](crate::Lock::wait) of locks that set none. Defaults to 10 seconds. At most 366
+    /// days.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer wait.
     pub fn default_wait(mut self, wait: Duration) -> Self {
         self.options.lock.wait = Wait::For(wait);
         self
@@ -121,7 +127,11 @@ impl LockClientBuilder {
     }
 
     /// Sets how long this client [retains](crate::Lock::retain) locks that set nothing else.
-    /// Defaults to zero, which releases a lock after its last hold.
+    /// Defaults to zero, which releases a lock after its last hold. At most 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer time.
     pub fn retain(mut self, retain: Duration) -> Self {
         self.options.lock.retain = retain;
         self
@@ -154,6 +164,10 @@ impl LockClientBuilder {
     ///
     /// Clients of the same keys should use the same value: the last use of a key decides. The
     /// embedded store keeps its last token for as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time out of these bounds.
     pub fn fence_retention(mut self, retention: Duration) -> Self {
         self.fence_retention = retention;
         self
@@ -168,6 +182,10 @@ impl LockClientBuilder {
 
     /// Sets how long one attempt to connect may take, from the name look-up to the end of the
     /// handshake. Defaults to 5 seconds. Accepts 1 millisecond to 1 hour.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -177,6 +195,10 @@ impl LockClientBuilder {
     /// unreachable servers. Defaults to zero, which tries once. At most 366 days.
     ///
     /// An error that a server returns, such as a refused password, ends the attempts.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a longer wait.
     pub fn connect_wait(mut self, wait: Duration) -> Self {
         self.connect_wait = wait;
         self
@@ -185,6 +207,10 @@ impl LockClientBuilder {
     /// Sets how long one request may remain without a reply. Defaults to 2 seconds. Accepts 1
     /// millisecond to 1 hour. After that time, the client replaces the connection and sends the
     /// request again.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.options.response_timeout = timeout;
         self
@@ -202,160 +228,13 @@ impl LockClientBuilder {
     /// granted while it is held. This option narrows that window but **does not close it**: another
     /// replica may be promoted, and a replica may lose what it had in memory only. A fencing token
     /// that storage checks closes it, and so does a [quorum](crate::LockClient::quorum).
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] for zero replicas, for a time out of 1
+    /// millisecond to 1 hour, for a quorum, and for the embedded store.
     pub fn replicas(mut self, least: usize, within: Duration) -> Self {
         self.options.replicas = Some(Replicas { least, within });
-        self
-    }
-
-    /// Runs the background tasks on this runtime instead of a thread of the client. Such a client
-    /// opens no [second connection](Self::caller_connection).
-    ///
-    /// Nothing is renewed or released while the runtime is blocked, while no `block_on` drives a
-    /// current-thread runtime, or after the runtime has shut down. Calls still end in time, with
-    /// [`LockError::Unavailable`].
-    ///
-    /// # Errors
-    ///
-    /// Making the client returns [`LockError::InvalidOption`] if the runtime has no timers or, for a
-    /// store on a server, no I/O. The runtimes of `#[tokio::main]` and `Runtime::new` have both.
-    ///
-    /// # Panics
-    ///
-    /// In a program built with `panic = "abort"`, a missing driver cannot be detected beforehand. A
-    /// task of the client panics then.
-    pub fn runtime(mut self, runtime: Handle) -> Self {
-        self.background = Background::On(runtime);
-        self
-    }
-
-    /// Enables or disables a second connection to a server or cluster, on the Tokio runtime that
-    /// the client is made in. Enabled by default if that runtime has timers and I/O.
-    ///
-    /// Tasks on that runtime send their requests over the second connection, without waking another
-    /// thread. With a server nearby, this saves a third of the latency of an uncontended lock.
-    /// Renewals and background releases use the connection on the client's own thread. A quorum
-    /// opens no second connection.
-    ///
-    /// Tokio reports a missing driver only by a panic. The client therefore tries the runtime once,
-    /// when it is made, and catches the panic. On a runtime without timers or I/O, the panic message
-    /// is visible. A program that is built with `panic = "abort"` tries nothing, and opens the second
-    /// connection only with `caller_connection(true)`.
-    ///
-    /// # Panics
-    ///
-    /// With `panic = "abort"` and `caller_connection(true)`, a task of the client panics on a
-    /// runtime without timers or I/O.
-    pub fn caller_connection(mut self, enabled: bool) -> Self {
-        self.caller_connection = Some(enabled);
-        self
-    }
-
-    /// Uses the clock of the Tokio runtime that the client is made in, and runs the background
-    /// tasks there. In tests with the embedded store, `tokio::time::pause` and
-    /// `tokio::time::advance` then control leases and waits.
-    ///
-    /// Clients that share a named embedded store must all use this option, or none. Blocking calls
-    /// wait in real time, because a paused clock stands still while a thread is blocked.
-    ///
-    /// # Errors
-    ///
-    /// Making the client returns [`LockError::InvalidOption`] outside of a Tokio runtime. It also
-    /// does so for a server, because a server's leases end by the server's clock.
-    ///
-    /// # Panics
-    ///
-    /// Tasks of the client panic on a runtime without timers.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use rlock_core::{LockClient, LockError};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), LockError> {
-    /// let client = LockClient::builder().tokio_time().in_memory()?;
-    /// let held = client.lock("order:42").acquire().await?;
-    /// // Returns at once if the clock is paused.
-    /// let brief = client.lock("order:42").wait(Duration::from_millis(10));
-    /// assert!(matches!(brief.acquire().await, Err(LockError::Timeout { .. })));
-    /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn tokio_time(mut self) -> Self {
-        self.background = Background::TokioTime;
-        self
-    }
-
-    /// Sets the trusted certificate authorities, as PEM, for TLS connections to servers and
-    /// Sentinels. Replaces the authorities of the system and of `SSL_CERT_FILE`.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use rlock_core::LockClient;
-    ///
-    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
-    /// let client = LockClient::builder()
-    ///     .tls_ca(std::fs::read("/etc/locks/ca.pem")?)
-    ///     .tls_client_certificate(
-    ///         std::fs::read("/etc/locks/client.pem")?,
-    ///         std::fs::read("/etc/locks/client.key")?,
-    ///     )
-    ///     .connect("rediss://redis.internal:6380/")
-    ///     .await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "tls")]
-    pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls.trust(pem.into());
-        self
-    }
-
-    /// Sets the client's certificate for TLS connections to servers and Sentinels that require one
-    /// (`tls-auth-clients yes`). `certificate` is PEM and includes the intermediate certificates.
-    /// `key` is the private key as PEM, without a password.
-    #[cfg(feature = "tls")]
-    pub fn tls_client_certificate(
-        mut self,
-        certificate: impl Into<Vec<u8>>,
-        key: impl Into<Vec<u8>>,
-    ) -> Self {
-        self.tls.present(certificate.into(), key.into());
-        self
-    }
-
-    /// Leaves keys out of spans, logs and errors, because keys can be personal data. Disabled by default.
-    ///
-    /// The [name](crate::Lock::name) of the lock takes the place of its key, or `<redacted>` if it has none. The
-    /// attribute sets its key template as the name. This concerns the text and the fields of each
-    /// [`LockError`], and the `Debug` of locks and guards. Methods such as
-    /// [`LockGuard::key`](crate::LockGuard::key) return the key. The server stores keys as always.
-    ///
-    /// [`LockError::NoClient`] comes from no client. It leaves keys out if any client of the process does.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use rlock_core::LockClient;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = LockClient::builder().redact_keys(true).in_memory()?;
-    /// let lock = client.lock("patient:ann@example.com").name("patient:<email>");
-    /// let guard = lock.acquire().await?;
-    /// assert_eq!(guard.key(), "patient:ann@example.com");
-    /// client.shutdown().await?;
-    /// let error = guard.release().await.expect_err("lost");
-    /// assert!(error.to_string().starts_with("lock `patient:<email>` was lost"));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn redact_keys(mut self, redact: bool) -> Self {
-        self.options.redact_keys = redact;
         self
     }
 
@@ -373,6 +252,7 @@ impl LockClientBuilder {
         limits::timeout("response_timeout", self.options.response_timeout)?;
         limits::replicas(self.options.replicas)?;
         limits::fence_retention(self.fence_retention)?;
+        limits::service(&self.options.identity)?;
         limits::prefix(&self.prefix)
     }
 }

@@ -25,6 +25,21 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// If the future is dropped, the client is closed all the same. Call `shutdown` again to wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// client.shutdown().await?;
+    /// assert!(matches!(lock.acquire().await, Err(LockError::Closed { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn shutdown(&self) -> Result<(), LockError> {
         let core = self.core();
         core.close();
@@ -43,8 +58,8 @@ impl LockClient {
         let ended = core.in_runtime_within(limit, core.background_ended()).await;
         let error = match ended {
             Some(()) if released => return Ok(()),
-            Some(()) => StoreError::not_given_back(),
-            None => StoreError::stands_still(),
+            Some(()) => StoreError::not_released(),
+            None => StoreError::not_driven(),
         };
         let action = "release every lock at shutdown".to_owned();
         Err(error.into_lock_error(action, core.clock.now().since(started)))

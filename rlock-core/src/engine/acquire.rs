@@ -3,6 +3,8 @@
 mod holder;
 mod negotiate;
 mod nested;
+mod observed;
+mod turns;
 
 use std::{pin::pin, time::Duration};
 
@@ -14,14 +16,15 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
-    metrics, observe,
-    options::{LockOptions, Wait},
-    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, Via},
+    metrics,
+    options::{LockOptions, Site, Wait},
+    store::{AcquireRequest, Claim, StoreError},
+    sync::{Mutex, PoisonError},
     wait::Backoff,
 };
 
 /// The last part of a wait, in which no further request is sent.
-const LAST: Duration = Duration::from_millis(10);
+const LEAST_REQUEST_TIME: Duration = Duration::from_millis(10);
 
 /// The keys and options of a call, checked.
 #[derive(Debug)]
@@ -36,10 +39,29 @@ pub(crate) enum AcquireError {
     /// Another owner has the lock of this key. `remaining` is the rest of its lease, if known.
     Taken {
         key: Key,
+        site: Site,
         waited: Duration,
         remaining: Option<Duration>,
     },
     Failed(LockError),
+}
+
+impl From<AcquireError> for LockError {
+    fn from(refused: AcquireError) -> Self {
+        match refused {
+            AcquireError::Taken {
+                key,
+                site,
+                waited,
+                remaining,
+            } => Self::Timeout {
+                key: key.shown(site).to_owned(),
+                waited,
+                remaining,
+            },
+            AcquireError::Failed(error) => error,
+        }
+    }
 }
 
 impl From<LockError> for AcquireError {
@@ -56,29 +78,27 @@ pub(crate) async fn acquire(
     let core = client.core();
     let _call = core.call();
     let started = core.clock.now();
-    let call = observe::Call::begin(core, request, started);
+    let call = observed::Call::begin(core, request, started);
     let outcome = {
         let attempt = Attempt::new(client, request, &call, started);
         // Calls inside of a hold may need further locks to finish.
         let is_inside = call_chain::is_inside_hold_of(core.id);
-        let stop = || {
+        let stop = |is_late| {
             let action = || attempt.action();
             if core.is_closed() {
-                Some(LockError::Closed { action: action() })
+                Some(LockError::Closed { action: action() }.into())
             } else if core.is_draining() && !is_inside {
-                Some(LockError::Draining { action: action() })
+                Some(LockError::Draining { action: action() }.into())
+            } else if is_late {
+                Some(attempt.failed(StoreError::not_driven()))
             } else {
                 None
             }
         };
         // Pinned here: a function that takes a future by value doubles its size.
         let mut run = pin!(attempt.run());
-        let outcome = core.in_runtime_within(attempt.longest(), core.unless(stop, run.as_mut()));
-        match outcome.await {
-            Some(Ok(outcome)) => outcome,
-            Some(Err(ended)) => Err(ended.into()),
-            None => Err(attempt.failed(StoreError::stands_still())),
-        }
+        let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
+        outcome.await.flatten()
     };
     call.ends(&outcome);
     outcome
@@ -119,16 +139,18 @@ struct Attempt<'a> {
     client: &'a ClientHandle,
     core: &'a Core,
     request: &'a Request,
-    call: &'a observe::Call<'a>,
+    call: &'a observed::Call<'a>,
     started: Time,
     deadline: Time,
+    /// The lock of another client that the call waits for.
+    contended: Mutex<Option<Key>>,
 }
 
 impl<'a> Attempt<'a> {
     fn new(
         client: &'a ClientHandle,
         request: &'a Request,
-        call: &'a observe::Call<'a>,
+        call: &'a observed::Call<'a>,
         started: Time,
     ) -> Self {
         let deadline = match request.options.wait {
@@ -143,6 +165,7 @@ impl<'a> Attempt<'a> {
             call,
             started,
             deadline,
+            contended: Mutex::default(),
         }
     }
 
@@ -163,10 +186,7 @@ impl<'a> Attempt<'a> {
             }
         }
         if !fresh.is_empty() {
-            let mut acquired = match self.negotiate(fresh).await {
-                Ok(acquired) => acquired,
-                Err(refused) => return Err(self.with_holder(refused).await),
-            };
+            let mut acquired = self.asking_holder(self.negotiate(fresh)).await?;
             if self.core.options.replicas.is_some() {
                 acquired = self.replicated(acquired).await?;
             }
@@ -203,22 +223,25 @@ impl<'a> Attempt<'a> {
         Err(self.failed(error))
     }
 
-    /// Sends one acquire for these locks.
-    async fn ask(
-        &self,
-        claims: &[Claim],
-        count: u32,
-        waits: bool,
-        route: Via,
-    ) -> Result<Acquired, StoreError> {
-        let request = AcquireRequest {
+    /// Returns the request for these locks.
+    fn acquire_request(&self, claims: &[Claim], count: u32, waits: bool) -> AcquireRequest {
+        AcquireRequest {
             claims: claims.into(),
             lease: self.request.options.lease,
             count,
             waits,
-        };
-        let send = SendOptions::new(route, self.request_timeout());
-        self.core.store.acquire(&request, send).await
+        }
+    }
+
+    /// Returns the lock of another client that the call waits for.
+    fn contended(&self) -> Option<Key> {
+        let contended = self.contended.lock();
+        contended.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_contended(&self, key: &Key) {
+        let contended = self.contended.lock();
+        *contended.unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
     }
 
     /// Returns whether the call asks once and does not wait.
@@ -274,6 +297,7 @@ impl<'a> Attempt<'a> {
     fn taken(&self, key: &Key, remaining: Option<Duration>) -> AcquireError {
         AcquireError::Taken {
             key: key.clone(),
+            site: self.request.options.site,
             waited: self.waited(),
             remaining: remaining.map(whole_millis),
         }
@@ -292,7 +316,7 @@ impl<'a> Attempt<'a> {
         }
         sleep(backoff.next().min(self.left() / 2)).await;
         // A request without time left would return a less precise error.
-        if self.left() <= LAST {
+        if self.left() <= LEAST_REQUEST_TIME {
             return Err(self.failed(error));
         }
         Ok(())

@@ -29,6 +29,6 @@ pub(crate) fn another_holds(key: &Key, than: &Core) -> bool {
 }
 
 /// Returns whether the owner belongs to a client of this process.
-pub(crate) fn have(owner: OwnerId) -> bool {
+pub(crate) fn is_local(owner: OwnerId) -> bool {
     present().iter().any(|core| owner.is_of(core.id))
 }

@@ -1,26 +1,31 @@
 //! The state that all handles of a client and its background share.
 
 use std::{
-    future::{Future, pending, poll_fn},
-    pin::pin,
+    convert::Infallible,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     sync::Arc,
     task::Poll,
     time::Duration,
 };
 
-use tokio::{runtime::Handle, time::timeout};
+use tokio::{
+    runtime::Handle,
+    time::{Sleep, sleep},
+};
 use uuid::Uuid;
 
 use crate::{
     caller::note_caller,
     clock::ClientClock,
     engine::{
+        messages::Messages,
         ownership::{LocalQueues, Ownership, ReleaseQueue},
         watchdog::{Renewer, Watchdog},
     },
     options::{Options, Reentry},
     owner::OwnerId,
-    store::{Event, Listener, Store, Which},
+    store::{Event, KeyFilter, Listener, Store},
     sync::{
         Notify,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -35,10 +40,11 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) queues: Arc<LocalQueues>,
+    pub(crate) messages: Arc<Messages>,
     /// The runtime that provides the timers of calls.
     timers: Handle,
     /// Whether the background is on a runtime that may not be driven.
-    may_stand_still: bool,
+    may_not_be_driven: bool,
     sequence: AtomicU64,
     draining: AtomicBool,
     closed: AtomicBool,
@@ -56,6 +62,7 @@ pub(crate) struct Core {
 pub(crate) struct EventHandler {
     watchdog: Arc<Watchdog>,
     queues: Arc<LocalQueues>,
+    messages: Arc<Messages>,
 }
 
 impl EventHandler {
@@ -63,6 +70,7 @@ impl EventHandler {
         Self {
             watchdog: Arc::new(Watchdog::new(clock.clone())),
             queues: Arc::new(LocalQueues::new(options.local_handovers)),
+            messages: Arc::new(Messages::new(options.answers)),
         }
     }
 
@@ -88,6 +96,7 @@ impl EventHandler {
                     ownership.ask_after(after);
                 }
             }
+            Event::Message(message) => self.messages.on_message(&message),
             Event::Changed(key) => {
                 if let Some(ownership) = queues.owned(&key) {
                     self.watchdog.suspect(&ownership);
@@ -96,18 +105,18 @@ impl EventHandler {
                     .requested(&key)
                     .for_each(|ownership| ownership.changed());
             }
-            Event::AllChanged => self.may_have_changed(&Which::all()),
-            Event::SomeChanged(which) => self.may_have_changed(&which),
+            Event::AllChanged => self.may_have_changed(&KeyFilter::all()),
+            Event::SomeChanged(filter) => self.may_have_changed(&filter),
             Event::Disconnected => {
-                self.watchdog.doubt_all(&Which::all());
-                queues.ask_again(&Which::all());
+                self.watchdog.doubt_all(&KeyFilter::all());
+                queues.ask_again(&KeyFilter::all());
             }
         }
     }
 
-    fn may_have_changed(&self, which: &Which) {
-        self.watchdog.suspect_all(which);
-        self.queues.ask_again(which);
+    fn may_have_changed(&self, filter: &KeyFilter) {
+        self.watchdog.suspect_all(filter);
+        self.queues.ask_again(filter);
     }
 }
 
@@ -118,9 +127,13 @@ impl Core {
         options: Options,
         store: Arc<dyn Store>,
         handler: EventHandler,
-        (timers, may_stand_still): (Handle, bool),
+        (timers, may_not_be_driven): (Handle, bool),
     ) -> Self {
-        let EventHandler { watchdog, queues } = handler;
+        let EventHandler {
+            watchdog,
+            queues,
+            messages,
+        } = handler;
         Self {
             id,
             clock,
@@ -128,8 +141,9 @@ impl Core {
             store,
             watchdog,
             queues,
+            messages,
             timers,
-            may_stand_still,
+            may_not_be_driven,
             sequence: AtomicU64::new(1),
             draining: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -192,41 +206,20 @@ impl Core {
         self.ending.notify_waiters();
     }
 
-    pub(crate) async fn background_ended(&self) {
-        let ended = || self.background_ended.load(Ordering::Acquire).then_some(());
-        self.unless(ended, pending::<()>())
-            .await
-            .unwrap_or_default();
+    pub(crate) fn has_background_ended(&self) -> bool {
+        self.background_ended.load(Ordering::Acquire)
     }
 
-    /// Runs a future until `stop` returns a reason to end, which is checked before each poll and when the client ends.
-    pub(crate) async fn unless<E, F: Future>(
-        &self,
-        stop: impl Fn() -> Option<E>,
-        future: F,
-    ) -> Result<F::Output, E> {
-        let mut future = pin!(future);
-        let mut ending = pin!(None);
-        poll_fn(|cx| {
-            loop {
-                if let Some(end) = stop() {
-                    return Poll::Ready(Err(end));
-                }
-                if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                    return Poll::Ready(Ok(output));
-                }
-                // Most futures do not wait, and so need no notification.
-                if ending.is_none() {
-                    ending.set(Some(self.ending.notified()));
-                }
-                match ending.as_mut().as_pin_mut().map(|ending| ending.poll(cx)) {
-                    Some(Poll::Ready(())) => ending.set(None),
-                    // The client may have begun to end just before the notification was requested.
-                    _ => return stop().map_or(Poll::Pending, |end| Poll::Ready(Err(end))),
-                }
+    /// Resolves when the background has ended.
+    pub(crate) async fn background_ended(&self) {
+        loop {
+            let mut ending = pin!(self.ending.notified());
+            ending.as_mut().enable();
+            if self.has_background_ended() {
+                return;
             }
-        })
-        .await
+            ending.await;
+        }
     }
 
     /// Counts a call as in progress until the returned value is dropped.
@@ -267,13 +260,9 @@ impl Core {
 
     /// Runs a future on the executor that polls it, with the timers of the client's thread.
     pub(crate) async fn in_runtime<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
-        poll_fn(|cx| {
-            let _noted = note_caller();
-            let _entered = enter(&self.timers);
-            future.as_mut().poll(cx)
-        })
-        .await
+        let never = |_| None::<Infallible>;
+        let Ok(output) = self.in_runtime_until(None, never, future).await;
+        output
     }
 
     /// Runs a future that depends on the background. Returns `None` if the user's runtime is not driven and the limit
@@ -283,15 +272,51 @@ impl Core {
         limit: Option<Duration>,
         future: F,
     ) -> Option<F::Output> {
-        // Pinned once, not moved into each branch.
-        let future = pin!(future);
-        match limit {
-            Some(limit) if self.may_stand_still => {
-                let in_time = self.in_runtime(async { timeout(limit, future).await });
-                in_time.await.ok()
+        let stop = |is_late: bool| is_late.then_some(());
+        self.in_runtime_until(limit, stop, future).await.ok()
+    }
+
+    /// Runs a future on the executor that polls it, with the timers of the client's thread, until `stop` returns a
+    /// reason to end.
+    ///
+    /// `stop` is called before each poll and when the client ends. Its argument is whether the limit has passed, which
+    /// is only checked if the background is on a runtime that may not be driven.
+    pub(crate) async fn in_runtime_until<E, F: Future>(
+        &self,
+        limit: Option<Duration>,
+        stop: impl Fn(bool) -> Option<E>,
+        future: F,
+    ) -> Result<F::Output, E> {
+        let mut future = pin!(future);
+        let mut ending = pin!(None);
+        let limit = limit.filter(|_| self.may_not_be_driven);
+        // Boxed, because hardly any client needs it.
+        let mut late: Option<Pin<Box<Sleep>>> = None;
+        poll_fn(|cx| {
+            let _noted = note_caller();
+            let _entered = enter(&self.timers);
+            loop {
+                if let Some(end) = stop(false) {
+                    return Poll::Ready(Err(end));
+                }
+                if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(output));
+                }
+                // Most futures do not wait, and so need no notification.
+                if ending.is_none() {
+                    ending.set(Some(self.ending.notified()));
+                }
+                if let Some(Poll::Ready(())) = ending.as_mut().as_pin_mut().map(|it| it.poll(cx)) {
+                    ending.set(None);
+                    continue;
+                }
+                let late = limit.map(|limit| late.get_or_insert_with(|| Box::pin(sleep(limit))));
+                let is_late = late.is_some_and(|late| late.as_mut().poll(cx).is_ready());
+                // The client may have begun to end just before the notification was requested.
+                return stop(is_late).map_or(Poll::Pending, |end| Poll::Ready(Err(end)));
             }
-            _ => Some(self.in_runtime(future).await),
-        }
+        })
+        .await
     }
 }
 

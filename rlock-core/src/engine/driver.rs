@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::sync::enter;
 use crate::{
-    engine::{core::Core, release},
+    engine::{core::Core, queries, release},
     error::LostCause,
 };
 
@@ -67,7 +67,7 @@ impl Driver {
     }
 
     /// Runs the background and all timers on a runtime whose clock the user controls.
-    pub(crate) fn in_time_of(runtime: Handle) -> Self {
+    pub(crate) fn on_clock_of(runtime: Handle) -> Self {
         Self {
             timers: runtime.clone(),
             runtime,
@@ -76,7 +76,7 @@ impl Driver {
     }
 
     /// Returns whether the background may be on a runtime that is not driven.
-    pub(crate) fn may_stand_still(&self) -> bool {
+    pub(crate) fn may_not_be_driven(&self) -> bool {
         self.runtime.id() != self.timers.id()
     }
 
@@ -84,7 +84,7 @@ impl Driver {
     /// not complete it within `limit`.
     pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut future = pin!(async {
-            if self.may_stand_still() {
+            if self.may_not_be_driven() {
                 timeout(limit, future).await.ok()
             } else {
                 Some(future.await)
@@ -100,9 +100,9 @@ impl Driver {
     /// Begins the background work of a client.
     pub(crate) fn drive(self, core: Core) -> ClientHandle {
         let core = Arc::new(core);
-        let wish = Arc::new(SetOnce::<Wish>::new());
+        let stop_mode = Arc::new(SetOnce::<StopMode>::new());
         let stop = Stop {
-            wish: Arc::clone(&wish),
+            stop_mode: Arc::clone(&stop_mode),
             _keep: self.keep.clone(),
         };
         // Made here: a runtime that is gone drops the task without ever polling it.
@@ -112,7 +112,7 @@ impl Driver {
         };
         self.runtime.spawn(async move {
             let end = end;
-            background(&end.core, &wish).await;
+            background(&end.core, &stop_mode).await;
         });
         ClientHandle(Arc::new(Running { core, stop }))
     }
@@ -146,7 +146,7 @@ impl ClientHandle {
 
     /// Ends the background immediately.
     pub(crate) fn stop(&self) {
-        let _ = self.0.stop.wish.set(Wish::AtOnce);
+        let _ = self.0.stop.stop_mode.set(StopMode::Immediately);
     }
 }
 
@@ -167,37 +167,40 @@ impl Drop for End {
 }
 
 /// How the background ends.
-enum Wish {
+enum StopMode {
     /// All locks were released or waited for.
-    AtOnce,
+    Immediately,
     /// Dropped locks are released first.
     WhenDrained,
 }
 
 /// Ends the background when dropped, after the dropped locks are released.
 struct Stop {
-    wish: Arc<SetOnce<Wish>>,
+    stop_mode: Arc<SetOnce<StopMode>>,
     // The timers of the remaining handles run on the thread.
     _keep: Option<Arc<oneshot::Sender<()>>>,
 }
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        let _ = self.wish.set(Wish::WhenDrained);
+        let _ = self.stop_mode.set(StopMode::WhenDrained);
     }
 }
 
-async fn background(core: &Arc<Core>, stop: &SetOnce<Wish>) {
+async fn background(core: &Arc<Core>, stop: &SetOnce<StopMode>) {
     let tasks = async {
         tokio::join!(
             supervised("watchdog", || core.renewer().run()),
-            supervised("release queue", || release::run(Arc::clone(core))),
+            supervised("release queue", || release::background::run(Arc::clone(
+                core
+            ))),
+            supervised("queries", || queries::run(Arc::clone(core))),
             supervised("store", || Arc::clone(&core.store).background()),
         );
     };
     let end = async {
         // A client whose shutdown was cancelled is closed, but did not wait for its releases.
-        if let Wish::WhenDrained = stop.wait().await {
+        if let StopMode::WhenDrained = stop.wait().await {
             core.queues.end_retentions();
             if timeout(DRAIN, core.releases().idle()).await.is_err() {
                 tracing::warn!(

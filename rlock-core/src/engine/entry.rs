@@ -17,7 +17,7 @@ use crate::{
         driver::ClientHandle,
         ownership::{EntryId, MaxHold, Ownership, Terms},
         release,
-        watchdog::report,
+        watchdog::{lose_at_release, report},
     },
     error::{LockError, LostCause},
     lease::Time,
@@ -159,17 +159,23 @@ impl Entry {
             return outcome;
         }
         let longest = core.options.response_timeout * 3;
+        let stop = |is_late: bool| {
+            if core.has_background_ended() {
+                lose_at_release(&self.ownership, LostCause::Closed);
+                return Some(self.ownership.lost_error(LostCause::Closed));
+            }
+            is_late.then(|| {
+                let action = format!("release lock `{}`", self.ownership.shown());
+                StoreError::not_driven().into_lock_error(action, longest)
+            })
+        };
         // Boxed, so that the futures of callers stay small.
         let settled = Box::pin(async {
             let mut settled = pin!(release::settle_now(core, &self.ownership, broken));
-            core.in_runtime_within(Some(longest), settled.as_mut())
+            core.in_runtime_until(Some(longest), stop, settled.as_mut())
                 .await
         });
-        let settled = settled.await;
-        settled.unwrap_or_else(|| {
-            let action = format!("release lock `{}`", self.ownership.shown());
-            Err(StoreError::stands_still().into_lock_error(action, longest))
-        })
+        settled.await?
     }
 
     fn leave(&self, end: HoldEnd) {

@@ -9,6 +9,7 @@
 //!
 //! Lock order: the watchdog's schedule or the client's map of queues, then an ownership, then its local queue.
 
+mod description;
 mod entries;
 mod local_queue;
 mod loss;
@@ -44,7 +45,7 @@ use crate::{
     metrics,
     options::Site,
     owner::OwnerId,
-    store::{Claim, Mending},
+    store::{Claim, Repair},
     sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::AtomicBool},
 };
 
@@ -75,18 +76,13 @@ struct State {
     site: Site,
     since: Time,
     renewals: u32,
+    rare: Option<Box<Rare>>,
     /// Counts the present hold, until it ends or is lost.
     held: metrics::Held,
-    /// The span of the present hold, if a subscriber wants it.
-    span: Option<Arc<Span>>,
-    /// The same, from a loss until its report.
-    span_of_loss: Option<Arc<Span>>,
     entries: SmallVec<[EntryState; 2]>,
     next_entry: u64,
     /// A lost ownership never comes back.
     lost: Option<LostCause>,
-    /// The entries at the time of the loss.
-    lost_with: Vec<EntryId>,
     /// Whether the client reports no loss: the hold ended without one, or the end of its `max_hold` was reported.
     is_reported: bool,
     /// The longest lease that an entry asked for: the TTL only grows.
@@ -114,6 +110,19 @@ struct State {
     release: ReleaseState,
     /// Whether the store will report a change of this client as one of another client.
     echo: bool,
+}
+
+/// What few ownerships have, apart from the others to keep them small.
+#[derive(Default)]
+struct Rare {
+    /// The trace in which the present hold was acquired.
+    trace_id: Option<String>,
+    /// The entries at the time of the loss.
+    lost_with: Vec<EntryId>,
+    /// The span of the present hold, if a subscriber wants it.
+    span: Option<Arc<Span>>,
+    /// The same, from a loss until its report.
+    span_of_loss: Option<Arc<Span>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -144,14 +153,12 @@ impl Ownership {
                 site: Site::default(),
                 since: Time::from_nanos(0),
                 renewals: 0,
+                rare: None,
                 held: metrics::Held::none(),
-                span: None,
-                span_of_loss: None,
                 entries: SmallVec::new(),
                 next_entry: 0,
                 lost: None,
                 doubted_at: None,
-                lost_with: Vec::new(),
                 is_reported: false,
                 lease,
                 confirmed_lease: lease,
@@ -249,12 +256,12 @@ impl Ownership {
 
     /// Sets the span of the present hold.
     pub(crate) fn set_span(&self, span: Arc<Span>) {
-        self.state().span = Some(span);
+        self.state().rare.get_or_insert_default().span = Some(span);
     }
 
     /// Writes an event in the span of the present hold, or in the current span without one. Not under any lock.
     pub(crate) fn in_span(&self, write: impl FnOnce()) {
-        let span = self.state().span.clone();
+        let span = self.state().span();
         in_span(span, write);
     }
 
@@ -262,7 +269,11 @@ impl Ownership {
     pub(crate) fn in_span_of_loss(&self, write: impl FnOnce()) {
         let span = {
             let mut state = self.state();
-            state.span_of_loss.take().or_else(|| state.span.clone())
+            let of_loss = state
+                .rare
+                .as_mut()
+                .and_then(|rare| rare.span_of_loss.take());
+            of_loss.or_else(|| state.span())
         };
         in_span(span, write);
     }
@@ -274,12 +285,12 @@ impl Ownership {
     }
 
     /// Returns the ownership as servers that lost it should have it. Returns `None` if it is no longer owned.
-    pub(crate) fn mending(&self, counts_entries: bool) -> Option<Mending> {
+    pub(crate) fn repair(&self, counts_entries: bool) -> Option<Repair> {
         let state = self.state();
         if state.broken(self.now()).is_some() || !state.is_owned() {
             return None;
         }
-        Some(Mending {
+        Some(Repair {
             key: self.key.clone(),
             owner: self.owner,
             lease: state.lease,
@@ -323,6 +334,10 @@ impl Ownership {
 }
 
 impl State {
+    fn span(&self) -> Option<Arc<Span>> {
+        self.rare.as_ref()?.span.clone()
+    }
+
     fn is_owned(&self) -> bool {
         matches!(self.phase, Phase::Held | Phase::Passed | Phase::Retained)
     }
@@ -339,11 +354,11 @@ impl State {
             self.confirmed_at = self.confirmed_at.max(sent_at);
         }
         self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
-        self.dispel(sent_at);
+        self.end_doubt(sent_at);
     }
 
     /// Ends a doubt that is older than a request which the store confirmed.
-    fn dispel(&mut self, sent_at: Time) {
+    fn end_doubt(&mut self, sent_at: Time) {
         self.doubted_at = self.doubted_at.filter(|doubted_at| *doubted_at >= sent_at);
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     escape_control::escape_control,
     lease::Time,
     metrics,
-    store::{SendOptions, Store, Which},
+    store::{KeyFilter, SendOptions, Store},
     sync::{Mutex, MutexGuard, Notify, PoisonError},
 };
 
@@ -96,18 +96,18 @@ impl Watchdog {
     }
 
     /// Checks all ownerships of these keys at once.
-    pub(crate) fn suspect_all(&self, which: &Which) {
-        self.doubt_all(which);
-        self.check_now(|schedule, now| schedule.suspect_all(which, now));
+    pub(crate) fn suspect_all(&self, filter: &KeyFilter) {
+        self.doubt_all(filter);
+        self.check_now(|schedule, now| schedule.suspect_all(filter, now));
     }
 
     /// Stops local hand-overs of these ownerships until they are confirmed, because changes are not reported.
-    pub(crate) fn doubt_all(&self, which: &Which) {
+    pub(crate) fn doubt_all(&self, filter: &KeyFilter) {
         let now = self.clock.now();
         let ownerships = self.schedule().ownerships();
         for ownership in ownerships
             .iter()
-            .filter(|ownership| which.has(&ownership.key))
+            .filter(|ownership| filter.matches(&ownership.key))
         {
             ownership.doubt(now);
         }
@@ -134,9 +134,9 @@ impl Watchdog {
 
     /// Marks an ownership as lost without logging it. Returns whether the caller has to log the loss.
     pub(crate) fn lose_unreported(&self, ownership: &Arc<Ownership>, cause: LostCause) -> bool {
-        let is_news = ownership.lose(cause);
+        let is_new = ownership.lose(cause);
         self.forget(ownership);
-        is_news
+        is_new
     }
 
     /// Makes the background log a loss. A thread's destructor must not log: the thread-locals of a subscriber may be

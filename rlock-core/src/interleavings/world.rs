@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::{
     client::LockClient,
     clock::Clock,
-    engine::release::work_on,
+    engine::release::background::work_on,
     error::LostCause,
     lease::Time,
     options::Reentry,

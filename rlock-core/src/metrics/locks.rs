@@ -39,7 +39,7 @@ struct LockMetrics {
     held: Gauge,
     contended: Counter,
     reentries: Counter,
-    lost: [Counter; 4],
+    lost: [Counter; 5],
     handovers: [Counter; 4],
 }
 
@@ -50,7 +50,7 @@ impl LockMetrics {
             [lock].into_iter().chain(other).collect::<Vec<_>>()
         };
         with_recorder(|recorder| {
-            let causes = ["removed", "expired", "max_hold", "closed"];
+            let causes = ["removed", "expired", "max_hold", "closed", "revoked"];
             let lost =
                 causes.map(|cause| counter(recorder, list::LOST, of(Some(label("cause", cause)))));
             let ways = ["local", "release", "message", "timer"];
@@ -141,7 +141,7 @@ impl Locks {
             WARNED.call_once(|| {
                 tracing::warn!(
                     limit = NAMES,
-                    "too many lock names for metrics, all further locks count as one"
+                    "too many lock names for metrics: further locks are counted as other"
                 );
             });
         }
@@ -174,6 +174,7 @@ impl Lock {
             LostCause::Expired => 1,
             LostCause::MaxHold => 2,
             LostCause::Closed => 3,
+            LostCause::Revoked => 4,
             LostCause::Released => return,
         };
         self.0.lost[cause].increment(1);

@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::select_all;
 use tracing::Span;
 
-use super::{Body, End, Exclusive, OnLost, give_back, scope_of};
+use super::{Body, End, Exclusive, OnLost, release_all, scope_of};
 use crate::{
     engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard, observe::HoldEnd,
 };
@@ -66,7 +66,7 @@ impl Session {
                     if let End::Panicked(_) = end {
                         ends_by(&mut runs.guards, HoldEnd::Panicked);
                     }
-                    let release = Box::pin(give_back(mem::take(&mut runs.guards)));
+                    let release = Box::pin(release_all(mem::take(&mut runs.guards)));
                     *stage = Stage::Releases(end, release);
                 }
                 Stage::Releases(_, release) => {
@@ -74,11 +74,11 @@ impl Session {
                     let Stage::Releases(end, _) = mem::replace(stage, Stage::Ended) else {
                         unreachable!("it is matched above");
                     };
-                    let told = end.told(released, self.on_lost);
-                    if told.is_some() {
+                    let error = end.into_error(released, self.on_lost);
+                    if error.is_some() {
                         body.clear();
                     }
-                    return Poll::Ready(told);
+                    return Poll::Ready(error);
                 }
                 Stage::Ended => panic!("a locked call is polled after it ended"),
             }

@@ -11,6 +11,7 @@
 //!   the request is tried again.
 //! - Renewals go where the lock is: they need nothing else.
 
+mod directory;
 mod discovery;
 mod multi_slot;
 mod nodes;
@@ -29,8 +30,8 @@ use self::{
     slots::Slot,
 };
 use super::{
-    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
-    Renewal, RenewalOutcome, Renewed, SendOptions, Store, StoreError, TokenBlock, Via,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ClusterEndpoint,
     redis::{RedisOptions, SHORTEST_SILENCE, connecting, fork_guard::ForkGuard},
 };
@@ -56,7 +57,7 @@ impl ClusterStore {
         let connected = connecting(runtime.spawn(async move { first.begin(within).await })).await;
         connected.map_err(|error| {
             let waited = store.nodes.options.clock.now().since(started);
-            error.into_lock_error(format!("connect to {}", store.place()), waited)
+            error.into_lock_error(format!("connect to {}", store.describe()), waited)
         })?;
         Ok(store)
     }
@@ -142,7 +143,7 @@ impl Store for ClusterStore {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> Answer<'a, Acquired> {
+    ) -> ReplyFuture<'a, Acquired> {
         Box::pin(async move {
             match &*request.claims {
                 [_] => self.acquire_in(request, send).await,
@@ -155,7 +156,7 @@ impl Store for ClusterStore {
         &'a self,
         request: &'a ReleaseRequest,
         send: SendOptions,
-    ) -> Answer<'a, Released> {
+    ) -> ReplyFuture<'a, Released> {
         Box::pin(async move {
             let keys = [&request.key];
             self.at_master(keys[0], Needs::All(&keys), send, |node, send| async move {
@@ -165,7 +166,7 @@ impl Store for ClusterStore {
         })
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
         Box::pin(async move {
             // A batch is of one group, so of one slot.
             if let [_] = batch {
@@ -178,7 +179,7 @@ impl Store for ClusterStore {
         })
     }
 
-    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
         let options = &self.nodes.options;
         let within = options
             .replicas
@@ -209,22 +210,22 @@ impl Store for ClusterStore {
         claim: &'a Claim,
         tokens: u64,
         send: SendOptions,
-    ) -> Answer<'a, Option<TokenBlock>> {
+    ) -> ReplyFuture<'a, Option<TokenBlock>> {
         let ask = move |node: Arc<Node>, send| async move {
             node.store.extend(claim, tokens, send).await
         };
         Box::pin(self.at_master(&claim.key, Needs::Lock, send, ask))
     }
 
-    fn place(&self) -> String {
+    fn describe(&self) -> String {
         format!("the cluster of {}", self.nodes.seeds)
     }
 
-    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
+    fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
         Box::pin(self.ping(timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
         let ask = move |node: Arc<Node>, send| async move { node.store.inspect(key, send).await };
         Box::pin(self.at_master(key, Needs::Lock, send, ask))
     }

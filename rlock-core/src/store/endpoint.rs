@@ -96,7 +96,7 @@ impl Endpoint {
         Ok(Self::Quorum(servers))
     }
 
-    #[cfg(feature = "tls")]
+    /// Returns whether all connections use TLS.
     pub(crate) fn uses_tls(&self) -> bool {
         let is_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         match self {
@@ -109,7 +109,6 @@ impl Endpoint {
 }
 
 impl ServerEndpoint {
-    #[cfg(feature = "tls")]
     fn info(&self) -> &ConnectionInfo {
         match self {
             Self::Fixed(info) | Self::Master { master: info, .. } => info,

@@ -35,7 +35,7 @@ impl StoreError {
         Self::new(true, true, source)
     }
 
-    pub(crate) fn no_answer(after: Duration) -> Self {
+    pub(crate) fn no_reply(after: Duration) -> Self {
         Self::ambiguous(format!("no answer within {after:?}"))
     }
 
@@ -55,12 +55,12 @@ impl StoreError {
     }
 
     /// The background ended before all locks were released.
-    pub(crate) fn not_given_back() -> Self {
+    pub(crate) fn not_released() -> Self {
         Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))
     }
 
     /// The background is on the user's runtime, which did not complete the request in time.
-    pub(crate) fn stands_still() -> Self {
+    pub(crate) fn not_driven() -> Self {
         Self::ambiguous(
             "the Tokio runtime of `LockClientBuilder::runtime` is not driven; drive it, or leave the option out, so \
              that the client uses its own thread",
@@ -83,6 +83,16 @@ impl StoreError {
     pub(super) fn cannot_revoke() -> Self {
         let source =
             "only the embedded store takes a lock from its holder; on a server, delete the key";
+        Self::new(false, false, source)
+    }
+
+    /// The owner of a lock was not written by a client.
+    pub(crate) fn foreign_owner(owner: &str) -> Self {
+        let owner: String = owner.chars().take(80).collect();
+        let owner = crate::escape_control::escape_control(&owner);
+        let source = format!(
+            "its owner `{owner}` is none of a lock client; delete the key on the server instead"
+        );
         Self::new(false, false, source)
     }
 

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod differential;
+mod directory;
 mod state;
 mod wait_queues;
 
@@ -16,8 +17,8 @@ use uuid::Uuid;
 
 use self::state::State;
 use super::{
-    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
-    Renewal, Renewed, SendOptions, Store, StoreError, TokenBlock,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock,
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
 
@@ -50,8 +51,8 @@ impl SharedStore {
             let mut state = self.state();
             (change(&mut state), std::mem::take(&mut state.messages))
         };
-        for (listener, news) in messages {
-            listener(news);
+        for (listener, event) in messages {
+            listener(event);
         }
         reply
     }
@@ -88,7 +89,7 @@ impl MemoryStore {
     fn answer<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&mut State, Time) -> T,
-    ) -> Answer<'static, T> {
+    ) -> ReplyFuture<'static, T> {
         Box::pin(ready(Ok(self.apply(operation))))
     }
 }
@@ -108,7 +109,7 @@ impl Store for MemoryStore {
         &'a self,
         request: &'a AcquireRequest,
         _send: SendOptions,
-    ) -> Answer<'a, Acquired> {
+    ) -> ReplyFuture<'a, Acquired> {
         self.answer(|state, now| state.acquire(request, now))
     }
 
@@ -116,11 +117,11 @@ impl Store for MemoryStore {
         &'a self,
         request: &'a ReleaseRequest,
         _send: SendOptions,
-    ) -> Answer<'a, Released> {
+    ) -> ReplyFuture<'a, Released> {
         self.answer(|state, now| state.release(request, now))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], _send: SendOptions) -> Answer<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _send: SendOptions) -> ReplyFuture<'a, Renewed> {
         self.answer(|state, now| state.renew(batch, now))
     }
 
@@ -133,7 +134,7 @@ impl Store for MemoryStore {
         claim: &'a Claim,
         tokens: u64,
         _send: SendOptions,
-    ) -> Answer<'a, Option<TokenBlock>> {
+    ) -> ReplyFuture<'a, Option<TokenBlock>> {
         self.answer(|state, now| state.extend(claim, tokens, now))
     }
 
@@ -141,15 +142,15 @@ impl Store for MemoryStore {
         None
     }
 
-    fn place(&self) -> String {
+    fn describe(&self) -> String {
         "the embedded store".to_owned()
     }
 
-    fn ping(&self, _timeout: Duration) -> Answer<'_, ()> {
+    fn ping(&self, _timeout: Duration) -> ReplyFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, _send: SendOptions) -> Answer<'a, Option<Entry>> {
+    fn inspect<'a>(&'a self, key: &'a Key, _send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
         self.answer(|state, now| state.inspect(key, now))
     }
 

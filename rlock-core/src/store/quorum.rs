@@ -5,6 +5,7 @@
 mod call;
 mod connect;
 mod detached;
+mod directory;
 mod inspect;
 mod member;
 mod queueing;
@@ -24,8 +25,8 @@ use self::{
     verdict::Verdict,
 };
 use super::{
-    AcquireRequest, Acquired, Answer, BoxFuture, Entry, Listener, Mending, ReleaseRequest,
-    Released, Renewal, Renewed, SendOptions, Servers, Store, StoreError,
+    AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, Repair, ReplyFuture, SendOptions, Servers, Store, StoreError,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -57,7 +58,7 @@ impl Store for QuorumStore {
         self.members[0].store.is_present()
     }
 
-    fn takes_back(&self) -> bool {
+    fn may_roll_back(&self) -> bool {
         true
     }
 
@@ -65,7 +66,7 @@ impl Store for QuorumStore {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> Answer<'a, Acquired> {
+    ) -> ReplyFuture<'a, Acquired> {
         let request = request.clone();
         Box::pin(async move {
             if request.count == 1 {
@@ -80,24 +81,24 @@ impl Store for QuorumStore {
         &'a self,
         request: &'a ReleaseRequest,
         send: SendOptions,
-    ) -> Answer<'a, Released> {
+    ) -> ReplyFuture<'a, Released> {
         Box::pin(self.release_on_all(request.clone(), send.timeout))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
         let silence = send.silence.unwrap_or(send.timeout);
         Box::pin(self.renew_all(batch, send.timeout, silence))
     }
 
-    fn mend(&self, hold: Mending, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(self.mend_on(hold, on, timeout))
+    fn repair(&self, hold: Repair, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(self.repair_on(hold, on, timeout))
     }
 
-    fn place(&self) -> String {
+    fn describe(&self) -> String {
         format!("a quorum of {} servers", self.members.len())
     }
 
-    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
+    fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
         Box::pin(async move {
             let mut call = QuorumCall::to_all(&self.members, |member, _| member.ping(timeout));
             match call.decide_by(Instant::now() + timeout, |()| true).await {
@@ -107,8 +108,8 @@ impl Store for QuorumStore {
         })
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
-        Box::pin(self.look_at(key, send.timeout))
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
+        Box::pin(self.inspect_members(key, send.timeout))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -3,9 +3,10 @@
 pub(super) mod address;
 mod batch;
 mod caller_link;
-mod capabilities;
+pub(super) mod capabilities;
 pub(super) mod commands;
 pub(super) mod connection;
+mod directory;
 pub(super) mod errors;
 mod for_quorum;
 pub(super) mod fork_guard;
@@ -16,11 +17,6 @@ pub(crate) mod properties;
 mod replicas;
 mod replies;
 pub(super) mod sentinel;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "redis/tls_off.rs"]
-mod tls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,17 +37,17 @@ use self::{
     fork_guard::ForkGuard,
     keyspace::Keyspace,
     link::Link,
-    replicas::Witness,
+    replicas::ReplicaCheck,
 };
 pub(crate) use self::{
     connection::connecting,
     errors::is_forgotten,
     for_quorum::{RunIds, SameServer},
-    tls::Tls,
 };
 use super::{
-    AcquireRequest, Acquired, Answer, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
-    Renewal, Renewed, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
+    endpoint::ServerEndpoint, tls::Tls,
 };
 use crate::{
     clock::ClientClock, error::LockError, key::Key, lease::Time, metrics, options::Replicas,
@@ -91,7 +87,7 @@ pub(crate) struct RedisStore {
     pub(super) commands: Arc<Commands>,
     pub(super) background: Arc<Link>,
     caller: Option<CallerLink>,
-    witness: Option<Witness>,
+    replica_check: Option<ReplicaCheck>,
     fork_guard: ForkGuard,
 }
 
@@ -139,11 +135,11 @@ impl RedisStore {
         let address = Address::new(endpoint, options.connection_settings());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
         let background = Link::new(address, scripts, options.clone(), listener, None);
-        let witness = |asked| Witness::new(Arc::clone(&background), asked);
+        let replica_check = |asked| ReplicaCheck::new(Arc::clone(&background), asked);
         Arc::new(Self {
             commands,
             caller: callers.map(|runtime| CallerLink::new(&background, runtime)),
-            witness: options.replicas.map(witness),
+            replica_check: options.replicas.map(replica_check),
             background,
             fork_guard: ForkGuard::new(),
         })
@@ -155,14 +151,16 @@ impl RedisStore {
         connecting(runtime.spawn(async move { background.connect().await })).await
     }
 
-    /// Sends a request. Returns its reply, and the time at which it was sent.
+    /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
+    ///
     /// If the callers' runtime is blocked or has ended, their connection does not reply. The next request then uses the
     /// background connection.
-    pub(super) async fn call(
+    pub(super) async fn call<T>(
         &self,
         call: Call<'_>,
         send: SendOptions,
-    ) -> Result<(Value, Time), StoreError> {
+        read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.fork_guard.check()?;
         let clock = &self.background.options.clock;
         if let (Via::Caller, Some(caller)) = (send.via, &self.caller)
@@ -178,7 +176,7 @@ impl RedisStore {
                     link.give_up(connection.epoch);
                     Err(error)
                 }
-                reply => Ok((reply?, sent_at)),
+                reply => read(reply?, sent_at),
             };
         }
         let (started, link) = (Instant::now(), &self.background);
@@ -195,7 +193,7 @@ impl RedisStore {
         let reply = self
             .exchange(call.name(), link, &connection, reply, send)
             .await;
-        Ok((reply?, sent_at))
+        read(reply?, sent_at)
     }
 
     /// Waits for a reply on this connection.
@@ -221,7 +219,7 @@ impl RedisStore {
         }
         let Ok(reply) = outcome else {
             request.timed_out();
-            return Err(StoreError::no_answer(send.timeout));
+            return Err(StoreError::no_reply(send.timeout));
         };
         request.replied(reply.is_ok());
         reply.map_err(|error| {
@@ -249,7 +247,7 @@ impl RedisStore {
         tokio::join!(
             Arc::clone(background).keep_up(),
             OptionFuture::from(keep_tracked),
-            OptionFuture::from(self.witness.as_ref().map(Witness::run)),
+            OptionFuture::from(self.replica_check.as_ref().map(ReplicaCheck::run)),
         );
     }
 }
@@ -264,39 +262,36 @@ impl Store for RedisStore {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> Answer<'a, Acquired> {
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Acquire(request), send).await?;
+    ) -> ReplyFuture<'a, Acquired> {
+        Box::pin(self.call(Call::Acquire(request), send, |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
-        })
+        }))
     }
 
     fn release<'a>(
         &'a self,
         request: &'a ReleaseRequest,
         send: SendOptions,
-    ) -> Answer<'a, Released> {
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Release(request), send).await?;
+    ) -> ReplyFuture<'a, Released> {
+        Box::pin(self.call(Call::Release(request), send, |reply, sent_at| {
             replies::read_released(&reply, request.next, sent_at, self.is_watched())
-        })
+        }))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> Answer<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
-        Box::pin(async move {
-            let (reply, sent_at) = self.call(Call::Renew(batch), send).await?;
+        Box::pin(self.call(Call::Renew(batch), send, |reply, sent_at| {
             replies::read_renewed(reply, batch.len(), sent_at)
-        })
+        }))
     }
 
-    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> Answer<'a, ()> {
+    fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
         Box::pin(async move {
             self.fork_guard.check()?;
-            match &self.witness {
-                Some(witness) => witness.confirm(claims, lease).await,
+            match &self.replica_check {
+                Some(replica_check) => replica_check.confirm(claims, lease).await,
                 None => Err(StoreError::no_replicas()),
             }
         })
@@ -315,26 +310,24 @@ impl Store for RedisStore {
         claim: &'a Claim,
         tokens: u64,
         send: SendOptions,
-    ) -> Answer<'a, Option<TokenBlock>> {
-        Box::pin(async move {
-            let (reply, _) = self.call(Call::Extend(claim, tokens), send).await?;
+    ) -> ReplyFuture<'a, Option<TokenBlock>> {
+        Box::pin(self.call(Call::Extend(claim, tokens), send, |reply, _| {
             replies::read_extended(reply)
-        })
+        }))
     }
 
-    fn place(&self) -> String {
+    fn describe(&self) -> String {
         self.address()
     }
 
-    fn ping(&self, timeout: Duration) -> Answer<'_, ()> {
-        Box::pin(self.answers_when_up(timeout))
+    fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
+        Box::pin(self.ping_when_up(timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> Answer<'a, Option<Entry>> {
-        Box::pin(async move {
-            let (reply, _) = self.call(Call::Inspect(key), send).await?;
+    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
+        Box::pin(self.call(Call::Inspect(key), send, |reply, _| {
             replies::read_entry(reply)
-        })
+        }))
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{few::Few, lease::Time};
+use crate::{few::Few, lease::Time, owner::OwnerId};
 
 /// The outcome of an acquire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,16 +15,16 @@ pub(crate) enum Acquired {
         sent_at: Time,
     },
     /// Nothing was acquired, because another owner has the lock of this claim. `ttl` is the rest of its lease,
-    /// or `None` without an end. `in_line` is the claimant's place in the wait queue, if it joined that.
+    /// or `None` without an end. `queued` is the claimant's place in the wait queue, if it joined that.
     Held {
         claim: usize,
         ttl: Option<Duration>,
-        in_line: Option<QueuePlace>,
+        queued: Option<QueuePlace>,
         sent_at: Time,
         /// Earlier grants up to these tokens are void.
         fences: Few<u64>,
-        /// An earlier grant may still be taken back, so the owner must not be used again.
-        spoilt: bool,
+        /// An earlier grant may still be rolled back, so the owner must not be used again.
+        retired: bool,
     },
     /// The owner of a further entry holds nothing.
     NotHeld,
@@ -70,7 +70,7 @@ pub(crate) enum HandOff {
     /// The waiter has the lock.
     Granted(Grant),
     /// The waiter did not have the lock at this time, and is in the wait queue.
-    InLine { since: Time, place: QueuePlace },
+    Queued { since: Time, place: QueuePlace },
     /// There is no waiter, or it has to acquire the lock itself.
     Unknown,
 }
@@ -153,7 +153,7 @@ pub(crate) enum RenewalOutcome {
     Renewed,
     /// The same, and others wait for the lock.
     Wanted,
-    /// The same, but these servers do not have it; see [`Store::mend`](super::Store::mend).
+    /// The same, but these servers do not have it; see [`Store::repair`](super::Store::repair).
     NotOn(Servers),
     /// The ownership is lost.
     Lost,
@@ -192,5 +192,8 @@ pub(crate) struct Entry {
     pub(crate) owner: String,
     pub(crate) count: u32,
     pub(crate) ttl: Option<Duration>,
+    /// The fence: the first token of the owner's latest block.
     pub(crate) token: Option<u64>,
+    /// The owners that wait, in their order.
+    pub(crate) queue: Vec<OwnerId>,
 }

@@ -97,7 +97,7 @@ pub(crate) struct Renewal {
 
 /// An ownership that some servers lack.
 #[derive(Debug, Clone)]
-pub(crate) struct Mending {
+pub(crate) struct Repair {
     pub(crate) key: Key,
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,

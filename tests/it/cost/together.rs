@@ -179,10 +179,10 @@ mod scripts {
 
     const ACQUIRE: &str = concat!(
         include_str!("../../../rlock-core/src/store/redis/scripts/library.lua"),
-        include_str!("../../../rlock-core/src/store/redis/scripts/acquire_together.lua")
+        include_str!("../../../rlock-core/src/store/redis/scripts/acquire_batch.lua")
     );
     const RELEASE: &str =
-        include_str!("../../../rlock-core/src/store/redis/scripts/release_together.lua");
+        include_str!("../../../rlock-core/src/store/redis/scripts/release_batch.lua");
     const DAY: &str = "86400000";
 
     #[tokio::test]

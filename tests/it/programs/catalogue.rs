@@ -63,10 +63,15 @@ fn tests_in(source: &str) -> BTreeSet<String> {
     tests
 }
 
-/// Every test of the integration tests and of the core, by file.
+/// Every test of the integration tests, of the command and of the core, by file.
 fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for directory in ["tests/it", "tests/testkit/tests", "rlock-core/src"] {
+    for directory in [
+        "tests/it",
+        "tests/testkit/tests",
+        "rlock-cli/tests",
+        "rlock-core/src",
+    ] {
         for (stem, text) in sources(&root().join(directory)) {
             all.entry(stem).or_default().extend(tests_in(&text));
         }

@@ -244,7 +244,7 @@ fn entry_of(answer: Value) -> Option<Entry> {
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return None;
     }
-    let (holder, count, ttl, token): (String, u8, Millis, String) =
+    let (holder, count, ttl, token, _queue): (String, u8, Millis, String, Vec<String>) =
         redis::from_redis_value(answer).expect("an entry");
     Some(Entry {
         holder: if holder == "kept" {

@@ -3,6 +3,7 @@
 //! of the test. What topologies do differently by nature they say themselves ([`Topology`](rlock_testkit::Topology)),
 //! and the suite checks it; `docs/topologies.md` lists it.
 
+mod holders;
 mod line;
 mod locks;
 mod many;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use rlock_core::LockClient;
 
-pub(crate) use self::{line::*, locks::*, many::*};
+pub(crate) use self::{holders::*, line::*, locks::*, many::*};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -65,6 +66,20 @@ macro_rules! conformance {
                 async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next();
                 #[tokio::test]
                 async fn the_last_handle_of_a_waiting_client_takes_its_place_along();
+                #[tokio::test]
+                async fn the_holder_says_who_it_is();
+                #[tokio::test]
+                async fn all_locks_are_listed_with_their_holders();
+                #[tokio::test]
+                async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins();
+                #[tokio::test]
+                async fn a_lock_is_taken_from_the_hold_that_was_meant_only();
+                #[tokio::test]
+                async fn a_lock_is_taken_by_force_from_a_holder_that_does_not_answer();
+                #[tokio::test]
+                async fn a_retained_lock_is_given_back_when_it_is_asked_for();
+                #[tokio::test]
+                async fn a_call_that_gives_up_leaves_nothing_behind();
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn many_tasks_of_two_clients_are_inside_one_at_a_time();
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

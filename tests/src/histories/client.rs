@@ -7,6 +7,7 @@ mod caller;
 mod clients;
 mod cut;
 mod eye;
+mod operator;
 mod section;
 mod session;
 mod terms;
@@ -68,6 +69,12 @@ async fn work(options: &ClientOptions, mut rng: fastrand::Rng) -> bool {
             tasks.spawn(session.work(phase.clone()));
         }
     }
+    tasks.spawn(operator::act(
+        Arc::clone(&clients),
+        phase.clone(),
+        options.keys,
+        rng.fork(),
+    ));
     let eye = clients.embedded().then(|| {
         tasks.spawn(clients::replace(
             Arc::clone(&clients),

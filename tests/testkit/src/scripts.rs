@@ -19,9 +19,9 @@ pub struct Scripts {
     /// Gives one lock back, or lowers its count.
     pub release: Script,
     /// Several of the usual kind, each by itself.
-    pub acquire_together: Script,
+    pub acquire_batch: Script,
     /// The same for giving back.
-    pub release_together: Script,
+    pub release_batch: Script,
     /// Extends leases.
     pub renew: Script,
     /// Reserves further tokens.
@@ -43,8 +43,8 @@ impl Scripts {
         Self {
             acquire: Script::new(concat!(lua!("library"), lua!("acquire"))),
             release: Script::new(concat!(lua!("library"), lua!("release"))),
-            acquire_together: Script::new(concat!(lua!("library"), lua!("acquire_together"))),
-            release_together: Script::new(lua!("release_together")),
+            acquire_batch: Script::new(concat!(lua!("library"), lua!("acquire_batch"))),
+            release_batch: Script::new(lua!("release_batch")),
             renew: Script::new(lua!("renew")),
             extend: Script::new(concat!(lua!("library"), lua!("extend"))),
             inspect: Script::new(lua!("inspect")),

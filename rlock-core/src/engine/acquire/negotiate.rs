@@ -1,35 +1,25 @@
-//! Acquires locks that the call chain is not inside of, and waits for those that are taken.
+//! Acquires locks that the call chain is not inside of: asks the store, and waits for those that are taken.
 
 use std::{sync::Arc, time::Duration};
 
-use smallvec::smallvec;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::{AcquireError, Attempt, LAST};
+use super::{AcquireError, Attempt, LEAST_REQUEST_TIME, turns::Contended};
 use crate::{
     engine::{
         entry::EntryGuard,
-        ownership::{Ownership, Terms, Turn, WaiterTerms},
+        ownership::{Ownership, Terms, Turn},
     },
     error::LostCause,
     few::Few,
     key::Key,
     lease::{Time, valid_until},
-    options::LockOptions,
-    store::{Acquired, Claim, Grant, StoreError, TokenBlock},
+    store::{Acquired, Claim, Grant, SendOptions, StoreError, TokenBlock},
     wait::Backoff,
 };
 
-/// A lock that another owner has, as far as is known.
-#[derive(Clone, Copy)]
-struct Contended {
-    /// The index of its key.
-    at: usize,
-    ttl: Option<Duration>,
-}
-
 /// A placeholder for a grant that the reply fills in.
-const NOTHING: Grant = Grant {
+const PLACEHOLDER: Grant = Grant {
     block: TokenBlock::EMPTY,
     since: Time::NEVER,
     ttl: Duration::ZERO,
@@ -70,7 +60,7 @@ impl Attempt<'_> {
                 // The grant that an earlier caller asked for may arrive.
                 ownership.until_reported(self.deadline).await;
                 let now = self.now();
-                if ownership.is_useless(now) || self.usable(ownership, now).is_some() {
+                if ownership.is_unusable(now) || self.usable(ownership, now).is_some() {
                     continue;
                 }
             }
@@ -100,9 +90,10 @@ impl Attempt<'_> {
                         return Err(self.taken(keys[by.at], by.ttl));
                     }
                     contended = Some(by);
+                    self.set_contended(keys[by.at]);
                     self.call.waits();
                     if let [ownership] = &*ownerships {
-                        if ownership.is_spoilt() && !ownership.is_queued() {
+                        if ownership.is_retired() && !ownership.is_queued() {
                             // The next owner gets no notification either, and asks without a pause.
                             sleep(backoff.next().min(self.left() / 2)).await;
                         }
@@ -112,7 +103,7 @@ impl Attempt<'_> {
                 }
                 Err(error) => {
                     // The wait ended during the last request, so an earlier reply is more precise.
-                    if self.left() <= LAST && error.maybe_executed {
+                    if self.left() <= LEAST_REQUEST_TIME && error.maybe_executed {
                         return Err(match contended {
                             Some(Contended { at, ttl }) => self.taken(keys[at], ttl),
                             None => self.failed(refused.unwrap_or(error)),
@@ -125,66 +116,6 @@ impl Attempt<'_> {
                 }
             }
         }
-    }
-
-    /// Gets the turns of all keys.
-    ///
-    /// While the call waits for one turn it keeps no other: that would block other callers of a free lock.
-    async fn turns(
-        &self,
-        keys: &[&Key],
-        mut have: Option<(usize, Turn)>,
-        contended: &mut Option<Contended>,
-    ) -> Result<Few<Turn>, AcquireError> {
-        if let ([key], None, false) = (keys, &have, self.asks_once()) {
-            return Ok(smallvec![self.turn(key, (0, contended)).await?]);
-        }
-        loop {
-            match self.try_turns(keys, have) {
-                Ok(turns) => return Ok(turns),
-                Err(at) if self.asks_once() => return Err(self.taken(keys[at], None)),
-                Err(at) => have = Some((at, self.turn(keys[at], (at, contended)).await?)),
-            }
-        }
-    }
-
-    /// Returns all turns, or the index of one that another caller has.
-    fn try_turns(
-        &self,
-        keys: &[&Key],
-        mut have: Option<(usize, Turn)>,
-    ) -> Result<Few<Turn>, usize> {
-        let mut turns = Few::new();
-        for (at, key) in keys.iter().enumerate() {
-            let turn = match have.take_if(|(had, _)| *had == at) {
-                Some((_, turn)) => Some(turn),
-                None => self.core.queues.try_turn(key),
-            };
-            turns.push(turn.ok_or(at)?);
-        }
-        Ok(turns)
-    }
-
-    async fn turn(
-        &self,
-        key: &Key,
-        (at, contended): (usize, &mut Option<Contended>),
-    ) -> Result<Turn, AcquireError> {
-        let LockOptions {
-            lease, watchdog, ..
-        } = self.request.options;
-        let waiting = match self
-            .core
-            .queues
-            .enqueue(key, WaiterTerms { lease, watchdog })
-        {
-            Ok(turn) => return Ok(turn),
-            Err(waiting) => waiting,
-        };
-        *contended = Some(Contended { at, ttl: None });
-        self.call.waits();
-        let turn = timeout(self.left(), waiting.turn()).await;
-        turn.map_err(|_| self.taken(key, None))
     }
 
     /// Returns the ownerships to use: those that earlier callers left, otherwise fresh ones.
@@ -232,18 +163,20 @@ impl Attempt<'_> {
             .find_map(|ownership| ownership.route_in_doubt());
         let route = doubtful.unwrap_or_else(|| self.core.store.via());
         let is_single = asked.len() == 1;
-        let takes_back = !is_single || self.core.store.takes_back();
+        let may_roll_back = !is_single || self.core.store.may_roll_back();
         let begin = |ownership: &&Arc<Ownership>| {
-            if takes_back {
-                ownership.set_taken_back(true);
+            if may_roll_back {
+                ownership.set_may_roll_back(true);
             }
             ownership.begin_request(route)
         };
         let in_doubt: Few<bool> = asked.iter().map(begin).collect();
-        let reply = self.ask(&claims, 1, !self.asks_once(), route).await;
+        let request = self.acquire_request(&claims, 1, !self.asks_once());
+        let send = SendOptions::new(route, self.request_timeout());
+        let reply = self.core.store.acquire(&request, send).await;
         if is_single {
-            // The request was not cancelled, so its reply reports whether a grant is still being taken back.
-            asked[0].set_taken_back(false);
+            // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
+            asked[0].set_may_roll_back(false);
         }
         let is_known = match &reply {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
@@ -252,7 +185,7 @@ impl Attempt<'_> {
         };
         for (ownership, in_doubt) in asked.iter().zip(in_doubt) {
             if is_known && !in_doubt {
-                ownership.certain();
+                ownership.all_replied();
             }
         }
         match reply? {
@@ -263,7 +196,7 @@ impl Attempt<'_> {
             } => {
                 let mut grants: Few<Grant> = usable
                     .into_iter()
-                    .map(|grant| grant.unwrap_or(NOTHING))
+                    .map(|grant| grant.unwrap_or(PLACEHOLDER))
                     .collect();
                 let mut are_new = true;
                 for ((at, ownership), token) in missing.iter().zip(&asked).zip(tokens) {
@@ -286,24 +219,24 @@ impl Attempt<'_> {
             Acquired::Held {
                 claim,
                 ttl,
-                in_line,
+                queued,
                 sent_at,
                 fences,
-                spoilt,
+                retired,
             } => {
                 for ((at, ownership), fence) in asked.iter().enumerate().zip(fences) {
                     if ownership.is_passed() {
                         // It was lost, and an owner is granted a lock once.
                         self.core.watchdog.lose(ownership, LostCause::Removed);
                     }
-                    ownership.is_past(fence);
+                    ownership.note_fence(fence);
                     if at != claim || self.asks_once() {
                         ownership.not_granted(sent_at);
                     } else {
-                        ownership.refused(sent_at, ttl, in_line);
+                        ownership.refused(sent_at, ttl, queued);
                     }
-                    if spoilt {
-                        ownership.spoil();
+                    if retired {
+                        ownership.retire();
                     }
                 }
                 let at = missing.get(claim).copied().unwrap_or(0);
@@ -322,32 +255,17 @@ impl Attempt<'_> {
         now: Time,
     ) -> Option<Few<EntryGuard>> {
         let terms = Terms::new(now, &self.request.options);
+        let trace_id = self.core.options.trace_id.as_ref();
+        let trace_id = trace_id.and_then(|current| (current.0)());
         let holds = ownerships.iter().zip(grants).zip(turns);
         let begin = |((ownership, grant), turn): ((&Arc<Ownership>, &Grant), Turn)| {
             let entered = ownership.begin(terms, *grant, turn)?;
+            if trace_id.is_some() {
+                ownership.set_trace_id(trace_id.clone());
+            }
             self.call.holds(terms, ownership);
             Some(EntryGuard::new(self.client, ownership, entered, terms, now))
         };
         holds.map(begin).collect()
-    }
-
-    /// Waits for the contended lock among several. Passes on the turns of the others meanwhile, because those locks may
-    /// be free.
-    async fn wait_for_one(
-        &self,
-        keys: &[&Key],
-        mut turns: Few<Turn>,
-        ownerships: &[Arc<Ownership>],
-        contended: Contended,
-    ) -> Result<Few<Turn>, AcquireError> {
-        let Contended { at, ttl } = contended;
-        let turn = turns.swap_remove(at);
-        drop(turns);
-        ownerships[at].until_reported(self.deadline).await;
-        if self.left().is_zero() {
-            return Err(self.taken(keys[at], ttl));
-        }
-        self.turns(keys, Some((at, turn)), &mut Some(contended))
-            .await
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         release::ReleaseOnDrop,
     },
     error::{LockError, LostCause},
-    store::{Acquired, StoreError},
+    store::{Acquired, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -77,9 +77,11 @@ impl Attempt<'_> {
                 .unwrap_or_else(|| self.core.store.via());
             let in_doubt = ownership.begin_request(route);
             ownership.about_to_change(route);
-            let reply = self.ask(&claim, count + 1, false, route).await;
+            let request = self.acquire_request(&claim, count + 1, false);
+            let send = SendOptions::new(route, self.request_timeout());
+            let reply = self.core.store.acquire(&request, send).await;
             if reply.is_ok() && !in_doubt {
-                ownership.certain();
+                ownership.all_replied();
             }
             match reply {
                 Ok(Acquired::Granted { sent_at, .. }) => {

@@ -18,10 +18,15 @@ use crate::{
 pub(super) struct EntryState {
     pub(super) id: EntryId,
     pub(super) renewed: bool,
-    /// The end of its renewals.
-    pub(super) until: Time,
     pub(super) max_hold: Option<Arc<MaxHold>>,
     in_body: bool,
+}
+
+impl EntryState {
+    /// Returns the end of its renewals.
+    pub(super) fn until(&self) -> Time {
+        self.max_hold.as_ref().map_or(Time::NEVER, |limit| limit.at)
+    }
 }
 
 /// An id that is never reused within an ownership.
@@ -81,7 +86,7 @@ impl Ownership {
         }
         state.tokens.granted(grant.block);
         let Some(token) = state.tokens.take() else {
-            state.request.spoil();
+            state.request.retire();
             return None;
         };
         state.token = token;
@@ -89,12 +94,13 @@ impl Ownership {
         state.since = terms.since;
         state.held = metrics::Held::begin(terms.metrics, terms.since);
         state.renewals = 0;
+        state.rare = None;
         state.phase = Phase::Held;
         // Another call may have asked for the ownership, with other options.
         state.lease = terms.lease;
         state.confirmed_lease = grant.ttl.min(terms.lease);
         state.confirmed_at = grant.since;
-        state.dispel(grant.since);
+        state.end_doubt(grant.since);
         state.valid_until = valid_until(grant.since, state.confirmed_lease);
         state.keep_until = None;
         state.is_reported = false;
@@ -152,7 +158,7 @@ impl Ownership {
         if let Some(entry) = state.entries.iter_mut().find(|entry| entry.id == id) {
             entry.in_body = true;
         }
-        state.span.clone()
+        state.span()
     }
 
     pub(crate) fn has_body(&self) -> bool {
@@ -173,7 +179,7 @@ impl Ownership {
             let mut state = self.state();
             let left = state.entries.iter().find(|entry| entry.id == id);
             let late = left.is_some_and(EntryState::is_lost);
-            let over = left.is_none_or(|entry| late || now >= entry.until);
+            let over = left.is_none_or(|entry| late || now >= entry.until());
             let end = match state.lost {
                 Some(_) => HoldEnd::Lost,
                 None if over => HoldEnd::Lost,
@@ -231,7 +237,7 @@ impl State {
 
     fn end_span(&mut self, end: HoldEnd) -> Option<EndedHold> {
         let renewals = self.renewals;
-        let span = self.span.take()?;
+        let span = self.rare.as_mut()?.span.take()?;
         Some(EndedHold {
             span,
             end,
@@ -253,7 +259,6 @@ impl State {
         self.entries.push(EntryState {
             id,
             renewed: terms.watchdog,
-            until: terms.until.unwrap_or(Time::NEVER),
             max_hold: terms.until.map(MaxHold::new).map(Arc::new),
             in_body: false,
         });

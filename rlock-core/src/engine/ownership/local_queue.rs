@@ -1,6 +1,7 @@
 //! The local queues. For each key, one caller of the client has the turn and may ask the store. All others wait in the
 //! order of their calls. To the store, a local queue is one waiter.
 
+mod retention;
 mod turn;
 
 use std::{
@@ -15,12 +16,8 @@ use super::{Ownership, ReleaseQueue};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{TokenBlock, Which},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        oneshot,
-    },
+    store::{KeyFilter, TokenBlock},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool, oneshot},
 };
 
 /// The queue of each key that this client owns or a caller waits for.
@@ -35,10 +32,10 @@ pub(crate) struct LocalQueues {
 }
 
 #[derive(Default)]
-struct LocalQueue(Mutex<State>);
+struct LocalQueue(Mutex<QueueState>);
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     waiting: VecDeque<Waiter>,
     /// The ownership that the caller with the turn asks for, or has.
     current: Option<Arc<Ownership>>,
@@ -68,7 +65,7 @@ pub(crate) struct WaiterTerms {
 }
 
 impl LocalQueue {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +87,7 @@ impl LocalQueue {
     }
 }
 
-impl State {
+impl QueueState {
     fn arrived(&mut self, most: usize, wanted: bool) {
         self.handovers = self.waiting.len().min(most);
         self.wanted |= wanted;
@@ -134,6 +131,22 @@ impl LocalQueues {
     /// Returns the ownership of this key, if the client owns it.
     pub(crate) fn owned(&self, key: &Key) -> Option<Arc<Ownership>> {
         self.current(key).filter(|ownership| ownership.is_owned())
+    }
+
+    /// Returns all ownerships of the client.
+    pub(crate) fn all_owned(&self) -> Vec<Arc<Ownership>> {
+        let queues: Vec<_> = self.queues().values().cloned().collect();
+        let current = queues.iter().filter_map(|queue| queue.current());
+        current.filter(|ownership| ownership.is_owned()).collect()
+    }
+
+    /// Returns the number of callers that wait for this key, besides the one with the turn, and whether other clients
+    /// wait for it.
+    pub(crate) fn waiters(&self, key: &Key) -> (usize, bool) {
+        self.queue(key).map_or((0, false), |queue| {
+            let state = queue.state();
+            (state.waiting.len(), state.wanted)
+        })
     }
 
     /// Returns the ownerships of this key that the store may be asked for.
@@ -235,7 +248,7 @@ impl LocalQueues {
         self: &Arc<Self>,
         key: &Key,
         queue: &Arc<LocalQueue>,
-        state: &mut State,
+        state: &mut QueueState,
         terms: WaiterTerms,
     ) -> Waiting {
         let (sender, turn) = oneshot::channel();
@@ -260,57 +273,6 @@ impl LocalQueues {
         Turn(Some(member))
     }
 
-    /// Notes that other clients wait for the lock of this owner.
-    pub(crate) fn wanted(&self, key: &Key, owner: OwnerId) {
-        let Some(queue) = self.queue(key) else {
-            return;
-        };
-        let retained = {
-            let mut state = queue.state();
-            // The next has the lock before the reply to the release is received.
-            let mut known = state.current.iter().chain(&state.next);
-            if !known.any(|ownership| ownership.owner == owner) {
-                return;
-            }
-            state.wanted = true;
-            state.take_retained()
-        };
-        if let Some(ownership) = retained {
-            ownership.end_retention();
-        }
-    }
-
-    /// Checks an ownership after it was retained or its extension ended. Local callers or other clients may have asked
-    /// for it just before.
-    pub(crate) fn check_retained(&self, key: &Key) {
-        let Some(queue) = self.queue(key) else {
-            return;
-        };
-        let (retained, ends) = {
-            let mut state = queue.state();
-            let ends = state.wanted || self.draining.load(Ordering::Acquire);
-            if state.waiting.is_empty() && !ends {
-                return;
-            }
-            (state.take_retained(), ends)
-        };
-        match retained {
-            Some(ownership) if ends => ownership.end_retention(),
-            Some(ownership) => drop(ownership.resume()),
-            None => {}
-        }
-    }
-
-    /// Ends all retentions, and retains nothing any more. The ownerships are released in the background.
-    pub(crate) fn end_retentions(&self) {
-        // In this order: what is retained meanwhile is checked after that.
-        self.draining.store(true, Ordering::Release);
-        let queues: Vec<_> = self.queues().values().cloned().collect();
-        for ownership in queues.iter().filter_map(|queue| queue.take_retained()) {
-            ownership.end_retention();
-        }
-    }
-
     /// Forgets all ownerships when the client has ended. An ownership that was not released keeps its turn, and the turn
     /// keeps the queues.
     pub(crate) fn forget_all(&self) {
@@ -325,10 +287,10 @@ impl LocalQueues {
     }
 
     /// Makes all waiters for these keys ask the store again, because messages may have been missed.
-    pub(crate) fn ask_again(&self, which: &Which) {
+    pub(crate) fn ask_again(&self, filter: &KeyFilter) {
         let queues: Vec<_> = {
             let queues = self.queues();
-            let meant = queues.iter().filter(|(key, _)| which.has(key));
+            let meant = queues.iter().filter(|(key, _)| filter.matches(key));
             meant.map(|(_, queue)| Arc::clone(queue)).collect()
         };
         for ownership in queues.iter().flat_map(|queue| queue.requested()) {

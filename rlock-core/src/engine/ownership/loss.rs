@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc};
 
-use super::{EntryId, Ownership, Phase, State, entries::EntryState, pass};
+use super::{EntryId, Ownership, Phase, Rare, State, entries::EntryState, pass};
 use crate::{
     error::LostCause,
     lease::Time,
@@ -60,7 +60,10 @@ impl Ownership {
         if state.entries.iter().any(|entry| entry.id == id) {
             return None;
         }
-        let lost = state.lost.filter(|_| state.lost_with.contains(&id));
+        let was_lost = |rare: &Rare| rare.lost_with.contains(&id);
+        let lost = state
+            .lost
+            .filter(|_| state.rare.as_deref().is_some_and(was_lost));
         Some(lost.unwrap_or(LostCause::Released))
     }
 
@@ -92,33 +95,54 @@ impl Ownership {
         entry.max_hold.clone()
     }
 
+    /// Marks the present hold as lost, but keeps the ownership until the hold has ended: its lease is renewed, and its
+    /// release is sent. Returns `false` if there is no hold, or it is lost already.
+    pub(crate) fn lose_hold(&self, cause: LostCause) -> bool {
+        let held = {
+            let mut state = self.state();
+            if state.phase != Phase::Held || state.lost.is_some() {
+                return false;
+            }
+            state.mark_lost(cause);
+            state.held.take()
+        };
+        self.ended.notify_waiters();
+        held.ends(HoldEnd::Lost, || self.now());
+        true
+    }
+
     /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
     /// loss: a call relied on the ownership, and its `max_hold` has not been reported.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
-        let (turn, is_news, held) = {
+        let (turn, is_new, held) = {
             let mut state = self.state();
-            if !state.is_owned() {
+            // A hold that was given up keeps its ownership until it has ended.
+            if !state.is_owned() || state.lost == Some(cause) {
                 return false;
             }
             state.phase = Phase::Lost;
-            state.lost = Some(cause);
-            state.lost_with = state.entries.iter().map(|entry| entry.id).collect();
-            let is_news = !state.entries.iter().all(EntryState::is_lost);
-            if is_news {
-                let span = state.span.clone();
-                state.span_of_loss = span;
+            let is_first = state.lost.is_none();
+            if is_first {
+                state.mark_lost(cause);
             }
-            (state.turn.take(), is_news, state.held.take())
+            let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
+            if is_new {
+                let span = state.span();
+                if let Some(rare) = &mut state.rare {
+                    rare.span_of_loss = span;
+                }
+            }
+            (state.turn.take(), is_new, state.held.take())
         };
         held.ends(HoldEnd::Lost, || self.now());
         self.ended.notify_waiters();
         pass(turn);
-        is_news
+        is_new
     }
 
     /// Marks an ownership as lost because its release found it lost. Returns whether to report the loss.
     pub(crate) fn lose_at_release(&self, cause: LostCause) -> bool {
-        let is_news = {
+        let is_new = {
             let mut state = self.state();
             if state.token == 0 || state.lost.is_some() || !state.entries.is_empty() {
                 return false;
@@ -127,7 +151,7 @@ impl Ownership {
             !state.is_reported
         };
         self.ended.notify_waiters();
-        is_news
+        is_new
     }
 
     /// Marks each entry whose `max_hold` has ended, and returns how many were not marked before.
@@ -144,19 +168,22 @@ impl Ownership {
 }
 
 impl State {
+    fn mark_lost(&mut self, cause: LostCause) {
+        self.lost = Some(cause);
+        let lost_with = self.entries.iter().map(|entry| entry.id).collect();
+        self.rare.get_or_insert_default().lost_with = lost_with;
+    }
+
     /// Returns when the next `max_hold` ends.
     pub(super) fn next_max_hold(&self) -> Time {
         let entries = self.entries.iter().filter(|entry| !entry.is_lost());
-        entries
-            .map(|entry| entry.until)
-            .min()
-            .unwrap_or(Time::NEVER)
+        entries.map(EntryState::until).min().unwrap_or(Time::NEVER)
     }
 
     /// Returns the cause of a lease that ended without renewal.
     pub(super) fn cause_of_expiry(&self, end: Time) -> LostCause {
         let mut renewed = self.entries.iter().filter(|entry| entry.renewed).peekable();
-        if renewed.peek().is_some() && renewed.all(|entry| entry.until <= end) {
+        if renewed.peek().is_some() && renewed.all(|entry| entry.until() <= end) {
             LostCause::MaxHold
         } else {
             LostCause::Expired

@@ -33,22 +33,22 @@ impl Ownership {
     }
 
     /// Notes that the replies to all requests were received.
-    pub(crate) fn certain(&self) {
-        self.state().request.certain();
+    pub(crate) fn all_replied(&self) {
+        self.state().request.all_replied();
     }
 
-    /// Sets whether the request in doubt may take its grant back.
-    pub(crate) fn set_taken_back(&self, may_be: bool) {
-        self.state().request.set_taken_back(may_be);
+    /// Sets whether the request in doubt may roll its grant back.
+    pub(crate) fn set_may_roll_back(&self, may_be: bool) {
+        self.state().request.set_may_roll_back(may_be);
     }
 
-    /// Marks the grant as taken back, perhaps after the next grant.
-    pub(crate) fn spoil(&self) {
-        self.state().request.spoil();
+    /// Retires the owner: its grant may be rolled back, perhaps after the next grant.
+    pub(crate) fn retire(&self) {
+        self.state().request.retire();
     }
 
-    pub(crate) fn is_spoilt(&self) -> bool {
-        self.state().request.is_spoilt()
+    pub(crate) fn is_retired(&self) -> bool {
+        self.state().request.is_retired()
     }
 
     /// Applies a grant of the store. Returns `false` if the same owner had the lock and lost it, because holds of that
@@ -58,18 +58,18 @@ impl Ownership {
         let is_new = !state.tokens.are_before(grant.block);
         state.request.granted(grant);
         if !is_new {
-            state.request.spoil();
+            state.request.retire();
         }
         is_new
     }
 
     /// Applies the message that the store handed the lock off to this owner.
     pub(crate) fn handed_off(&self, block: TokenBlock, ttl: Duration, wanted: bool) {
-        let is_news = {
+        let is_new = {
             let mut state = self.state();
             state.phase == Phase::Requested && state.request.hand_off(block, ttl, wanted)
         };
-        if is_news {
+        if is_new {
             self.reported.notify_one();
         }
     }
@@ -89,8 +89,8 @@ impl Ownership {
     }
 
     /// Notes the store's fence at the time of a refusal.
-    pub(crate) fn is_past(&self, fence: u64) {
-        self.state().request.is_past(fence);
+    pub(crate) fn note_fence(&self, fence: u64) {
+        self.state().request.note_fence(fence);
     }
 
     /// Makes the waiter ask again after this time at the latest.
@@ -126,12 +126,12 @@ impl Ownership {
         self.state().request.is_queued()
     }
 
-    /// Returns whether the next caller cannot use the ownership: it is lost, or may be taken back.
-    pub(crate) fn is_useless(&self, now: Time) -> bool {
+    /// Returns whether the next caller cannot use the ownership: it is lost, or may be rolled back.
+    pub(crate) fn is_unusable(&self, now: Time) -> bool {
         let state = self.state();
         match state.phase {
-            Phase::Requested => state.request.is_spoilt(),
-            Phase::Passed => state.request.is_spoilt() || now >= state.valid_until,
+            Phase::Requested => state.request.is_retired(),
+            Phase::Passed => state.request.is_retired() || now >= state.valid_until,
             Phase::Held | Phase::Retained | Phase::Lost | Phase::Ended => true,
         }
     }

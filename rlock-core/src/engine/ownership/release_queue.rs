@@ -10,7 +10,7 @@ use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering};
 /// ownership is queued at most once for either.
 #[derive(Default)]
 pub(crate) struct ReleaseQueue {
-    state: Mutex<State>,
+    state: Mutex<ReleaseQueueState>,
     pub(crate) wake: Notify,
     idle: Notify,
 }
@@ -24,21 +24,21 @@ pub(crate) enum Work {
 }
 
 #[derive(Default)]
-struct State {
+struct ReleaseQueueState {
     waiting: VecDeque<Work>,
     under_way: usize,
     /// The background has ended.
     closed: bool,
 }
 
-impl State {
+impl ReleaseQueueState {
     fn is_idle(&self) -> bool {
         self.closed || self.under_way == 0 && self.waiting.is_empty()
     }
 }
 
 impl ReleaseQueue {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReleaseQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Ownership, Phase, State};
 use crate::{
     error::LostCause,
-    lease::{Time, next_look, renewal_attempt, renewal_due},
+    lease::{Time, next_check, renewal_attempt, renewal_due},
     store::{Renewal, Via},
 };
 
@@ -158,7 +158,7 @@ impl Ownership {
         let next = next
             .min(state.end_of_retention())
             .min(state.next_max_hold());
-        let at = next_look(next, now);
+        let at = next_check(next, now);
         state.deadline = Some(Deadline { at, suspect: false });
         (action, at)
     }
@@ -180,7 +180,7 @@ impl State {
         self.renewing.map_or(due, |sent| due.max(again(sent)))
     }
 
-    /// Whether the watchdog checks the ownership as soon as it is due.
+    /// Returns whether the watchdog checks the ownership as soon as it is due.
     pub(super) fn is_watched(&self, now: Time) -> bool {
         let is_in_time = |present: Deadline| present.at <= self.due_beside_renewal(now);
         self.deadline.is_some_and(is_in_time)
@@ -202,7 +202,7 @@ impl State {
     fn wants_renewal(&self, now: Time) -> bool {
         let mut entries = self.entries.iter();
         match self.phase {
-            Phase::Held => entries.any(|entry| entry.renewed && now < entry.until),
+            Phase::Held => entries.any(|entry| entry.renewed && now < entry.until()),
             Phase::Retained => true,
             // A caller that is not polled must not keep the lock.
             Phase::Requested | Phase::Passed | Phase::Lost | Phase::Ended => false,

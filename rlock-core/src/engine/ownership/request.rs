@@ -10,11 +10,11 @@ use crate::{
 };
 
 /// The longest sleep of a waiter that the store notifies: the delay after a lost notification.
-const UNTOLD: Duration = Duration::from_secs(5);
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 /// The same limit for the first waiter, if the store does not report that a lock became free
 /// without a release. One process asks for each key. A shorter sleep would lose more locks to
 /// unseen replies: the store keeps such a lock for a whole lease.
-const UNWATCHED: Duration = Duration::from_secs(2);
+const LONGEST_UNWATCHED_SLEEP: Duration = Duration::from_secs(2);
 /// The shortest time between two requests of a waiter that is notified of changes. Most changes are
 /// renewals, which come every few milliseconds if leases are short.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
@@ -26,8 +26,8 @@ pub(super) struct Request {
     pub(super) way: metrics::Way,
     /// The store may have executed a request whose reply was not received.
     in_doubt: bool,
-    /// The request in doubt may take its grant back, whenever it is executed.
-    taken_back: bool,
+    /// The request in doubt may roll its grant back, whenever it is executed.
+    may_roll_back: bool,
     /// The route of the latest request.
     route: Via,
     /// The route that read the lock last. The server reports changes by another route. `None`: the lock was not read
@@ -36,7 +36,7 @@ pub(super) struct Request {
     /// When the first request was about to be sent.
     begun: Option<Time>,
     /// Grants with this fence, or a smaller one, have ended.
-    past: u64,
+    past_fence: u64,
     /// When to ask again, by a notification since the latest request was about to be sent. The reply may arrive
     /// after the notification.
     advised: Option<Time>,
@@ -70,21 +70,21 @@ impl Request {
         std::mem::replace(&mut self.in_doubt, true)
     }
 
-    /// Sets whether the request in doubt may take its grant back: it asks for several locks, all or none, or asks
+    /// Sets whether the request in doubt may roll its grant back: it asks for several locks, all or none, or asks
     /// several servers.
-    pub(super) fn set_taken_back(&mut self, may_be: bool) {
-        self.taken_back = may_be;
+    pub(super) fn set_may_roll_back(&mut self, may_be: bool) {
+        self.may_roll_back = may_be;
     }
 
-    /// Marks the grant as taken back, perhaps after the next grant.
-    pub(super) fn spoil(&mut self) {
+    /// Retires the owner: its grant may be rolled back, perhaps after the next grant.
+    pub(super) fn retire(&mut self) {
         self.in_doubt = true;
-        self.taken_back = true;
+        self.may_roll_back = true;
     }
 
-    /// Returns whether a grant may be taken back without notice. Such a grant is not used.
-    pub(super) fn is_spoilt(&self) -> bool {
-        self.in_doubt && self.taken_back
+    /// Returns whether a grant may be rolled back without notice. Such a grant is not used.
+    pub(super) fn is_retired(&self) -> bool {
+        self.in_doubt && self.may_roll_back
     }
 
     /// Returns the route of a request in doubt. The next request takes the same route, so that it does not overtake
@@ -94,16 +94,16 @@ impl Request {
     }
 
     /// Notes that the replies to all requests were received.
-    pub(super) fn certain(&mut self) {
+    pub(super) fn all_replied(&mut self) {
         self.in_doubt = false;
-        self.taken_back = false;
+        self.may_roll_back = false;
     }
 
     /// Applies the reply that another owner has the lock and this one was not queued.
     pub(super) fn refused(&mut self, since: Time, ttl: Option<Duration>, now: Time) {
         self.step = Step::Waiting {
             since,
-            ask_at: now + fallback(ttl, UNTOLD),
+            ask_at: now + fallback(ttl, LONGEST_SLEEP),
             queued: None,
         };
     }
@@ -122,7 +122,14 @@ impl Request {
             Step::Granted(_) => now,
             Step::Absent | Step::Waiting { .. } => {
                 let is_unwatched = place.first && !place.watched;
-                now + fallback(ttl, if is_unwatched { UNWATCHED } else { UNTOLD })
+                now + fallback(
+                    ttl,
+                    if is_unwatched {
+                        LONGEST_UNWATCHED_SLEEP
+                    } else {
+                        LONGEST_SLEEP
+                    },
+                )
             }
         };
         let advised = self.advised.take().unwrap_or(ask_at);
@@ -147,9 +154,9 @@ impl Request {
         };
     }
 
-    /// Notes the store's fence at the time of a refusal. Messages about earlier grants come too late.
-    pub(super) fn is_past(&mut self, fence: u64) {
-        self.past = self.past.max(fence);
+    /// Notes the store's fence at the time of a refusal. Messages about earlier grants are ignored.
+    pub(super) fn note_fence(&mut self, fence: u64) {
+        self.past_fence = self.past_fence.max(fence);
         if let Step::Granted(grant) = self.step
             && grant.block.fence() <= fence
         {
@@ -164,15 +171,15 @@ impl Request {
     /// Applies the reply that granted the lock. No request is in doubt any more.
     pub(super) fn granted(&mut self, grant: Grant) {
         self.step = Step::Granted(grant);
-        self.certain();
+        self.all_replied();
         self.reader = Some(self.route);
     }
 
-    /// Leaves this grant to the next hold of the ownership. Messages up to this fence come too late.
+    /// Leaves this grant to the next hold of the ownership. Messages up to this fence are ignored.
     pub(super) fn passed_on(&mut self, grant: Grant, fence: u64) {
         self.way.passed_on();
         self.step = Step::Granted(grant);
-        self.past = fence;
+        self.past_fence = fence;
     }
 
     /// Notes that a request which changes and reads the lock is about to be sent. Returns whether the store will
@@ -182,9 +189,9 @@ impl Request {
         before.is_some_and(|before| before != route)
     }
 
-    /// Applies the message that the store handed the lock off to the owner. Returns whether it is news.
+    /// Applies the message that the store handed the lock off to the owner. Returns whether it is new.
     pub(super) fn hand_off(&mut self, block: TokenBlock, ttl: Duration, wanted: bool) -> bool {
-        if block.fence() <= self.past {
+        if block.fence() <= self.past_fence {
             return false;
         }
         let since = match self.step {

@@ -53,6 +53,7 @@ impl Ownership {
         let is_in_doubt =
             state.request.route_in_doubt().is_some() || state.release == ReleaseState::InDoubt;
         state.is_owned()
+            && state.lost.is_none()
             && state.doubted_at.is_none()
             && state.grant().is_fresh(state.lease, now)
             && !is_kept
@@ -131,7 +132,7 @@ impl Ownership {
                 state.turn.as_ref()?.set_retained(true);
                 return None;
             }
-            // A mending of servers that lost the ownership may be in flight.
+            // A repair of servers that lost the ownership may be in flight.
             let is_free = state.tokens.is_left() && self.changing.try_lock().is_ok();
             (is_free.then(|| state.pass()).flatten(), is_free)
         };

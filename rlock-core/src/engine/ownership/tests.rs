@@ -22,7 +22,7 @@ use crate::{
     observe::HoldEnd,
     options::Site,
     owner::OwnerId,
-    store::{Grant, ReleaseRequest, SendOptions, TokenBlock, Which},
+    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
@@ -282,7 +282,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
     for confirmed_after in [None, Some(0), Some(1)] {
         let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
         clock.0.store(2, Ordering::SeqCst);
-        watchdog.doubt_all(&Which::all());
+        watchdog.doubt_all(&KeyFilter::all());
         if let Some(after) = confirmed_after {
             let sent_at = Time::from(Duration::from_secs(2 + after));
             clock.0.store(4, Ordering::SeqCst);
@@ -316,9 +316,17 @@ fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     );
     assert!(matches!(left, AfterLeave::Retained { .. }));
     clock.0.store(2, Ordering::SeqCst);
-    watchdog.doubt_all(&Which::all());
+    watchdog.doubt_all(&KeyFilter::all());
     let turn = hold.resume().expect("retained");
-    assert!(hold.grant().is_none() && !hold.is_useless(hold.now()));
+    assert!(hold.grant().is_none() && !hold.is_unusable(hold.now()));
     drop(turn);
     assert!(!hold.is_retained(), "it is released");
+}
+
+/// A client may hold tens of thousands of locks, each with an ownership.
+#[test]
+fn an_ownership_is_small() {
+    let size = size_of::<Ownership>();
+    let counted = size_of::<crate::metrics::Held>().next_multiple_of(16);
+    assert!(size <= 608 + counted, "{size} bytes");
 }

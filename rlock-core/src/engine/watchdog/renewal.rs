@@ -28,8 +28,8 @@ const BATCH: usize = 16;
 /// The number of batches of one round that are under way at once, as long as the server replies soon.
 /// With more, other requests would wait longer for a busy server, and the replies take memory.
 const AT_ONCE: usize = 64;
-/// The limit of a mending. The next change of the ownership waits for it.
-const MEND: Duration = Duration::from_millis(100);
+/// The limit of a repair. The next change of the ownership waits for it.
+const REPAIR_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The properties that the ownerships of one batch share: the lease, because the shortest one limits the request,
 /// and the group at the store.
@@ -95,7 +95,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     let outcome = if let Some(outcome) = in_time {
         outcome
     } else {
-        request.fail(renewer, StoreError::no_answer(pause), |_| true);
+        request.fail(renewer, StoreError::no_reply(pause), |_| true);
         reply.await
     };
     request
@@ -112,7 +112,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
                 let unknown = |n: usize| answer.kept.get(n) == Some(&RenewalOutcome::Unknown);
                 request.fail(renewer, StoreError::no_majority(), unknown);
             }
-            mend_all(renewer, &request.ownerships, &answer).await;
+            repair_all(renewer, &request.ownerships, &answer).await;
         }
         Err(error) => {
             metrics::renewal_failed(request.ownerships.len());
@@ -245,24 +245,24 @@ impl BatchRequest {
     }
 }
 
-/// Mends ownerships that a majority of the servers renewed and others do not know.
-async fn mend_all(renewer: &Renewer, ownerships: &[Arc<Ownership>], answer: &Renewed) {
+/// Repairs ownerships that a majority of the servers renewed and others do not know.
+async fn repair_all(renewer: &Renewer, ownerships: &[Arc<Ownership>], answer: &Renewed) {
     let ownerships = ownerships.iter().zip(&answer.kept);
-    let mend = |(ownership, kept): (&Arc<Ownership>, &RenewalOutcome)| match *kept {
-        RenewalOutcome::NotOn(servers) => Some(mend(renewer, Arc::clone(ownership), servers)),
+    let repair = |(ownership, kept): (&Arc<Ownership>, &RenewalOutcome)| match *kept {
+        RenewalOutcome::NotOn(servers) => Some(repair(renewer, Arc::clone(ownership), servers)),
         _ => None,
     };
-    join_all(ownerships.filter_map(mend)).await;
+    join_all(ownerships.filter_map(repair)).await;
 }
 
-async fn mend(renewer: &Renewer, ownership: Arc<Ownership>, servers: Servers) {
-    let limit = MEND.min(ownership.lease() / 8);
+async fn repair(renewer: &Renewer, ownership: Arc<Ownership>, servers: Servers) {
+    let limit = REPAIR_TIMEOUT.min(ownership.lease() / 8);
     // A change in flight reaches all servers anyway.
     let Ok(_changing) = ownership.changing.try_lock() else {
         return;
     };
-    if let Some(mending) = ownership.mending(renewer.counts_entries) {
-        renewer.store.mend(mending, servers, limit).await;
+    if let Some(repair) = ownership.repair(renewer.counts_entries) {
+        renewer.store.repair(repair, servers, limit).await;
     }
 }
 

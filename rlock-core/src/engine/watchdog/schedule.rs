@@ -6,7 +6,7 @@ use super::{backlog::Backlog, sleep::Sleep};
 use crate::{
     engine::ownership::{Action, Deadline, Ownership},
     lease::Time,
-    store::Which,
+    store::KeyFilter,
 };
 
 /// All tracked ownerships by [`Ownership::deadline`]. The owner's sequence number distinguishes ownerships that are due
@@ -86,11 +86,11 @@ impl Schedule {
         }
     }
 
-    pub(super) fn suspect_all(&mut self, which: &Which, at: Time) {
+    pub(super) fn suspect_all(&mut self, filter: &KeyFilter, at: Time) {
         for ownership in self
             .ownerships()
             .iter()
-            .filter(|ownership| which.has(&ownership.key))
+            .filter(|ownership| filter.matches(&ownership.key))
         {
             self.suspect(ownership, at);
         }

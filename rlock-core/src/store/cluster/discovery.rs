@@ -14,7 +14,7 @@ use super::{
     slots::{Layout, NodeAddr, Slot},
 };
 use crate::store::{
-    Event, StoreError, Which,
+    Event, KeyFilter, StoreError,
     endpoint::ClusterEndpoint,
     redis::{
         address::{ConnectionSettings, LOGIN, Server, elsewhere},
@@ -85,7 +85,7 @@ impl ClusterStore {
         // Locks may be gone, and the former master tells waiters nothing.
         if let Some(changed) = self.nodes.adopt(layout) {
             tracing::debug!("slots of the cluster have other masters");
-            let which = Which::new(move |key| changed[Slot::of(key).index()]);
+            let which = KeyFilter::new(move |key| changed[Slot::of(key).index()]);
             (self.nodes.listener)(Event::SomeChanged(which));
         }
         Ok(())

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use redis::{Pipeline, from_redis_value};
+use redis::{Pipeline, Value, from_redis_value};
 
 use super::{ClusterStore, Needs, slots::Slot};
 use crate::{
@@ -116,10 +116,12 @@ impl ClusterStore {
             let mut get = Pipeline::new();
             let lock = node.store.commands.keyspace.lock(key);
             get.cmd("GET").arg(format!("{lock}:fence"));
-            let (reply, _) = node.store.call(Call::Plain(&get), send).await?;
-            let reply = reply.extract_error().map_err(classify)?;
-            let (token,): (Option<u64>,) = from_redis_value(reply).map_err(unexpected)?;
-            Ok(token.unwrap_or(0))
+            let read = |reply: Value, _| {
+                let reply = reply.extract_error().map_err(classify)?;
+                let (token,): (Option<u64>,) = from_redis_value(reply).map_err(unexpected)?;
+                Ok(token.unwrap_or(0))
+            };
+            node.store.call(Call::Plain(&get), send, read).await
         })
         .await
     }

@@ -17,7 +17,7 @@ use super::{
     slots::{Layout, NodeAddr, SLOTS, Slot},
 };
 use crate::store::{
-    Event, Listener, StoreError, Which,
+    Event, KeyFilter, Listener, StoreError,
     endpoint::ServerEndpoint,
     redis::{
         RedisOptions, RedisStore, connection::AbortOnDrop, errors::not_yet, keyspace::Keyspace,
@@ -192,10 +192,10 @@ impl Nodes {
     fn listener_at(&self, addr: &NodeAddr) -> Listener {
         let (table, listener) = (Arc::downgrade(&self.table), Arc::clone(&self.listener));
         let addr = addr.clone();
-        Arc::new(move |news| match news {
+        Arc::new(move |event| match event {
             Event::AllChanged => {
                 let (table, addr) = (Weak::clone(&table), addr.clone());
-                listener(Event::SomeChanged(Which::new(move |key| {
+                listener(Event::SomeChanged(KeyFilter::new(move |key| {
                     let Some(table) = table.upgrade() else {
                         return false;
                     };
@@ -203,7 +203,7 @@ impl Nodes {
                     master.is_some_and(|master| master.addr == addr)
                 })));
             }
-            news => listener(news),
+            event => listener(event),
         })
     }
 

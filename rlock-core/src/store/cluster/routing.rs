@@ -14,7 +14,7 @@ use super::{
 use crate::{
     key::Key,
     store::{
-        Answer, SendOptions, StoreError,
+        ReplyFuture, SendOptions, StoreError,
         redis::{
             commands::Call,
             errors::{Elsewhere, is_settling, is_split, not_yet, unexpected},
@@ -100,7 +100,11 @@ impl ClusterStore {
     /// Finds the node to ask after an error, or returns the error that ends the request.
     ///
     /// Boxed and not generic over the reply, so that it is compiled once for all requests.
-    fn reroute<'a>(&'a self, request: &'a mut Routed<'_>, error: StoreError) -> Answer<'a, ()> {
+    fn reroute<'a>(
+        &'a self,
+        request: &'a mut Routed<'_>,
+        error: StoreError,
+    ) -> ReplyFuture<'a, ()> {
         Box::pin(async move {
             let Some(error) = self.redirect(request, error).await? else {
                 return Ok(());
@@ -202,7 +206,7 @@ impl ClusterStore {
         let masters = self.nodes.masters();
         let left = until.saturating_duration_since(Instant::now());
         let replies = masters.iter().map(|node| async move {
-            let reply = node.store.answers_when_up(left).await;
+            let reply = node.store.ping_when_up(left).await;
             reply.map_err(|error| StoreError {
                 source: not_yet(format!("the node at {}: {error}", node.addr)).source,
                 ..error
@@ -227,8 +231,12 @@ async fn has_left(master: &Node, request: &Routed<'_>) -> Result<bool, StoreErro
             exist.cmd("EXISTS").arg(name);
         }
     }
-    let replies = match master.store.call(Call::Plain(&exist), request.send()).await {
-        Ok((Value::Array(replies), _)) => replies,
+    let send = request.send();
+    let replies = match (master.store)
+        .call(Call::Plain(&exist), send, |reply, _| Ok(reply))
+        .await
+    {
+        Ok(Value::Array(replies)) => replies,
         Ok(_) => return Err(unexpected("no list of answers")),
         Err(error) if is_unsettled(&error) => return Ok(false),
         Err(error) => return Err(error),

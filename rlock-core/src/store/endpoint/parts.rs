@@ -1,6 +1,7 @@
 //! The kinds of URLs, and the parts of one.
 
 use super::redact;
+use crate::store::tls::Tls;
 
 /// The kinds of URLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl<'a> Parts<'a> {
                 return Ok(());
             }
             "the embedded store has no host; expected `memory:` or `memory:name`"
-        } else if !cfg!(feature = "tls") && self.tls {
+        } else if self.tls && !Tls::IS_SUPPORTED {
             "TLS needs the feature `tls` of rlock-core"
         } else if self.kind != Kind::Socket && self.has_slashes && self.tail.contains('@') {
             // The text before the `@` would pass for a host and a port, and be shown.

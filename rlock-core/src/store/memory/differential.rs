@@ -19,8 +19,8 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        AT_LEAST_OWNER, AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest,
-        Released, Renewal, RenewalOutcome, SendOptions, Store,
+        AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest, Released,
+        Renewal, RenewalOutcome, SendOptions, Store,
     },
 };
 
@@ -93,9 +93,11 @@ fn take_down(news: Event, told: &mut Vec<words::News>) {
             owner: owner_back(owner),
             after: millis(after),
         },
-        Event::Changed(_) | Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {
-            return;
-        }
+        Event::Message(_)
+        | Event::Changed(_)
+        | Event::AllChanged
+        | Event::SomeChanged(_)
+        | Event::Disconnected => return,
     });
 }
 
@@ -131,14 +133,14 @@ impl Embedded {
             Acquired::Held {
                 claim,
                 ttl,
-                in_line,
+                queued,
                 fences,
                 ..
             } => words::Acquired::Held {
                 claim,
                 ttl: millis(ttl.expect("every lease ends")),
-                in_line: in_line.is_some(),
-                first: in_line.is_some_and(|place| place.first),
+                in_line: queued.is_some(),
+                first: queued.is_some_and(|place| place.first),
                 fences: fences.to_vec(),
             },
             Acquired::NotHeld => words::Acquired::NotHeld,
@@ -163,7 +165,7 @@ impl Embedded {
         match at_once(answer).expect("never fails") {
             Released::Done(onward) => words::Released::Done(match onward {
                 HandOff::Granted(grant) => words::Onward::Granted(grant.block.first),
-                HandOff::InLine { .. } => words::Onward::InLine,
+                HandOff::Queued { .. } => words::Onward::InLine,
                 HandOff::Unknown => words::Onward::Unknown,
             }),
             Released::NotHeld => words::Released::NotHeld,
@@ -222,7 +224,7 @@ impl Embedded {
         let entry = state
             .inspect(&key, ClientClock::default().now())
             .map(|entry| words::Entry {
-                holder: if entry.owner == AT_LEAST_OWNER {
+                holder: if entry.owner == OwnerId::KEPT.to_string() {
                     words::Holder::Kept
                 } else {
                     let (client, sequence) = entry.owner.rsplit_once(':').expect("an owner");

@@ -13,16 +13,17 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        AT_LEAST_OWNER, AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff,
-        Listener, NextLocal, QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome,
-        Renewed, TokenBlock,
+        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff, Listener, NextLocal,
+        QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, TokenBlock,
     },
 };
 
 /// How many released owners are remembered, to reply to a repeated release as to the first.
 const REMEMBERED_RELEASES: usize = 64;
 /// A waiter that has been silent for longer than this may be dead.
-const UNHEARD: Duration = Duration::from_millis(50);
+const LONGEST_SILENCE: Duration = Duration::from_millis(50);
+/// The number of waiters that an inspection shows.
+const MOST_QUEUED: usize = 100;
 /// The number of locks from which expired ones are swept.
 const SWEEP_FROM: usize = 64;
 
@@ -40,16 +41,15 @@ pub(super) struct State {
 }
 
 pub(super) struct Lock {
-    /// `None` for a lock that was released, but stays taken until it expires.
-    owner: Option<OwnerId>,
+    owner: OwnerId,
     count: u32,
     token: u64,
     pub(super) expires: Time,
 }
 
-fn in_line(since: Time) -> HandOff {
+fn queued(since: Time) -> HandOff {
     let place = QueuePlace::first(true);
-    HandOff::InLine { since, place }
+    HandOff::Queued { since, place }
 }
 
 impl State {
@@ -59,7 +59,7 @@ impl State {
         for (n, claim) in claims.iter().enumerate() {
             match self.live(&claim.key, now) {
                 None if count > 1 => return Acquired::NotHeld,
-                Some(lock) if lock.owner != Some(claim.owner) => {
+                Some(lock) if lock.owner != claim.owner => {
                     taken = Some(n);
                     break;
                 }
@@ -83,7 +83,7 @@ impl State {
             };
         };
         if claims.len() > 1 && count == 1 {
-            self.give_back(claims, taken, now);
+            self.hand_off_others(claims, taken, now);
         }
         let Claim { key, owner } = &claims[taken];
         if waits {
@@ -94,26 +94,26 @@ impl State {
             size: 1,
         };
         let lock = self.live(key, now);
-        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, lock.owner));
+        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, Some(lock.owner)));
         let first = self.queues.first(key) == Some(*owner);
         let watched = true;
         if let Some(owner) = holder.filter(|_| waits && was_taken && first) {
             let key = key.clone();
-            self.tell(owner, Event::Wanted { key, owner });
+            self.notify(owner, Event::Wanted { key, owner });
         }
         Acquired::Held {
             claim: taken,
             ttl: Some(expires.since(now)),
-            in_line: waits.then_some(QueuePlace { first, watched }),
+            queued: waits.then_some(QueuePlace { first, watched }),
             sent_at: now,
             fences: claims.iter().map(|_| last.fence()).collect(),
-            spoilt: false,
+            retired: false,
         }
     }
 
     /// Hands off the locks that one of several claims must not keep: those that were handed to it while it
     /// waited, and free ones before the one that is taken.
-    fn give_back(&mut self, claims: &[Claim], taken: usize, now: Time) {
+    fn hand_off_others(&mut self, claims: &[Claim], taken: usize, now: Time) {
         for (n, Claim { key, owner }) in claims.iter().enumerate() {
             let is_held = self.held_by(key, *owner, now).is_some();
             if is_held {
@@ -132,27 +132,27 @@ impl State {
                 return Released::NotHeld;
             }
             self.queues.leave(key, owner);
-            return match self.onward(key, next, now) {
+            return match self.outcome_for_next(key, next, now) {
                 HandOff::Unknown if !self.released.contains(&owner) => Released::NotHeld,
-                // A waiter that is known was named by an earlier copy.
-                onward => Released::Done(onward),
+                // An earlier copy of the release named the waiter.
+                outcome => Released::Done(outcome),
             };
         };
         if release.count > 0 {
             lock.count = release.count;
             return Released::Done(HandOff::Unknown);
         }
-        let onward = if release.at_least.is_zero() {
+        let outcome = if release.at_least.is_zero() {
             self.locks.remove(key);
             self.pass_on(key, next, now)
         } else {
-            (lock.owner, lock.count, lock.expires) = (None, 1, now + release.at_least);
+            (lock.owner, lock.count, lock.expires) = (OwnerId::KEPT, 1, now + release.at_least);
             self.ask_again(key, self.queues.first(key), release.at_least);
             HandOff::Unknown
         };
         self.released.push_front(owner);
         self.released.truncate(REMEMBERED_RELEASES);
-        Released::Done(onward)
+        Released::Done(outcome)
     }
 
     /// Gives a free lock to the first waiter, or else to the next of the same process.
@@ -162,18 +162,18 @@ impl State {
             // Also if the lock was handed to the same owner, which was in the queue already. The message says so.
             Some(next) if handed_off => {
                 self.queues.join(key, next.owner, now);
-                return in_line(now);
+                return queued(now);
             }
             Some(NextLocal { owner, lease }) => {
                 self.grant(key, owner, lease, 1, now);
             }
             None => {}
         }
-        self.onward(key, next, now)
+        self.outcome_for_next(key, next, now)
     }
 
-    /// Returns what became of the waiter that a release named.
-    fn onward(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
+    /// Returns the outcome for the waiter that a release named.
+    fn outcome_for_next(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
         let Some(NextLocal { owner, lease }) = next else {
             return HandOff::Unknown;
         };
@@ -187,7 +187,7 @@ impl State {
             });
         }
         if self.queues.has(key, owner) {
-            return in_line(now);
+            return queued(now);
         }
         HandOff::Unknown
     }
@@ -221,13 +221,13 @@ impl State {
     }
 
     pub(super) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
+        let queue = self.queues.of(key).take(MOST_QUEUED).collect();
         self.live(key, now).map(|lock| Entry {
-            owner: lock
-                .owner
-                .map_or(AT_LEAST_OWNER.into(), |it| it.to_string()),
+            owner: lock.owner.to_string(),
             count: lock.count,
             ttl: Some(lock.expires.since(now)),
             token: Some(lock.token),
+            queue,
         })
     }
 
@@ -236,9 +236,8 @@ impl State {
         let Some(lock) = self.live(key, now) else {
             return false;
         };
-        if let Some(owner) = lock.owner {
-            self.tell(owner, Event::Changed(key.clone()));
-        }
+        let owner = lock.owner;
+        self.notify(owner, Event::Changed(key.clone()));
         self.locks.remove(key);
         self.hand_off(key, None, false, now);
         true
@@ -253,7 +252,7 @@ impl State {
     }
 
     fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
-        self.live(key, now).filter(|it| it.owner == Some(owner))
+        self.live(key, now).filter(|it| it.owner == owner)
     }
 
     fn is_wanted(&self, key: &Key) -> bool {
@@ -275,7 +274,7 @@ impl State {
         let block = TokenBlock::granted(self.last_token.max(wall_clock_micros()) + 1);
         self.last_token = block.last();
         let lock = Lock {
-            owner: Some(owner),
+            owner,
             count,
             token: block.first,
             expires: now + ttl,
@@ -294,16 +293,17 @@ impl State {
                 true => {}
             }
             let token = self.grant(key, owner, GRACE, 1, now);
-            let news = Event::Granted {
+            let event = Event::Granted {
                 key: key.clone(),
                 owner,
                 block: TokenBlock::granted(token),
                 ttl: GRACE,
                 wanted: joins || self.is_wanted(key),
             };
-            self.tell(owner, news);
-            // It may be dead. The next waiter looks after that, and the last, which was heard of last.
-            if now.since(since) > UNHEARD {
+            self.notify(owner, event);
+            // The waiter may be dead. The next and the last waiter retry after the grace period: the last one was
+            // heard of most recently.
+            if now.since(since) > LONGEST_SILENCE {
                 let mut others = self.queues.of(key);
                 let (next, last) = (others.next(), others.last());
                 self.ask_again(key, next, GRACE);
@@ -317,12 +317,27 @@ impl State {
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
         let Some(owner) = owner else { return };
         let key = key.clone();
-        self.tell(owner, Event::Retry { key, owner, after });
+        self.notify(owner, Event::Retry { key, owner, after });
     }
 
-    fn tell(&mut self, owner: OwnerId, news: Event) {
+    /// Returns the keys of all locks.
+    pub(super) fn held(&self, now: Time) -> Vec<Key> {
+        let live = self.locks.iter().filter(|(_, lock)| lock.expires > now);
+        live.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Sends a message to a client. Returns whether the client is there.
+    pub(super) fn publish(&mut self, client: Uuid, message: Vec<u8>) -> bool {
+        let listener = self.clients.get(&client);
+        let message = listener.map(|listener| (listener.clone(), Event::Message(message)));
+        let is_there = message.is_some();
+        self.messages.extend(message);
+        is_there
+    }
+
+    fn notify(&mut self, owner: OwnerId, event: Event) {
         if let Some(listener) = self.clients.get(&owner.client()) {
-            self.messages.push((listener.clone(), news));
+            self.messages.push((listener.clone(), event));
         }
     }
 }
@@ -372,8 +387,8 @@ mod tests {
     }
 
     #[test]
-    fn the_next_and_the_last_in_line_look_after_one_that_was_unheard_of() {
-        for (waited, looks) in [(UNHEARD, vec![]), (UNHEARD * 2, vec![2, 4])] {
+    fn the_next_and_the_last_waiter_retry_after_a_silent_one() {
+        for (waited, retries) in [(LONGEST_SILENCE, vec![]), (LONGEST_SILENCE * 2, vec![2, 4])] {
             let mut state = State::default();
             let clients: Vec<_> = (0..5).map(Uuid::from_u128).collect();
             let asks = |n: usize| AcquireRequest {
@@ -395,15 +410,15 @@ mod tests {
                 next: None,
             };
             state.release(&release, now + waited);
-            let told = std::mem::take(&mut state.messages).into_iter();
-            let told = told.filter_map(|(_, news)| {
-                let Event::Retry { owner, after, .. } = news else {
+            let notified = std::mem::take(&mut state.messages).into_iter();
+            let notified = notified.filter_map(|(_, event)| {
+                let Event::Retry { owner, after, .. } = event else {
                     return None;
                 };
                 Some((owner.client(), after))
             });
-            let looks: Vec<_> = looks.into_iter().map(|n| (clients[n], GRACE)).collect();
-            assert_eq!(told.collect::<Vec<_>>(), looks, "after {waited:?}");
+            let retries: Vec<_> = retries.into_iter().map(|n| (clients[n], GRACE)).collect();
+            assert_eq!(notified.collect::<Vec<_>>(), retries, "after {waited:?}");
         }
     }
 

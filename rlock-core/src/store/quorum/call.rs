@@ -1,4 +1,4 @@
-//! One request to the members of a quorum, and their replies as they come.
+//! One request to the members of a quorum, and their replies as they arrive.
 
 use std::{
     sync::{
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::store::{BoxFuture, Servers, StoreError};
 
-/// How long members that usually reply are waited for once the others have decided: ten times as long as those
-/// took, within these bounds.
+/// The bounds of the wait for late members that usually reply. Once the others have decided, the call waits for ten
+/// times as long as they took.
 pub(super) const SHORTEST_LATE: Duration = Duration::from_millis(20);
 pub(super) const LONGEST_LATE: Duration = Duration::from_millis(250);
 
@@ -27,22 +27,22 @@ pub(super) type Reply<T> = Result<T, StoreError>;
 /// A request that was sent, and the number of its member.
 pub(super) type UnderWay<T> = FuturesUnordered<BoxFuture<'static, (usize, Reply<T>)>>;
 
-/// What a request knows of its call.
+/// The state of a call that its requests read.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Terms {
+pub(super) struct CallState {
     decided: Arc<AtomicBool>,
     /// Whether the request waits for a connection, because too few members are connected.
     pub(super) until_up: bool,
 }
 
-impl Terms {
-    /// Whether the call is decided. A request that has not left by then is not sent: a rollback may be ahead of it.
+impl CallState {
+    /// Returns whether the call is decided. A request is not sent after that, because a rollback may precede it.
     pub(super) fn is_decided(&self) -> bool {
         self.decided.load(Ordering::Acquire)
     }
 }
 
-/// How long a call goes on.
+/// How long a call waits for further replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     Over,
@@ -57,9 +57,9 @@ pub(super) struct QuorumCall<T> {
     members: Members,
     replies: Vec<Option<Reply<T>>>,
     under_way: UnderWay<T>,
-    /// The members whose replies are not waited for any more.
+    /// The members whose replies the call no longer waits for.
     given_up: Servers,
-    terms: Terms,
+    terms: CallState,
 }
 
 impl<T: Send + 'static> QuorumCall<T> {
@@ -70,15 +70,18 @@ impl<T: Send + 'static> QuorumCall<T> {
             replies: members.iter().map(|_| None).collect(),
             under_way: FuturesUnordered::new(),
             given_up: Servers::default(),
-            terms: Terms {
+            terms: CallState {
                 decided: Arc::default(),
                 until_up: up < majority(members.len()),
             },
         }
     }
 
-    /// Calls all members.
-    pub(super) fn to_all<F>(members: &Members, request: impl Fn(Arc<Member>, Terms) -> F) -> Self
+    /// Sends a request to all members.
+    pub(super) fn to_all<F>(
+        members: &Members,
+        request: impl Fn(Arc<Member>, CallState) -> F,
+    ) -> Self
     where
         F: Future<Output = Reply<T>> + Send + 'static,
     {
@@ -89,8 +92,8 @@ impl<T: Send + 'static> QuorumCall<T> {
         call
     }
 
-    /// Calls one member, again if it has replied before.
-    pub(super) fn ask<F>(&mut self, member: usize, request: impl Fn(Arc<Member>, Terms) -> F)
+    /// Sends a request to one member, again if it has replied before.
+    pub(super) fn ask<F>(&mut self, member: usize, request: impl Fn(Arc<Member>, CallState) -> F)
     where
         F: Future<Output = Reply<T>> + Send + 'static,
     {
@@ -129,11 +132,11 @@ impl<T: Send + 'static> QuorumCall<T> {
         }
     }
 
-    /// Marks the members that were waited for in vain as failing: other acquires do not wait for them.
+    /// Marks the members that did not reply in time as failing: other acquires do not wait for them.
     pub(super) fn mark_silent(&self) {
         for (number, member) in self.members.iter().enumerate() {
             if self.given_up.has(number) {
-                member.health.fails();
+                member.health.mark_failing();
             }
         }
     }
@@ -152,7 +155,7 @@ impl<T: Send + 'static> QuorumCall<T> {
         self.verdict(is_yes)
     }
 
-    /// Takes the next reply, and all that came with it. Returns whether there was one in time.
+    /// Takes the next reply, and all others that have arrived. Returns whether one arrived in time.
     pub(super) async fn next(&mut self, until: Instant) -> bool {
         let Ok(Some((member, reply))) = timeout_at(until, self.under_way.next()).await else {
             return false;
@@ -164,7 +167,7 @@ impl<T: Send + 'static> QuorumCall<T> {
         true
     }
 
-    /// The number of members, also of those that were not called.
+    /// Returns the number of members, including those that were not asked.
     pub(super) fn members(&self) -> usize {
         self.members.len()
     }
@@ -177,13 +180,13 @@ impl<T: Send + 'static> QuorumCall<T> {
         self.replies[member].as_ref()
     }
 
-    /// The successful replies so far.
+    /// Returns the successful replies so far.
     pub(super) fn oks(&self) -> impl Iterator<Item = (usize, &T)> {
         let replies = self.replies.iter().enumerate();
         replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().ok()?)))
     }
 
-    /// The failures so far.
+    /// Returns the failures so far.
     pub(super) fn failures(&self) -> impl Iterator<Item = (&Arc<Member>, &StoreError)> {
         let replies = self.members.iter().zip(&self.replies);
         replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().err()?)))
@@ -196,14 +199,14 @@ impl<T: Send + 'static> QuorumCall<T> {
         pending.map(|(member, _)| member)
     }
 
-    /// Whether the reply of a member that usually replies is missing.
+    /// Returns whether the reply of a member that usually replies is missing.
     pub(super) fn awaits(&self, member: usize) -> bool {
         self.replies[member].is_none()
             && !self.given_up.has(member)
             && !self.members[member].health.is_failing()
     }
 
-    /// The same of any member.
+    /// Returns whether the reply of any member that usually replies is missing.
     pub(super) fn awaits_any(&self) -> bool {
         (0..self.replies.len()).any(|member| self.awaits(member))
     }
@@ -222,12 +225,12 @@ impl<T: Send + 'static> QuorumCall<T> {
         tally.verdict()
     }
 
-    /// Whether a majority replied, whatever it says.
+    /// Returns whether a majority replied, with any outcome.
     pub(super) fn has_majority(&self) -> bool {
         self.oks().count() >= majority(self.replies.len())
     }
 
-    /// Replies that decide are waited for until a majority has replied; then they are late.
+    /// Waits in full until a majority has replied. Further replies are late.
     pub(super) fn wait_for_majority(&self) -> Wait {
         if self.has_majority() {
             Wait::Late
@@ -236,7 +239,7 @@ impl<T: Send + 'static> QuorumCall<T> {
         }
     }
 
-    /// Whether a member without a reply may have done what was asked, or may yet do it.
+    /// Returns whether a member without a reply may have executed the request, or may still execute it.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.replies.iter().any(|reply| match reply {
             None => true,
@@ -245,7 +248,7 @@ impl<T: Send + 'static> QuorumCall<T> {
         })
     }
 
-    /// Why there is no majority.
+    /// Returns the reason why there is no majority.
     pub(super) fn error(&self) -> StoreError {
         let replies = self.members.iter().zip(&self.replies);
         let failures = replies.filter_map(|(member, reply)| {
@@ -266,7 +269,7 @@ impl<T: Send + 'static> QuorumCall<T> {
     }
 }
 
-/// The error of a request that these servers, of all, did not answer.
+/// Returns the error of a request to which these servers did not reply.
 fn no_majority(servers: usize, failures: &[(&str, StoreError)]) -> StoreError {
     let (answered, needed) = (servers - failures.len(), majority(servers));
     let too_many = |is: fn(&StoreError) -> bool| {
@@ -303,13 +306,13 @@ mod tests {
         StoreError {
             transient: false,
             maybe_executed: false,
-            ..StoreError::no_answer(Duration::from_secs(2))
+            ..StoreError::no_reply(Duration::from_secs(2))
         }
     }
 
     #[test]
     fn the_error_says_how_many_are_missing_and_which_and_why() {
-        let silent = StoreError::no_answer(Duration::from_secs(2));
+        let silent = StoreError::no_reply(Duration::from_secs(2));
         let missing = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
         let error = no_majority(5, &missing.map(|address| (address, silent.clone())));
         assert!(error.transient && error.maybe_executed && !error.foreign);
@@ -322,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_a_minority_refuses_for_good_is_worth_another_try() {
-        let silent = StoreError::no_answer(Duration::from_secs(2));
+        let silent = StoreError::no_reply(Duration::from_secs(2));
         assert!(no_majority(3, &[("h", refusal()), ("h", silent)]).transient);
         let error = no_majority(3, &[("h", refusal()), ("h", refusal())]);
         assert!(!error.transient && error.maybe_executed);

@@ -43,7 +43,7 @@ impl QuorumStore {
                                each server is named once";
                 return invalid_urls(both, way_out);
             }
-            let action = format!("connect to {}", store.place());
+            let action = format!("connect to {}", store.describe());
             error.into_lock_error(action, store.clock.now().since(started))
         })?;
         Ok(Arc::new(store))
@@ -86,7 +86,7 @@ fn members(
             address: store.address(),
             store,
             health,
-            patience: options.response_timeout,
+            timeout: options.response_timeout,
         }))
     };
     servers.iter().enumerate().map(member).collect()

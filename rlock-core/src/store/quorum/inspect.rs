@@ -1,4 +1,4 @@
-//! What a majority of the members says of a lock.
+//! Inspects a lock on all members, and returns what a majority agrees on.
 
 use std::time::Duration;
 
@@ -19,18 +19,18 @@ use crate::{
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl QuorumStore {
-    pub(super) async fn look_at(
+    pub(super) async fn inspect_members(
         &self,
         key: &Key,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<Entry>, StoreError> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut pause = PAUSE;
         loop {
             let mut call = QuorumCall::to_all(&self.members, |member, terms| {
                 member.inspect(key.clone(), terms)
             });
-            // The lead knows who comes next, and a majority of all knows the token.
+            // The lead knows the next owner, and a majority of all members knows the token.
             call.collect(until, |call| match holder(call).0 {
                 Verdict::Open => Wait::Full,
                 _ if call.awaits_any() => Wait::Late,
@@ -53,14 +53,14 @@ impl QuorumStore {
     }
 }
 
-/// The waiter to which the lead has handed the lock. It is about to ask the others, and has not entered yet.
+/// Returns the waiter to which the lead has handed the lock off. The waiter has not asked the other members yet.
 fn next_holder(call: &QuorumCall<Option<Entry>>, lead: usize) -> Option<Entry> {
     let mut entry = call.reply(lead)?.as_ref().ok()?.clone()?;
     entry.count = 0;
     entry.ttl.is_some_and(|ttl| ttl <= GRACE).then_some(entry)
 }
 
-/// Whether an owner has a majority, and what that has.
+/// Returns whether an owner has a majority, and that majority's entry.
 fn holder(call: &QuorumCall<Option<Entry>>) -> (Verdict, Option<Entry>) {
     let entries = || call.oks().filter_map(|(_, entry)| entry.as_ref());
     let mut verdict = Verdict::No;
@@ -83,7 +83,7 @@ fn holder(call: &QuorumCall<Option<Entry>>) -> (Verdict, Option<Entry>) {
     (verdict, None)
 }
 
-/// What a majority has at least: the count, the time and the token.
+/// Returns the lowest count, TTL and token that a majority has.
 fn agreed(entries: &[&Entry], members: usize) -> Entry {
     let ttl = |entry: &&Entry| entry.ttl.unwrap_or(Duration::MAX);
     let counts = entries.iter().map(|entry| entry.count).collect();
@@ -94,5 +94,11 @@ fn agreed(entries: &[&Entry], members: usize) -> Entry {
         count: majority_has(counts, members).unwrap_or(0),
         ttl: ttl.filter(|ttl| *ttl < Duration::MAX),
         token: majority_has(tokens, members).flatten(),
+        // One member keeps the queue at a time.
+        queue: entries
+            .iter()
+            .map(|entry| entry.queue.clone())
+            .max_by_key(Vec::len)
+            .unwrap_or_default(),
     }
 }

@@ -1,4 +1,4 @@
-//! One server of a quorum, and how it behaved lately.
+//! One server of a quorum, and its health.
 
 use std::{
     sync::{
@@ -8,18 +8,18 @@ use std::{
     time::Duration,
 };
 
-use super::call::{Reply, Terms};
+use super::call::{CallState, Reply};
 use crate::{
     few::Few,
     key::Key,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, HandOff, Mending, ReleaseRequest, Released,
-        Renewal, Renewed, SendOptions, Store, StoreError,
+        AcquireRequest, Acquired, Claim, Entry, HandOff, ReleaseRequest, Released, Renewal,
+        Renewed, Repair, SendOptions, Store, StoreError,
         redis::{RedisStore, is_forgotten},
     },
 };
 
-/// How a server behaved lately.
+/// The recent behaviour of a server.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     /// It failed, or was much slower than others, and has not replied since.
@@ -33,7 +33,7 @@ impl Health {
         self.failing.load(Ordering::Acquire)
     }
 
-    pub(super) fn fails(&self) {
+    pub(super) fn mark_failing(&self) {
         self.failing.store(true, Ordering::Release);
     }
 
@@ -61,17 +61,18 @@ pub(super) struct Member {
     pub(super) address: String,
     pub(super) store: Arc<RedisStore>,
     pub(super) health: Arc<Health>,
-    /// How long one request may go unanswered.
-    pub(super) patience: Duration,
+    /// The time-out of one request.
+    pub(super) timeout: Duration,
 }
 
 impl Member {
-    /// Whether it is likely to reply soon.
-    pub(super) fn is_well(&self) -> bool {
+    /// Returns whether the server is likely to reply soon.
+    pub(super) fn is_healthy(&self) -> bool {
         self.store.is_up() && !self.health.is_failing()
     }
 
-    /// Why there is no reply yet. What was sent before the connection ended may have been executed.
+    /// Returns the reason why there is no reply yet. A request that was sent before the connection ended may have been
+    /// executed.
     pub(super) fn why_silent(&self) -> StoreError {
         let mut error = StoreError::silent();
         if !self.store.is_up() {
@@ -80,32 +81,33 @@ impl Member {
         error
     }
 
-    /// Acquires at this member, and joins its wait queue if it `queues`. Nothing is sent once the call is decided.
+    /// Acquires at this member. With `queues`, joins its wait queue if the lock is taken. Sends nothing once the call is
+    /// decided.
     pub(super) async fn acquire(
         self: Arc<Self>,
         request: AcquireRequest,
         queues: bool,
-        terms: Terms,
+        call: CallState,
     ) -> Reply<Acquired> {
         let request = AcquireRequest {
             waits: queues,
             ..request
         };
-        let send = |shared| self.store.acquire_once(&request, shared, self.patience);
+        let send = |shared| self.store.acquire_once(&request, shared, self.timeout);
         let exchange = async {
             let mut reply = send(true).await;
             // A shared script left the lock alone, or the server had lost the script and has it again.
             let is_undone = |reply: &Reply<_>| {
                 matches!(reply, Ok(None)) || reply.as_ref().is_err_and(is_forgotten)
             };
-            while is_undone(&reply) && !terms.is_decided() {
+            while is_undone(&reply) && !call.is_decided() {
                 reply = send(false).await;
             }
             reply?.ok_or_else(|| self.store.why_down())
         };
-        let reply = self.once_up(&terms, exchange).await;
+        let reply = self.when_up(&call, exchange).await;
         if let Ok(Acquired::Held {
-            in_line: Some(_), ..
+            queued: Some(_), ..
         }) = reply
         {
             self.health.join_queue();
@@ -113,20 +115,20 @@ impl Member {
         reply
     }
 
-    /// Sends a request over a connection that exists, or that is made before the call is decided.
-    async fn once_up<T>(
+    /// Sends a request once the server is connected, unless the call is decided before that.
+    async fn when_up<T>(
         &self,
-        terms: &Terms,
+        call: &CallState,
         exchange: impl Future<Output = Reply<T>>,
     ) -> Reply<T> {
         let reply = async {
             if !self.store.is_up() {
-                if !terms.until_up {
+                if !call.until_up {
                     return Err(self.store.why_down());
                 }
-                let up = tokio::time::timeout(self.patience, self.store.until_up()).await;
+                let up = tokio::time::timeout(self.timeout, self.store.until_up()).await;
                 up.map_err(|_| self.store.why_down())??;
-                if terms.is_decided() {
+                if call.is_decided() {
                     return Err(self.store.why_down());
                 }
             }
@@ -139,11 +141,11 @@ impl Member {
     pub(super) async fn release(
         &self,
         request: &ReleaseRequest,
-        patience: Duration,
+        timeout: Duration,
     ) -> Reply<Released> {
-        let send = SendOptions::background(patience);
+        let send = SendOptions::background(timeout);
         let reply = self.store.release(request, send).await;
-        if let Ok(Released::Done(HandOff::InLine { .. })) = reply {
+        if let Ok(Released::Done(HandOff::Queued { .. })) = reply {
             self.health.join_queue();
         }
         self.health.note(reply)
@@ -152,18 +154,22 @@ impl Member {
     pub(super) async fn renew(
         self: Arc<Self>,
         batch: Arc<[Renewal]>,
-        (patience, silence): (Duration, Duration),
-        terms: Terms,
+        (timeout, silence): (Duration, Duration),
+        call: CallState,
     ) -> Reply<Renewed> {
-        let send = SendOptions::background(patience).silence(silence);
+        let send = SendOptions::background(timeout).silence(silence);
         let exchange = self.store.renew(&batch, send);
-        self.once_up(&terms, exchange).await
+        self.when_up(&call, exchange).await
     }
 
-    pub(super) async fn inspect(self: Arc<Self>, key: Key, terms: Terms) -> Reply<Option<Entry>> {
-        let send = SendOptions::background(self.patience);
+    pub(super) async fn inspect(
+        self: Arc<Self>,
+        key: Key,
+        call: CallState,
+    ) -> Reply<Option<Entry>> {
+        let send = SendOptions::background(self.timeout);
         let exchange = self.store.inspect(&key, send);
-        self.once_up(&terms, exchange).await
+        self.when_up(&call, exchange).await
     }
 
     /// Raises the tokens of locks that their owners hold. Returns whether they hold them all.
@@ -174,14 +180,14 @@ impl Member {
     ) -> Reply<bool> {
         let mut all_held = true;
         for (claim, token) in request.claims.iter().zip(tokens) {
-            let raised = self.store.raise(claim, token, request.lease, self.patience);
+            let raised = self.store.raise(claim, token, request.lease, self.timeout);
             all_held &= self.health.note(raised.await)?;
         }
         Ok(all_held)
     }
 
-    /// Gives the hold to a member that does not know it: first as any owner acquires, then the rest.
-    pub(super) async fn mend(self: Arc<Self>, hold: &Mending) {
+    /// Copies a hold to a member that lacks it: acquires it with a count of 1, then raises the token and the count.
+    pub(super) async fn repair(self: Arc<Self>, hold: &Repair) {
         let claim = Claim {
             key: hold.key.clone(),
             owner: hold.owner,
@@ -192,7 +198,7 @@ impl Member {
             count: 1,
             waits: false,
         };
-        let acquire = |request| Arc::clone(&self).acquire(request, false, Terms::default());
+        let acquire = |request| Arc::clone(&self).acquire(request, false, CallState::default());
         let Ok(Acquired::Granted { tokens, .. }) = acquire(request.clone()).await else {
             return;
         };
@@ -204,11 +210,11 @@ impl Member {
             request.count = hold.count;
             let _ = acquire(request).await;
         }
-        tracing::debug!(address = self.address, key = %hold.key, "a hold was mended");
+        tracing::debug!(address = self.address, key = %hold.key, "a hold was repaired");
     }
 
     /// Checks that the server replies, once it is connected.
-    pub(super) async fn ping(self: Arc<Self>, patience: Duration) -> Reply<()> {
-        self.health.note(self.store.answers_when_up(patience).await)
+    pub(super) async fn ping(self: Arc<Self>, timeout: Duration) -> Reply<()> {
+        self.health.note(self.store.ping_when_up(timeout).await)
     }
 }

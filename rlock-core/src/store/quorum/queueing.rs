@@ -16,53 +16,53 @@ use crate::{
     store::{AcquireRequest, Acquired, Event, GRACE, HandOff, Listener, QueuePlace, Released},
 };
 
-/// How often a member is asked whether it still replies while a waiter is in its queue.
-const PULSE: Duration = Duration::from_millis(200);
+/// The interval at which a member is pinged while a waiter is in its queue.
+const PING_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Returns the number of the member that keeps the queue.
 pub(super) fn lead(members: &Members) -> usize {
-    let well = members.iter().position(|member| member.is_well());
+    let well = members.iter().position(|member| member.is_healthy());
     let up = || members.iter().position(|member| member.store.is_up());
     well.or_else(up).unwrap_or(0)
 }
 
-/// Whether the member has handed the lock to the first waiter, which is about to ask the others for it. Newcomers
-/// do not overtake it.
+/// Returns whether the member has handed the lock off to the first waiter, which is about to ask the other members.
+/// Newcomers do not overtake that waiter.
 pub(super) fn has_handed_off(call: &QuorumCall<Acquired>, lead: usize) -> bool {
     let reply = call.reply(lead);
     matches!(reply, Some(Ok(Acquired::Held { ttl: Some(ttl), .. })) if *ttl <= GRACE)
 }
 
-/// Passes on what one member reports, as far as it concerns more than that member.
+/// Returns a listener for one member. It forwards the events that concern the whole quorum.
 pub(super) fn listener(health: Arc<Health>, listener: Listener) -> Listener {
-    Arc::new(move |news| match news {
-        // One member's grant is not yet the lock: the waiter asks all, and a holder mends its lock there.
+    Arc::new(move |event| match event {
+        // One member's grant is not yet the lock: the waiter asks all, and a holder repairs its lock there.
         Event::Granted { key, owner, .. } => {
             let after = Duration::ZERO;
             listener(Event::Changed(key.clone()));
             listener(Event::Retry { key, owner, after });
         }
         Event::Disconnected => {
-            health.fails();
+            health.mark_failing();
             if health.leave_queue() {
                 listener(Event::Disconnected);
             }
         }
-        news => listener(news),
+        event => listener(event),
     })
 }
 
 impl QuorumStore {
-    /// Watches the members in whose queues waiters are: a member that stands still would never report.
+    /// Pings the members in whose queues waiters are: a member that stands still sends no event.
     pub(super) async fn watch_queues(&self) {
         loop {
             if !self.members.iter().any(|member| member.health.has_queue()) {
                 self.queued.notified().await;
             }
-            sleep(PULSE).await;
+            sleep(PING_INTERVAL).await;
             for member in &*self.members {
                 if member.health.has_queue()
-                    && Arc::clone(member).ping(PULSE).await.is_err()
+                    && Arc::clone(member).ping(PING_INTERVAL).await.is_err()
                     && member.health.leave_queue()
                 {
                     let address = &member.address;
@@ -81,7 +81,7 @@ impl QuorumStore {
         by: Instant,
     ) -> Option<usize> {
         let mut refusing = refusing(call).into_iter();
-        let member = refusing.find(|member| self.members[*member].is_well())?;
+        let member = refusing.find(|member| self.members[*member].is_healthy())?;
         let now = Instant::now();
         if by < now + SHORTEST_LATE {
             return None;
@@ -91,7 +91,7 @@ impl QuorumStore {
             member.acquire(request.clone(), true, terms)
         });
         if !join.next(by.min(now + LONGEST_LATE)).await {
-            self.members[member].health.fails();
+            self.members[member].health.mark_failing();
         }
         // Without a reply in time the member may still grant the lock, or queue the owner.
         let silent = || Err(self.members[member].why_silent());
@@ -112,13 +112,13 @@ impl QuorumStore {
         queued_at(call)
     }
 
-    /// What became of the waiter that a release named: queued at the lead, or unknown. It asks all members even if it is
-    /// first there.
-    pub(super) fn went_on(&self, call: &QuorumCall<Released>, lead: usize) -> HandOff {
+    /// Returns the outcome for the waiter that a release named: queued at the lead, or unknown. The waiter asks all
+    /// members even if it is first there.
+    pub(super) fn outcome_for_next(&self, call: &QuorumCall<Released>, lead: usize) -> HandOff {
         match call.reply(lead) {
-            Some(Ok(Released::Done(in_line @ HandOff::InLine { .. }))) => {
+            Some(Ok(Released::Done(queued @ HandOff::Queued { .. }))) => {
                 self.queued.notify_one();
-                *in_line
+                *queued
             }
             _ => HandOff::Unknown,
         }
@@ -132,7 +132,7 @@ pub(super) fn queued_at(call: &QuorumCall<Acquired>) -> Option<usize> {
         matches!(
             reply,
             Acquired::Held {
-                in_line: Some(_),
+                queued: Some(_),
                 ..
             }
         )
@@ -140,21 +140,18 @@ pub(super) fn queued_at(call: &QuorumCall<Acquired>) -> Option<usize> {
     queued.map(|(member, _)| member)
 }
 
-/// Returns the reply to a waiter that is refused: what the member says that queued the owner, else any that refused.
+/// Returns the refusal of a waiter: the reply of the member that queued the owner, else of any member that refused.
 pub(super) fn refusal(
     request: &AcquireRequest,
     call: &QuorumCall<Acquired>,
     queued_at: Option<usize>,
     sent_at: Time,
-    spoilt: bool,
+    retired: bool,
 ) -> Acquired {
     let held = |member| match call.reply(member) {
         Some(Ok(Acquired::Held {
-            claim,
-            ttl,
-            in_line,
-            ..
-        })) => Some((*claim, *ttl, *in_line)),
+            claim, ttl, queued, ..
+        })) => Some((*claim, *ttl, *queued)),
         _ => None,
     };
     let (claim, ttl, place) = queued_at
@@ -164,10 +161,10 @@ pub(super) fn refusal(
     Acquired::Held {
         claim,
         ttl,
-        in_line: queued_at.map(|_| place.unwrap_or(QueuePlace::BEHIND)),
+        queued: queued_at.map(|_| place.unwrap_or(QueuePlace::BEHIND)),
         sent_at,
-        // No single member's report of a grant is believed, so none is too late.
+        // The report of a single member grants nothing, so none is void.
         fences: request.claims.iter().map(|_| 0).collect(),
-        spoilt,
+        retired,
     }
 }

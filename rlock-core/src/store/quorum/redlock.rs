@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::join_all};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::{
     QuorumStore,
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     lease::Time,
     store::{
-        AcquireRequest, Acquired, Mending, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
+        AcquireRequest, Acquired, ReleaseRequest, Renewal, RenewalOutcome, Renewed, Repair,
         Servers, StoreError,
     },
 };
@@ -27,21 +27,21 @@ use crate::{
 /// way by chance rolls back meanwhile. They double from the first to the last.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(16);
-/// How long members that are sent a rollback are waited for.
+/// The time-out of a rollback.
 const ROLLBACK: Duration = Duration::from_millis(250);
 
 pub(super) fn is_granted(reply: &Acquired) -> bool {
     matches!(reply, Acquired::Granted { .. })
 }
 
-/// The members that replied, and granted nothing.
+/// Returns the members that replied and granted nothing.
 pub(super) fn refusing(call: &QuorumCall<Acquired>) -> Vec<usize> {
     let refusing = call.oks().filter(|(_, reply)| !is_granted(reply));
     refusing.map(|(member, _)| member).collect()
 }
 
 /// Collects the votes on an acquire.
-async fn voted(call: &mut QuorumCall<Acquired>, lead: usize, until: Instant) -> Verdict {
+async fn collect_votes(call: &mut QuorumCall<Acquired>, lead: usize, until: Instant) -> Verdict {
     call.collect(until, |call| match call.verdict(is_granted) {
         Verdict::Open => call.wait_for_majority(),
         // The lead knows who comes first.
@@ -55,10 +55,10 @@ async fn voted(call: &mut QuorumCall<Acquired>, lead: usize, until: Instant) -> 
     call.verdict(is_granted)
 }
 
-/// Until when replies decide about a lease: later ones leave little of it.
-fn decisive_until(patience: Duration, lease: Duration) -> Instant {
+/// Returns the time until which replies decide about a lease. Later replies leave little of the lease.
+fn decisive_until(timeout: Duration, lease: Duration) -> Instant {
     const SHORTEST: Duration = Duration::from_millis(20);
-    Instant::now() + patience.min((lease / 8).max(SHORTEST))
+    Instant::now() + timeout.min((lease / 8).max(SHORTEST))
 }
 
 impl QuorumStore {
@@ -66,11 +66,11 @@ impl QuorumStore {
     pub(super) async fn acquire_free(
         &self,
         request: AcquireRequest,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Acquired, StoreError> {
-        let queue_by = request.waits.then(|| Instant::now() + patience);
+        let queue_by = request.waits.then(|| Instant::now() + timeout);
         let sent_at = self.clock.now();
-        let until = decisive_until(patience, request.lease);
+        let until = decisive_until(timeout, request.lease);
         let lead = lead(&self.members);
         let ask = || {
             QuorumCall::to_all(&self.members, |member, terms| {
@@ -81,7 +81,7 @@ impl QuorumStore {
         let mut call = ask();
         let (mut pause, mut gives_way) = (PAUSE, true);
         let rolled_back = loop {
-            match voted(&mut call, lead, until).await {
+            match collect_votes(&mut call, lead, until).await {
                 Verdict::Yes if has_handed_off(&call, lead) => {
                     break self.rollback(&request, &call).await;
                 }
@@ -126,8 +126,8 @@ impl QuorumStore {
         }
         // The engine releases a queued owner on all members if that does not ask again. It has to release any other owner
         // if a late reply may grant the lock.
-        let spoilt = !rolled_back || place.is_none() && call.is_in_doubt();
-        let refusal = refusal(&request, &call, place, sent_at, spoilt);
+        let retired = !rolled_back || place.is_none() && call.is_in_doubt();
+        let refusal = refusal(&request, &call, place, sent_at, retired);
         self.detach(call);
         Ok(refusal)
     }
@@ -148,8 +148,8 @@ impl QuorumStore {
         })
     }
 
-    /// Has members take back what they granted. Returns whether all did: no rollback may be on its way when the same
-    /// owner asks again.
+    /// Releases the grants of the members. Returns whether all members replied: no rollback may be in flight when the
+    /// same owner asks again.
     fn rollback(
         &self,
         request: &AcquireRequest,
@@ -180,10 +180,10 @@ impl QuorumStore {
     pub(super) async fn enter(
         &self,
         request: AcquireRequest,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Acquired, StoreError> {
         let sent_at = self.clock.now();
-        let until = decisive_until(patience, request.lease);
+        let until = decisive_until(timeout, request.lease);
         let mut call = QuorumCall::to_all(&self.members, |member, terms| {
             member.acquire(request.clone(), false, terms)
         });
@@ -204,22 +204,22 @@ impl QuorumStore {
     pub(super) async fn renew_all(
         &self,
         batch: &[Renewal],
-        patience: Duration,
+        timeout: Duration,
         silence: Duration,
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
         let batch: Arc<[Renewal]> = batch.into();
         let mut call = QuorumCall::to_all(&self.members, |member, terms| {
-            member.renew(Arc::clone(&batch), (patience, silence), terms)
+            member.renew(Arc::clone(&batch), (timeout, silence), terms)
         });
         let holds = 0..batch.len();
         let is_open = |call: &_| {
             holds
                 .clone()
-                .any(|hold| kept_by(call, hold) == Verdict::Open)
+                .any(|hold| verdict_on(call, hold) == Verdict::Open)
         };
         // Holds that are decided do not wait for long for those that are not.
-        call.collect(Instant::now() + patience, |call| match is_open(call) {
+        call.collect(Instant::now() + timeout, |call| match is_open(call) {
             false if !call.awaits_any() => Wait::Over,
             _ if !call.has_majority() => Wait::Full,
             false => Wait::Late,
@@ -227,7 +227,7 @@ impl QuorumStore {
         })
         .await;
         let renewed = if call.has_majority() {
-            let kept = holds.map(|hold| kept(&call, hold)).collect();
+            let kept = holds.map(|hold| outcome_of(&call, hold)).collect();
             Ok(Renewed { kept, sent_at })
         } else {
             Err(call.error())
@@ -236,26 +236,25 @@ impl QuorumStore {
         renewed
     }
 
-    /// Gives a hold to the members that do not know it. What comes late is followed by a release, or mended by the next
-    /// renewal.
-    pub(super) async fn mend_on(&self, hold: Mending, on: Servers, patience: Duration) {
+    /// Copies a hold to the members that lack it. The next renewal repairs a member that was too slow.
+    pub(super) async fn repair_on(&self, hold: Repair, on: Servers, timeout: Duration) {
         let members = self.members.iter().filter(|member| on.has(member.number));
-        let mended = join_all(members.map(|member| Arc::clone(member).mend(&hold)));
-        let _ = timeout(patience, mended).await;
+        let repaired = join_all(members.map(|member| Arc::clone(member).repair(&hold)));
+        let _ = tokio::time::timeout(timeout, repaired).await;
     }
 }
 
-/// Whether the members have the hold with its whole lease.
-fn kept_by(call: &QuorumCall<Renewed>, hold: usize) -> Verdict {
+/// Returns the verdict on whether the members renewed the whole lease of a hold.
+fn verdict_on(call: &QuorumCall<Renewed>, hold: usize) -> Verdict {
     call.verdict(|renewed| renewed.kept.get(hold).is_some_and(|kept| kept.is_whole()))
 }
 
-fn kept(call: &QuorumCall<Renewed>, hold: usize) -> RenewalOutcome {
+fn outcome_of(call: &QuorumCall<Renewed>, hold: usize) -> RenewalOutcome {
     let says = |kept: RenewalOutcome| {
         let oks = call.oks();
         oks.filter(move |(_, renewed)| renewed.kept.get(hold) == Some(&kept))
     };
-    match kept_by(call, hold) {
+    match verdict_on(call, hold) {
         Verdict::Yes => {
             match says(RenewalOutcome::Lost).fold(0, |lost, (member, _)| lost | 1 << member) {
                 0 => RenewalOutcome::by_one(true, says(RenewalOutcome::Wanted).next().is_some()),

@@ -17,7 +17,7 @@ impl QuorumStore {
     pub(super) async fn release_on_all(
         &self,
         mut request: ReleaseRequest,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Released, StoreError> {
         let lead = lead(&self.members);
         let next = request.next.take();
@@ -28,10 +28,10 @@ impl QuorumStore {
                 next,
                 ..request.clone()
             };
-            async move { member.release(&request, member.patience).await }
+            async move { member.release(&request, member.timeout).await }
         });
         let hands_off = request.count == 0 && request.at_least.is_zero();
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         call.collect(until, |call| {
             let waits = match call.verdict(is_done) {
                 Verdict::Open => true,
@@ -48,7 +48,7 @@ impl QuorumStore {
         .await;
         let has_moved_on = |(_, reply): (_, &Released)| *reply == Released::MovedOn;
         let outcome = match call.verdict(is_done) {
-            Verdict::Yes | Verdict::Split => Ok(Released::Done(self.went_on(&call, lead))),
+            Verdict::Yes | Verdict::Split => Ok(Released::Done(self.outcome_for_next(&call, lead))),
             // If others have had the lock since on one member, they may have had it on the others.
             Verdict::No if call.oks().any(has_moved_on) => Ok(Released::MovedOn),
             Verdict::No => Ok(Released::NotHeld),

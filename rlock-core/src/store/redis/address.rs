@@ -4,8 +4,8 @@ use std::{fmt, time::Duration};
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
 
-use super::{sentinel, tls::Tls};
-use crate::store::endpoint::ServerEndpoint;
+use super::sentinel;
+use crate::store::{endpoint::ServerEndpoint, tls::Tls};
 
 /// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -34,6 +34,15 @@ pub(in crate::store) struct ConnectionSettings {
 pub(in crate::store) struct Server {
     info: ConnectionInfo,
     settings: ConnectionSettings,
+}
+
+impl Default for ConnectionSettings {
+    fn default() -> Self {
+        Self {
+            nodelay: true,
+            tls: Tls::default(),
+        }
+    }
 }
 
 impl Address {

@@ -1,6 +1,8 @@
 //! Sends concurrent requests with one write, and several requests of a kind with one script. A write costs the client
 //! and the server a system call each, which is most of the cost of a request.
 
+mod write;
+
 use std::{
     future::{Future, poll_fn},
     io, mem,
@@ -13,22 +15,19 @@ use std::{
 };
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{
-    Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection,
-};
+use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{mpsc, oneshot},
     task::coop::unconstrained,
 };
 
+use self::write::{Batch, Part};
 use super::{
     commands::{Call, Commands},
     errors::classify,
 };
 use crate::store::{AcquireRequest, ReleaseRequest};
 
-/// The number of requests that one script serves. Such a script takes about 50 µs. A larger batch saves little.
-const PER_SCRIPT: usize = 16;
 /// The number of requests that are taken from the queue at a time.
 const PER_WRITE: usize = 4096;
 
@@ -84,18 +83,25 @@ impl Batcher {
         }
     }
 
-    /// Sends a request. If the future is dropped before that, the request is not sent.
-    pub(super) async fn send(&self, call: Cmd) -> RedisResult<Value> {
+    /// Sends a request. With `shared`, sends it together with others in flight if possible. If the future is dropped
+    /// before that, the request is not sent.
+    pub(super) async fn send(&self, call: Call<'_>, shared: bool) -> RedisResult<Value> {
+        if let Some(request) = self.batchable(call).filter(|_| shared)
+            && let Some(reply) = self.send_batched(request).await?
+        {
+            return Ok(reply);
+        }
+        let command = self.shared.commands.command(call);
         let in_flight = InFlight::begin(&self.in_flight);
         // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
         // overtake it.
         if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
             let mut connection = self.connection.clone();
             // The first poll puts the request into the connection's queue, before any later request.
-            let reply = unconstrained(connection.send_packed_command(&call)).await;
+            let reply = unconstrained(connection.send_packed_command(&command)).await;
             return reply.and_then(Value::extract_error);
         }
-        self.enqueue(QueuedRequest::Command(call))
+        self.enqueue(QueuedRequest::Command(command))
             .await?
             .ok_or_else(gone)
     }
@@ -219,7 +225,7 @@ impl Shared {
         }
         if is_forgotten {
             let scripts = &self.commands.scripts;
-            for script in [&scripts.acquire_together, &scripts.release_together] {
+            for script in [&scripts.acquire_batch, &scripts.release_batch] {
                 // The next batch notices a failure.
                 let _ = script.load_async(&mut connection).await;
             }
@@ -255,70 +261,5 @@ impl Shared {
             let _ = caller.send(Ok(done));
         }
         is_forgotten
-    }
-}
-
-/// The commands of one write.
-struct Batch {
-    commands: Pipeline,
-    /// The callers, in the order of the commands.
-    parts: Vec<Part>,
-}
-
-/// The callers of one command.
-struct Part {
-    replies: Vec<Reply>,
-    /// Makes a caller's reply from its share of the reply, if the script serves several requests.
-    share: Option<fn(i64) -> Value>,
-}
-
-impl Batch {
-    /// Makes a batch with acquires first and releases last. An owner's acquire is therefore never overtaken, and its
-    /// release overtakes nothing.
-    fn new(queued: Vec<Queued>, commands: &Commands) -> Self {
-        let mut batch = Self {
-            commands: Pipeline::with_capacity(queued.len()),
-            parts: Vec::with_capacity(queued.len()),
-        };
-        let (mut acquires, mut others, mut releases) = (Vec::new(), Vec::new(), Vec::new());
-        for Queued { request, reply } in queued {
-            match request {
-                QueuedRequest::Acquire(request) => acquires.push((request, reply)),
-                QueuedRequest::Command(command) => others.push((command, reply)),
-                QueuedRequest::Release(request) => releases.push((request, reply)),
-            }
-        }
-        let granted = |token| Value::Array(vec![Value::Int(1), Value::Int(token)]);
-        batch.add_together(acquires, granted, |requests| match requests {
-            [one] => commands.acquire(one),
-            several => commands.acquire_together(several),
-        });
-        for (command, reply) in others {
-            batch.add(command, vec![reply], None);
-        }
-        batch.add_together(releases, Value::Int, |requests| match requests {
-            [one] => commands.release(one),
-            several => commands.release_together(several),
-        });
-        batch
-    }
-
-    fn add(&mut self, command: Cmd, replies: Vec<Reply>, share: Option<fn(i64) -> Value>) {
-        self.commands.add_command(command);
-        self.parts.push(Part { replies, share });
-    }
-
-    fn add_together<T>(
-        &mut self,
-        mut queued: Vec<(T, Reply)>,
-        share: fn(i64) -> Value,
-        command: impl Fn(&[T]) -> Cmd,
-    ) {
-        while !queued.is_empty() {
-            let some = queued.drain(..queued.len().min(PER_SCRIPT));
-            let (requests, replies): (Vec<_>, Vec<_>) = some.unzip();
-            let share = (requests.len() > 1).then_some(share);
-            self.add(command(&requests), replies, share);
-        }
     }
 }

@@ -37,7 +37,7 @@ impl CallerLink {
         );
         let (kept, background) = (EndOnDrop(Arc::clone(&link)), Arc::clone(background));
         let keeper = runtime.spawn(async move {
-            background.another(0).await;
+            background.next_connection(0).await;
             drop(background);
             Arc::clone(&kept.0).keep_up().await;
         });
@@ -62,7 +62,7 @@ impl CallerLink {
             .present()
             .map_or(0, |connection| connection.epoch);
         loop {
-            let connection = background.another(epoch).await;
+            let connection = background.next_connection(epoch).await;
             epoch = connection.epoch;
             if let (Some(caller), Some(_)) = (self.link.present(), connection.id) {
                 let mut commands = caller.multiplexed.clone();
@@ -87,6 +87,6 @@ struct EndOnDrop(Arc<Link>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.ends();
+        self.0.end();
     }
 }

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::{
     connection::{Connection, boxed},
     errors::{wants_password, wants_reconnect},
+    keyspace::Keyspace,
     link::Link,
 };
 
@@ -129,7 +130,26 @@ async fn warn_of_eviction(mut connection: MultiplexedConnection) {
 }
 
 /// The refused commands that locks need, and the refused commands that make locks quicker.
-type Refused = (Vec<String>, Vec<String>);
+pub(in crate::store) type Refused = (Vec<String>, Vec<String>);
+
+/// Returns the commands that this user may not call: those that locks need, and those that make locks quicker. `beyond`
+/// names further uses: `cluster`, `replicas`. Servers before Redis 7 cannot tell.
+pub(in crate::store) async fn refused(
+    connection: &mut MultiplexedConnection,
+    keyspace: &Keyspace,
+    channel: &str,
+    beyond: &[&str],
+) -> RedisResult<Refused> {
+    let script = Script::new(include_str!("scripts/permissions.lua"));
+    let mut call = script.arg(keyspace.example());
+    call.arg(channel).arg(beyond);
+    // One round trip. If loading is refused, another client may have loaded the script.
+    let mut requests = pipe();
+    requests.load_script(&script).ignore().ignore_errors();
+    requests.invoke_script(&call);
+    let (refused,): (RedisResult<Refused>,) = requests.query_async(connection).await?;
+    refused
+}
 
 /// Logs the commands that the user may not call. Scripts ignore most of these refusals.
 async fn warn_of_refusals(
@@ -138,21 +158,15 @@ async fn warn_of_refusals(
     channel: &str,
 ) -> Vec<Capability> {
     let (address, keyspace) = (&link.address, &link.commands.keyspace);
-    let script = Script::new(include_str!("scripts/permissions.lua"));
-    let mut call = script.arg(keyspace.example());
-    call.arg(channel);
+    let mut beyond = Vec::new();
     if keyspace.are_of_cluster() {
-        call.arg("cluster");
+        beyond.push("cluster");
     }
     if link.options.replicas.is_some() {
-        call.arg("replicas");
+        beyond.push("replicas");
     }
-    // One round trip. If loading is refused, another client may have loaded the script.
-    let mut requests = pipe();
-    requests.load_script(&script).ignore().ignore_errors();
-    requests.invoke_script(&call);
-    let replies: RedisResult<(RedisResult<Refused>,)> = requests.query_async(&mut connection).await;
-    let Ok((Ok((needed, better)),)) = replies else {
+    let refused = refused(&mut connection, keyspace, channel, &beyond).await;
+    let Ok((needed, better)) = refused else {
         // The first request for a lock reports the error.
         return Vec::new();
     };

@@ -40,7 +40,7 @@ macro_rules! scripts {
     };
 }
 
-scripts!(acquire release acquire_together release_together renew extend inspect raise);
+scripts!(acquire release acquire_batch release_batch renew extend inspect raise);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
@@ -202,9 +202,9 @@ impl Commands {
     }
 
     /// Returns the command that serves several acquires of one free lock each.
-    pub(super) fn acquire_together(&self, requests: &[AcquireRequest]) -> Cmd {
+    pub(super) fn acquire_batch(&self, requests: &[AcquireRequest]) -> Cmd {
         let keys = requests.iter().map(|request| &request.claims[0].key);
-        let mut command = self.begin(&self.scripts.acquire_together, keys);
+        let mut command = self.begin(&self.scripts.acquire_batch, keys);
         command
             .arg(millis(self.fence_retention))
             .arg(self.least_token());
@@ -216,9 +216,9 @@ impl Commands {
     }
 
     /// Returns the command that serves several releases.
-    pub(super) fn release_together(&self, requests: &[ReleaseRequest]) -> Cmd {
+    pub(super) fn release_batch(&self, requests: &[ReleaseRequest]) -> Cmd {
         let keys = requests.iter().map(|request| &request.key);
-        let mut command = self.begin(&self.scripts.release_together, keys);
+        let mut command = self.begin(&self.scripts.release_batch, keys);
         command.arg(millis(self.fence_retention));
         for request in requests {
             command.arg(request.owner.to_string());

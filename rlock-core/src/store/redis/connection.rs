@@ -23,7 +23,7 @@ use super::{
     },
     commands::{Call, Commands},
     errors::unexpected,
-    for_quorum::{Registration, is_a_name},
+    for_quorum::{Registration, identifies_run},
     link::Link,
 };
 use crate::store::{BoxFuture, StoreError};
@@ -164,7 +164,7 @@ impl Connection {
             && let Some(server) = unless_refused(next())?
         {
             let run_id: Option<String> = from_redis_value::<InfoDict>(server)?.get("run_id");
-            self.run_id = run_id.filter(|run_id| is_a_name(run_id));
+            self.run_id = run_id.filter(|run_id| identifies_run(run_id));
         }
         // Without this permission, each script is loaded when a call finds it missing.
         for reply in replies {
@@ -185,7 +185,7 @@ impl Connection {
         let (link, epoch) = (Arc::downgrade(link), self.epoch);
         let pump = tokio::spawn(async move {
             while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
-                link.heard(message.get_payload_bytes());
+                link.on_message(message.get_payload_bytes());
             }
             if let Some(link) = link.upgrade() {
                 link.give_up(epoch);
@@ -201,18 +201,19 @@ impl Connection {
             let replies = self.send_all(commands.cmd_iter().cloned(), asking).await;
             return replies.map(Value::Array);
         }
-        let batched = match self.batcher.batchable(call) {
-            Some(request) => self.batcher.send_batched(request).await.transpose(),
-            None => None,
-        };
-        let reply = match batched {
-            Some(reply) => reply,
-            None => self.send_alone(call, asking).await,
+        let reply = if asking {
+            self.send_asking(call).await
+        } else {
+            self.batcher.send(call, true).await
         };
         match reply {
             Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
                 self.load(call).await?;
-                self.send_alone(call, asking).await
+                if asking {
+                    self.send_asking(call).await
+                } else {
+                    self.batcher.send(call, false).await
+                }
             }
             reply => reply,
         }
@@ -228,7 +229,7 @@ impl Connection {
     ) -> RedisResult<Option<Value>> {
         let reply = match self.batcher.batchable(call).filter(|_| shared) {
             Some(request) => self.batcher.send_batched(request).await,
-            None => self.send_alone(call, false).await.map(Some),
+            None => self.batcher.send(call, false).await.map(Some),
         };
         if let Err(error) = &reply
             && error.kind() == ServerErrorKind::NoScript.into()
@@ -245,11 +246,9 @@ impl Connection {
         Ok(())
     }
 
-    async fn send_alone(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
+    /// Sends a request to a node that imports the slot.
+    async fn send_asking(&self, call: Call<'_>) -> RedisResult<Value> {
         let command = self.commands.command(call);
-        if !asking {
-            return self.batcher.send(command).await;
-        }
         let mut replies = self.send_all([command].into_iter(), true).await?;
         replies.pop().ok_or_else(gone)?.extract_error()
     }
@@ -305,7 +304,7 @@ pub(super) fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
         return;
     };
     match (push.kind, push.data.as_slice()) {
-        (PushKind::Message, [_, Value::BulkString(message)]) => link.heard(message),
+        (PushKind::Message, [_, Value::BulkString(message)]) => link.on_message(message),
         (PushKind::Invalidate, [Value::Array(names)]) => link.changed(Some(names)),
         // A message without names reports a flush.
         (PushKind::Invalidate, _) => link.changed(None),

@@ -122,6 +122,15 @@ pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
 }
 
+/// Returns whether the server refused the protocol of a connection.
+pub(super) fn refuses_protocol(error: &RedisError) -> bool {
+    let refused = matches!(
+        error.kind(),
+        ErrorKind::RESP3NotSupported | ErrorKind::Server(_) | ErrorKind::Extension
+    );
+    refused && !wants_password(error)
+}
+
 /// Returns whether the server, or a command inside a script, replied with this code. Redis 6 puts the
 /// latter into the text of a general error, behind a hyphen.
 fn has_code(error: &RedisError, code: &str) -> bool {

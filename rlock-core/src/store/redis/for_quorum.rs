@@ -56,8 +56,8 @@ impl RedisStore {
             Call::Raise(claim, token, lease),
             SendOptions::background(timeout),
         );
-        let (reply, _) = self.call(call, send).await?;
-        from_redis_value(reply).map_err(unexpected)
+        let read = |reply, _| from_redis_value(reply).map_err(unexpected);
+        self.call(call, send, read).await
     }
 
     /// Acquires locks with a request that is sent once, at the first poll. Returns an error without a connection. If
@@ -83,7 +83,7 @@ impl RedisStore {
     }
 
     /// Checks that the server replies, once it is connected.
-    pub(crate) async fn answers_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
+    pub(crate) async fn ping_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
         self.fork_guard.check()?;
         let until = Instant::now() + timeout;
         let up = timeout_at(until, self.background.connection()).await;
@@ -95,7 +95,7 @@ impl RedisStore {
         let Ok(reply) = reply else {
             request.timed_out();
             self.background.doubt(connection.epoch);
-            return Err(StoreError::no_answer(timeout));
+            return Err(StoreError::no_reply(timeout));
         };
         request.replied(reply.is_ok());
         match reply {
@@ -170,7 +170,7 @@ impl Drop for Registration {
 }
 
 /// Returns whether this identifies a run. Some services hide the `run_id`.
-pub(super) fn is_a_name(run_id: &str) -> bool {
+pub(super) fn identifies_run(run_id: &str) -> bool {
     let mut characters = run_id.chars();
     let first = characters.next();
     characters.any(|character| Some(character) != first)
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn what_is_blanked_out_is_no_name() {
-        assert!(is_a_name("0c53f9e2"));
+        assert!(identifies_run("0c53f9e2"));
         for blank in ["", "0", "0000000000"] {
-            assert!(!is_a_name(blank), "{blank}");
+            assert!(!identifies_run(blank), "{blank}");
         }
     }
 }

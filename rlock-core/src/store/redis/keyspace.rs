@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{Event, GRACE, TokenBlock},
+    store::{Event, GRACE, TokenBlock, directory::FROM_CLIENT},
 };
 
 pub(in crate::store) struct Keyspace {
@@ -18,7 +18,7 @@ pub(in crate::store) struct Keyspace {
 }
 
 impl Keyspace {
-    pub(super) fn new(prefix: String) -> Self {
+    pub(in crate::store) fn new(prefix: String) -> Self {
         Self {
             channels: format!("{prefix}client:"),
             prefix,
@@ -47,6 +47,11 @@ impl Keyspace {
         format!("{}{opening}{}}}", self.prefix, key.as_str())
     }
 
+    /// Returns what the names of all locks begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     pub(super) fn are_of_cluster(&self) -> bool {
         self.are_of_cluster
     }
@@ -57,7 +62,7 @@ impl Keyspace {
     }
 
     /// Returns the prefix of the channels that clients subscribe to. The client id follows.
-    pub(super) fn channels(&self) -> &str {
+    pub(in crate::store) fn channels(&self) -> &str {
         &self.channels
     }
 
@@ -76,10 +81,13 @@ impl Keyspace {
         .ok()
     }
 
-    /// Parses a message of `library.lua` to this client: `<owner> <what> <ms> <lock>`. For a grant, `<what>` is
+    /// Parses a message to this client. One of `library.lua` is `<owner> <what> <ms> <lock>`. For a grant, `<what>` is
     /// `<first token>/<size of its block>/<1 if others wait>`. Otherwise it is `wanted`, or empty to make the owner ask
-    /// again.
+    /// again. A message of another client begins with [`FROM_CLIENT`].
     pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Event> {
+        if message.starts_with(FROM_CLIENT) {
+            return Some(Event::Message(message.to_vec()));
+        }
         let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
         let owner = OwnerId::parse(words.next()?)?;
         if owner.client() != client {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
+use redis::{ProtocolVersion, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     capabilities::{Checks, RESP3},
     commands::Commands,
     connection::{Connection, boxed},
-    errors::{classify, classify_login, not_yet, timed_out, wants_password},
+    errors::{classify, classify_login, not_yet, refuses_protocol, timed_out},
     for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
@@ -43,14 +43,14 @@ pub(in crate::store) struct Link {
     /// Counts the background link.
     metrics: Option<metrics::Connection>,
     pub(super) listener: Listener,
-    state: watch::Sender<State>,
+    state: watch::Sender<LinkState>,
     /// The number of attempts to connect so far.
     epochs: AtomicU64,
     checks: Checks,
 }
 
 #[derive(Default)]
-struct State {
+struct LinkState {
     connection: Option<Arc<Connection>>,
     /// Whether the connection has been silent for a while. It is used until it fails or is replaced.
     is_doubtful: bool,
@@ -58,7 +58,7 @@ struct State {
     error: Option<StoreError>,
 }
 
-impl State {
+impl LinkState {
     fn up(connection: Arc<Connection>) -> Self {
         Self {
             connection: Some(connection),
@@ -114,10 +114,10 @@ impl Link {
     }
 
     /// Handles a message on the client's channel.
-    pub(super) fn heard(&self, message: &[u8]) {
+    pub(super) fn on_message(&self, message: &[u8]) {
         let keyspace = &self.commands.keyspace;
-        if let Some(news) = keyspace.read_message(self.options.client, message) {
-            (self.listener)(news);
+        if let Some(event) = keyspace.read_message(self.options.client, message) {
+            (self.listener)(event);
         }
     }
 
@@ -151,8 +151,8 @@ impl Link {
     }
 
     /// Resolves when there is a connection with another epoch.
-    pub(super) async fn another(&self, epoch: u64) -> Arc<Connection> {
-        let is_another = |state: &State| state.is_up() && !state.is_of(epoch);
+    pub(super) async fn next_connection(&self, epoch: u64) -> Arc<Connection> {
+        let is_another = |state: &LinkState| state.is_up() && !state.is_of(epoch);
         match self.wait_for(is_another).await {
             Some(connection) => connection,
             None => std::future::pending().await,
@@ -163,13 +163,14 @@ impl Link {
     /// once if the server refuses this client.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, StoreError> {
         let refused = |error: &StoreError| !error.transient;
-        let is_settled =
-            |state: &State| state.connection.is_some() || state.error.as_ref().is_some_and(refused);
+        let is_settled = |state: &LinkState| {
+            state.connection.is_some() || state.error.as_ref().is_some_and(refused)
+        };
         let connection = self.wait_for(is_settled).await;
         connection.ok_or_else(|| self.why_down())
     }
 
-    async fn wait_for(&self, is_met: impl FnMut(&State) -> bool) -> Option<Arc<Connection>> {
+    async fn wait_for(&self, is_met: impl FnMut(&LinkState) -> bool) -> Option<Arc<Connection>> {
         let mut state = self.state.subscribe();
         // The sender lives in `self`, so this cannot fail.
         let state = state.wait_for(is_met).await.ok()?;
@@ -182,8 +183,8 @@ impl Link {
     }
 
     /// Ends the link and its connection.
-    pub(super) fn ends(&self) {
-        self.state.send_replace(State::default());
+    pub(super) fn end(&self) {
+        self.state.send_replace(LinkState::default());
         // Changes of the keys that it read are no longer reported.
         self.changed(None);
     }
@@ -193,7 +194,7 @@ impl Link {
         let given_up = self.state.send_if_modified(|state| {
             let is_present = state.is_of(epoch);
             if is_present {
-                *state = State::default();
+                *state = LinkState::default();
             }
             is_present
         });
@@ -216,7 +217,7 @@ impl Link {
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
         let connection = self.open(self.options.connect_timeout).await?;
         self.checks.log(self, &connection).await;
-        self.state.send_replace(State::up(connection));
+        self.state.send_replace(LinkState::up(connection));
         self.is_counted_up(true);
         Ok(())
     }
@@ -236,7 +237,8 @@ impl Link {
                 tracing::info!(%address, "connection lost, connecting again");
             }
             let connection = self.reconnect().await;
-            self.state.send_replace(State::up(Arc::clone(&connection)));
+            self.state
+                .send_replace(LinkState::up(Arc::clone(&connection)));
             self.is_counted_up(true);
             if was_up && let Some(metrics) = &self.metrics {
                 metrics.reconnected();
@@ -336,12 +338,4 @@ impl Link {
     fn is_awaited(&self) -> bool {
         self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
     }
-}
-
-fn refuses_protocol(error: &RedisError) -> bool {
-    let refused = matches!(
-        error.kind(),
-        ErrorKind::RESP3NotSupported | ErrorKind::Server(_) | ErrorKind::Extension
-    );
-    refused && !wants_password(error)
 }

@@ -56,8 +56,8 @@ fn names_of_locks() -> Keyspace {
 }
 
 /// Writes an event as `library.lua` does.
-fn written(keyspace: &Keyspace, news: &Event) -> String {
-    match news {
+fn written(keyspace: &Keyspace, event: &Event) -> String {
+    match event {
         Event::Granted {
             key,
             owner,
@@ -78,21 +78,25 @@ fn written(keyspace: &Keyspace, news: &Event) -> String {
     }
 }
 
-fn check_news(keyspace: &Keyspace, news: &Event) {
-    match news {
+fn check_event(keyspace: &Keyspace, event: &Event) {
+    match event {
         Event::Granted { owner, .. } | Event::Wanted { owner, .. } | Event::Retry { owner, .. } => {
-            if let Event::Granted { ttl, .. } = news {
+            if let Event::Granted { ttl, .. } = event {
                 assert!(*ttl <= GRACE);
             }
             assert_eq!(owner.client(), CLIENT, "the message is for another client");
-            let again = keyspace.read_message(CLIENT, written(keyspace, news).as_bytes());
-            assert_eq!(again.as_ref(), Some(news), "written again it says the same");
+            let again = keyspace.read_message(CLIENT, written(keyspace, event).as_bytes());
+            assert_eq!(
+                again.as_ref(),
+                Some(event),
+                "written again it says the same"
+            );
         }
         Event::Changed(key) => {
             let name = keyspace.lock(key);
             assert_eq!(keyspace.key(name.as_bytes()).as_ref(), Some(key));
         }
-        Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {}
+        Event::Message(_) | Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {}
     }
 }
 
@@ -103,8 +107,8 @@ pub(crate) fn message(message: &[u8]) {
     let owner = format!("{CLIENT}:3 ");
     for beginning in ["", &owner, &format!("{owner}4711/16/1 1000 ")] {
         let message = [beginning.as_bytes(), message].concat();
-        if let Some(news) = keyspace.read_message(CLIENT, &message) {
-            check_news(&keyspace, &news);
+        if let Some(event) = keyspace.read_message(CLIENT, &message) {
+            check_event(&keyspace, &event);
         }
     }
 }
@@ -144,8 +148,8 @@ pub(crate) fn reply(reply: &[u8]) {
         lease: Duration::from_secs(30),
     };
     let alone = read_released(&value, None, sent_at, true);
-    if let Ok(Released::Done(onward)) = alone {
-        assert_eq!(onward, HandOff::Unknown, "nobody was named");
+    if let Ok(Released::Done(hand_off)) = alone {
+        assert_eq!(hand_off, HandOff::Unknown, "nobody was named");
     }
     if let Ok(Released::Done(HandOff::Granted(grant))) =
         read_released(&value, Some(next), sent_at, true)
@@ -167,12 +171,12 @@ fn push(push: PushInfo) {
         Address::new(server, options.connection_settings()),
         Arc::new(Commands::new(names_of_locks(), MAX_LEASE)),
         options,
-        Arc::new(move |news| listener.lock().expect("no panic").push(news)),
+        Arc::new(move |event| listener.lock().expect("no panic").push(event)),
         None,
     );
     receive(&Arc::downgrade(&link), 1, push);
-    for news in heard.lock().expect("no panic").iter() {
-        check_news(&names_of_locks(), news);
+    for event in heard.lock().expect("no panic").iter() {
+        check_event(&names_of_locks(), event);
     }
 }
 

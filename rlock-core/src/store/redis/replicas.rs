@@ -34,7 +34,7 @@ use crate::{
 /// The number of requests that share one `WAIT`.
 const PER_WAIT: usize = 256;
 
-pub(super) struct Witness {
+pub(super) struct ReplicaCheck {
     link: Arc<Link>,
     asked: Replicas,
     queue: mpsc::UnboundedSender<Granted>,
@@ -55,7 +55,7 @@ struct Seen {
     replicas: usize,
 }
 
-impl Witness {
+impl ReplicaCheck {
     pub(super) fn new(link: Arc<Link>, asked: Replicas) -> Self {
         let (queue, queued) = mpsc::unbounded_channel();
         Self {
@@ -84,7 +84,7 @@ impl Witness {
         let longest = within * 2 + self.link.options.response_timeout;
         let Ok(Ok(seen)) = timeout(longest, receiver).await else {
             request.timed_out();
-            return Err(StoreError::no_answer(longest));
+            return Err(StoreError::no_reply(longest));
         };
         request.replied(seen.is_ok());
         let seen = seen?;
@@ -172,7 +172,7 @@ impl Witness {
         });
         match asked.await {
             Ok(answers) => answers.map_err(classify),
-            Err(_) => Err(StoreError::no_answer(longest)),
+            Err(_) => Err(StoreError::no_reply(longest)),
         }
     }
 

@@ -8,6 +8,7 @@ use super::errors::unexpected;
 use crate::{
     few::Few,
     lease::Time,
+    owner::OwnerId,
     store::{
         Acquired, Entry, Grant, HandOff, NextLocal, QueuePlace, Released, RenewalOutcome, Renewed,
         StoreError, TokenBlock,
@@ -42,9 +43,9 @@ pub(super) fn read_acquired(
                 sent_at,
             })
         }
-        [0, claim, millis, in_line, fences @ ..] if fences.len() == claims => {
+        [0, claim, millis, queued, fences @ ..] if fences.len() == claims => {
             let claim = usize::try_from(*claim).ok().filter(|claim| *claim < claims);
-            let first = *in_line == 2;
+            let first = *queued == 2;
             let fences: Few<u64> = fences
                 .iter()
                 .map(|fence| u64::try_from(*fence).unwrap_or(0))
@@ -52,10 +53,10 @@ pub(super) fn read_acquired(
             Ok(Acquired::Held {
                 claim: claim.ok_or_else(|| unexpected(format!("{answer:?} for {claims} locks")))?,
                 ttl: ttl(*millis),
-                in_line: (*in_line > 0).then_some(QueuePlace { first, watched }),
+                queued: (*queued > 0).then_some(QueuePlace { first, watched }),
                 sent_at,
                 fences,
-                spoilt: false,
+                retired: false,
             })
         }
         [-1] => Ok(Acquired::NotHeld),
@@ -69,13 +70,13 @@ pub(super) fn read_released(
     sent_at: Time,
     watched: bool,
 ) -> Result<Released, StoreError> {
-    let onward = match (answer, next) {
+    let hand_off = match (answer, next) {
         (Value::Int(0), _) => return Ok(Released::NotHeld),
         (Value::Int(2), _) => return Ok(Released::MovedOn),
         (Value::Int(1), _) => HandOff::Unknown,
         // If other waiters are ahead of this one, the reply to its next request says so. Until then it acts on reports as
         // the first waiter does, because those ahead of it may be dead.
-        (Value::BulkString(token), Some(_)) if token.is_empty() => HandOff::InLine {
+        (Value::BulkString(token), Some(_)) if token.is_empty() => HandOff::Queued {
             since: sent_at,
             place: QueuePlace::first(watched),
         },
@@ -87,7 +88,7 @@ pub(super) fn read_released(
         }),
         _ => return Err(unexpected(format!("{answer:?} to a release"))),
     };
-    Ok(Released::Done(onward))
+    Ok(Released::Done(hand_off))
 }
 
 pub(super) fn read_renewed(
@@ -127,12 +128,17 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return Ok(None);
     }
-    let (owner, count, millis, token): (String, u32, i64, String) = read(answer)?;
+    let (owner, count, millis, token, queue): (String, u32, i64, String, Vec<String>) =
+        read(answer)?;
     Ok(Some(Entry {
         owner,
         count,
         ttl: ttl(millis),
         // No guard has such a token either.
         token: token.parse().ok().filter(|token| *token < TOO_LARGE_TOKEN),
+        queue: queue
+            .iter()
+            .filter_map(|owner| OwnerId::parse(owner))
+            .collect(),
     }))
 }

@@ -470,7 +470,11 @@ async fn inspecting_a_lock_tells_who_holds_it() {
     let _: bool = server.command(&["PERSIST", &name("k")]).await;
     assert!(server.del(&format!("{}:fence", name("k"))).await);
     let info = other.inspect("k").await.expect("an answer");
-    assert_eq!(info.expect("held").token, None);
+    assert_eq!(
+        info.expect("held").token,
+        Some(guard.fencing_token()),
+        "the holder knows it"
+    );
     nested.release().await.expect("held");
     guard.release().await.expect("held");
     assert_eq!(one.inspect("k").await.expect("an answer"), None);

@@ -41,9 +41,9 @@ impl Scripted {
         let before = self.raw();
         let acquires = matches!(requests[0], Operation::Acquire(_));
         let script = if acquires {
-            &self.scripts.acquire_together
+            &self.scripts.acquire_batch
         } else {
-            &self.scripts.release_together
+            &self.scripts.release_batch
         };
         let mut call = begun(script, requests);
         if acquires {

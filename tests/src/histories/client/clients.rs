@@ -57,6 +57,10 @@ impl Clients {
         &self.options.urls[0]
     }
 
+    pub(super) fn number(&self) -> usize {
+        self.places.len()
+    }
+
     pub(super) fn at(&self, place: usize) -> LockClient {
         self.place(place).client.clone()
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{LocalQueue, LocalQueues, Ownership, State, WaiterTerms};
+use super::{LocalQueue, LocalQueues, Ownership, QueueState, WaiterTerms};
 use crate::{
     key::Key,
     lease::Time,
@@ -27,7 +27,7 @@ impl Turn {
             .expect("only a turn that is dropped has no member")
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, QueueState> {
         self.member().queue.state()
     }
 
@@ -44,15 +44,15 @@ impl Turn {
         // Only the caller with the turn replaces it.
         let present = self.state().current.clone();
         match present {
-            Some(present) if !present.is_useless(now) => present,
-            useless => {
+            Some(present) if !present.is_unusable(now) => present,
+            unusable => {
                 let fresh = fresh();
                 let mut state = self.state();
                 state.current = Some(Arc::clone(&fresh));
                 // This belongs to the former ownership.
                 state.wanted = false;
                 drop(state);
-                self.queues().give_up(useless);
+                self.queues().give_up(unusable);
                 fresh
             }
         }

@@ -87,12 +87,12 @@ proptest! {
         let Ok(key) = Key::parse(&key) else { return Ok(()) };
         let (keyspace, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence));
         let ttl = Duration::from_millis(ms);
-        let news = match token {
+        let event = match token {
             Some(token) => Event::Granted { key, owner, block: TokenBlock { first: token / 2, size: 1 + token % 16 }, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
             None => Event::Retry { key, owner, after: ttl },
         };
-        let message = written(&keyspace, &news);
-        prop_assert_eq!(keyspace.read_message(CLIENT, message.as_bytes()), Some(news));
+        let message = written(&keyspace, &event);
+        prop_assert_eq!(keyspace.read_message(CLIENT, message.as_bytes()), Some(event));
         let another = Uuid::from_u128(8);
         prop_assert_eq!(keyspace.read_message(another, message.as_bytes()), None);
     }

@@ -1,8 +1,13 @@
--- Returns the owner of a lock.
+-- Returns the owner of a lock, and the owners that wait for it.
 -- KEYS  lock
--- Replies  {owner, count, ttl (ms, -1: no end), token or ''}, or {} if the lock is free
-local entry = redis.call('HGETALL', KEYS[1])
+-- Replies  {owner, count, ttl (ms, -1: no end), fence or '', {first waiter, ...}}, or {} if the lock is free
+local lock = KEYS[1]
+local entry = redis.call('HGETALL', lock)
 if #entry == 0 then
   return {}
 end
-return {entry[1], entry[2], redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[1] .. ':fence') or ''}
+-- A foreign key with the name of the queue, or a missing permission, must not hide the owner.
+local queue = redis.pcall('ZRANGE', lock .. ':queue', 0, 99)
+return {
+  entry[1], entry[2], redis.call('PTTL', lock), redis.call('GET', lock .. ':fence') or '', queue.err and {} or queue,
+}

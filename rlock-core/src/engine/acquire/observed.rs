@@ -1,27 +1,30 @@
 //! One call that acquires locks, as metrics and spans show it.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use tracing::Span;
+use tracing::{Span, field::Empty};
 
-use super::{
-    Outcome,
-    spans::{self, AcquireEnd},
-};
+use super::{AcquireError, Request};
 use crate::{
     engine::{
-        acquire::{AcquireError, Request},
         core::Core,
         entry::EntryGuard,
         ownership::{Ownership, Terms},
     },
-    error::Holder,
+    error::TakenBy,
     few::Few,
     lease::Time,
     metrics,
+    observe::{
+        Outcome,
+        spans::{self, span},
+    },
 };
 
 /// Counts as cancelled when it is dropped without a result.
@@ -37,17 +40,18 @@ pub(crate) struct Call<'a> {
 
 impl<'a> Call<'a> {
     pub(crate) fn begin(core: &'a Core, request: &'a Request, started: Time) -> Self {
+        let span = if spans::may_be_wanted(false) {
+            begin_span(core, request)
+        } else {
+            OnceLock::new()
+        };
         Self {
             core,
             request,
             started,
             waits: AtomicBool::new(false),
             metrics: metrics::Acquire::begin(request.options.site, started),
-            span: if spans::may_be_wanted(false) {
-                begin_span(core, request)
-            } else {
-                OnceLock::new()
-            },
+            span,
             has_ended: false,
         }
     }
@@ -60,7 +64,7 @@ impl<'a> Call<'a> {
         self.metrics.waits();
         if spans::may_be_wanted(true)
             && self.span.get().is_none()
-            && let Some(span) = spans::acquire(true, self.core, self.request)
+            && let Some(span) = acquire_span(true, self.core, self.request)
         {
             let _ = self.span.set(Box::new(span));
         }
@@ -71,7 +75,7 @@ impl<'a> Call<'a> {
         let waited = self.waits.load(Ordering::Relaxed);
         self.metrics.holds(terms.since, waited, || ownership.way());
         if spans::may_be_wanted(waited)
-            && let Some(span) = spans::hold(waited, terms, ownership)
+            && let Some(span) = spans::hold(waited, terms.site, &ownership.key, ownership.token())
         {
             ownership.set_span(span);
         }
@@ -96,7 +100,7 @@ impl<'a> Call<'a> {
         match result {
             Ok(entries) => end.token = entries.first().map(|entry| entry.token),
             Err(AcquireError::Taken { remaining, .. }) => {
-                end.holder = Holder::of(*remaining).map(Holder::name);
+                end.holder = TakenBy::of(*remaining).map(TakenBy::name);
             }
             Err(AcquireError::Failed(_)) => {}
         }
@@ -120,12 +124,6 @@ impl<'a> Call<'a> {
     }
 }
 
-#[cold]
-fn begin_span(core: &Core, request: &Request) -> OnceLock<Box<Span>> {
-    let span = spans::acquire(false, core, request);
-    span.map_or_else(OnceLock::new, |span| OnceLock::from(Box::new(span)))
-}
-
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         if self.has_ended {
@@ -136,6 +134,55 @@ impl Drop for Call<'_> {
             let end = self.end(Outcome::Cancelled);
             let close = Box::new(move || end.close(&span));
             self.core.watchdog.close_later(close);
+        }
+    }
+}
+
+#[cold]
+fn begin_span(core: &Core, request: &Request) -> OnceLock<Box<Span>> {
+    let span = acquire_span(false, core, request);
+    span.map_or_else(OnceLock::new, |span| OnceLock::from(Box::new(span)))
+}
+
+/// Returns the span of an acquire, if a subscriber wants it.
+fn acquire_span(waits: bool, core: &Core, request: &Request) -> Option<Span> {
+    span!(
+        waits,
+        "lock.acquire",
+        lock.template = request.options.site.label(),
+        lock.key = spans::keys(&request.keys),
+        lock.outcome = Empty,
+        lock.contended = Empty,
+        lock.wait_ms = Empty,
+        lock.token = Empty,
+        lock.holder = Empty,
+        db.system.name = core.store.system(),
+        server.address = core.store.system().map(|_| core.store.describe()),
+        otel.kind = core.store.system().map(|_| "client"),
+    )
+}
+
+/// The fields that the end of an acquire fills in.
+#[derive(Debug)]
+struct AcquireEnd {
+    outcome: Outcome,
+    contended: bool,
+    took: Duration,
+    /// The token of the first lock.
+    token: Option<u64>,
+    holder: Option<String>,
+}
+
+impl AcquireEnd {
+    fn close(&self, span: &Span) {
+        span.record("lock.outcome", self.outcome.as_str());
+        span.record("lock.contended", self.contended);
+        span.record("lock.wait_ms", self.took.as_secs_f64() * 1e3);
+        if let Some(token) = self.token {
+            span.record("lock.token", token);
+        }
+        if let Some(holder) = &self.holder {
+            span.record("lock.holder", holder.as_str());
         }
     }
 }

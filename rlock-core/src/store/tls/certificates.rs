@@ -24,6 +24,8 @@ const AUTHORITIES: &str = "tls_ca";
 const OWN: &str = "tls_client_certificate";
 
 impl Tls {
+    pub(crate) const IS_SUPPORTED: bool = true;
+
     pub(crate) fn trust(&mut self, authorities: Vec<u8>) {
         self.authorities = Some(authorities);
     }
@@ -36,13 +38,22 @@ impl Tls {
     }
 
     /// Returns the name of an option that was set, if any.
-    pub(crate) fn option(&self) -> Option<&'static str> {
+    fn option(&self) -> Option<&'static str> {
         let authorities = self.authorities.as_ref().map(|_| AUTHORITIES);
         authorities.or(self.own.as_ref().map(|_| OWN))
     }
 
-    /// Returns an error if a certificate or the key is invalid. Called before the client connects.
-    pub(crate) fn check(&self) -> Result<(), LockError> {
+    /// Returns an error if a certificate or the key is invalid, or if no connection uses it. Called before the client
+    /// connects.
+    pub(crate) fn check(&self, uses_tls: bool) -> Result<(), LockError> {
+        self.check_certificates()?;
+        match self.option() {
+            Some(option) if !uses_tls => Err(unused(option)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_certificates(&self) -> Result<(), LockError> {
         if let Some(authorities) = &self.authorities {
             let mut store = RootCertStore::empty();
             for authority in certificates(AUTHORITIES, authorities)? {
@@ -70,7 +81,7 @@ impl Tls {
     }
 
     /// Returns a client of a server. redis-rs accepts certificates only with a URL for TLS.
-    pub(super) fn open(&self, info: ConnectionInfo) -> RedisResult<Client> {
+    pub(in crate::store) fn open(&self, info: ConnectionInfo) -> RedisResult<Client> {
         if self.option().is_none() {
             return Client::open(info);
         }
@@ -107,6 +118,16 @@ fn certificates(
         return Err(wrong(pem::Error::NoItemsFound));
     }
     Ok(read)
+}
+
+/// Returns the error for a certificate that no connection would use.
+fn unused(option: &'static str) -> LockError {
+    LockError::InvalidOption {
+        option,
+        value: "(a certificate)".to_owned(),
+        reason: "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`"
+            .to_owned(),
+    }
 }
 
 /// Returns the error for an invalid option. Never shows the value, which may be a key.

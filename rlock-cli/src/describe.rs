@@ -1,0 +1,98 @@
+//! Locks and their holders, as text and as JSON.
+
+use std::time::Duration;
+
+use rlock_core::{Holder, LockInfo};
+use serde_json::{Value, json};
+
+use crate::text::{escaped, time};
+
+/// The most owners that the store shows of a queue.
+const MOST_QUEUED: usize = 100;
+
+/// Shows the holder as `service@host pid`. What is no holder is in parentheses.
+pub(crate) fn holder(info: &LockInfo) -> String {
+    let Some(holder) = &info.holder else {
+        let no_holder = match () {
+            () if is_kept(info) => "(at_least)",
+            () if info.owner_id().is_none() => "(other software)",
+            () => "(no answer)",
+        };
+        return no_holder.to_owned();
+    };
+    let host = escaped(&holder.host);
+    let name = match &holder.service {
+        Some(service) => format!("{}@{host}", escaped(service)),
+        None => host.into_owned(),
+    };
+    let retained = if info.retained { " (retained)" } else { "" };
+    format!("{name} {}{retained}", holder.pid)
+}
+
+/// Returns whether nobody holds the lock, and `at_least` keeps it taken.
+pub(crate) fn is_kept(info: &LockInfo) -> bool {
+    info.owner == "kept"
+}
+
+/// Shows how long the lock has been held.
+pub(crate) fn held_for(info: &LockInfo) -> String {
+    let holder = info.holder.as_ref();
+    holder.map_or_else(|| "-".to_owned(), |holder| time(holder.held_for))
+}
+
+/// Shows how long the store keeps the lock without renewal.
+pub(crate) fn lease_left(info: &LockInfo) -> String {
+    info.ttl.map_or_else(|| "no end".to_owned(), time)
+}
+
+/// Returns the callers that wait in the holder's process, and the other processes that wait.
+pub(crate) fn waiters(info: &LockInfo) -> usize {
+    let local = info.holder.as_ref().map_or(0, |holder| holder.waiters);
+    local + info.queue.len()
+}
+
+/// Shows [`waiters`]. The store shows a part of a long queue.
+pub(crate) fn waiters_text(info: &LockInfo) -> String {
+    let more = if is_cut(info) { "+" } else { "" };
+    format!("{}{more}", waiters(info))
+}
+
+/// Returns whether further owners may be in the queue.
+pub(crate) fn is_cut(info: &LockInfo) -> bool {
+    info.queue.len() >= MOST_QUEUED
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the lock as an object.
+pub(crate) fn object(info: &LockInfo) -> Value {
+    let queue: Vec<String> = info.queue.iter().map(ToString::to_string).collect();
+    json!({
+        "key": info.key,
+        "owner": info.owner,
+        "entries": info.count,
+        "lease_left_ms": info.ttl.map(millis),
+        "token": info.token,
+        "retained": info.retained,
+        "waiters": waiters(info),
+        "queue": queue,
+        "holder": info.holder.as_ref().map(holder_object),
+    })
+}
+
+fn holder_object(holder: &Holder) -> Value {
+    json!({
+        "service": holder.service,
+        "version": holder.version,
+        "host": holder.host,
+        "pid": holder.pid,
+        "held_for_ms": millis(holder.held_for),
+        "lock": holder.lock,
+        "function": holder.function,
+        "trace_id": holder.trace_id,
+        "waiters": holder.waiters,
+        "renewals": holder.renewals,
+    })
+}

@@ -1,0 +1,394 @@
+//! The checks of one server.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant, SystemTime},
+};
+
+use redis::{
+    FromRedisValue, InfoDict, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
+};
+use rlock_core::__private::probe::{self, Probed};
+
+use super::{
+    connection::{Opened, open, reason},
+    findings::{Finding, Report},
+};
+
+/// How many requests measure the round trip.
+const ROUND_TRIPS: usize = 101;
+/// A clock that is further away is remarked.
+const FAR: Duration = Duration::from_secs(1);
+/// The oldest version that has what the scripts use.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// What a server is in its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The one server, or a master.
+    Master,
+    /// May become the master.
+    Replica,
+    /// One of a quorum.
+    Member,
+}
+
+/// What all servers of a store have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Store {
+    pub(super) prefix: String,
+    pub(super) is_cluster: bool,
+}
+
+struct Checks {
+    connection: MultiplexedConnection,
+    no_resp3: Option<String>,
+    part: Part,
+    store: Store,
+}
+
+/// Examines a server. The heading of the report is its address and what it is called.
+pub(super) async fn report(server: Probed, part: Part, store: Store) -> Report {
+    let called = match part {
+        Part::Master => "",
+        Part::Replica => " (replica)",
+        Part::Member => " (member of the quorum)",
+    };
+    let mut report = Report {
+        server: format!("{}{called}", server.address()),
+        findings: Vec::new(),
+        run_id: None,
+        is_reachable: false,
+    };
+    match open(&server).await {
+        Ok(Opened {
+            connection,
+            no_resp3,
+        }) => {
+            report.is_reachable = true;
+            let mut checks = Checks {
+                connection,
+                no_resp3,
+                part,
+                store,
+            };
+            checks.run(&mut report).await;
+        }
+        Err(error) => {
+            let text = format!("cannot connect: {}", reason(&error));
+            // The others of a quorum or the master grant locks without it.
+            report.findings.push(match part {
+                Part::Master => Finding::harm("connection", text),
+                Part::Replica | Part::Member => Finding::advice("connection", text),
+            });
+        }
+    }
+    report
+}
+
+impl Checks {
+    async fn run(&mut self, report: &mut Report) {
+        let info = self.info().await;
+        report.run_id = info.as_ref().ok().and_then(|info| info.get("run_id"));
+        let times = self.times().await;
+        report.findings = vec![
+            self.version(info.as_ref().ok()).await,
+            eviction(&info),
+            self.persistence(&info).await,
+            clock(&times),
+            self.scripts().await,
+            self.tracking().await,
+        ];
+        report
+            .findings
+            .extend(self.permissions(info.as_ref().ok()).await);
+        report.findings.push(self.operations().await);
+        report.findings.push(round_trip(&times));
+    }
+
+    async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> RedisResult<T> {
+        let mut command = redis::Cmd::new();
+        command.arg(words);
+        command.query_async(&mut self.connection).await
+    }
+
+    /// Returns a setting of the server, unless CONFIG GET is refused.
+    async fn setting(&mut self, name: &str) -> Option<String> {
+        let reply: RedisResult<HashMap<String, String>> = self.ask(&["CONFIG", "GET", name]).await;
+        reply.ok()?.remove(name)
+    }
+
+    async fn info(&mut self) -> Result<InfoDict, String> {
+        let info = self.ask(&["INFO"]).await;
+        info.map_err(|error| reason(&error))
+    }
+
+    async fn version(&mut self, info: Option<&InfoDict>) -> Finding {
+        const CHECK: &str = "version";
+        let Some((name, version)) = version_of(info) else {
+            let text = "unknown, because INFO is refused; grant `+info`";
+            return Finding::advice(CHECK, text);
+        };
+        if numbers(&version) < OLDEST {
+            let text = format!("{name} {version} is too old; use Redis 6.2 or later, or Valkey");
+            return Finding::harm(CHECK, text);
+        }
+        let role: Option<String> = info.and_then(|info| info.get("role"));
+        match (self.part, role.as_deref()) {
+            (Part::Master | Part::Member, Some("slave")) => Finding::harm(
+                CHECK,
+                format!(
+                    "{name} {version}, but it is a replica, which grants no locks; give the URL of its master"
+                ),
+            ),
+            _ => Finding::good(CHECK, format!("{name} {version}")),
+        }
+    }
+
+    async fn persistence(&mut self, info: &Result<InfoDict, String>) -> Finding {
+        const CHECK: &str = "persistence";
+        let Ok(info) = info else {
+            return Finding::advice(CHECK, "unknown, because INFO is refused; grant `+info`");
+        };
+        let appends = info.get::<u8>("aof_enabled") == Some(1);
+        if !appends {
+            let forgets = match self.setting("save").await.as_deref() {
+                Some("") => "a restart forgets all locks",
+                _ => "a restart forgets the locks since its last snapshot",
+            };
+            let text = format!("{forgets}, and their holders are stopped; set `appendonly yes`");
+            return Finding::advice(CHECK, text);
+        }
+        match (self.part, self.setting("appendfsync").await.as_deref()) {
+            (_, Some("always")) => Finding::good(CHECK, "appendonly yes, appendfsync always"),
+            (Part::Member, Some(other)) => Finding::advice(
+                CHECK,
+                format!(
+                    "appendfsync {other}: after a crash this server may forget a lock and grant it again; set \
+                     `appendfsync always`, or keep a crashed server down for the longest lease"
+                ),
+            ),
+            (Part::Member, None) => Finding::advice(
+                CHECK,
+                "appendonly yes; `appendfsync` is unknown, because CONFIG GET is refused, and has to be `always`",
+            ),
+            (_, Some(other)) => {
+                Finding::good(CHECK, format!("appendonly yes, appendfsync {other}"))
+            }
+            (_, None) => Finding::good(CHECK, "appendonly yes"),
+        }
+    }
+
+    /// Asks for the server's time again and again.
+    async fn times(&mut self) -> Result<Vec<Time>, String> {
+        let mut times = Vec::with_capacity(ROUND_TRIPS);
+        for _ in 0..ROUND_TRIPS {
+            let (began, local) = (Instant::now(), SystemTime::now());
+            let reply: RedisResult<(u64, u32)> = self.ask(&["TIME"]).await;
+            let (seconds, micros) = reply.map_err(|error| reason(&error))?;
+            times.push(Time {
+                round_trip: began.elapsed(),
+                local,
+                remote: SystemTime::UNIX_EPOCH
+                    + Duration::new(seconds, micros.saturating_mul(1_000).min(999_999_999)),
+            });
+        }
+        times.sort_unstable_by_key(|time| time.round_trip);
+        Ok(times)
+    }
+
+    async fn scripts(&mut self) -> Finding {
+        const CHECK: &str = "scripts";
+        let mut call = cmd("EVALSHA");
+        call.arg("0".repeat(40)).arg(0);
+        match call.query_async::<Value>(&mut self.connection).await {
+            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                Finding::good(CHECK, "EVALSHA works")
+            }
+            Ok(_) => Finding::good(CHECK, "EVALSHA works"),
+            Err(error) => {
+                let text = format!(
+                    "EVALSHA is refused, so no lock is granted: {}",
+                    reason(&error)
+                );
+                Finding::harm(CHECK, text)
+            }
+        }
+    }
+
+    async fn tracking(&mut self) -> Finding {
+        const CHECK: &str = "tracking";
+        const EFFECT: &str = "a deleted lock is noticed by the next renewal, not at once";
+        if let Some(why) = &self.no_resp3 {
+            return Finding::advice(CHECK, format!("no RESP3, so {EFFECT}: {why}"));
+        }
+        let track = ["CLIENT", "TRACKING", "ON", "NOLOOP"];
+        match self.ask::<Value>(&track).await {
+            Ok(_) => Finding::good(CHECK, "a deleted lock is noticed at once"),
+            Err(error) => {
+                let text = format!(
+                    "CLIENT TRACKING is refused, so {EFFECT}: {}",
+                    reason(&error)
+                );
+                Finding::advice(CHECK, text)
+            }
+        }
+    }
+
+    async fn permissions(&mut self, info: Option<&InfoDict>) -> Vec<Finding> {
+        const CHECK: &str = "permissions";
+        let (prefix, is_cluster) = (&self.store.prefix, self.store.is_cluster);
+        let refused = probe::refused(&mut self.connection, prefix, is_cluster).await;
+        let (needed, better) = match refused {
+            Ok(refused) => refused,
+            Err(error) => {
+                let text = format!(
+                    "cannot be checked: {}; grant `+evalsha` and `+script|load`",
+                    reason(&error)
+                );
+                return vec![Finding::harm(CHECK, text)];
+            }
+        };
+        let mut findings = Vec::new();
+        if !needed.is_empty() {
+            let text = format!("locks need what this user may not do: {}", granted(&needed));
+            findings.push(Finding::harm(CHECK, text));
+        }
+        if !better.is_empty() {
+            let text = format!("waits and losses are noticed later: {}", granted(&better));
+            findings.push(Finding::advice(CHECK, text));
+        }
+        if findings.is_empty() {
+            let is_told = version_of(info).is_some_and(|(_, version)| numbers(&version).0 >= 7);
+            findings.push(if is_told {
+                Finding::good(CHECK, "all that locks use")
+            } else {
+                let text = "cannot be checked before Redis 7, or without `+info`";
+                Finding::advice(CHECK, text)
+            });
+        }
+        findings
+    }
+
+    /// Checks what `rlock ls`, `top` and `release` need beside the permissions of a service.
+    async fn operations(&mut self) -> Finding {
+        const CHECK: &str = "operations";
+        let none = format!("{}client:none", self.store.prefix);
+        let attempts: [(&[&str], &str); 2] = [
+            (&["PUBSUB", "CHANNELS", &none], "pubsub|channels"),
+            (&["SCAN", "0", "MATCH", &none, "COUNT", "1"], "scan"),
+        ];
+        let mut refused = Vec::new();
+        for (words, name) in attempts {
+            if self.ask::<Value>(words).await.is_err() {
+                refused.push(name.to_owned());
+            }
+        }
+        if refused.is_empty() {
+            return Finding::good(CHECK, "this user may list locks");
+        }
+        let text = format!("this user may not list all locks: {}", granted(&refused));
+        Finding::advice(CHECK, text)
+    }
+}
+
+/// Returns the rules that grant these commands.
+fn granted(commands: &[String]) -> String {
+    let rules: Vec<String> = commands.iter().map(|name| format!("+{name}")).collect();
+    format!("grant {}", rules.join(" "))
+}
+
+fn eviction(info: &Result<InfoDict, String>) -> Finding {
+    const CHECK: &str = "eviction";
+    let policy = info.as_ref().ok().and_then(|info| {
+        let limit: u64 = info.get("maxmemory")?;
+        Some((info.get::<String>("maxmemory_policy")?, limit))
+    });
+    match policy {
+        None => Finding::advice(CHECK, "unknown, because INFO is refused; grant `+info`"),
+        Some((policy, _)) if policy == "noeviction" => {
+            Finding::good(CHECK, "maxmemory-policy noeviction")
+        }
+        Some((policy, 0)) => Finding::advice(
+            CHECK,
+            format!(
+                "maxmemory-policy {policy}, without effect as long as there is no maxmemory; set `noeviction`"
+            ),
+        ),
+        Some((policy, _)) => Finding::harm(
+            CHECK,
+            format!("maxmemory-policy {policy} may evict locks; set `maxmemory-policy noeviction`"),
+        ),
+    }
+}
+
+/// The server's time, and when it was asked for.
+struct Time {
+    round_trip: Duration,
+    local: SystemTime,
+    remote: SystemTime,
+}
+
+/// Compares the server's clock with that of this machine, by the quickest reply.
+fn clock(times: &Result<Vec<Time>, String>) -> Finding {
+    const CHECK: &str = "clock";
+    let time = match times.as_deref() {
+        Ok([time, ..]) => time,
+        Ok([]) => return Finding::advice(CHECK, "unknown"),
+        Err(reason) => return Finding::advice(CHECK, format!("unknown: {reason}")),
+    };
+    let between = time.local + time.round_trip / 2;
+    let (side, offset) = match time.remote.duration_since(between) {
+        Ok(ahead) => ("ahead of", ahead),
+        Err(error) => ("behind", error.duration()),
+    };
+    let text = format!(
+        "{} ms {side} this machine's, ± {} ms",
+        millis(offset),
+        millis(time.round_trip / 2)
+    );
+    if offset > FAR {
+        let advice = "let chrony or ntpd slew both clocks, because a jump ends leases early";
+        return Finding::advice(CHECK, format!("{text}; {advice}"));
+    }
+    Finding::good(CHECK, text)
+}
+
+fn round_trip(times: &Result<Vec<Time>, String>) -> Finding {
+    const CHECK: &str = "round trip";
+    match times.as_deref() {
+        Ok([.., slowest]) => {
+            let median = times
+                .as_ref()
+                .map_or(slowest, |times| &times[times.len() / 2]);
+            let text = format!(
+                "p50 {} ms, slowest of {ROUND_TRIPS} {} ms",
+                millis(median.round_trip),
+                millis(slowest.round_trip)
+            );
+            Finding::good(CHECK, text)
+        }
+        Ok([]) => Finding::advice(CHECK, "unknown"),
+        Err(reason) => Finding::advice(CHECK, format!("unknown: {reason}")),
+    }
+}
+
+/// Shows milliseconds with two digits behind the point.
+fn millis(time: Duration) -> String {
+    format!("{:.2}", time.as_secs_f64() * 1e3)
+}
+
+/// Returns the name and the version of the server. Valkey also reports a version of Redis.
+fn version_of(info: Option<&InfoDict>) -> Option<(&'static str, String)> {
+    let info = info?;
+    let valkey = info
+        .get("valkey_version")
+        .map(|version| ("Valkey", version));
+    valkey.or_else(|| Some(("Redis", info.get("redis_version")?)))
+}
+
+fn numbers(version: &str) -> (u32, u32) {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next())
+}

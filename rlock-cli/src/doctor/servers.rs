@@ -1,0 +1,273 @@
+//! The servers of a store: those that the URLs name, and those that they know of.
+
+use std::collections::HashMap;
+
+use redis::{RedisResult, Value, cmd};
+use rlock_core::__private::probe::{Named, Probed};
+use tokio::task::JoinHandle;
+
+use super::{
+    checks::{Part, Store, report},
+    connection::{open, reason},
+    findings::{Finding, Report},
+};
+use crate::exit::{Failure, Status};
+
+const SLOTS: u32 = 16_384;
+
+/// Examines all servers of a store.
+pub(super) async fn examine(named: Named, prefix: &str) -> Result<Vec<Report>, Failure> {
+    let store = |is_cluster| Store {
+        prefix: prefix.to_owned(),
+        is_cluster,
+    };
+    match named {
+        Named::Memory => Ok(Vec::new()),
+        Named::Quorum(members) => quorum(members, &store(false)).await,
+        Named::Cluster(nodes) => cluster(&nodes, &store(true)).await,
+        one => {
+            let reports = one_server(one, Part::Master, &store(false)).await;
+            let is_reached = reports.iter().any(|report| report.is_reachable);
+            if is_reached {
+                Ok(reports)
+            } else {
+                Err(unreachable(&reports))
+            }
+        }
+    }
+}
+
+/// Returns the failure to reach a store.
+fn unreachable(reports: &[Report]) -> Failure {
+    let lost = reports.iter().filter(|report| !report.is_reachable);
+    let text = |report: &Report| {
+        let text = report.findings.first().map_or("", |finding| &finding.text);
+        format!("{}: {text}", report.server)
+    };
+    let texts: Vec<String> = lost.map(text).collect();
+    Failure::new(Status::UNAVAILABLE, texts.join("; "))
+}
+
+/// Examines one server, or the master, the replicas and the Sentinels of a service.
+async fn one_server(named: Named, part: Part, store: &Store) -> Vec<Report> {
+    match named {
+        Named::Server(server) => vec![report(server, part, store.clone()).await],
+        Named::Sentinels {
+            service,
+            sentinels,
+            master,
+        } => service_of(&service, sentinels, &master, part, store).await,
+        Named::Memory | Named::Cluster(_) | Named::Quorum(_) => Vec::new(),
+    }
+}
+
+async fn quorum(members: Vec<Named>, store: &Store) -> Result<Vec<Report>, Failure> {
+    let (count, majority) = (members.len(), members.len() / 2 + 1);
+    let (mut reports, mut reached) = (Vec::new(), 0);
+    for member in members {
+        let of_member = one_server(member, Part::Member, store).await;
+        reached += usize::from(of_member.iter().any(|report| report.is_reachable));
+        reports.extend(of_member);
+    }
+    if reached < majority {
+        return Err(unreachable(&reports));
+    }
+    let mut voters: HashMap<String, String> = HashMap::new();
+    for report in &mut reports {
+        let Some(run_id) = report.run_id.clone() else {
+            continue;
+        };
+        if let Some(other) = voters.insert(run_id, report.server.clone()) {
+            let text = format!("is the same server as {other}, and would vote twice; name it once");
+            report.findings.push(Finding::harm("identity", text));
+        }
+    }
+    let spare = count - majority;
+    let text = format!("{count} servers, of which {spare} may fail");
+    let finding = if count >= 3 && count % 2 == 1 {
+        Finding::good("majority", text)
+    } else {
+        Finding::advice("majority", format!("{text}; use three or five"))
+    };
+    reports.push(Report::of("quorum".to_owned(), finding));
+    Ok(reports)
+}
+
+/// What a Sentinel says of the master.
+struct Opinion {
+    epoch: u64,
+    host: String,
+    port: u16,
+}
+
+async fn service_of(
+    service: &str,
+    sentinels: Vec<Probed>,
+    master: &Probed,
+    part: Part,
+    store: &Store,
+) -> Vec<Report> {
+    let (mut reports, mut opinions) = (Vec::new(), Vec::new());
+    for sentinel in &sentinels {
+        let heading = format!("{} (Sentinel)", sentinel.address());
+        let mut report = match asked(sentinel, service).await {
+            Ok(opinion) => {
+                let text = format!("`{service}` is at {}:{}", opinion.host, opinion.port);
+                opinions.push(opinion);
+                Report::of(heading, Finding::good("master", text))
+            }
+            Err(text) => Report::of(heading, Finding::advice("connection", text)),
+        };
+        // Whether the store can be reached depends on the master.
+        report.is_reachable = false;
+        reports.push(report);
+    }
+    let Some(newest) = opinions.iter().max_by_key(|opinion| opinion.epoch) else {
+        return reports;
+    };
+    let named = |opinion: &&Opinion| (&opinion.host, opinion.port) == (&newest.host, newest.port);
+    if opinions.iter().filter(named).count() * 2 <= sentinels.len() {
+        let text =
+            "fewer than half of the Sentinels name this master, so it may be an isolated one";
+        let heading = format!("{service} (service)");
+        reports.push(Report::of(heading, Finding::harm("master", text)));
+    }
+    let server = master.at(newest.host.clone(), newest.port);
+    let replicas = replicas_of(&server).await;
+    reports.push(report(server, part, store.clone()).await);
+    let replicas = replicas
+        .into_iter()
+        .map(|(host, port)| (master.at(host, port), Part::Replica));
+    reports.extend(all(replicas, store).await);
+    reports
+}
+
+async fn asked(sentinel: &Probed, service: &str) -> Result<Opinion, String> {
+    let failed = |error| format!("cannot be asked: {}", reason(&error));
+    let mut opened = open(sentinel).await.map_err(failed)?;
+    let mut master = cmd("SENTINEL");
+    master.arg("MASTER").arg(service);
+    let reply: RedisResult<HashMap<String, String>> =
+        master.query_async(&mut opened.connection).await;
+    let reply = reply.map_err(failed)?;
+    let number = |name: &str| reply.get(name)?.parse::<u64>().ok();
+    let opinion = || {
+        Some(Opinion {
+            epoch: number("config-epoch")?,
+            host: reply.get("ip")?.clone(),
+            port: u16::try_from(number("port")?).ok()?,
+        })
+    };
+    opinion().ok_or_else(|| "names no master".to_owned())
+}
+
+/// Returns the replicas that a master knows.
+async fn replicas_of(master: &Probed) -> Vec<(String, u16)> {
+    let Ok(mut opened) = open(master).await else {
+        return Vec::new();
+    };
+    let info: RedisResult<String> = cmd("INFO")
+        .arg("replication")
+        .query_async(&mut opened.connection)
+        .await;
+    let info = info.unwrap_or_default();
+    let replicas = info.lines().filter(|line| {
+        let name = line.strip_prefix("slave").unwrap_or_default();
+        name.starts_with(|c: char| c.is_ascii_digit())
+    });
+    let address = |line: &str| {
+        let facts = line.split_once(':')?.1;
+        let fact = |name: &str| facts.split(',').find_map(|fact| fact.strip_prefix(name));
+        Some((fact("ip=")?.to_owned(), fact("port=")?.parse().ok()?))
+    };
+    replicas.filter_map(address).collect()
+}
+
+async fn cluster(named: &[Probed], store: &Store) -> Result<Vec<Report>, Failure> {
+    let mut failures = Vec::new();
+    for node in named {
+        match slots(node).await {
+            Ok(slots) => {
+                let covered = match slots.covered {
+                    SLOTS => Finding::good("slots", format!("all {SLOTS} have a master")),
+                    covered => Finding::harm(
+                        "slots",
+                        format!(
+                            "{} have no master, and their locks are refused",
+                            SLOTS - covered
+                        ),
+                    ),
+                };
+                let nodes = slots.nodes.into_iter();
+                let nodes = nodes.map(|(host, port, part)| (node.at(host, port), part));
+                let mut reports = vec![Report::of("cluster".to_owned(), covered)];
+                reports.extend(all(nodes, store).await);
+                return Ok(reports);
+            }
+            Err(text) => failures.push(format!("{}: {text}", node.address())),
+        }
+    }
+    Err(Failure::new(Status::UNAVAILABLE, failures.join("; ")))
+}
+
+struct Slots {
+    covered: u32,
+    nodes: Vec<(String, u16, Part)>,
+}
+
+/// Asks a node who has which slots.
+async fn slots(node: &Probed) -> Result<Slots, String> {
+    let failed = |error| format!("cannot be asked for the slots: {}", reason(&error));
+    let mut opened = open(node).await.map_err(failed)?;
+    let reply: RedisResult<Vec<Vec<Value>>> = cmd("CLUSTER")
+        .arg("SLOTS")
+        .query_async(&mut opened.connection)
+        .await;
+    let mut slots = Slots {
+        covered: 0,
+        nodes: Vec::new(),
+    };
+    for range in reply.map_err(failed)? {
+        let mut range = range.into_iter();
+        if let (Some(Value::Int(first)), Some(Value::Int(last))) = (range.next(), range.next()) {
+            slots.covered += u32::try_from(last - first + 1).unwrap_or(0);
+        }
+        for (place, server) in range.enumerate() {
+            let Some((host, port)) = address(server) else {
+                continue;
+            };
+            let part = if place == 0 {
+                Part::Master
+            } else {
+                Part::Replica
+            };
+            if !slots.nodes.iter().any(|(h, p, _)| (h, *p) == (&host, port)) {
+                slots.nodes.push((host, port, part));
+            }
+        }
+    }
+    Ok(slots)
+}
+
+/// Returns the address of a node: host, port and what else the server says of it.
+fn address(server: Value) -> Option<(String, u16)> {
+    let Value::Array(facts) = server else {
+        return None;
+    };
+    let mut facts = facts.into_iter();
+    let host: String = redis::from_redis_value(facts.next()?).ok()?;
+    let port = redis::from_redis_value(facts.next()?).ok()?;
+    (!host.is_empty()).then_some((host, port))
+}
+
+/// Examines these servers at the same time.
+async fn all(servers: impl Iterator<Item = (Probed, Part)>, store: &Store) -> Vec<Report> {
+    let begun: Vec<JoinHandle<Report>> = servers
+        .map(|(server, part)| tokio::spawn(report(server, part, store.clone())))
+        .collect();
+    let mut reports = Vec::with_capacity(begun.len());
+    for report in begun {
+        reports.extend(report.await.ok());
+    }
+    reports
+}

@@ -1,0 +1,86 @@
+//! Durations on the command line: `500ms`, `30s`, `1h 30m`.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long to wait for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    For(Duration),
+    Forever,
+}
+
+fn parse(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write a number and a unit, as `500ms`, `30s` or `2h`"))
+}
+
+fn within(text: &str, bounds: RangeInclusive<Duration>, rule: &str) -> Result<Duration, String> {
+    let time = parse(text)?;
+    if bounds.contains(&time) {
+        Ok(time)
+    } else {
+        Err(rule.to_owned())
+    }
+}
+
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_millis(10)..=DAY;
+    within(text, bounds, "a lease is between 10ms and 24h")
+}
+
+pub(crate) fn at_least(text: &str) -> Result<Duration, String> {
+    within(text, Duration::ZERO..=DAY, "a lock is kept for 24h at most")
+}
+
+pub(crate) fn max_hold(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_nanos(1)..=Duration::MAX;
+    within(text, bounds, "a lock that is held takes some time")
+}
+
+pub(crate) fn wait(text: &str) -> Result<Limit, String> {
+    if text == "forever" {
+        return Ok(Limit::Forever);
+    }
+    let bounds = Duration::ZERO..=DAY * 366;
+    let rule = "a wait is at most 366 days; `forever` has no limit";
+    within(text, bounds, rule).map(Limit::For)
+}
+
+pub(crate) fn kill_after(text: &str) -> Result<Duration, String> {
+    within(
+        text,
+        Duration::ZERO..=DAY,
+        "the command is killed after 24h at most",
+    )
+}
+
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_millis(100)..=DAY;
+    within(text, bounds, "an interval is between 100ms and 24h")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_has_a_unit_or_is_forever() {
+        assert_eq!(wait("forever"), Ok(Limit::Forever));
+        assert_eq!(wait("1m 30s"), Ok(Limit::For(Duration::from_secs(90))));
+        assert_eq!(wait("0s"), Ok(Limit::For(Duration::ZERO)));
+        assert!(wait("5").unwrap_err().contains("`30s`"));
+        assert!(wait("367days").unwrap_err().contains("366 days"));
+    }
+
+    #[test]
+    fn durations_out_of_bounds_are_refused_with_the_bounds() {
+        assert!(lease("9ms").unwrap_err().contains("10ms"));
+        assert!(lease("25h").unwrap_err().contains("24h"));
+        assert!(at_least("25h").is_err());
+        assert!(max_hold("0s").is_err());
+        assert!(kill_after("0s").is_ok());
+        assert!(interval("99ms").unwrap_err().contains("100ms"));
+    }
+}

@@ -1,0 +1,138 @@
+//! `rlock inspect`: one lock, its holder and its queue.
+
+use clap::Args;
+use rlock_core::LockInfo;
+use serde_json::json;
+
+use crate::{
+    cli::StoreOptions,
+    connect::connect,
+    describe,
+    exit::{Failure, Status},
+    manual, output,
+    text::{escaped, time},
+};
+
+/// The options of `rlock inspect`.
+#[derive(Debug, Args)]
+#[command(after_long_help = manual::help(manual::INSPECT))]
+pub(crate) struct InspectOptions {
+    /// The lock to inspect
+    #[arg(value_name = "KEY")]
+    key: String,
+    #[command(flatten)]
+    store: StoreOptions,
+}
+
+pub(crate) async fn inspect(options: &InspectOptions, json: bool) -> Result<Status, Failure> {
+    let client = connect(&options.store).await?;
+    let info = client.inspect(&options.key).await?;
+    if json {
+        let mut object = info
+            .as_ref()
+            .map_or_else(|| json!({ "key": options.key }), describe::object);
+        object["free"] = info.is_none().into();
+        output::object(&object)?;
+    } else {
+        let text = info.as_ref().map_or_else(
+            || format!("lock `{}` is free\n", escaped(&options.key)),
+            text,
+        );
+        output::text(text.as_bytes())?;
+    }
+    Ok(if info.is_some() {
+        Status::SUCCESS
+    } else {
+        Status::NOT_HELD
+    })
+}
+
+/// Shows a lock, one fact a line.
+fn text(info: &LockInfo) -> String {
+    let mut facts = vec![("key", escaped(&info.key).into_owned())];
+    facts.push(("holder", holder(info)));
+    let named = info.holder.as_ref().map(|holder| {
+        [
+            ("function", holder.function.as_ref()),
+            ("template", holder.lock.as_ref()),
+            ("trace", holder.trace_id.as_ref()),
+        ]
+    });
+    for (name, value) in named.into_iter().flatten() {
+        facts.extend(value.map(|value| (name, escaped(value).into_owned())));
+    }
+    if info.holder.is_some() {
+        facts.push(("held for", describe::held_for(info)));
+    }
+    facts.push(("lease", lease(info)));
+    facts.extend(info.token.map(|token| ("token", token.to_string())));
+    facts.push(("entries", info.count.to_string()));
+    facts.push(("owner", escaped(&info.owner).into_owned()));
+    facts.push(("waiters", waiters(info)));
+    for (place, owner) in (1..).zip(&info.queue) {
+        let name = if place == 1 { "queue" } else { "" };
+        facts.push((name, format!("{place}. {owner}")));
+    }
+    let line = |(name, value): &(&str, String)| format!("{name:<9} {value}\n");
+    facts.iter().map(line).collect()
+}
+
+/// Says who holds the lock. Silence is a diagnosis.
+fn holder(info: &LockInfo) -> String {
+    let Some(holder) = &info.holder else {
+        let free = match info.ttl {
+            Some(left) => format!("the lock is free in {}", time(left)),
+            None => "the lock has no lease, and does not become free".to_owned(),
+        };
+        return match () {
+            () if describe::is_kept(info) => format!("none: at_least keeps the lock taken; {free}"),
+            () if info.owner_id().is_none() => {
+                format!("not a client of rlock: other software wrote this lock; {free}")
+            }
+            () => format!(
+                "does not answer: its process has ended, is stuck or cut off; {free} unless renewed"
+            ),
+        };
+    };
+    let service = match (&holder.service, &holder.version) {
+        (Some(service), Some(version)) => format!("{} {} on ", escaped(service), escaped(version)),
+        (Some(service), None) => format!("{} on ", escaped(service)),
+        (None, _) => String::new(),
+    };
+    let retained = if info.retained {
+        ", which retains the lock for its next call and does not use it"
+    } else {
+        ""
+    };
+    let host = escaped(&holder.host);
+    format!("{service}{host} (pid {}){retained}", holder.pid)
+}
+
+fn lease(info: &LockInfo) -> String {
+    let left = match info.ttl {
+        Some(left) => format!("{} left", time(left)),
+        None => "without end".to_owned(),
+    };
+    match info.holder.as_ref().map(|holder| holder.renewals) {
+        Some(0) => format!("{left}, not renewed yet"),
+        Some(1) => format!("{left}, renewed once"),
+        Some(renewals) => format!("{left}, renewed {renewals} times"),
+        None => left,
+    }
+}
+
+fn waiters(info: &LockInfo) -> String {
+    let more = if describe::is_cut(info) {
+        "at least "
+    } else {
+        ""
+    };
+    let processes = match info.queue.len() {
+        1 => "1 other process".to_owned(),
+        queued => format!("{more}{queued} other processes"),
+    };
+    match &info.holder {
+        Some(holder) => format!("{} in the holder's process, {processes}", holder.waiters),
+        None => processes,
+    }
+}

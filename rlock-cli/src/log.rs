@@ -1,0 +1,209 @@
+//! Log lines on standard error: those of `rlock`, and those of the client library.
+
+use std::{
+    fmt::{self, Write as _},
+    io::{self, Write as _},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use serde_json::{Map, Value};
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+    span,
+};
+
+use crate::{
+    cli::LogOptions,
+    text::{escaped, json},
+};
+
+/// Writes each event as one line.
+struct Lines {
+    most: Level,
+    json: bool,
+}
+
+/// The latest line, while the terminal shows something else.
+static DIVERTED: Mutex<Option<String>> = Mutex::new(None);
+
+/// Keeps log lines off the terminal until it is dropped.
+pub(crate) struct Diversion(());
+
+impl Diversion {
+    pub(crate) fn begin() -> Self {
+        *diverted() = Some(String::new());
+        Self(())
+    }
+
+    /// Returns the latest line once.
+    pub(crate) fn latest(&self) -> Option<String> {
+        let line = diverted().as_mut().map(std::mem::take);
+        line.filter(|line| !line.is_empty())
+    }
+}
+
+impl Drop for Diversion {
+    fn drop(&mut self) {
+        *diverted() = None;
+    }
+}
+
+fn diverted() -> MutexGuard<'static, Option<String>> {
+    DIVERTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Logs this process's events from now on.
+pub(crate) fn install(options: &LogOptions) {
+    let most = match (options.quiet, options.verbose) {
+        (true, _) => Level::ERROR,
+        (false, 0) => Level::WARN,
+        (false, 1) => Level::INFO,
+        (false, _) => Level::DEBUG,
+    };
+    let lines = Lines {
+        most,
+        json: options.json,
+    };
+    tracing::subscriber::set_global_default(lines).expect("it is set once");
+}
+
+/// The fields of an event, in order, and its message.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    values: Map<String, Value>,
+}
+
+impl Fields {
+    fn add(&mut self, field: &Field, value: Value) {
+        self.values.insert(field.name().to_owned(), value);
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        } else {
+            self.add(field, format!("{value:?}").into());
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value.into());
+    }
+}
+
+impl Lines {
+    fn line(&self, level: Level, mut fields: Fields) -> String {
+        if !self.json {
+            return text(&fields);
+        }
+        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let level = level.as_str().to_lowercase();
+        for (name, value) in [
+            ("time", time),
+            ("level", level),
+            ("message", fields.message),
+        ] {
+            fields.values.insert(name.to_owned(), value.into());
+        }
+        json(&Value::Object(fields.values))
+    }
+}
+
+/// Shows `rlock: message name=value …`. Control characters are escaped, so an event stays one line.
+fn text(fields: &Fields) -> String {
+    let mut line = format!("rlock: {}", escaped(&fields.message));
+    for (name, value) in &fields.values {
+        let value = match value {
+            Value::String(text) if !text.contains(['"', ' ', '=']) => escaped(text).into_owned(),
+            value => json(value),
+        };
+        let _ = write!(line, " {name}={value}");
+    }
+    line
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= self.most
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::from_level(self.most))
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let line = self.line(*event.metadata().level(), fields);
+        if let Some(latest) = &mut *diverted() {
+            *latest = line;
+            return;
+        }
+        // One write, so that lines of several processes do not mix. Nobody is left to tell if it fails.
+        let _ = io::stderr()
+            .lock()
+            .write_all(format!("{line}\n").as_bytes());
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields() -> Fields {
+        let mut fields = Fields {
+            message: "lock lost".to_owned(),
+            ..Fields::default()
+        };
+        fields.values.insert("key".to_owned(), "a b\n".into());
+        fields.values.insert("token".to_owned(), 7.into());
+        fields
+    }
+
+    #[test]
+    fn an_event_is_one_line_of_text() {
+        assert_eq!(text(&fields()), r#"rlock: lock lost key="a b\n" token=7"#);
+    }
+
+    #[test]
+    fn an_event_is_one_object() {
+        let lines = Lines {
+            most: Level::WARN,
+            json: true,
+        };
+        let line = lines.line(Level::WARN, fields());
+        assert!(!line.contains('\n'));
+        let object: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(object["message"], "lock lost");
+        assert_eq!(object["level"], "warn");
+        assert_eq!(object["token"], 7);
+        assert!(object["time"].as_str().unwrap().ends_with('Z'));
+    }
+}

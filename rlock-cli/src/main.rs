@@ -1,0 +1,71 @@
+//! The command `rlock`: runs programs under a distributed lock, shows locks, and takes them from their holders.
+
+#[cfg(not(unix))]
+compile_error!("rlock-cli supports Unix only: it relies on process groups and signals");
+
+mod cli;
+mod connect;
+mod describe;
+mod doctor;
+mod duration;
+mod exit;
+mod inspect;
+mod log;
+mod ls;
+mod manual;
+mod output;
+mod release;
+mod run;
+mod table;
+mod terminal;
+mod text;
+mod top;
+mod user;
+mod wait;
+
+use std::{future::Future, process::ExitCode};
+
+use clap::Parser as _;
+use tokio::runtime;
+
+use crate::{
+    cli::{Cli, Command},
+    exit::{Failure, Status},
+    run::launcher,
+};
+
+fn main() -> ExitCode {
+    if let Some(launch) = launcher::requested() {
+        return launch.exec().into();
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nobody is left to tell if standard error is closed.
+            let _ = error.print();
+            return Status::of_parse_error(&error).into();
+        }
+    };
+    log::install(&cli.log);
+    let status = match cli.command {
+        Command::Run(options) => block_on(run::run(&options, cli.log.json)),
+        Command::Wait(options) => block_on(wait::wait(&options, cli.log.json)),
+        Command::Ls(options) => block_on(ls::ls(&options, cli.log.json)),
+        Command::Inspect(options) => block_on(inspect::inspect(&options, cli.log.json)),
+        Command::Release(options) => block_on(release::release(&options, cli.log.json)),
+        Command::Doctor(options) => block_on(doctor::doctor(&options, cli.log.json)),
+        Command::Top(options) => block_on(top::top(&options, cli.log.json)),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { subcommand } => manual::page(subcommand.as_deref()),
+    };
+    status.unwrap_or_else(Failure::report).into()
+}
+
+/// Runs a subcommand on this thread. A child is told of the end of the thread that started it, and the
+/// main thread lives as long as the process.
+fn block_on(subcommand: impl Future<Output = Result<Status, Failure>>) -> Result<Status, Failure> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    runtime
+        .map_err(|error| Failure::own("start the runtime", &error))?
+        .block_on(subcommand)
+}

@@ -1,0 +1,183 @@
+//! Manual pages and completion scripts, generated from the command line.
+
+mod operations;
+
+use std::fmt::Write as _;
+
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::{
+    Man,
+    roff::{Roff, bold, roman},
+};
+
+pub(crate) use self::operations::{DOCTOR, INSPECT, LS, RELEASE, TOP};
+use crate::{
+    cli::Cli,
+    exit::{Failure, Status},
+    output,
+};
+
+/// A section of the manual of a subcommand: terms and what they mean, then a text.
+pub(crate) struct Section {
+    title: &'static str,
+    terms: &'static [(&'static str, &'static str)],
+    text: &'static str,
+}
+
+const UNAVAILABLE: (&str, &str) = ("69", "the store is unreachable, or refuses the request");
+const USAGE: (&str, &str) = ("64", "wrong arguments or options");
+
+/// The sections of `rlock run`.
+pub(crate) const RUN: &[Section] = &[
+    Section {
+        title: "Exit status",
+        terms: &[
+            (
+                "the command's",
+                "the command ran; 128 + n if signal n ended it",
+            ),
+            ("75, or -E N", "the locks were not acquired"),
+            UNAVAILABLE,
+            USAGE,
+            (
+                "124",
+                "a lock was lost before the command ended, and the command was stopped",
+            ),
+            ("125", "rlock itself failed"),
+            ("126", "the command cannot be executed"),
+            ("127", "the command was not found"),
+            ("128 + n", "signal n arrived before the locks were acquired"),
+        ],
+        text: "",
+    },
+    Section {
+        title: "Environment of the command",
+        terms: &[
+            ("RLOCK_KEY", "the key of the first lock"),
+            (
+                "RLOCK_TOKEN",
+                "its fencing token, which is larger than that of every earlier holder",
+            ),
+            ("RLOCK_OWNER", "its owner, as the store knows it"),
+            ("RLOCK_KEYS", "the number of locks"),
+            (
+                "RLOCK_KEY_N",
+                "the key of lock N, in the order of the options; RLOCK_TOKEN_N, RLOCK_OWNER_N likewise",
+            ),
+        ],
+        text: "",
+    },
+    Section {
+        title: "Processes",
+        terms: &[],
+        text: "The command inherits the standard streams, and has a process group of its own. HUP, INT, TERM, QUIT, \
+               USR1 and USR2 are passed on to the whole group. The locks are released after the whole group has \
+               ended, even if the command ends first. A process that leaves the group (setsid) is not waited for. If \
+               rlock is killed, Linux sends --signal to the command, and the locks are free after their lease.",
+    },
+];
+
+/// The sections of `rlock wait`.
+pub(crate) const WAIT: &[Section] = &[Section {
+    title: "Exit status",
+    terms: &[
+        ("0", "the lock is free"),
+        ("75", "the lock was still taken after --wait"),
+        UNAVAILABLE,
+        USAGE,
+    ],
+    text: "",
+}];
+
+/// Returns the sections of a subcommand.
+fn sections(subcommand: &str) -> &'static [Section] {
+    match subcommand {
+        "run" => RUN,
+        "wait" => WAIT,
+        "ls" => LS,
+        "inspect" => INSPECT,
+        "release" => RELEASE,
+        "doctor" => DOCTOR,
+        "top" => TOP,
+        _ => &[],
+    }
+}
+
+/// Returns the sections as the end of a help text.
+pub(crate) fn help(sections: &[Section]) -> String {
+    let mut help = String::new();
+    for (number, section) in sections.iter().enumerate() {
+        let gap = if number == 0 { "" } else { "\n" };
+        let _ = writeln!(help, "{gap}{}:", section.title);
+        for (term, meaning) in section.terms {
+            let _ = writeln!(help, "  {term:<14} {meaning}");
+        }
+        if !section.text.is_empty() {
+            let _ = writeln!(help, "  {}", section.text);
+        }
+    }
+    help
+}
+
+/// Prints the completion script of a shell.
+pub(crate) fn completions(shell: Shell) -> Result<Status, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "rlock", &mut script);
+    output::text(&script)?;
+    Ok(Status::SUCCESS)
+}
+
+/// Prints the manual page of `rlock`, or of one subcommand.
+pub(crate) fn page(subcommand: Option<&str>) -> Result<Status, Failure> {
+    let mut command = Cli::command();
+    // Adds the options of `rlock` to its subcommands.
+    command.build();
+    if let Some(name) = subcommand {
+        let found = command.find_subcommand(name).cloned();
+        let unknown = || Failure::new(Status::USAGE, format!("there is no subcommand `{name}`"));
+        command = found.ok_or_else(unknown)?;
+    }
+    let page = rendered(command).map_err(|error| Failure::own("write the manual page", &error))?;
+    output::text(&page)?;
+    Ok(Status::SUCCESS)
+}
+
+fn rendered(command: Command) -> std::io::Result<Vec<u8>> {
+    let sections = sections(command.get_name());
+    let mut page = Vec::new();
+    // The end of the help text would lose its lines.
+    let command = command.after_long_help(None::<&str>);
+    Man::new(command).render(&mut page)?;
+    let mut roff = Roff::new();
+    for section in sections {
+        roff.control("SH", [section.title.to_uppercase().as_str()]);
+        for (term, meaning) in section.terms {
+            roff.control("TP", []);
+            roff.text([bold(*term)]);
+            roff.text([roman(*meaning)]);
+        }
+        roff.text([roman(section.text)]);
+    }
+    roff.to_writer(&mut page)?;
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_section_that_a_subcommand_has_is_in_its_help_and_on_its_page() {
+        for subcommand in Cli::command().get_subcommands_mut() {
+            let help = subcommand.render_long_help().to_string();
+            let page = String::from_utf8(rendered(subcommand.clone()).unwrap()).unwrap();
+            for section in sections(subcommand.get_name()) {
+                assert!(help.contains(section.title), "{help}");
+                let heading = format!(".SH \"{}\"", section.title.to_uppercase());
+                let is_there = page.contains(&heading) || page.contains(&heading.replace('"', ""));
+                assert!(is_there, "{page}");
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The sections of the subcommands that look at locks and take them from their holders.
+
+use super::{Section, UNAVAILABLE, USAGE};
+
+/// The sections of `rlock ls`.
+pub(crate) const LS: &[Section] = &[
+    Section {
+        title: "Output",
+        terms: &[
+            ("KEY", "what is locked"),
+            (
+                "HOLDER",
+                "service@host and process id; in parentheses why there is none",
+            ),
+            ("SINCE", "how long the lock has been held"),
+            (
+                "LEASE LEFT",
+                "how long the store keeps the lock without renewal",
+            ),
+            (
+                "WAITERS",
+                "callers in the holder's process, and other processes",
+            ),
+        ],
+        text: "(no answer): the holder's process has ended, is stuck or cut off. (at_least): nobody holds the lock, \
+               and at_least keeps it taken. (other software): the key is not one of rlock's. The heading is shown on \
+               a terminal only, and lines are cut to its width there.",
+    },
+    Section {
+        title: "Exit status",
+        terms: &[("0", "also if no lock is held"), UNAVAILABLE, USAGE],
+        text: "",
+    },
+];
+
+/// The sections of `rlock inspect`.
+pub(crate) const INSPECT: &[Section] = &[Section {
+    title: "Exit status",
+    terms: &[
+        ("0", "the lock is taken"),
+        ("1", "the lock is free"),
+        UNAVAILABLE,
+        USAGE,
+    ],
+    text: "",
+}];
+
+/// The sections of `rlock release`.
+pub(crate) const RELEASE: &[Section] = &[
+    Section {
+        title: "Exit status",
+        terms: &[
+            (
+                "0",
+                "the lock is released; with --ask, its holder is about to",
+            ),
+            (
+                "1",
+                "it is not: it is free, has another token or owner, its holder does not answer --ask, or nobody \
+                 confirmed",
+            ),
+            UNAVAILABLE,
+            ("64", "wrong arguments, or neither a terminal nor --yes"),
+        ],
+        text: "",
+    },
+    Section {
+        title: "Which way",
+        terms: &[
+            (
+                "--ask",
+                "safe: the next holder begins after the body has stopped",
+            ),
+            (
+                "--token N",
+                "for a hold that does not answer: a later one is kept",
+            ),
+            (
+                "--force",
+                "for every holder, and for what at_least keeps taken",
+            ),
+        ],
+        text: "The holder logs a warning with the name of this user, host and process. After --token and --force its \
+               body may run on beside the next holder; storage that checks the fencing token refuses its writes.",
+    },
+];
+
+/// The sections of `rlock doctor`.
+pub(crate) const DOCTOR: &[Section] = &[Section {
+    title: "Exit status",
+    terms: &[
+        ("0", "locks are safe, perhaps with advice"),
+        ("1", "a lock would not be safe, or not be granted"),
+        UNAVAILABLE,
+        USAGE,
+    ],
+    text: "",
+}];
+
+/// The sections of `rlock top`.
+pub(crate) const TOP: &[Section] = &[
+    Section {
+        title: "Keys",
+        terms: &[
+            ("w, a", "sorts by waiters, by age; Tab switches"),
+            ("up, down", "scrolls; also page up, page down, home"),
+            ("q", "quits; also Esc and Ctrl-C"),
+        ],
+        text: "The rates count the locks that have appeared and disappeared from one look to the next, over ten \
+               seconds. A lock that is held for less than the interval is not seen. Without a terminal, each look is \
+               one line.",
+    },
+    Section {
+        title: "Exit status",
+        terms: &[
+            ("0", "after q"),
+            UNAVAILABLE,
+            USAGE,
+            ("128 + n", "signal n arrived"),
+        ],
+        text: "",
+    },
+];

@@ -1,0 +1,164 @@
+//! `rlock release`: takes a lock from its holder, after a question.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::Args;
+use rlock_core::{LockClient, LockInfo};
+use serde_json::json;
+
+use crate::{
+    cli::StoreOptions,
+    connect::connect,
+    describe,
+    exit::{Failure, Status},
+    manual, output,
+    text::{escaped, time},
+};
+
+/// The options of `rlock release`.
+#[derive(Debug, Args)]
+#[command(after_long_help = manual::help(manual::RELEASE))]
+pub(crate) struct ReleaseOptions {
+    /// The lock to release
+    #[arg(value_name = "KEY")]
+    key: String,
+    #[command(flatten)]
+    way: Way,
+    /// Does not ask on the terminal
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    store: StoreOptions,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Way {
+    /// Asks the holder: its body is stopped, and then the lock is released
+    #[arg(long)]
+    ask: bool,
+    /// Takes the lock if the present hold has this token; a later hold is not touched
+    #[arg(long, value_name = "N")]
+    token: Option<u64>,
+    /// Takes the lock from whoever holds it; its body may run on beside the next holder
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) async fn release(options: &ReleaseOptions, json: bool) -> Result<Status, Failure> {
+    if !options.yes && !can_be_asked() {
+        return Err(Failure::new(
+            Status::USAGE,
+            "there is no terminal to ask on; `--yes` releases the lock without a question",
+        ));
+    }
+    let client = connect(&options.store).await?;
+    let Some(info) = client.inspect(&options.key).await? else {
+        return refused(options, json, "it is free");
+    };
+    if options.yes {
+        tracing::warn!("{}", plan(options, &info));
+    } else {
+        if !confirmed(&plan(options, &info))? {
+            return refused(options, json, "nobody confirmed it");
+        }
+        let now = client.inspect(&options.key).await?;
+        if now.is_none_or(|now| now.owner != info.owner) {
+            return refused(options, json, "it has changed hands in the meantime");
+        }
+    }
+    match released(options, &client, &info).await? {
+        Ok(outcome) => {
+            if json {
+                output::object(&json!({ "key": options.key, "released": true }))?;
+            } else {
+                output::text(format!("lock `{}`: {outcome}\n", escaped(&options.key)).as_bytes())?;
+            }
+            Ok(Status::SUCCESS)
+        }
+        Err(reason) => refused(options, json, &reason),
+    }
+}
+
+/// Releases the lock. Returns what has become of it, or why it was not released.
+async fn released(
+    options: &ReleaseOptions,
+    client: &LockClient,
+    info: &LockInfo,
+) -> Result<Result<&'static str, String>, Failure> {
+    let key = &options.key;
+    Ok(if options.way.ask {
+        match client.ask_release(key).await? {
+            true if info.retained => Ok("its holder gives it back"),
+            true => Ok("its holder stops its body, and then releases it"),
+            false => Err(unanswered(info)),
+        }
+    } else if let Some(token) = options.way.token {
+        match client.release_if(key, token).await? {
+            true => Ok("taken from its holder"),
+            false => Err(format!("its present hold has another token than {token}")),
+        }
+    } else if client.force_release(key).await? {
+        Ok("taken from its holder")
+    } else {
+        Err("its holder has just released it".to_owned())
+    })
+}
+
+fn unanswered(info: &LockInfo) -> String {
+    if describe::is_kept(info) {
+        return "nobody holds it, and at_least keeps it taken; `--force` ends that".to_owned();
+    }
+    let free = info.ttl.map_or_else(String::new, |left| {
+        format!(", or wait: it is free in {} unless renewed", time(left))
+    });
+    format!("its holder does not answer; take it with `--force`{free}")
+}
+
+/// Ends with the status for a lock that was not released.
+fn refused(options: &ReleaseOptions, json: bool, reason: &str) -> Result<Status, Failure> {
+    let reason = format!("lock `{}` is not released: {reason}", options.key);
+    if json {
+        output::object(&json!({ "key": options.key, "released": false, "reason": reason }))?;
+    }
+    Err(Failure::new(Status::NOT_HELD, reason))
+}
+
+/// Says what is about to happen, and to whom.
+fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
+    let key = escaped(&options.key);
+    let holder = match &info.holder {
+        Some(holder) => escaped(&holder.to_string()).into_owned(),
+        None if describe::is_kept(info) => "at_least, and has no holder".to_owned(),
+        None => format!("owner {}, which does not answer", escaped(&info.owner)),
+    };
+    let action = match options.way {
+        Way { ask: true, .. } => "asking it to release the lock".to_owned(),
+        Way {
+            token: Some(token), ..
+        } => format!("taking it if its token is {token}"),
+        _ => "taking it".to_owned(),
+    };
+    let effect = match options.way {
+        _ if info.retained || describe::is_kept(info) => "",
+        Way { ask: true, .. } => "; its body is stopped at its next await",
+        _ => "; its body may run on beside the next holder",
+    };
+    format!("lock `{key}` is held by {holder}; {action}{effect}")
+}
+
+fn can_be_asked() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Shows the plan on the terminal, and returns whether the user agrees.
+fn confirmed(plan: &str) -> Result<bool, Failure> {
+    let asked = || {
+        write!(io::stderr(), "{plan}\nContinue? [y/N] ")?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = asked().map_err(|error: io::Error| Failure::own("ask on the terminal", &error))?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}

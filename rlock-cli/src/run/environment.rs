@@ -1,0 +1,82 @@
+//! The environment of the command: which locks it has, and their fencing tokens.
+
+use std::{env, ffi::OsString, process::Command};
+
+use rlock_core::{LockGuard, MultiLockGuard};
+
+/// The variables to set, and those of an outer `rlock run` to remove.
+pub(crate) struct Environment {
+    set: Vec<(String, String)>,
+    remove: Vec<OsString>,
+}
+
+/// Returns the environment for these locks, in the order of `keys`.
+pub(crate) fn of(keys: &[String], guard: &MultiLockGuard) -> Environment {
+    let guards = guard.guards();
+    let mut order: Vec<&LockGuard> = Vec::with_capacity(guards.len());
+    for key in keys {
+        let held = guards.iter().find(|held| held.key() == key);
+        order.extend(held.filter(|held| order.iter().all(|other| other.key() != held.key())));
+    }
+    let mut set = vec![("RLOCK_KEYS".to_owned(), order.len().to_string())];
+    for (number, held) in (1..).zip(&order) {
+        set.extend(variables(held, &format!("_{number}")));
+    }
+    if let Some(first) = order.first() {
+        set.extend(variables(first, ""));
+    }
+    let inherited = env::vars_os().map(|(name, _)| name);
+    Environment {
+        set,
+        remove: inherited.filter(is_numbered).collect(),
+    }
+}
+
+fn variables(held: &LockGuard, suffix: &str) -> [(String, String); 3] {
+    [
+        (format!("RLOCK_KEY{suffix}"), held.key().to_owned()),
+        (
+            format!("RLOCK_TOKEN{suffix}"),
+            held.fencing_token().to_string(),
+        ),
+        (format!("RLOCK_OWNER{suffix}"), held.owner().to_string()),
+    ]
+}
+
+/// Returns whether this is the variable of one lock among several.
+fn is_numbered(name: &OsString) -> bool {
+    let Some((start, number)) = name.to_str().and_then(|name| name.rsplit_once('_')) else {
+        return false;
+    };
+    ["RLOCK_KEY", "RLOCK_TOKEN", "RLOCK_OWNER"].contains(&start)
+        && number.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+impl Environment {
+    pub(crate) fn apply(&self, command: &mut Command) {
+        for name in &self.remove {
+            command.env_remove(name);
+        }
+        for (name, value) in &self.set {
+            command.env(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_one_lock_among_several_are_known_by_their_number() {
+        for (name, expected) in [
+            ("RLOCK_KEY_1", true),
+            ("RLOCK_TOKEN_12", true),
+            ("RLOCK_KEY", false),
+            ("RLOCK_URL", false),
+            ("RLOCK_KEY_NAME", false),
+        ] {
+            assert_eq!(is_numbered(&name.into()), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What happens while the command runs: signals, the loss of a lock, and the end of the process group.
+
+use std::{future::pending, time::Duration};
+
+use rlock_core::{LostCause, MultiLockGuard};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{
+    group::Group,
+    signals::{self, Signals},
+    terminal::Terminal,
+};
+use crate::{cli::OnLost, exit::Status};
+
+/// How often to look for processes that outlive the command. Not all of them are reported when they end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long processes may outlive the command before that is logged.
+const UNREMARKED: Duration = Duration::from_secs(1);
+
+/// The pause before a command that reads the terminal in the background may try again.
+const BACKGROUND: Duration = Duration::from_secs(1);
+
+/// What to do when a lock is lost.
+pub(crate) struct Policy {
+    pub(crate) on_lost: OnLost,
+    pub(crate) signal: Signal,
+    pub(crate) kill_after: Duration,
+}
+
+/// The end of the command.
+pub(crate) struct Ended {
+    pub(crate) status: Status,
+    /// Whether a lock was lost before all of the group had ended.
+    pub(crate) is_lost: bool,
+}
+
+/// Runs beside the command.
+pub(crate) struct Supervisor {
+    group: Group,
+    terminal: Option<Terminal>,
+    policy: Policy,
+    is_lost: bool,
+    kill_at: Option<Instant>,
+    /// When the command had ended, and some of its group had not.
+    outlived_at: Option<Instant>,
+    is_remarked: bool,
+}
+
+impl Supervisor {
+    pub(crate) fn new(group: Group, terminal: Option<Terminal>, policy: Policy) -> Self {
+        Self {
+            group,
+            terminal,
+            policy,
+            is_lost: false,
+            kill_at: None,
+            outlived_at: None,
+            is_remarked: false,
+        }
+    }
+
+    /// Returns when all processes of the group have ended.
+    pub(crate) async fn until_ended(
+        mut self,
+        guard: &MultiLockGuard,
+        signals: &mut Signals,
+    ) -> Ended {
+        loop {
+            if let Some(stopped_by) = self.group.reap() {
+                self.stopped(stopped_by, guard).await;
+            }
+            if let Some(status) = self.group.status() {
+                if !self.group.is_alive() {
+                    return self.ended(status);
+                }
+                self.remark();
+            }
+            tokio::select! {
+                biased;
+                signal = signals.next() => self.group.signal(signal),
+                (key, cause) = guard.lost(), if !self.is_lost => self.lost(key, cause),
+                () = until(self.kill_at) => self.kill(),
+                () = self.group.changed() => {}
+                () = sleep(LOOK), if self.group.status().is_some() => {}
+            }
+        }
+    }
+
+    fn ended(self, status: Status) -> Ended {
+        if let Some(terminal) = self.terminal {
+            terminal.take_back(self.group.id());
+        }
+        tracing::info!(status = status.code(), "command ended");
+        Ended {
+            status,
+            is_lost: self.is_lost,
+        }
+    }
+
+    /// Stops the command, unless it may run on without its lock.
+    fn lost(&mut self, key: &str, cause: LostCause) {
+        self.is_lost = true;
+        if self.policy.on_lost == OnLost::Continue {
+            tracing::warn!(key, %cause, "a lock was lost, the command runs on");
+            return;
+        }
+        let signal = signals::name(self.policy.signal);
+        tracing::error!(key, %cause, signal, "a lock was lost, stopping the command");
+        self.group.signal(self.policy.signal);
+        // A stopped process takes no signal before it continues.
+        self.group.signal(Signal::CONT);
+        self.kill_at = Some(Instant::now() + self.policy.kill_after);
+    }
+
+    fn kill(&mut self) {
+        self.kill_at = None;
+        tracing::error!("the command did not stop, killing it");
+        self.group.signal(Signal::KILL);
+    }
+
+    /// Logs once that processes of the group outlive the command.
+    fn remark(&mut self) {
+        let since = *self.outlived_at.get_or_insert_with(Instant::now);
+        if since.elapsed() >= UNREMARKED && !self.is_remarked {
+            self.is_remarked = true;
+            tracing::warn!("the command has ended, waiting for the processes that it left behind");
+        }
+    }
+
+    /// Stops the whole job if its terminal's user stopped the command, and lets both continue together.
+    async fn stopped(&mut self, by: Signal, guard: &MultiLockGuard) {
+        // Without a terminal, somebody stopped the command for a reason. It keeps its locks.
+        let Some(terminal) = self.terminal else {
+            return;
+        };
+        let group = self.group.id();
+        let wants_terminal = by == Signal::TTIN || by == Signal::TTOU;
+        if !(wants_terminal && terminal.is_ours()) {
+            terminal.stop_job(group);
+            // Nothing was renewed in the meantime.
+            if !guard.is_valid() && !self.is_lost {
+                let (key, cause) = guard.lost().await;
+                self.lost(key, cause);
+            }
+            if wants_terminal && !terminal.is_ours() {
+                sleep(BACKGROUND).await;
+            }
+        }
+        terminal.give_to(group);
+        self.group.signal(Signal::CONT);
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,136 @@
+//! Text from outside on a terminal, such as keys and the names of holders.
+
+use std::{borrow::Cow, time::Duration};
+
+use serde_json::Value;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// Returns whether a character breaks a line, controls a terminal or changes the writing direction.
+fn is_unsafe(c: char) -> bool {
+    let separates = matches!(c, '\u{2028}' | '\u{2029}');
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || separates || turns
+}
+
+/// Escapes the characters that mislead a reader or control a terminal, as a Rust literal does.
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_unsafe(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped.into()
+}
+
+/// Returns the value as JSON on one line, in which the same characters are escaped. They occur in strings only.
+pub(crate) fn json(value: &Value) -> String {
+    let json = value.to_string();
+    if !json.contains(is_unsafe) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_unsafe(c) {
+            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// Returns how many columns of a terminal the text takes.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Returns the text, cut to so many columns of a terminal.
+pub(crate) fn cut(text: &str, columns: usize) -> Cow<'_, str> {
+    if width(text) <= columns {
+        return text.into();
+    }
+    let (mut cut, mut left) = (String::new(), columns.saturating_sub(1));
+    for c in text.chars() {
+        let width = c.width().unwrap_or(0);
+        if width > left {
+            break;
+        }
+        left -= width;
+        cut.push(c);
+    }
+    if columns > 0 {
+        cut.push('…');
+    }
+    cut.into()
+}
+
+/// Shows a duration with two units at most: `850ms`, `12.3s`, `4m05s`, `2h03m`, `3d04h`.
+pub(crate) fn time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    if seconds < 1 {
+        format!("{}ms", time.as_millis())
+    } else if minutes < 1 {
+        format!("{seconds}.{}s", time.subsec_millis() / 100)
+    } else if hours < 1 {
+        format!("{minutes}m{:02}s", seconds % 60)
+    } else if days < 1 {
+        format!("{hours}h{:02}m", minutes % 60)
+    } else {
+        format!("{days}d{:02}h", hours % 24)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_that_controls_a_terminal_is_left() {
+        assert_eq!(escaped("order:42 鍵"), "order:42 鍵");
+        assert_eq!(
+            escaped("a\u{1b}[2J\n\u{9b}\u{202e}"),
+            "a\\u{1b}[2J\\n\\u{9b}\\u{202e}"
+        );
+        let value = json!({ "key": "a\u{1b}\u{7f}\u{9b}\u{202e}鍵" });
+        let line = super::json(&value);
+        assert!(!line.contains(is_unsafe), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+    }
+
+    #[test]
+    fn a_text_is_cut_to_columns_of_the_terminal() {
+        for (columns, expected) in [(9, "order:42"), (8, "order:42"), (7, "order:…"), (1, "…")]
+        {
+            assert_eq!(cut("order:42", columns), expected);
+        }
+        assert_eq!(cut("鍵鍵鍵", 6), "鍵鍵鍵");
+        assert_eq!(cut("鍵鍵鍵", 5), "鍵鍵…");
+        assert_eq!(cut("鍵鍵鍵", 4), "鍵…");
+        assert_eq!(cut("order", 0), "");
+    }
+
+    #[test]
+    fn a_time_has_two_units_at_most() {
+        for (millis, expected) in [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_000, "1.0s"),
+            (59_999, "59.9s"),
+            (60_000, "1m00s"),
+            (3_599_000, "59m59s"),
+            (7_380_000, "2h03m"),
+            (86_400_000 * 3 + 4 * 3_600_000, "3d04h"),
+        ] {
+            assert_eq!(time(Duration::from_millis(millis)), expected);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `rlock wait`: waits until a lock is free, and takes nothing.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    cli::WaitOptions,
+    connect::connect,
+    duration::Limit,
+    exit::{Failure, Status},
+    output,
+};
+
+/// The pauses between two looks at the lock: each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+pub(crate) async fn wait(options: &WaitOptions, json: bool) -> Result<Status, Failure> {
+    let client = connect(&options.store).await?;
+    let started = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let info = client.inspect(&options.key).await?;
+        let left = match options.wait {
+            Limit::For(limit) => limit.saturating_sub(started.elapsed()),
+            Limit::Forever => Duration::MAX,
+        };
+        let is_free = info.is_none();
+        if is_free || left.is_zero() {
+            if json {
+                let waited = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let object = json!({ "key": options.key, "free": is_free, "waited_ms": waited });
+                output::object(&object)?;
+            }
+            return if is_free {
+                Ok(Status::SUCCESS)
+            } else {
+                Err(Failure::new(
+                    Status::TAKEN,
+                    format!("lock `{}` is still taken", options.key),
+                ))
+            };
+        }
+        sleep(pause.min(left)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

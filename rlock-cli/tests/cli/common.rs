@@ -1,0 +1,177 @@
+//! Runs `rlock` and looks at what it does.
+
+use std::{
+    env, fs,
+    fs::File,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use rlock_testkit::{RedisServer, Worker, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// How long a test waits for what takes milliseconds on an idle machine.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// Returns a command `rlock` for the store of this URL, without options from the environment of the tests.
+pub(crate) fn rlock(url: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("RLOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("RLOCK_URL", url).args(words);
+    command
+}
+
+/// Starts `rlock`.
+pub(crate) fn start(url: &str, words: &[&str]) -> Running {
+    Running::start(rlock(url, words))
+}
+
+/// Runs `rlock` to its end.
+pub(crate) async fn run(url: &str, words: &[&str]) -> Outcome {
+    start(url, words).end().await
+}
+
+/// Starts `rlock run`, and returns when its command holds the lock, until its input ends.
+pub(crate) async fn hold(server: &RedisServer, options: &[&str]) -> Running {
+    let script = ["--", "sh", "-c", "echo held; read -r line; echo $line"];
+    let mut holder = start(&server.url(), &[&["run"], options, &script].concat());
+    holder.expect("held").await;
+    holder
+}
+
+/// A process that runs. It is killed when this is dropped.
+pub(crate) struct Running {
+    worker: Worker,
+    log: Scratch,
+}
+
+/// What a process has left behind.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// `None` if a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// The lines of standard output that no test has read before.
+    pub(crate) output: Vec<String>,
+    /// Standard error.
+    pub(crate) log: String,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let log = Scratch::new("log");
+        let file = File::create(log.path()).expect("the directory is writable");
+        Self {
+            worker: Worker::start(command.stderr(file)),
+            log,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.worker.pid()).expect("a process id fits")
+    }
+
+    /// Reads standard output until this line.
+    pub(crate) async fn expect(&mut self, line: &str) {
+        self.worker.expect_line(LONG, line).await;
+    }
+
+    /// Reads the next line of standard output.
+    pub(crate) async fn line(&mut self) -> String {
+        self.worker.line(LONG).await.expect("a line")
+    }
+
+    /// Reads the next line of standard output, which is a number.
+    pub(crate) async fn number(&mut self) -> i32 {
+        let line = self.line().await;
+        line.parse().unwrap_or_else(|_| panic!("no number: {line}"))
+    }
+
+    /// Writes a line to standard input.
+    pub(crate) fn send(&mut self, line: &str) {
+        self.worker.send(line);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        send_signal(self.pid(), signal);
+    }
+
+    /// Kills `rlock` alone.
+    pub(crate) fn kill(&mut self) {
+        self.worker.kill();
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log.path()).expect("the log is there")
+    }
+
+    /// Returns when the log contains this text.
+    pub(crate) async fn logs(&self, text: &str) {
+        eventually(LONG, text, async || self.log().contains(text)).await;
+    }
+
+    /// Ends the input, and waits for the end of the process.
+    pub(crate) async fn end(mut self) -> Outcome {
+        self.worker.close_input();
+        let status = self.worker.wait(LONG).await;
+        Outcome {
+            code: status.code(),
+            output: self.worker.remaining_lines(LONG).await,
+            log: self.log(),
+        }
+    }
+}
+
+impl Outcome {
+    /// Returns the lines of standard error as objects.
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        let parse = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+        self.log.lines().map(parse).collect()
+    }
+}
+
+pub(crate) fn send_signal(pid: i32, signal: Signal) {
+    let pid = Pid::from_raw(pid).expect("a process id");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+/// Returns whether the process runs. One that has ended and was not reaped yet does not.
+pub(crate) fn is_running(pid: i32) -> bool {
+    !["", "Z", "X"].contains(&&*state_of(pid))
+}
+
+/// Returns the state of a process as the system shows it: `T` if it has stopped, for example.
+pub(crate) fn state_of(pid: i32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state is behind the name, which is in parentheses.
+    let state = stat.rsplit_once(") ").map(|(_, rest)| &rest[..1]);
+    state.unwrap_or_default().to_owned()
+}
+
+/// A file or directory that goes with the test.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rlock-{}-{number}-{name}", std::process::id());
+        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,149 @@
+//! The environment of the command, and locks of several keys.
+
+use std::collections::BTreeMap;
+
+use rlock_testkit::RedisServer;
+
+use crate::common::{Running, hold, rlock, run};
+
+/// The variables that a command is started with.
+async fn environment_of(server: &RedisServer, options: &[&str]) -> BTreeMap<String, String> {
+    let words = [&["run"], options, &["--", "env"]].concat();
+    let outcome = run(&server.url(), &words).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let variables = outcome
+        .output
+        .iter()
+        .filter_map(|line| line.split_once('='));
+    let ours = variables.filter(|(name, _)| name.starts_with("RLOCK_"));
+    ours.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_command_knows_its_lock() {
+    let server = RedisServer::start();
+    let first = environment_of(&server, &["-k", "order:42"]).await;
+    assert_eq!(first["RLOCK_KEY"], "order:42");
+    assert_eq!(first["RLOCK_KEYS"], "1");
+    let token = |environment: &BTreeMap<String, String>| -> u64 {
+        environment["RLOCK_TOKEN"].parse().expect("a number")
+    };
+    let second = environment_of(&server, &["-k", "order:42"]).await;
+    assert!(token(&second) > token(&first), "{first:?} {second:?}");
+    assert_ne!(second["RLOCK_OWNER"], first["RLOCK_OWNER"]);
+}
+
+#[tokio::test]
+async fn the_owner_is_the_one_that_the_server_knows() {
+    let server = RedisServer::start();
+    let script = ["--", "sh", "-c", "echo $RLOCK_OWNER; cat"];
+    let words = [&["run", "-k", "a", "--prefix", "jobs:"][..], &script].concat();
+    let mut running = Running::start(rlock(&server.url(), &words));
+    let owner = running.line().await;
+    assert_eq!(server.hgetall("jobs:{a}").await[&owner], "1");
+    assert_eq!(running.end().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn several_keys_are_numbered_in_the_order_of_the_options() {
+    let server = RedisServer::start();
+    let environment = environment_of(&server, &["-k", "b", "-k", "a", "-k", "b", "-k", "c"]).await;
+    assert_eq!(environment["RLOCK_KEYS"], "3");
+    for (name, key) in [("1", "b"), ("2", "a"), ("3", "c")] {
+        assert_eq!(environment[&format!("RLOCK_KEY_{name}")], key);
+        assert!(environment.contains_key(&format!("RLOCK_OWNER_{name}")));
+    }
+    for name in ["KEY", "TOKEN", "OWNER"] {
+        let first = &environment[&format!("RLOCK_{name}_1")];
+        assert_eq!(&environment[&format!("RLOCK_{name}")], first);
+    }
+    assert!(!environment.contains_key("RLOCK_KEY_4"), "{environment:?}");
+}
+
+#[tokio::test]
+async fn several_keys_are_acquired_all_or_none() {
+    let server = RedisServer::start();
+    let holder = hold(&server, &["-k", "b"]).await;
+    let words = ["run", "-n", "-k", "a", "b", "--", "echo", "ran"];
+    let outcome = run(&server.url(), &words).await;
+    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    assert!(outcome.log.contains("`a`, `b`"), "{outcome:?}");
+    assert!(!server.exists("lock:{a}").await, "none");
+    assert_eq!(holder.end().await.code, Some(0));
+
+    let holder = hold(&server, &["-k", "a", "-k", "b"]).await;
+    for key in ["a", "b"] {
+        assert!(server.exists(&format!("lock:{{{key}}}")).await, "all");
+        let outcome = run(&server.url(), &["run", "-n", "-k", key, "--", "true"]).await;
+        assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    }
+    assert_eq!(holder.end().await.code, Some(0));
+    assert!(server.keys("lock:{?}").await.is_empty(), "all released");
+}
+
+#[tokio::test]
+async fn the_command_does_not_see_the_locks_of_an_outer_run() {
+    let server = RedisServer::start();
+    let inner = [
+        "--",
+        env!("CARGO_BIN_EXE_rlock"),
+        "run",
+        "-k",
+        "c",
+        "--",
+        "env",
+    ];
+    let words = [&["run", "-k", "a", "-k", "b"][..], &inner].concat();
+    let outcome = run(&server.url(), &words).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let has = |line: &str| outcome.output.iter().any(|other| other == line);
+    assert!(has("RLOCK_KEY=c") && has("RLOCK_KEY_1=c") && has("RLOCK_KEYS=1"));
+    let stale = outcome.output.iter().find(|line| line.contains("_2="));
+    assert_eq!(stale, None);
+}
+
+#[tokio::test]
+async fn options_come_from_the_environment() {
+    let server = RedisServer::start();
+    let script = [
+        "run",
+        "-k",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "echo held; read -r line",
+    ];
+    let mut command = rlock(&server.url(), &script);
+    command
+        .env("RLOCK_PREFIX", "jobs:")
+        .env("RLOCK_LEASE", "2h");
+    let mut holder = Running::start(command);
+    holder.expect("held").await;
+    let left = server.pttl("jobs:{a}").await;
+    assert!(left > 3_600_000, "{left}");
+    let mut second = rlock(
+        &server.url(),
+        &["run", "-k", "a", "--prefix", "jobs:", "--", "true"],
+    );
+    second.env("RLOCK_WAIT", "100ms");
+    let outcome = Running::start(second).end().await;
+    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    assert_eq!(
+        holder.end().await.code,
+        Some(1),
+        "`read` finds the end of the input"
+    );
+}
+
+#[tokio::test]
+async fn at_least_keeps_the_lock_beyond_the_end_of_the_command() {
+    let server = RedisServer::start();
+    let words = ["run", "-k", "a", "--at-least", "1h", "--", "true"];
+    assert_eq!(run(&server.url(), &words).await.code, Some(0));
+    let outcome = run(&server.url(), &["run", "-n", "-k", "a", "--", "true"]).await;
+    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    let left = server.pttl("lock:{a}").await;
+    assert!((1_800_000..=3_600_000).contains(&left), "{left}");
+}

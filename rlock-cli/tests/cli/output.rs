@@ -1,0 +1,89 @@
+//! Standard streams: output carries data only, and the log has lines or objects.
+
+use rlock_testkit::RedisServer;
+
+use crate::common::{Outcome, hold, run, start};
+
+fn messages(outcome: &Outcome) -> Vec<String> {
+    let text = |object: &serde_json::Value| object["message"].as_str().map(str::to_owned);
+    outcome.objects().iter().filter_map(text).collect()
+}
+
+#[tokio::test]
+async fn standard_output_is_that_of_the_command() {
+    let server = RedisServer::start();
+    for level in ["-v", "-vv", "--json"] {
+        let words = ["run", level, "-k", "a", "--", "echo", "data"];
+        let outcome = run(&server.url(), &words).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(outcome.output, ["data"], "{level}");
+    }
+}
+
+#[tokio::test]
+async fn standard_input_is_that_of_the_command() {
+    let server = RedisServer::start();
+    let mut cat = start(&server.url(), &["run", "-k", "a", "--", "cat"]);
+    cat.send("one");
+    cat.expect("one").await;
+    cat.send("two");
+    let outcome = cat.end().await;
+    assert_eq!(
+        (outcome.code, outcome.output),
+        (Some(0), vec!["two".to_owned()])
+    );
+}
+
+#[tokio::test]
+async fn standard_error_is_that_of_the_command_without_lines_of_rlock() {
+    let server = RedisServer::start();
+    let words = ["run", "-k", "a", "--", "sh", "-c", "echo oops >&2; exit 1"];
+    let outcome = run(&server.url(), &words).await;
+    assert_eq!((outcome.code, &*outcome.log), (Some(1), "oops\n"));
+}
+
+#[tokio::test]
+async fn with_json_each_line_is_an_object() {
+    let server = RedisServer::start();
+    let words = ["run", "--json", "-v", "-k", "a", "--", "true"];
+    let outcome = run(&server.url(), &words).await;
+    let messages = messages(&outcome);
+    for expected in [
+        "lock acquired",
+        "command started",
+        "command ended",
+        "locks released",
+    ] {
+        assert!(
+            messages.iter().any(|message| message == expected),
+            "{messages:?}"
+        );
+    }
+    for object in outcome.objects() {
+        assert_eq!(object["level"], "info", "{object}");
+        assert!(object["time"].is_string(), "{object}");
+    }
+    let acquired = &outcome.objects()[0];
+    assert_eq!(acquired["key"], "a");
+    assert!(acquired["token"].is_u64(), "{acquired}");
+}
+
+#[tokio::test]
+async fn with_json_a_refusal_and_a_failure_are_objects_too() {
+    let server = RedisServer::start();
+    let _holder = hold(&server, &["-k", "a"]).await;
+    let taken = run(
+        &server.url(),
+        &["run", "--json", "-n", "-k", "a", "--", "true"],
+    )
+    .await;
+    assert_eq!(taken.objects()[0]["level"], "warn", "{taken:?}");
+    assert_eq!(messages(&taken), ["lock `a` is taken"]);
+    let missing = run(
+        &server.url(),
+        &["run", "--json", "-k", "b", "--", "/no/such"],
+    )
+    .await;
+    assert_eq!(missing.code, Some(127), "{missing:?}");
+    assert_eq!(missing.objects()[0]["level"], "error", "{missing:?}");
+}

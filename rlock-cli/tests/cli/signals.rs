@@ -1,0 +1,135 @@
+//! Signals: passed on to the whole group, or the end of a wait.
+
+use std::process::Command;
+
+use rlock_testkit::{RedisServer, eventually};
+use rustix::process::Signal;
+
+use crate::common::{LONG, Running, hold, start};
+
+const FORWARDED: [(&str, Signal); 6] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("TERM", Signal::TERM),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+];
+
+#[tokio::test]
+async fn a_signal_reaches_the_command_and_what_it_has_started() {
+    let server = RedisServer::start();
+    for (name, signal) in FORWARDED {
+        let script = format!(
+            "trap 'echo child' {name}
+             sh -c 'trap \"echo grandchild; exit\" {name}; echo ready; for i in $(seq 1200); do sleep 0.05; done'
+             exit 7"
+        );
+        let mut running = start(
+            &server.url(),
+            &["run", "-k", "a", "--", "sh", "-c", &script],
+        );
+        running.expect("ready").await;
+        running.signal(signal);
+        let mut outcome = running.end().await;
+        outcome.output.sort();
+        assert_eq!(
+            outcome.output,
+            ["child", "grandchild"],
+            "{name}: {outcome:?}"
+        );
+        assert_eq!(outcome.code, Some(7), "{name}: {outcome:?}");
+        assert!(!server.exists("lock:{a}").await, "{name}: released");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_a_signal_ends_is_128_and_the_signal() {
+    let server = RedisServer::start();
+    for (name, signal) in FORWARDED {
+        let script = "echo ready; exec sleep 60";
+        let mut running = start(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]);
+        running.expect("ready").await;
+        running.signal(signal);
+        let outcome = running.end().await;
+        assert_eq!(
+            outcome.code,
+            Some(128 + signal.as_raw()),
+            "{name}: {outcome:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_signal_while_waiting_ends_rlock_and_takes_nothing() {
+    let server = RedisServer::start();
+    let holder = hold(&server, &["-k", "a"]).await;
+    for (name, signal) in FORWARDED {
+        let words = ["run", "-v", "-k", "a", "--", "echo", "ran"];
+        let waiter = start(&server.url(), &words);
+        eventually(LONG, "it waits", async || {
+            server.exists("lock:{a}:queue").await
+        })
+        .await;
+        waiter.signal(signal);
+        let outcome = waiter.end().await;
+        assert_eq!(
+            outcome.code,
+            Some(128 + signal.as_raw()),
+            "{name}: {outcome:?}"
+        );
+        assert!(outcome.output.is_empty(), "{name}: {outcome:?}");
+        assert!(
+            !server.exists("lock:{a}:queue").await,
+            "{name}: it has left the queue"
+        );
+    }
+    assert_eq!(holder.end().await.code, Some(0));
+    assert!(
+        !server.exists("lock:{a}").await,
+        "nobody was handed the lock"
+    );
+}
+
+#[tokio::test]
+async fn a_signal_while_connecting_ends_rlock() {
+    let server = RedisServer::start();
+    server.pause();
+    let running = start(&server.url(), &["run", "-k", "a", "--", "echo", "ran"]);
+    // Until it listens to signals, they end it as well.
+    eventually(LONG, "it listens", async || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()));
+        let caught = status.unwrap_or_default();
+        let caught = caught.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        caught.is_some_and(|set| set & 1 << (Signal::TERM.as_raw() - 1) != 0)
+    })
+    .await;
+    running.signal(Signal::TERM);
+    let outcome = running.end().await;
+    assert_eq!(
+        outcome.code,
+        Some(128 + Signal::TERM.as_raw()),
+        "{outcome:?}"
+    );
+    assert!(outcome.output.is_empty(), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_signal_that_is_ignored_stays_ignored() {
+    let server = RedisServer::start();
+    let mut nohup = Command::new("sh");
+    nohup
+        .args(["-c", r#"trap "" HUP; exec "$0" "$@""#])
+        .arg(env!("CARGO_BIN_EXE_rlock"))
+        .args(["run", "-k", "a", "--", "sh", "-c"])
+        .arg("echo ready; read -r line; kill -HUP $$; echo $line")
+        .env("RLOCK_URL", server.url());
+    let mut running = Running::start(nohup);
+    running.expect("ready").await;
+    running.signal(Signal::HUP);
+    running.send("unimpressed");
+    let outcome = running.end().await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.output, ["unimpressed"]);
+}

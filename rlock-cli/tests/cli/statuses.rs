@@ -1,0 +1,179 @@
+//! Exit statuses: each row of the table.
+
+use std::process::Command;
+
+use rlock_testkit::{RedisServer, port};
+use rustix::process::Signal;
+
+use crate::common::{Running, hold, rlock, run, start};
+
+#[tokio::test]
+async fn the_status_of_the_command_is_passed_on() {
+    let server = RedisServer::start();
+    for (script, expected) in [
+        ("exit 0", 0),
+        ("exit 3", 3),
+        ("exit 255", 255),
+        ("kill -TERM $$", 128 + Signal::TERM.as_raw()),
+        ("kill -KILL $$", 128 + Signal::KILL.as_raw()),
+    ] {
+        let outcome = run(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]).await;
+        assert_eq!(outcome.code, Some(expected), "{script}: {outcome:?}");
+        assert_eq!(outcome.log, "", "{script}");
+        assert!(!server.exists("lock:{a}").await, "{script}: released");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_taken_is_75_or_the_given_status() {
+    let server = RedisServer::start();
+    let holder = hold(&server, &["-k", "a"]).await;
+    for (options, expected) in [
+        (&["-n"][..], 75),
+        (&["--no-wait", "-E", "9"], 9),
+        (&["-w", "200ms"], 75),
+        (&["--wait", "0s", "--conflict-exit-code", "0"], 0),
+    ] {
+        let words = [&["run", "-k", "a"], options, &["--", "echo", "ran"]].concat();
+        let outcome = run(&server.url(), &words).await;
+        assert_eq!(outcome.code, Some(expected), "{options:?}: {outcome:?}");
+        assert!(outcome.output.is_empty(), "{options:?}: {outcome:?}");
+        assert!(outcome.log.contains("lock `a`"), "{options:?}: {outcome:?}");
+    }
+    let quiet = run(&server.url(), &["run", "-qn", "-k", "a", "--", "true"]).await;
+    assert_eq!((quiet.code, &*quiet.log), (Some(75), ""), "{quiet:?}");
+    assert!(server.exists("lock:{a}").await, "still held");
+    assert!(!server.exists("lock:{a}:queue").await, "nobody waits");
+    assert_eq!(holder.end().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn no_wait_takes_precedence_over_a_wait_of_the_environment() {
+    let server = RedisServer::start();
+    let _holder = hold(&server, &["-k", "a"]).await;
+    let mut command = rlock(&server.url(), &["run", "-n", "-k", "a", "--", "true"]);
+    command.env("RLOCK_WAIT", "1h");
+    assert_eq!(Running::start(command).end().await.code, Some(75));
+}
+
+#[tokio::test]
+async fn a_waiter_runs_when_the_holder_has_ended() {
+    let server = RedisServer::start();
+    let holder = hold(&server, &["-k", "a"]).await;
+    let waiter = start(
+        &server.url(),
+        &["run", "-v", "-k", "a", "--", "echo", "ran"],
+    );
+    waiter.logs("waiting").await;
+    assert_eq!(holder.end().await.code, Some(0));
+    let outcome = waiter.end().await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.output, ["ran"]);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_reached_is_69() {
+    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    let server = RedisServer::builder().password("secret").start();
+    let wrong = format!("redis://:wrong@{}/", server.address());
+    for url in [&nobody, &wrong] {
+        for words in [&["run", "-k", "a", "--", "echo", "ran"][..], &["wait", "a"]] {
+            let outcome = run(url, words).await;
+            assert_eq!(outcome.code, Some(69), "{url}: {outcome:?}");
+            assert!(outcome.output.is_empty(), "{outcome:?}");
+            assert!(outcome.log.starts_with("rlock: could not "), "{outcome:?}");
+            assert!(!outcome.log.contains("wrong@"), "no password: {outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_memory_is_69_and_says_so() {
+    let server = RedisServer::builder()
+        .config("maxmemory-policy", "noeviction")
+        .start();
+    server.config_set("maxmemory", "1").await;
+    let outcome = run(&server.url(), &["run", "-k", "a", "--", "echo", "ran"]).await;
+    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+    assert!(outcome.output.is_empty(), "{outcome:?}");
+    assert!(outcome.log.contains("OOM"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn wrong_usage_is_64() {
+    let server = RedisServer::start();
+    for words in [
+        &[][..],
+        &["nosuch"],
+        &["run", "-k", "a"],
+        &["run", "--", "true"],
+        &["run", "-k", "a", "true"],
+        &["run", "-k", "a", "--lease", "5ms", "--", "true"],
+        &["run", "-k", "a", "--lease", "30", "--", "true"],
+        &["run", "-k", "a", "--max-hold", "0s", "--", "true"],
+        &["run", "-k", "a", "--signal", "NOSUCH", "--", "true"],
+        &["run", "-k", "a", "--on-lost", "ignore", "--", "true"],
+        &["run", "-k", "a", "-E", "256", "--", "true"],
+        &["run", "-k", "a", "-q", "-v", "--", "true"],
+        &["run", "-k", "", "--", "true"],
+        &["run", "-k", "a{b", "--", "true"],
+        &["run", "-k", "a", "--prefix", "{", "--", "true"],
+        &["run", "-k", "a", "--url", "http://localhost/", "--", "true"],
+        &["wait"],
+        &["man", "nosuch"],
+        &["completions", "nosuch"],
+    ] {
+        let outcome = run(&server.url(), words).await;
+        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        assert!(outcome.output.is_empty(), "{words:?}: {outcome:?}");
+        assert!(!outcome.log.is_empty(), "{words:?}");
+    }
+    let mut nowhere = rlock("", &["run", "-k", "a", "--", "true"]);
+    nowhere.env_remove("RLOCK_URL");
+    let outcome = Running::start(nowhere).end().await;
+    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    assert!(outcome.log.contains("--url"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn the_embedded_store_is_refused_with_the_reason() {
+    for url in ["memory:", "memory:name"] {
+        for words in [&["run", "-k", "a", "--", "echo", "ran"][..], &["wait", "a"]] {
+            let outcome = run(url, words).await;
+            assert_eq!(outcome.code, Some(64), "{outcome:?}");
+            assert!(outcome.output.is_empty(), "{outcome:?}");
+            assert!(outcome.log.contains("locks nothing"), "{outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
+    let server = RedisServer::start();
+    for (command, expected) in [
+        ("rlock-no-such-command", 127),
+        ("/no/such/command", 127),
+        ("/etc/passwd", 126),
+        ("/", 126),
+    ] {
+        let outcome = run(&server.url(), &["run", "-k", "a", "--", command]).await;
+        assert_eq!(outcome.code, Some(expected), "{command}: {outcome:?}");
+        assert!(outcome.log.contains(command), "{outcome:?}");
+        assert!(!server.exists("lock:{a}").await, "{command}: released");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_rlock_itself_is_125() {
+    let server = RedisServer::start();
+    let mut command = Command::new("sh");
+    // Enough open files to load the program, too few for its runtime.
+    command
+        .args(["-c", r#"ulimit -n 4; exec "$0" run -k a -- echo ran"#])
+        .arg(env!("CARGO_BIN_EXE_rlock"))
+        .env("RLOCK_URL", server.url());
+    let outcome = Running::start(command).end().await;
+    assert_eq!(outcome.code, Some(125), "{outcome:?}");
+    assert!(outcome.output.is_empty(), "{outcome:?}");
+    assert!(outcome.log.starts_with("rlock: could not "), "{outcome:?}");
+}

@@ -1,0 +1,327 @@
+//! Runs under a shell with job control, at a terminal of its own.
+
+use std::{
+    env, fs,
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use rlock_testkit::{RedisServer, eventually};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use tokio::time::{sleep, timeout};
+
+use crate::common::{LONG, Scratch, is_running, state_of};
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+/// An interactive shell. It is killed when this is dropped.
+struct Shell {
+    process: Child,
+    keyboard: File,
+    screen: Arc<Mutex<String>>,
+    /// How much of the screen was read.
+    read: usize,
+}
+
+impl Shell {
+    /// Starts a shell that finds `rlock`, for locks on this server.
+    fn start(server: &RedisServer) -> Self {
+        Self::of(
+            server,
+            &["bash", "--norc", "--noprofile", "--noediting", "-i"],
+        )
+    }
+
+    /// Starts this program as the leader of a session.
+    fn of(server: &RedisServer, words: &[&str]) -> Self {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&terminal).expect("it is ours");
+        unlockpt(&terminal).expect("it is ours");
+        let name = ptsname(&terminal, Vec::new()).expect("it has a name");
+        let name = name.to_str().expect("a plain name");
+        let device = File::options().read(true).write(true).open(name);
+        let device: OwnedFd = device.expect("the device").into();
+        let stream = || Stdio::from(device.try_clone().expect("a descriptor"));
+        let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
+        let directory = program.parent().expect("a directory").display();
+        let process = Command::new("setsid")
+            .arg("--ctty")
+            .args(words)
+            .env(
+                "PATH",
+                format!("{directory}:{}", env::var("PATH").unwrap_or_default()),
+            )
+            .env("RLOCK_URL", server.url())
+            .env("PS1", "")
+            .stdin(stream())
+            .stdout(stream())
+            .stderr(stream())
+            .spawn()
+            .expect("a shell");
+        let mut output = File::from(terminal.try_clone().expect("a descriptor"));
+        let screen: Arc<Mutex<String>> = Arc::default();
+        let shown = Arc::clone(&screen);
+        thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            // An error: the last process at the terminal has ended.
+            while let Ok(length @ 1..) = output.read(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..length]);
+                shown
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push_str(&text);
+            }
+        });
+        Self {
+            process,
+            keyboard: File::from(terminal),
+            screen,
+            read: 0,
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard
+            .write_all(keys.as_bytes())
+            .expect("the terminal is there");
+    }
+
+    /// Types a line. The terminal shows it, too: a test expects something else.
+    fn type_line(&mut self, line: &str) {
+        self.press(&format!("{line}\n"));
+    }
+
+    /// Returns when the screen shows this text, behind what was read before.
+    async fn shows(&mut self, text: &str) {
+        let found = async || {
+            let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+            screen[self.read..]
+                .find(text)
+                .map(|at| self.read + at + text.len())
+        };
+        let mut end = None;
+        let wait = async {
+            while end.is_none() {
+                end = found().await;
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let is_shown = timeout(LONG, wait).await.is_ok();
+        assert!(is_shown, "no {text:?} on the screen: {:?}", self.screen);
+        self.read = end.unwrap_or_default();
+    }
+
+    /// Returns the number before the last character that was read.
+    fn last_number(&self) -> i32 {
+        let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = &screen[..self.read - 1];
+        let start = read.rfind('-').map_or(0, |at| at + 1);
+        read[start..].parse().expect("a number")
+    }
+
+    /// Returns when the shell executes what is typed, after a command with this exit status.
+    async fn is_back_after(&mut self, status: u8) {
+        self.type_line(r#"echo "status-$?-""#);
+        self.shows(&format!("status-{status}-")).await;
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Asks for a line, and shows it.
+const READER: &str = r#"sh -c 'echo "ready"-; read -r line; echo "got-$line-"'"#;
+
+#[tokio::test]
+async fn a_command_reads_the_terminal_and_the_shell_gets_it_back() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    shell.type_line(&format!("rlock run -k a -- {READER}"));
+    shell.shows("ready-").await;
+    shell.type_line("hello");
+    shell.shows("got-hello-").await;
+    shell.is_back_after(0).await;
+}
+
+#[tokio::test]
+async fn ctrl_c_interrupts_the_command_and_a_wait() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    shell.type_line(r#"rlock run -k a -- sh -c 'echo "ready"-; sleep 60'"#);
+    shell.shows("ready-").await;
+    assert!(server.exists("lock:{a}").await);
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
+    assert!(!server.exists("lock:{a}").await);
+
+    shell.type_line("rlock run -k a -- sleep 60 &");
+    eventually(LONG, "it holds", async || server.exists("lock:{a}").await).await;
+    shell.type_line("rlock run -k a -- true");
+    eventually(LONG, "it waits", async || {
+        server.exists("lock:{a}:queue").await
+    })
+    .await;
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
+    shell.type_line("kill %1; wait %1");
+    shell.is_back_after(143).await;
+}
+
+#[tokio::test]
+async fn ctrl_z_stops_the_job_and_fg_continues_it() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    shell.type_line(&format!("rlock run -k a -- {READER}"));
+    shell.shows("ready-").await;
+    for _ in 0..2 {
+        shell.press(CTRL_Z);
+        shell.shows("Stopped").await;
+        shell.type_line(r#"echo "shell"-"#);
+        shell.shows("shell-").await;
+        assert!(server.exists("lock:{a}").await, "held for its lease");
+        shell.type_line("fg");
+        shell.shows("fg").await;
+        // The shell shows which job continues.
+        shell.shows("rlock run").await;
+    }
+    shell.type_line("hello");
+    shell.shows("got-hello-").await;
+    shell.is_back_after(0).await;
+}
+
+#[tokio::test]
+async fn a_job_that_was_stopped_for_longer_than_its_lease_is_stopped_before_it_runs_on() {
+    let server = RedisServer::start();
+    let written = Scratch::new("written");
+    let size = || fs::metadata(written.path()).map_or(0, |file| file.len());
+    let mut shell = Shell::start(&server);
+    let file = written.path().display();
+    let writer = format!(
+        r#"sh -c 'echo "ready"-; for i in $(seq 10000); do for j in $(seq 1000); do echo; done; done >{file}'"#
+    );
+    shell.type_line(&format!("rlock run -k a --lease 1s -- {writer}"));
+    shell.shows("ready-").await;
+    eventually(LONG, "it writes", async || size() > 0).await;
+    shell.press(CTRL_Z);
+    shell.shows("Stopped").await;
+    let before = size();
+    eventually(LONG, "the lease ends", async || {
+        !server.exists("lock:{a}").await
+    })
+    .await;
+    shell.type_line("fg");
+    shell.shows("stopping the command").await;
+    shell.is_back_after(124).await;
+    assert_eq!(size(), before, "nothing is written without the lock");
+}
+
+#[tokio::test]
+async fn a_job_in_the_background_that_reads_stops_until_it_is_in_the_foreground() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    shell.type_line(&format!("rlock run -k a -- {READER} &"));
+    shell.shows("ready-").await;
+    // A shell reports that a job has stopped before its next command.
+    eventually(LONG, "it stops", async || {
+        shell.type_line("jobs");
+        sleep(Duration::from_millis(50)).await;
+        let screen = shell.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        screen.contains("Stopped")
+    })
+    .await;
+    shell.type_line("fg");
+    shell.shows("rlock run").await;
+    shell.type_line("hello");
+    shell.shows("got-hello-").await;
+    shell.is_back_after(0).await;
+}
+
+#[tokio::test]
+async fn ctrl_z_stops_a_script_around_it_too_and_the_script_gets_the_terminal_back() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    let job = r#"rlock run -k a -- sh -c "echo ready-; read -r line; exit 3""#;
+    let script = format!(r#"{job}; status=$?; read -r line; echo "after-$status-$line-""#);
+    shell.type_line(&format!("sh -c '{script}'"));
+    shell.shows("ready-\r").await;
+    shell.press(CTRL_Z);
+    shell.shows("Stopped").await;
+    shell.type_line("fg");
+    shell.shows("sh -c").await;
+    shell.type_line("hello");
+    shell.type_line("bye");
+    shell.shows("after-3-bye-").await;
+    shell.is_back_after(0).await;
+}
+
+/// A pager: it reads from the terminal, and shows what it gets from its input.
+const PAGER: &str = r#"sh -c 'read -r key </dev/tty; echo "pager-$key-"; cat'"#;
+
+#[tokio::test]
+async fn a_pager_behind_it_reads_the_terminal_and_ctrl_c_interrupts_both() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    let writer = r#"sh -c 'echo "ready"-; sleep 60'"#;
+    shell.type_line(&format!("rlock run -k a -- {writer} | {PAGER}"));
+    eventually(LONG, "it holds", async || server.exists("lock:{a}").await).await;
+    shell.type_line("key");
+    shell.shows("pager-key-").await;
+    shell.shows("ready-").await;
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
+    eventually(LONG, "released", async || !server.exists("lock:{a}").await).await;
+}
+
+#[tokio::test]
+async fn ctrl_z_stops_a_command_with_a_pipe_behind_it() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    let writer = r#"sh -c 'echo "pid"-$$-; exec sleep 60'"#;
+    shell.type_line(&format!("rlock run -k a -- {writer} | cat"));
+    shell.shows("pid-").await;
+    shell.shows("-").await;
+    let pid = shell.last_number();
+    shell.press(CTRL_Z);
+    shell.shows("Stopped").await;
+    eventually(LONG, "it stops", async || state_of(pid) == "T").await;
+    shell.type_line("fg");
+    eventually(LONG, "it continues", async || state_of(pid) == "S").await;
+    shell.press(CTRL_C);
+    shell.is_back_after(0).await;
+    assert!(!is_running(pid));
+}
+
+#[tokio::test]
+async fn a_command_with_a_pipe_behind_it_gets_the_terminal_when_it_reads() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    shell.type_line(&format!("rlock run -k a -- {READER} | cat"));
+    shell.shows("ready-").await;
+    shell.type_line("hello");
+    shell.shows("got-hello-").await;
+    shell.is_back_after(0).await;
+}
+
+#[tokio::test]
+async fn without_a_shell_that_could_continue_it_ctrl_z_does_nothing() {
+    let server = RedisServer::start();
+    let script = format!("exec rlock run -k a -- {READER}");
+    let mut terminal = Shell::of(&server, &["sh", "-c", &script]);
+    terminal.shows("ready-\r").await;
+    terminal.press(CTRL_Z);
+    terminal.type_line("hello");
+    terminal.shows("got-hello-").await;
+    let status = terminal.process.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
+}

@@ -1,0 +1,103 @@
+//! Manual pages, completions and help.
+
+use std::process::{Command, Stdio};
+
+use crate::common::run;
+
+const SUBCOMMANDS: [&str; 4] = ["run", "wait", "completions", "man"];
+
+async fn text_of(words: &[&str]) -> String {
+    let outcome = run("", words).await;
+    assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+    assert_eq!(outcome.log, "", "{words:?}");
+    outcome.output.join("\n")
+}
+
+#[tokio::test]
+async fn every_subcommand_is_in_the_manual_the_help_and_the_completions() {
+    let mut texts = vec![
+        text_of(&["man"]).await,
+        text_of(&["--help"]).await,
+        text_of(&["help"]).await,
+    ];
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        texts.push(text_of(&["completions", shell]).await);
+    }
+    for text in texts {
+        for subcommand in SUBCOMMANDS {
+            assert!(text.contains(subcommand), "{subcommand}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_page_of_a_subcommand_has_its_options_statuses_and_variables() {
+    let page = text_of(&["man", "run"]).await;
+    for word in [
+        "rlock-run",
+        "kill-after",
+        "EXIT STATUS",
+        "124",
+        "RLOCK_TOKEN",
+        "RLOCK_LEASE",
+    ] {
+        let escaped = word.replace('-', r"\-");
+        assert!(
+            page.contains(word) || page.contains(&escaped),
+            "{word}: {page}"
+        );
+    }
+    assert!(text_of(&["man", "wait"]).await.contains("rlock-wait"));
+}
+
+#[tokio::test]
+async fn the_readme_has_every_option_and_status_of_run() {
+    let readme = include_str!("../../README.md");
+    let help = text_of(&["run", "--help"]).await;
+    let words = || help.split_whitespace();
+    let options = words().filter(|word| word.starts_with("--") && word.len() > 2);
+    let options: Vec<&str> = options
+        .map(|option| option.trim_end_matches(['.', ',']))
+        .filter(|option| !["--help", "--quiet", "--verbose"].contains(option))
+        .collect();
+    assert!(options.len() > 12, "{options:?}");
+    for option in options {
+        assert!(readme.contains(&format!("`{option}")), "{option}");
+    }
+    for status in ["64", "69", "75", "124", "125", "126", "127"] {
+        assert!(words().any(|word| word.trim_end_matches(',') == status));
+        assert!(readme.contains(status), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn help_does_not_show_the_url_of_the_environment() {
+    let outcome = run("redis://:secret@localhost/", &["run", "--help"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.output.join("\n").contains("RLOCK_URL"));
+    assert!(!format!("{outcome:?}").contains("secret"));
+}
+
+#[test]
+fn bash_accepts_the_completions() {
+    let script = r#"set -e; eval "$("$0" completions bash)"; complete -p rlock"#;
+    let output = Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_rlock")])
+        .output()
+        .expect("bash is there");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is_one() {
+    let rlock = |output: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
+        let command = command.arg("man").stdout(output).stderr(Stdio::null());
+        command.status().expect("it starts").code()
+    };
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(rlock(writer.into()), Some(0));
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    assert_eq!(rlock(full.expect("the device").into()), Some(125));
+}

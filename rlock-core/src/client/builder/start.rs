@@ -1,0 +1,214 @@
+//! Makes a client of the builder's options.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+use super::{Background, LockClientBuilder};
+use crate::{
+    client::LockClient,
+    clock::{ClientClock, RuntimeClock},
+    drivers::drive_connections,
+    engine::{
+        clients,
+        core::{Core, EventHandler},
+        driver::Driver,
+    },
+    error::LockError,
+    hidden, limits,
+    store::{
+        Store, StoreError,
+        cluster::ClusterStore,
+        endpoint::Endpoint,
+        memory::{MemoryStore, SharedStore},
+        quorum::QuorumStore,
+        redis::{RedisOptions, RedisStore},
+    },
+};
+
+impl LockClientBuilder {
+    pub(super) async fn connect_to(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
+        if !self.connect_wait.is_zero() {
+            let wait = self.connect_wait;
+            let client = self.start(endpoint)?;
+            client.until_ready(wait).await?;
+            return Ok(client);
+        }
+        if let Endpoint::Memory(_) = endpoint {
+            return self.start(endpoint);
+        }
+        self.check_for(&endpoint)?;
+        let driver = self.driver(true)?;
+        let (id, handler) = self.event_handler();
+        let options = self.redis_options(id);
+        let (listener, runtime) = (handler.listener(), &driver.runtime);
+        // Not inside `connecting`, which is polled on the client's own runtime.
+        let caller_runtime = match endpoint {
+            Endpoint::Server(_) | Endpoint::Cluster(_) => self.caller_runtime(),
+            Endpoint::Memory(_) | Endpoint::Quorum(_) => None,
+        };
+        // Boxed, so that the futures of callers stay small.
+        let connecting = Box::pin(async {
+            let store: Arc<dyn Store> = match endpoint {
+                Endpoint::Memory(_) => unreachable!("it needs no connection"),
+                Endpoint::Server(server) => {
+                    RedisStore::connect(
+                        server,
+                        &options,
+                        &listener,
+                        runtime,
+                        caller_runtime.as_ref(),
+                    )
+                    .await?
+                }
+                Endpoint::Cluster(cluster) => {
+                    ClusterStore::connect(cluster, options, listener, runtime, caller_runtime)
+                        .await?
+                }
+                Endpoint::Quorum(servers) => {
+                    QuorumStore::connect(&servers, options, listener, runtime).await?
+                }
+            };
+            Ok(store)
+        });
+        let limit = self.connect_timeout * 2;
+        let store = driver.within(limit, connecting).await;
+        let store = store.unwrap_or_else(|| {
+            Err(StoreError::not_driven().into_lock_error("connect".to_owned(), limit))
+        })?;
+        Ok(self.client(id, store, handler, driver))
+    }
+
+    /// Makes a client that connects in the background.
+    pub(super) fn start(mut self, endpoint: Endpoint) -> Result<LockClient, LockError> {
+        self.check_for(&endpoint)?;
+        let needs_io = !matches!(endpoint, Endpoint::Memory(_));
+        let driver = self.driver(needs_io)?;
+        if let Background::TokioTime = self.background {
+            let clock = RuntimeClock(driver.runtime.clone());
+            self.clock = ClientClock::given(Arc::new(clock));
+        }
+        let (id, handler) = self.event_handler();
+        let options = self.redis_options(id);
+        let (listener, runtime) = (handler.listener(), &driver.runtime);
+        let store: Arc<dyn Store> = match endpoint {
+            Endpoint::Memory(name) => {
+                let shared = match name.as_str() {
+                    "" => Arc::default(),
+                    name => SharedStore::named(name),
+                };
+                Arc::new(MemoryStore::join(shared, id, self.clock.clone(), listener))
+            }
+            Endpoint::Server(server) => {
+                RedisStore::lazy(server, &options, &listener, self.caller_runtime().as_ref())
+            }
+            Endpoint::Cluster(cluster) => {
+                ClusterStore::lazy(cluster, options, listener, runtime, self.caller_runtime())
+            }
+            Endpoint::Quorum(servers) => Arc::new(QuorumStore::lazy(&servers, options, listener)?),
+        };
+        Ok(self.client(id, store, handler, driver))
+    }
+
+    /// Checks all options, and whether this store supports them.
+    fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
+        self.check()?;
+        self.tls.check(endpoint.uses_tls())?;
+        match (endpoint, &self.background) {
+            (Endpoint::Memory(_), _) | (_, Background::Own | Background::On(_)) => {}
+            _ => {
+                return Err(no_tokio_time(
+                    "a server's leases end by its own clock; use the embedded store, or leave the option out",
+                ));
+            }
+        }
+        match endpoint {
+            Endpoint::Memory(_) | Endpoint::Quorum(_) => limits::no_replicas(self.options.replicas),
+            Endpoint::Server(_) | Endpoint::Cluster(_) => Ok(()),
+        }
+    }
+
+    fn driver(&self, needs_io: bool) -> Result<Driver, LockError> {
+        let driver = match &self.background {
+            Background::Own => Driver::start(),
+            Background::On(runtime) => {
+                limits::runtime(runtime, needs_io)?;
+                Driver::on(runtime.clone())
+            }
+            Background::TokioTime => {
+                let runtime = Handle::try_current().map_err(|_| {
+                    no_tokio_time(
+                        "there is no Tokio runtime here; make the client inside of one, as in `#[tokio::test]`",
+                    )
+                })?;
+                return Ok(Driver::on_clock_of(runtime));
+            }
+        };
+        driver.map_err(|error| LockError::Unavailable {
+            action: "start the lock client's thread".to_owned(),
+            waited: Duration::ZERO,
+            source: Arc::new(error),
+        })
+    }
+
+    /// Returns the name of a new client, and the receiver of its store's notifications.
+    fn event_handler(&self) -> (Uuid, EventHandler) {
+        (
+            Uuid::new_v4(),
+            EventHandler::new(&self.options, &self.clock),
+        )
+    }
+
+    fn client(
+        self,
+        id: Uuid,
+        store: Arc<dyn Store>,
+        handler: EventHandler,
+        driver: Driver,
+    ) -> LockClient {
+        let timers = (driver.timers.clone(), driver.may_not_be_driven());
+        hidden::note(self.options.redact_keys);
+        let core = Core::new(id, self.clock, self.options, store, handler, timers);
+        let handle = driver.drive(core);
+        clients::register(handle.core());
+        LockClient::new(handle)
+    }
+
+    fn redis_options(&self, client: Uuid) -> RedisOptions {
+        RedisOptions {
+            client,
+            clock: self.clock.clone(),
+            prefix: self.prefix.clone(),
+            fence_retention: self.fence_retention,
+            tcp_nodelay: self.tcp_nodelay,
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.options.response_timeout,
+            replicas: self.options.replicas,
+            tls: self.tls.clone(),
+            server: 0,
+            run_ids: None,
+        }
+    }
+
+    /// Returns the runtime for the second connection, if the client opens one.
+    fn caller_runtime(&self) -> Option<Handle> {
+        let (Background::Own, Ok(runtime)) = (&self.background, Handle::try_current()) else {
+            return None;
+        };
+        let is_wanted = match self.caller_connection {
+            Some(false) => false,
+            Some(true) if cfg!(panic = "abort") => true,
+            Some(true) | None => drive_connections(&runtime),
+        };
+        is_wanted.then_some(runtime)
+    }
+}
+
+fn no_tokio_time(reason: &str) -> LockError {
+    LockError::InvalidOption {
+        option: "tokio_time",
+        value: "true".to_owned(),
+        reason: reason.to_owned(),
+    }
+}

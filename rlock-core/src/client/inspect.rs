@@ -1,0 +1,100 @@
+//! Who holds one lock.
+
+use super::LockClient;
+use crate::{
+    engine::queries::{SILENCE, ask_holder, describe},
+    error::LockError,
+    info::LockInfo,
+    key::Key,
+    options::Site,
+    owner::OwnerId,
+    store::{Entry, SendOptions},
+};
+
+impl LockClient {
+    /// Returns the current state of the lock of this key, or `None` if the lock is free.
+    ///
+    /// Asks the store for the owner, and then the owner's client for the rest: that takes two round
+    /// trips more, or 200 milliseconds if that client does not reply.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidKey`], [`LockError::Unavailable`] or [`LockError::Store`].
+    /// [`LockError::Closed`] after shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// assert!(client.inspect("order:42").await?.is_none());
+    /// let guard = client.lock("order:42").name("order:<id>").acquire().await?;
+    /// let info = client.inspect("order:42").await?.expect("held");
+    /// assert_eq!(info.owner, guard.owner().to_string());
+    /// assert_eq!(info.count, 1);
+    /// let holder = info.holder.expect("this client");
+    /// assert_eq!(holder.lock.as_deref(), Some("order:<id>"));
+    /// println!("held by {holder}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, LockError> {
+        let key = self.key(key)?;
+        let Some(entry) = self.entry(&key).await? else {
+            return Ok(None);
+        };
+        let core = self.core();
+        let owner = OwnerId::parse(&entry.owner).filter(|owner| *owner != OwnerId::KEPT);
+        let told = match owner {
+            Some(owner) if owner.is_of(core.id) => {
+                let own = core.queues.owned(&key).filter(|own| own.owner == owner);
+                own.and_then(|own| describe(core, &own))
+            }
+            Some(owner) => {
+                core.in_runtime(ask_holder(core, &key, owner, SILENCE))
+                    .await
+            }
+            None => None,
+        };
+        let mut info = info_of(&key, entry);
+        if let Some(told) = told {
+            (info.token, info.retained, info.holder) = (told.token, told.retained, told.holder);
+        }
+        Ok(Some(info))
+    }
+
+    /// Parses a key, which errors leave out if the client redacts keys.
+    pub(super) fn key(&self, key: &str) -> Result<Key, LockError> {
+        Key::parse_hidden(key, self.core().options.redact_keys, Site::default())
+    }
+
+    /// Returns what the store has of a lock.
+    pub(super) async fn entry(&self, key: &Key) -> Result<Option<Entry>, LockError> {
+        let core = self.core();
+        let timeout = core.options.response_timeout;
+        let request = core.store.inspect(key, SendOptions::background(timeout));
+        let request = async { request.await.map_err(|error| error.hide([key])) };
+        self.ask(timeout * 2, request, || format!("inspect lock `{key}`"))
+            .await
+    }
+}
+
+/// Returns what the store has of a lock, without its holder.
+pub(super) fn info_of(key: &Key, entry: Entry) -> LockInfo {
+    LockInfo {
+        key: key.as_str().to_owned(),
+        owner: entry.owner,
+        count: entry.count,
+        ttl: entry.ttl,
+        token: entry.token,
+        retained: false,
+        holder: None,
+        queue: entry.queue,
+        wanted: false,
+    }
+}

@@ -1,0 +1,265 @@
+//! All locks that are held.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
+use uuid::Uuid;
+
+use super::{LockClient, inspect::info_of};
+use crate::{
+    engine::{
+        core::Core,
+        driver::ClientHandle,
+        messages::{Question, Report},
+        queries::ask,
+    },
+    error::LockError,
+    info::LockInfo,
+    key::{Key, MAX_KEY_BYTES},
+    pattern,
+    store::{BoxFuture, SendOptions, StoreError, directory::Cursor},
+};
+
+/// How many clients are asked, and locks inspected, at once.
+const AT_ONCE: usize = 64;
+/// How long a client may take for a part of its locks.
+const SILENCE: Duration = Duration::from_secs(1);
+
+impl LockClient {
+    /// Lists the locks that are held or retained, with their holders.
+    ///
+    /// In the pattern, `*` stands for any text, `?` for one character, and `\` takes the character
+    /// after it literally. All clients of the store with the same
+    /// [prefix](crate::LockClientBuilder::prefix) are asked, so this costs the store one message for
+    /// each client and each hundred locks, and one request for each lock that other clients wait for. The locks of clients that do not reply within a second are
+    /// missing, unless the list is made to [`scan`](LockList::scan).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let held = client.lock("order:42").acquire().await?;
+    /// let mut locks = client.list("order:*");
+    /// while let Some(info) = locks.next().await? {
+    ///     assert_eq!(info.key, "order:42");
+    /// }
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn list(&self, pattern: impl Into<String>) -> LockList {
+        LockList {
+            client: self.clone(),
+            pattern: pattern.into(),
+            step: Step::Begin,
+            scans: false,
+            asked: FuturesUnordered::new(),
+            clients: Vec::new(),
+            found: VecDeque::new(),
+            seen: HashSet::new(),
+        }
+    }
+}
+
+/// The locks that are held, from [`LockClient::list`]. In no particular order, and not of one moment.
+#[must_use = "a list asks nobody until `next` is called"]
+pub struct LockList {
+    client: LockClient,
+    pattern: String,
+    step: Step,
+    scans: bool,
+    /// The clients that are asked at the moment, and those that will be.
+    asked: FuturesUnordered<BoxFuture<'static, ClientLocks>>,
+    clients: Vec<Uuid>,
+    found: VecDeque<LockInfo>,
+    /// The keys that were listed, if the list scans.
+    seen: HashSet<String>,
+}
+
+/// What a client replied, and the client, if it has more to say.
+struct ClientLocks {
+    locks: Vec<LockInfo>,
+    rest: Option<(Uuid, Key)>,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Begin,
+    Clients,
+    Scan(Cursor),
+    End,
+}
+
+impl LockList {
+    /// Also finds the locks whose clients do not reply, by a scan of all keys on the store. Off by
+    /// default.
+    ///
+    /// The scan takes one request for each thousand keys that the servers have, locks or not, and one
+    /// for each lock that it finds. Those locks have no [`holder`](LockInfo::holder).
+    pub fn scan(mut self, enabled: bool) -> Self {
+        self.scans = enabled;
+        self
+    }
+
+    /// Returns the next lock, or `None` after the last.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Unavailable`] if the store does not reply. [`LockError::Store`] if it refuses: a
+    /// user needs `+pubsub|channels` and `+publish` for the list, and `+scan` for the scan.
+    /// [`LockError::InvalidOption`] for a pattern of more than 2,048 bytes,
+    /// [`LockError::Closed`] after shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no lock. The next call continues.
+    pub async fn next(&mut self) -> Result<Option<LockInfo>, LockError> {
+        if self.pattern.len() > MAX_KEY_BYTES * 2 {
+            return Err(LockError::InvalidOption {
+                option: "pattern",
+                value: format!("({} bytes)", self.pattern.len()),
+                reason: "a pattern has at most 2048 bytes, and a key 1024".to_owned(),
+            });
+        }
+        loop {
+            if let Some(info) = self.found.pop_front() {
+                return Ok(Some(info));
+            }
+            let client = self.client.clone();
+            let limit = client.core().options.response_timeout * 2 + SILENCE;
+            let step = Box::pin(self.advance());
+            let action = || "list the locks that are held".to_owned();
+            if !client.ask(limit, step, action).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Finds more locks. Returns `false` after the last.
+    async fn advance(&mut self) -> Result<bool, StoreError> {
+        let client = self.client.clone();
+        let core = client.core();
+        let timeout = core.options.response_timeout;
+        match self.step {
+            Step::Begin => {
+                self.clients = match core.store.clients(timeout).await {
+                    // A scan finds the locks even if nobody may list the clients.
+                    Err(error) if self.scans && !error.transient => {
+                        tracing::warn!(%error, "clients cannot be listed, so the list has no holders");
+                        Vec::new()
+                    }
+                    clients => clients?,
+                };
+                self.step = Step::Clients;
+            }
+            Step::Clients => {
+                while self.asked.len() < AT_ONCE
+                    && let Some(client) = self.clients.pop()
+                {
+                    self.ask_for_part(client, None);
+                }
+                match self.asked.next().await {
+                    Some(part) => {
+                        if let Some((client, after)) = part.rest {
+                            self.ask_for_part(client, Some(after));
+                        }
+                        if self.scans {
+                            self.seen
+                                .extend(part.locks.iter().map(|info| info.key.clone()));
+                        }
+                        self.found.extend(part.locks);
+                    }
+                    None if self.scans => self.step = Step::Scan(Cursor::default()),
+                    None => self.step = Step::End,
+                }
+            }
+            Step::Scan(from) => {
+                let (mut keys, next) = core.store.scan(from, timeout).await?;
+                keys.retain(|key| {
+                    pattern::matches(&self.pattern, key.as_str())
+                        && !self.seen.contains(key.as_str())
+                });
+                for keys in keys.chunks(AT_ONCE) {
+                    let inspected = keys.iter().map(|key| async move {
+                        let send = SendOptions::background(timeout);
+                        let entry = core.store.inspect(key, send).await?;
+                        Ok::<_, StoreError>(entry.map(|entry| info_of(key, entry)))
+                    });
+                    for info in join_all(inspected).await {
+                        if let Some(info) = info?
+                            && self.seen.insert(info.key.clone())
+                        {
+                            self.found.push_back(info);
+                        }
+                    }
+                }
+                self.step = next.map_or(Step::End, Step::Scan);
+            }
+            Step::End => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn ask_for_part(&self, client: Uuid, after: Option<Key>) {
+        let (handle, pattern) = (self.client.handle().clone(), self.pattern.clone());
+        self.asked
+            .push(Box::pin(part(handle, client, pattern, after)));
+    }
+}
+
+/// Asks a client for its locks after this key.
+async fn part(
+    handle: ClientHandle,
+    client: Uuid,
+    pattern: String,
+    after: Option<Key>,
+) -> ClientLocks {
+    let question = Question::Locks {
+        pattern,
+        after: after.clone(),
+    };
+    let mut part = ClientLocks {
+        locks: Vec::new(),
+        rest: None,
+    };
+    let asked = ask(handle.core(), client, &question, SILENCE).await;
+    // The locks of a client that does not reply, or cannot be asked, are found by the scan alone.
+    if let Ok(Some(Report::Locks { mut locks, more })) = asked {
+        locks.retain(|info| info.owner_id().is_some_and(|owner| owner.is_of(client)));
+        let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
+        // In ascending order, or a client that repeats itself would be asked for ever.
+        part.rest = last
+            .filter(|last| more && after.is_none_or(|after| *last > after))
+            .map(|last| (client, last));
+        let wanted = locks.iter_mut().filter(|info| info.wanted);
+        join_all(wanted.map(|info| add_queue(handle.core(), info))).await;
+        part.locks = locks;
+    }
+    part
+}
+
+/// Adds the owners that wait on the store, unless the lock has changed hands.
+async fn add_queue(core: &Core, info: &mut LockInfo) {
+    let Ok(key) = Key::parse(&info.key) else {
+        return;
+    };
+    let send = SendOptions::background(core.options.response_timeout);
+    match core.store.inspect(&key, send).await {
+        Ok(Some(entry)) if entry.owner == info.owner => info.queue = entry.queue,
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%key, %error, "could not read the queue of a lock"),
+    }
+}
+
+impl std::fmt::Debug for LockList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockList")
+            .field("pattern", &self.pattern)
+            .finish_non_exhaustive()
+    }
+}

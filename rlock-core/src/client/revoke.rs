@@ -1,0 +1,227 @@
+//! Takes locks from their holders.
+
+use std::time::Duration;
+
+use super::LockClient;
+use crate::{
+    engine::{
+        messages::{Question, Report},
+        queries::{SILENCE, ask},
+    },
+    error::LockError,
+    key::Key,
+    owner::OwnerId,
+    store::{Entry, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock},
+};
+
+impl LockClient {
+    /// Asks the holder of a lock to release it. Returns `true` if the holder is about to do so.
+    ///
+    /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked): its body is
+    /// cancelled at its next await, as after any loss. Until the body has stopped, its client renews
+    /// the lease, so nobody else gets the lock. Then the lock goes to the next waiter. The holder's
+    /// client logs a warning with the [service](crate::LockClientBuilder::service), host and process
+    /// of this one.
+    ///
+    /// Returns `false` if the lock is free, and if the holder does not reply within 200
+    /// milliseconds: its process has ended, is stuck or cut off, or
+    /// [does not answer](crate::LockClientBuilder::answers).
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the holder may have received the request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError, LostCause};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let client = LockClient::in_memory();
+    /// let held = client.lock("order:42").acquire().await?;
+    /// assert!(client.ask_release("order:42").await?);
+    /// assert_eq!(held.lost().await, LostCause::Revoked);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ask_release(&self, key: &str) -> Result<bool, LockError> {
+        let key = self.key(key)?;
+        let Some(entry) = self.entry(&key).await? else {
+            return Ok(false);
+        };
+        let Some(owner) = OwnerId::parse(&entry.owner) else {
+            return Ok(false);
+        };
+        let told = self.tell_holder(&key, owner, None, false).await?;
+        Ok(told == Some(true))
+    }
+
+    /// Takes a lock from its holder if the present hold has this token. Returns whether it had.
+    ///
+    /// For a tool that decided on what [`inspect`](Self::inspect) returned: a later hold is not
+    /// touched. The holder is asked first, and loses the lock as by
+    /// [`force_release`](Self::force_release). If it does not reply within 200 milliseconds, the
+    /// store decides: it knows the block of up to 16 tokens to which the hold's token belongs. Holds
+    /// of one process that follow each other without a request share a block.
+    ///
+    /// # Errors
+    ///
+    /// As [`force_release`](Self::force_release).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`force_release`](Self::force_release).
+    pub async fn release_if(&self, key: &str, token: u64) -> Result<bool, LockError> {
+        self.take_from(self.key(key)?, Some(token)).await
+    }
+
+    /// Takes a lock from its holder, whoever it is, and hands it to the next waiter. Returns whether
+    /// the lock was taken.
+    ///
+    /// The holder's client is told first, if it replies within 200 milliseconds: it loses the lock
+    /// with [`LostCause::Revoked`](crate::LostCause::Revoked), and logs a warning that names this
+    /// client. Its body may run on until its next await, and a stuck one for longer, **beside the
+    /// next holder**. The next hold has a larger fencing token, so storage that checks the token
+    /// refuses the former holder. Where that matters and the holder still replies, prefer
+    /// [`ask_release`](Self::ask_release), which waits for the body.
+    ///
+    /// Also ends the time for which [`at_least`](crate::Lock::at_least) keeps a lock taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect). [`LockError::Store`] for a lock that other software wrote:
+    /// delete its key on the server.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the holder may have lost the lock, and the lock may remain until its
+    /// lease ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let held = client.lock("order:42").acquire().await?;
+    /// assert!(client.force_release("order:42").await?);
+    /// let next = client.lock("order:42").acquire().await?;
+    /// assert!(next.fencing_token() > held.fencing_token());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn force_release(&self, key: &str) -> Result<bool, LockError> {
+        self.take_from(self.key(key)?, None).await
+    }
+
+    async fn take_from(&self, key: Key, token: Option<u64>) -> Result<bool, LockError> {
+        let Some(entry) = self.entry(&key).await? else {
+            return Ok(false);
+        };
+        let action = || format!("release lock `{key}` of another client");
+        let Some(owner) = OwnerId::parse(&entry.owner) else {
+            let error = StoreError::foreign_owner(&entry.owner);
+            return Err(error.into_lock_error(action(), Duration::ZERO));
+        };
+        if token.is_some_and(|token| !is_in_block(token, &entry)) {
+            return Ok(false);
+        }
+        let told = self.tell_holder(&key, owner, token, true).await?;
+        if token.is_some() && told == Some(false) {
+            return Ok(false);
+        }
+        let release = ReleaseRequest {
+            key: key.clone(),
+            owner,
+            token: entry.token.unwrap_or(0),
+            count: 0,
+            at_least: Duration::ZERO,
+            next: None,
+        };
+        let timeout = self.core().options.response_timeout;
+        let send = SendOptions::background(timeout);
+        let released = self.core().store.release(&release, send);
+        let released = self.ask(timeout * 2, released, action).await?;
+        // Otherwise the holder has released the lock by itself.
+        Ok(told == Some(true) || matches!(released, Released::Done(_)))
+    }
+
+    /// Tells the holder of a lock to release it. Returns its answer, or `None` if it is silent.
+    async fn tell_holder(
+        &self,
+        key: &Key,
+        owner: OwnerId,
+        token: Option<u64>,
+        at_once: bool,
+    ) -> Result<Option<bool>, LockError> {
+        let core = self.core();
+        let question = Question::Release {
+            key: key.clone(),
+            owner,
+            token,
+            at_once,
+            by: core.options.identity.to_string(),
+        };
+        let limit = core.options.response_timeout * 2;
+        let action = || format!("tell the holder of lock `{key}`");
+        let told = self.ask(limit, ask(core, owner.client(), &question, SILENCE), action);
+        Ok(match told.await {
+            Ok(Some(Report::Released(released))) => Some(released),
+            Ok(_) => None,
+            // Without the permission to publish, the store alone decides.
+            Err(LockError::Store { .. }) if at_once => None,
+            Err(error) => return Err(error),
+        })
+    }
+
+    /// Removes the lock of this key from the embedded store and hands it off to the next waiter.
+    /// Returns `true` if the lock was held. For tests of a service that loses a lock.
+    ///
+    /// The holder loses the lock with [`LostCause::Removed`](crate::LostCause::Removed), as if its
+    /// key had been deleted on a server.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidKey`] for an invalid key, [`LockError::Closed`] after shutdown.
+    /// [`LockError::Store`] if the store is not the embedded one: delete the key on the server
+    /// instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42");
+    /// let body = lock.run(async {
+    ///     assert!(client.revoke("order:42").expect("the embedded store"));
+    ///     std::future::pending::<()>().await;
+    /// });
+    /// assert!(matches!(body.await, Err(LockError::Lost { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn revoke(&self, key: &str) -> Result<bool, LockError> {
+        let key = self.key(key)?;
+        let core = self.core();
+        let action = format!("revoke lock `{key}`");
+        if core.is_closed() {
+            return Err(LockError::Closed { action });
+        }
+        let revoked = core.store.revoke(&key);
+        revoked.map_err(|error| error.into_lock_error(action, Duration::ZERO))
+    }
+}
+
+/// Returns whether the token belongs to the latest block of the owner.
+fn is_in_block(token: u64, entry: &Entry) -> bool {
+    let block = entry.token.map(TokenBlock::granted);
+    block.is_some_and(|block| (block.first..=block.last()).contains(&token))
+}

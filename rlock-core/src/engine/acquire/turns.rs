@@ -1,0 +1,104 @@
+//! The turns of a call for its keys, and the wait for them.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::smallvec;
+use tokio::time::timeout;
+
+use super::{AcquireError, Attempt};
+use crate::{
+    engine::ownership::{Ownership, Turn, WaiterTerms},
+    few::Few,
+    key::Key,
+    options::LockOptions,
+};
+
+/// A lock that another owner has, as far as is known.
+#[derive(Clone, Copy)]
+pub(super) struct Contended {
+    /// The index of its key.
+    pub(super) at: usize,
+    pub(super) ttl: Option<Duration>,
+}
+
+impl Attempt<'_> {
+    /// Gets the turns of all keys.
+    ///
+    /// While the call waits for one turn it keeps no other: that would block other callers of a free lock.
+    pub(super) async fn turns(
+        &self,
+        keys: &[&Key],
+        mut have: Option<(usize, Turn)>,
+        contended: &mut Option<Contended>,
+    ) -> Result<Few<Turn>, AcquireError> {
+        if let ([key], None, false) = (keys, &have, self.asks_once()) {
+            return Ok(smallvec![self.turn(key, (0, contended)).await?]);
+        }
+        loop {
+            match self.try_turns(keys, have) {
+                Ok(turns) => return Ok(turns),
+                Err(at) if self.asks_once() => return Err(self.taken(keys[at], None)),
+                Err(at) => have = Some((at, self.turn(keys[at], (at, contended)).await?)),
+            }
+        }
+    }
+
+    /// Returns all turns, or the index of one that another caller has.
+    fn try_turns(
+        &self,
+        keys: &[&Key],
+        mut have: Option<(usize, Turn)>,
+    ) -> Result<Few<Turn>, usize> {
+        let mut turns = Few::new();
+        for (at, key) in keys.iter().enumerate() {
+            let turn = match have.take_if(|(had, _)| *had == at) {
+                Some((_, turn)) => Some(turn),
+                None => self.core.queues.try_turn(key),
+            };
+            turns.push(turn.ok_or(at)?);
+        }
+        Ok(turns)
+    }
+
+    async fn turn(
+        &self,
+        key: &Key,
+        (at, contended): (usize, &mut Option<Contended>),
+    ) -> Result<Turn, AcquireError> {
+        let LockOptions {
+            lease, watchdog, ..
+        } = self.request.options;
+        let waiting = match self
+            .core
+            .queues
+            .enqueue(key, WaiterTerms { lease, watchdog })
+        {
+            Ok(turn) => return Ok(turn),
+            Err(waiting) => waiting,
+        };
+        *contended = Some(Contended { at, ttl: None });
+        self.call.waits();
+        let turn = timeout(self.left(), waiting.turn()).await;
+        turn.map_err(|_| self.taken(key, None))
+    }
+
+    /// Waits for the contended lock among several. Passes on the turns of the others meanwhile, because those locks may
+    /// be free.
+    pub(super) async fn wait_for_one(
+        &self,
+        keys: &[&Key],
+        mut turns: Few<Turn>,
+        ownerships: &[Arc<Ownership>],
+        contended: Contended,
+    ) -> Result<Few<Turn>, AcquireError> {
+        let Contended { at, ttl } = contended;
+        let turn = turns.swap_remove(at);
+        drop(turns);
+        ownerships[at].until_reported(self.deadline).await;
+        if self.left().is_zero() {
+            return Err(self.taken(keys[at], ttl));
+        }
+        self.turns(keys, Some((at, turn)), &mut Some(contended))
+            .await
+    }
+}

@@ -1,0 +1,106 @@
+//! Messages between clients: the questions that this client received, and those that it has asked.
+
+mod text;
+
+use std::collections::HashMap;
+
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use self::text::Message;
+#[cfg(fuzzing)]
+pub(crate) use self::text::read;
+pub(crate) use self::text::{Question, Report, ReportWriter, question};
+use crate::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+/// How many questions may wait for the background. Further ones are not answered.
+const MOST_QUESTIONS: usize = 256;
+
+/// The questions that this client received, and those that it has asked.
+pub(crate) struct Messages {
+    answers: bool,
+    received: mpsc::Sender<Received>,
+    /// Held by the background that answers.
+    pub(super) inbox: tokio::sync::Mutex<mpsc::Receiver<Received>>,
+    asked: Mutex<HashMap<u64, oneshot::Sender<Report>>>,
+    number: AtomicU64,
+    pub(super) is_refusal_logged: AtomicBool,
+}
+
+/// A question that this client received.
+pub(super) struct Received {
+    pub(super) from: Uuid,
+    pub(super) number: u64,
+    pub(super) question: Question,
+}
+
+impl Messages {
+    pub(crate) fn new(answers: bool) -> Self {
+        let (received, inbox) = mpsc::channel(MOST_QUESTIONS);
+        Self {
+            answers,
+            received,
+            inbox: tokio::sync::Mutex::new(inbox),
+            asked: Mutex::default(),
+            number: AtomicU64::new(1),
+            is_refusal_logged: AtomicBool::new(false),
+        }
+    }
+
+    /// Handles a message of another client. Messages that make no sense are ignored.
+    pub(crate) fn on_message(&self, message: &[u8]) {
+        match text::read(message) {
+            Some(Message::Question {
+                from,
+                number,
+                question,
+            }) if self.answers => {
+                // If the queue is full, the silence tells that this client is busy.
+                let _ = self.received.try_send(Received {
+                    from,
+                    number,
+                    question,
+                });
+            }
+            Some(Message::Report { number, report }) => {
+                let asked = self.asked().remove(&number);
+                if let Some(asked) = asked {
+                    let _ = asked.send(report);
+                }
+            }
+            Some(Message::Question { .. }) | None => {}
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Report>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a number for a new question, and the receiver of its answer.
+    pub(super) fn ask(&self) -> Asked<'_> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let (sender, report) = oneshot::channel();
+        self.asked().insert(number, sender);
+        Asked {
+            messages: self,
+            number,
+            report,
+        }
+    }
+}
+
+/// A question without an answer yet. Forgets it when dropped.
+pub(super) struct Asked<'a> {
+    messages: &'a Messages,
+    pub(super) number: u64,
+    pub(super) report: oneshot::Receiver<Report>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.messages.asked().remove(&self.number);
+    }
+}

@@ -1,0 +1,485 @@
+//! Messages between clients, as text: fields separated by tabs, each escaped as values in keys are.
+//!
+//! ```text
+//! @ask  <from> <number> lock    <key>
+//! @ask  <from> <number> locks   <pattern> <after, or empty>
+//! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
+//! @tell <number> locks    <1: there are more> { <lock> }
+//! @tell <number> released <1: it is released>
+//! ```
+//!
+//! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
+//! show are cut, without control characters.
+
+use std::{fmt::Display, str::FromStr, time::Duration};
+
+use uuid::Uuid;
+
+use crate::{
+    escape_control::shown,
+    info::{Holder, LockInfo},
+    key::{Key, MAX_KEY_BYTES, escape, unescape},
+    owner::OwnerId,
+};
+
+/// The length from which a report is full.
+const FULL: usize = 24 * 1024;
+/// The longest message that is read. The longest lock fits beside a report that is almost full.
+const MOST_BYTES: usize = 64 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Who holds this lock?
+    Lock { key: Key },
+    /// Which locks with such keys does the client own? The answer is in order of the keys, and begins after this one.
+    Locks { pattern: String, after: Option<Key> },
+    /// Release this lock: at once, or when its body has stopped.
+    Release {
+        key: Key,
+        owner: OwnerId,
+        token: Option<u64>,
+        at_once: bool,
+        by: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Report {
+    Locks { locks: Vec<LockInfo>, more: bool },
+    Released(bool),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    Question {
+        from: Uuid,
+        number: u64,
+        question: Question,
+    },
+    Report {
+        number: u64,
+        report: Report,
+    },
+}
+
+struct Writer(String);
+
+impl Writer {
+    fn field(&mut self, value: impl Display) -> &mut Self {
+        self.0.push('\t');
+        self.0.push_str(&escape(value).to_string());
+        self
+    }
+
+    /// Writes nothing for `None`.
+    fn optional(&mut self, value: Option<impl Display>) -> &mut Self {
+        match value {
+            Some(value) => self.field(value),
+            None => self.field(""),
+        }
+    }
+
+    fn flag(&mut self, is_set: bool) -> &mut Self {
+        self.field(u8::from(is_set))
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.field(shown(text))
+    }
+
+    fn texts<'a>(&mut self, texts: impl IntoIterator<Item = Option<&'a String>>) -> &mut Self {
+        for text in texts {
+            self.text(text.map_or("", String::as_str));
+        }
+        self
+    }
+}
+
+pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
+    let mut to = Writer("@ask".to_owned());
+    to.field(from).field(number);
+    match question {
+        Question::Lock { key } => to.field("lock").field(key.as_str()),
+        Question::Locks { pattern, after } => {
+            let after = after.as_ref().map(Key::as_str);
+            to.field("locks").field(pattern).optional(after)
+        }
+        Question::Release {
+            key,
+            owner,
+            token,
+            at_once,
+            by,
+        } => to
+            .field("release")
+            .field(key.as_str())
+            .field(owner)
+            .optional(*token)
+            .flag(*at_once)
+            .text(by),
+    };
+    to.0.into_bytes()
+}
+
+/// Writes one report.
+pub(crate) struct ReportWriter {
+    number: u64,
+    locks: Writer,
+}
+
+impl ReportWriter {
+    pub(crate) fn new(number: u64) -> Self {
+        Self {
+            number,
+            locks: Writer(String::new()),
+        }
+    }
+
+    /// Adds a lock. Returns whether the report is full.
+    pub(crate) fn add(&mut self, info: &LockInfo) -> bool {
+        let Some(holder) = &info.holder else {
+            return false;
+        };
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.locks
+            .field(&info.key)
+            .field(&info.owner)
+            .field(info.count)
+            .optional(info.ttl.map(millis))
+            .optional(info.token)
+            .flag(info.retained)
+            .texts([holder.service.as_ref(), holder.version.as_ref()])
+            .text(&holder.host)
+            .field(holder.pid)
+            .field(millis(holder.held_for))
+            .texts([
+                holder.lock.as_ref(),
+                holder.function.as_ref(),
+                holder.trace_id.as_ref(),
+            ])
+            .field(holder.waiters)
+            .field(holder.renewals)
+            .flag(info.wanted);
+        self.locks.0.len() >= FULL
+    }
+
+    /// Returns the report of the locks that were added. `more`: the client has others.
+    pub(crate) fn locks(self, more: bool) -> Vec<u8> {
+        let mut to = self.head("locks");
+        to.flag(more);
+        to.0.push_str(&self.locks.0);
+        to.0.into_bytes()
+    }
+
+    pub(crate) fn released(self, is_released: bool) -> Vec<u8> {
+        let mut to = self.head("released");
+        to.flag(is_released);
+        to.0.into_bytes()
+    }
+
+    fn head(&self, verb: &str) -> Writer {
+        let mut to = Writer("@tell".to_owned());
+        to.field(self.number).field(verb);
+        to
+    }
+}
+
+/// A message that makes no sense.
+struct Senseless;
+
+type Read<T> = Result<T, Senseless>;
+
+/// The fields that are not read yet.
+struct Fields<'a>(std::iter::Peekable<std::str::Split<'a, char>>);
+
+impl Fields<'_> {
+    fn raw(&mut self) -> Read<String> {
+        self.0.next().and_then(unescape).ok_or(Senseless)
+    }
+
+    fn value<T: FromStr>(&mut self) -> Read<T> {
+        self.raw()?.parse().map_err(|_| Senseless)
+    }
+
+    /// Returns `None` for an empty field.
+    fn optional<T: FromStr>(&mut self) -> Read<Option<T>> {
+        match self.raw()?.as_str() {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| Senseless),
+        }
+    }
+
+    fn flag(&mut self) -> Read<bool> {
+        match self.raw()?.as_str() {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            _ => Err(Senseless),
+        }
+    }
+
+    fn key(&mut self) -> Read<Key> {
+        Key::parse(&self.raw()?).map_err(|_| Senseless)
+    }
+
+    fn owner(&mut self) -> Read<OwnerId> {
+        OwnerId::parse(&self.raw()?).ok_or(Senseless)
+    }
+
+    fn text(&mut self) -> Read<String> {
+        Ok(shown(&self.raw()?))
+    }
+
+    fn optional_text(&mut self) -> Read<Option<String>> {
+        let text = self.text()?;
+        Ok((!text.is_empty()).then_some(text))
+    }
+
+    fn millis(&mut self) -> Read<Duration> {
+        self.value().map(Duration::from_millis)
+    }
+
+    fn question(&mut self) -> Read<Question> {
+        Ok(match self.raw()?.as_str() {
+            "lock" => Question::Lock { key: self.key()? },
+            "locks" => Question::Locks {
+                pattern: match self.raw()? {
+                    pattern if pattern.len() <= MAX_KEY_BYTES * 2 => pattern,
+                    _ => return Err(Senseless),
+                },
+                after: match self.raw()? {
+                    after if after.is_empty() => None,
+                    after => Some(Key::parse(&after).map_err(|_| Senseless)?),
+                },
+            },
+            "release" => Question::Release {
+                key: self.key()?,
+                owner: self.owner()?,
+                token: self.optional()?,
+                at_once: self.flag()?,
+                by: self.text()?,
+            },
+            _ => return Err(Senseless),
+        })
+    }
+
+    fn report(&mut self) -> Read<Report> {
+        match self.raw()?.as_str() {
+            "locks" => {
+                let more = self.flag()?;
+                let mut locks = Vec::new();
+                while self.0.peek().is_some() {
+                    locks.push(self.lock()?);
+                }
+                Ok(Report::Locks { locks, more })
+            }
+            "released" => self.flag().map(Report::Released),
+            _ => Err(Senseless),
+        }
+    }
+
+    fn lock(&mut self) -> Read<LockInfo> {
+        Ok(LockInfo {
+            key: self.key()?.as_str().to_owned(),
+            owner: self.owner()?.to_string(),
+            count: self.value()?,
+            ttl: self.optional()?.map(Duration::from_millis),
+            token: self.optional()?,
+            retained: self.flag()?,
+            holder: Some(Holder {
+                service: self.optional_text()?,
+                version: self.optional_text()?,
+                host: self.text()?,
+                pid: self.value()?,
+                held_for: self.millis()?,
+                lock: self.optional_text()?,
+                function: self.optional_text()?,
+                trace_id: self.optional_text()?,
+                waiters: self.value()?,
+                renewals: self.value()?,
+            }),
+            queue: Vec::new(),
+            wanted: self.flag()?,
+        })
+    }
+}
+
+/// Reads a message. Returns `None` if it makes no sense.
+pub(crate) fn read(message: &[u8]) -> Option<Message> {
+    let message = std::str::from_utf8(message).ok()?;
+    if message.len() > MOST_BYTES {
+        return None;
+    }
+    let mut fields = Fields(message.split('\t').peekable());
+    let message = read_fields(&mut fields).ok()?;
+    fields.0.next().is_none().then_some(message)
+}
+
+fn read_fields(fields: &mut Fields<'_>) -> Read<Message> {
+    Ok(match fields.0.next() {
+        Some("@ask") => Message::Question {
+            from: fields.value()?,
+            number: fields.value()?,
+            question: fields.question()?,
+        },
+        Some("@tell") => Message::Report {
+            number: fields.value()?,
+            report: fields.report()?,
+        },
+        _ => return Err(Senseless),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::escape_control::MOST_SHOWN;
+
+    fn key() -> impl Strategy<Value = Key> {
+        "[^{}]{1,40}|[a-z]{1,3}\\{[^{}]{1,9}\\}"
+            .prop_filter_map("a key", |text| Key::parse(&text).ok())
+    }
+
+    fn owner() -> impl Strategy<Value = OwnerId> {
+        (any::<u128>(), any::<u64>())
+            .prop_map(|(client, sequence)| OwnerId::new(Uuid::from_u128(client), sequence))
+    }
+
+    fn text() -> impl Strategy<Value = Option<String>> {
+        prop::option::of("[^\\p{C}\u{2028}\u{2029}]{1,40}".prop_map(|text| shown(&text)))
+    }
+
+    fn questions() -> impl Strategy<Value = Question> {
+        prop_oneof![
+            key().prop_map(|key| Question::Lock { key }),
+            (".{0,40}", prop::option::of(key()))
+                .prop_map(|(pattern, after)| Question::Locks { pattern, after }),
+            (key(), owner(), any::<Option<u64>>(), any::<bool>(), text()).prop_map(
+                |(key, owner, token, at_once, by)| Question::Release {
+                    key,
+                    owner,
+                    token,
+                    at_once,
+                    by: by.unwrap_or_default(),
+                }
+            ),
+        ]
+    }
+
+    fn locks() -> impl Strategy<Value = LockInfo> {
+        let lock = (key(), owner(), any::<u32>(), any::<Option<u32>>());
+        let rest = (
+            any::<Option<u64>>(),
+            any::<bool>(),
+            any::<u32>(),
+            any::<bool>(),
+        );
+        let texts = [text(), text(), text(), text(), text(), text()];
+        let numbers = (any::<u32>(), any::<u32>(), any::<u16>());
+        (lock, rest, texts, numbers).prop_map(|(lock, rest, texts, numbers)| {
+            let [service, version, host, name, function, trace_id] = texts;
+            LockInfo {
+                key: lock.0.as_str().to_owned(),
+                owner: lock.1.to_string(),
+                count: lock.2,
+                ttl: lock.3.map(|millis| Duration::from_millis(millis.into())),
+                token: rest.0,
+                retained: rest.1,
+                holder: Some(Holder {
+                    service,
+                    version,
+                    host: host.unwrap_or_default(),
+                    pid: rest.2,
+                    held_for: Duration::from_millis(numbers.0.into()),
+                    lock: name,
+                    function,
+                    trace_id,
+                    waiters: numbers.2.into(),
+                    renewals: numbers.1,
+                }),
+                queue: Vec::new(),
+                wanted: rest.3,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_question_is_read_as_it_was_written(number: u64, asked in questions()) {
+            let from = Uuid::from_u128(7);
+            let written = question(from, number, &asked);
+            let expected = Message::Question { from, number, question: asked };
+            prop_assert_eq!(read(&written), Some(expected));
+        }
+
+        #[test]
+        fn a_report_is_read_as_it_was_written(
+            number: u64,
+            locks in prop::collection::vec(locks(), 0..5),
+            more: bool,
+        ) {
+            let mut writer = ReportWriter::new(number);
+            for lock in &locks {
+                writer.add(lock);
+            }
+            let expected = Message::Report { number, report: Report::Locks { locks, more } };
+            prop_assert_eq!(read(&writer.locks(more)), Some(expected));
+        }
+
+        #[test]
+        fn a_message_that_was_changed_is_harmless(
+            lock in locks(),
+            at: prop::sample::Index,
+            byte: u8,
+            cut: prop::sample::Index,
+        ) {
+            let mut writer = ReportWriter::new(7);
+            writer.add(&lock);
+            let mut message = writer.locks(false);
+            let length = message.len();
+            message[at.index(length)] = byte;
+            message.truncate(cut.index(length) + 1);
+            if let Some(Message::Report { report: Report::Locks { locks, .. }, .. }) = read(&message) {
+                for holder in locks.into_iter().filter_map(|lock| lock.holder) {
+                    let texts = [Some(holder.host), holder.service, holder.version, holder.function];
+                    for text in texts.into_iter().flatten() {
+                        prop_assert!(text.chars().count() <= MOST_SHOWN);
+                        prop_assert!(!text.contains(char::is_control), "{:?}", text);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_harmless(message: Vec<u8>, text in "@(ask|tell)\t[0-9a-f\t%-]{0,200}") {
+            let _ = read(&message);
+            let _ = read(text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn messages_that_make_no_sense_are_none() {
+        let from = Uuid::from_u128(7);
+        for message in [
+            String::new(),
+            "@ask".to_owned(),
+            format!("@ask\t{from}\t1\tlock\t"),
+            format!("@ask\t{from}\t1\tlock\tk\tmore"),
+            format!("@ask\t{from}\tx\tlock\tk"),
+            format!("@ask\t{from}\t1\tunlock\tk"),
+            format!("@ask\t{from}\t1\tlock\t%FF"),
+            format!("@ask\t{from}\t1\tlock\t%4"),
+            format!(
+                "@ask\t{from}\t1\tlocks\t{}\t",
+                "x".repeat(MAX_KEY_BYTES * 3)
+            ),
+            "@tell\t1\tlocks\t2".to_owned(),
+            "@tell\t1\tlocks\t0\tk\towner".to_owned(),
+            format!("@tell\t1\treleased\t1{}", " ".repeat(MOST_BYTES)),
+        ] {
+            assert_eq!(read(message.as_bytes()), None, "{message}");
+        }
+        assert_eq!(read(b"@ask\xff"), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! Retained ownerships, and the clients that want them.
+
+use super::LocalQueues;
+use crate::{key::Key, owner::OwnerId, sync::atomic::Ordering};
+
+impl LocalQueues {
+    /// Notes that other clients wait for the lock of this owner.
+    pub(crate) fn wanted(&self, key: &Key, owner: OwnerId) {
+        let Some(queue) = self.queue(key) else {
+            return;
+        };
+        let retained = {
+            let mut state = queue.state();
+            // The next has the lock before the reply to the release is received.
+            let mut known = state.current.iter().chain(&state.next);
+            if !known.any(|ownership| ownership.owner == owner) {
+                return;
+            }
+            state.wanted = true;
+            state.take_retained()
+        };
+        if let Some(ownership) = retained {
+            ownership.end_retention();
+        }
+    }
+
+    /// Checks an ownership after it was retained or its extension ended. Local callers or other clients may have asked
+    /// for it just before.
+    pub(crate) fn check_retained(&self, key: &Key) {
+        let Some(queue) = self.queue(key) else {
+            return;
+        };
+        let (retained, ends) = {
+            let mut state = queue.state();
+            let ends = state.wanted || self.draining.load(Ordering::Acquire);
+            if state.waiting.is_empty() && !ends {
+                return;
+            }
+            (state.take_retained(), ends)
+        };
+        match retained {
+            Some(ownership) if ends => ownership.end_retention(),
+            Some(ownership) => drop(ownership.resume()),
+            None => {}
+        }
+    }
+
+    /// Ends all retentions, and retains nothing any more. The ownerships are released in the background.
+    pub(crate) fn end_retentions(&self) {
+        // In this order: what is retained meanwhile is checked after that.
+        self.draining.store(true, Ordering::Release);
+        let queues: Vec<_> = self.queues().values().cloned().collect();
+        for ownership in queues.iter().filter_map(|queue| queue.take_retained()) {
+            ownership.end_retention();
+        }
+    }
+}

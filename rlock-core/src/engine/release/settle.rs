@@ -1,0 +1,196 @@
+//! Sends the count of an ownership to the store. A count of zero releases the lock.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use crate::{
+    engine::{core::Core, ownership::Ownership, watchdog::lose_at_release},
+    error::{LockError, LostCause},
+    lease::Time,
+    store::{GRACE, HandOff, NextLocal, ReleaseRequest, Released, SendOptions, StoreError},
+    sync::atomic::Ordering,
+    wait::Backoff,
+};
+
+/// Puts the ownership into the release queue when dropped, unless disarmed: a cancelled future may leave a request in
+/// doubt.
+pub(crate) struct ReleaseOnDrop<'a> {
+    core: &'a Core,
+    ownership: Option<Arc<Ownership>>,
+}
+
+impl<'a> ReleaseOnDrop<'a> {
+    pub(crate) fn new(core: &'a Core, ownership: &Arc<Ownership>) -> Self {
+        Self {
+            core,
+            ownership: Some(Arc::clone(ownership)),
+        }
+    }
+
+    /// Disarms the guard: the store's count is known to be the wanted one.
+    pub(crate) fn disarm(mut self) {
+        self.ownership = None;
+    }
+}
+
+impl Drop for ReleaseOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(ownership) = self.ownership.take() {
+            self.core.releases().settle(ownership);
+        }
+    }
+}
+
+/// Sends the count to the store after an entry has left, and waits for the reply.
+pub(crate) async fn settle_now(
+    core: &Core,
+    ownership: &Arc<Ownership>,
+    broken: Option<LostCause>,
+) -> Result<(), LockError> {
+    let release_on_drop = ReleaseOnDrop::new(core, ownership);
+    let started = core.clock.now();
+    let give_up = started + core.options.response_timeout * 2;
+    let lost = match settle(core, ownership, give_up, false).await {
+        Ok(Released::Done(_)) => broken,
+        Ok(Released::NotHeld | Released::MovedOn) => Some(LostCause::Removed),
+        // The release queue tries again.
+        Err(error) => {
+            let action = format!("release lock `{}`", ownership.shown());
+            let error = error.hide([&ownership.key]);
+            return Err(error.into_lock_error(action, core.clock.now().since(started)));
+        }
+    };
+    release_on_drop.disarm();
+    lost.map_or(Ok(()), |cause| Err(ownership.lost_error(cause)))
+}
+
+/// Sets the store's count to the wanted one. Tries until `give_up`.
+pub(super) async fn settle(
+    core: &Core,
+    ownership: &Arc<Ownership>,
+    give_up: Time,
+    is_queued: bool,
+) -> Result<Released, StoreError> {
+    let left = || give_up.since(core.clock.now());
+    // A change whose future is no longer polled must not block this one forever.
+    let changing = timeout(left(), ownership.changing.lock()).await;
+    if is_queued {
+        // From here on, the ownership may be queued again.
+        ownership.queued.store(false, Ordering::Release);
+    }
+    let _changing = changing.map_err(|_| StoreError::busy())?;
+    let mut backoff = Backoff::default();
+    let mut in_doubt = false;
+    let (count, reply) = loop {
+        let Some((count, at_least)) = ownership.wanted_count() else {
+            // Another release was faster, or the ownership has a new hold.
+            return Ok(Released::Done(HandOff::Unknown));
+        };
+        if count == 0 {
+            // An earlier release may have been sent by a future that was dropped.
+            in_doubt |= ownership.begin_release();
+        }
+        match send(core, ownership, count, at_least, left()).await {
+            // Within its validity a lock is not lost by itself, so an earlier copy released it.
+            Ok(Released::MovedOn) if in_doubt && ownership.broken(core.clock.now()).is_none() => {
+                break (count, Released::Done(HandOff::Unknown));
+            }
+            Ok(reply) => break (count, reply),
+            Err(error) => {
+                in_doubt |= error.maybe_executed;
+                if count == 0 {
+                    if !in_doubt {
+                        ownership.end_release();
+                    }
+                    // The next local waiter asks the store itself.
+                    ownership.pass_turn();
+                }
+                let pause = backoff.next();
+                if !error.transient || left() <= pause {
+                    return Err(error);
+                }
+                tokio::time::sleep(pause).await;
+            }
+        }
+    };
+    // Requests in doubt took the same route, so they were executed before.
+    ownership.all_replied();
+    let is_done = matches!(reply, Released::Done(_));
+    if count > 0 {
+        if is_done {
+            ownership.lowered(count);
+        } else {
+            core.watchdog.lose(ownership, LostCause::Removed);
+        }
+        return Ok(reply);
+    }
+    if is_done {
+        ownership.confirm_release();
+    } else {
+        ownership.end_release();
+        lose_at_release(ownership, LostCause::Removed);
+    }
+    ownership.finish();
+    Ok(reply)
+}
+
+/// Sends one release, which also acquires on behalf of the next local waiter.
+async fn send(
+    core: &Core,
+    ownership: &Arc<Ownership>,
+    count: u32,
+    at_least: Duration,
+    left: Duration,
+) -> Result<Released, StoreError> {
+    let doubt = ownership.route_in_doubt();
+    let route = doubt.unwrap_or_else(|| core.store.via());
+    let is_last = count == 0 && at_least.is_zero();
+    let next = is_last
+        .then(|| ownership.next(|| core.fresh_owner()))
+        .flatten();
+    let next_in_doubt = next
+        .as_ref()
+        .is_some_and(|(next, _)| next.begin_request(route));
+    if count > 0 {
+        // The request after a cancelled release takes the same route, or the cancelled one might set its count last.
+        ownership.begin_request(route);
+        ownership.about_to_change(route);
+    }
+    let release = ReleaseRequest {
+        key: ownership.key.clone(),
+        owner: ownership.owner,
+        token: ownership.fence(),
+        count,
+        at_least,
+        next: next.as_ref().map(|(next, lease)| NextLocal {
+            owner: next.owner,
+            lease: *lease,
+        }),
+    };
+    // If the route's runtime is not driven, this request blocks those that wait for it. Hence the shorter limit.
+    let most = match doubt {
+        Some(_) => core.options.response_timeout.min(GRACE),
+        None => core.options.response_timeout,
+    };
+    let reply = core
+        .store
+        .release(&release, SendOptions::new(route, left.min(most)))
+        .await?;
+    if let (Released::Done(hand_off), Some((next, _))) = (reply, next) {
+        match hand_off {
+            HandOff::Granted(grant) => {
+                ownership.next_arrived(grant.wanted);
+                next.granted(grant);
+            }
+            HandOff::Queued { since, place } => {
+                next.refused(since, None, Some(place));
+                if !next_in_doubt {
+                    next.all_replied();
+                }
+            }
+            HandOff::Unknown => {}
+        }
+    }
+    Ok(reply)
+}

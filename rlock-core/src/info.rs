@@ -1,0 +1,103 @@
+//! What inspection shows of a lock and of its holder.
+
+use std::{fmt, time::Duration};
+
+use crate::owner::OwnerId;
+
+/// The state of a lock, from [`LockClient::inspect`](crate::LockClient::inspect) and
+/// [`LockClient::list`](crate::LockClient::list).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// The key of the lock.
+    pub key: String,
+    /// The owner as text, `<client uuid>:<sequence>`, or the word `kept` if there is none: the
+    /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken.
+    pub owner: String,
+    /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
+    /// while the lock is handed to the first owner in the queue.
+    pub count: u32,
+    /// How long the store keeps the lock without renewal; `None` if it does not end.
+    pub ttl: Option<Duration>,
+    /// The fencing token of the current hold, if its client replied. Otherwise the first token of
+    /// the owner's latest block, if the store still knows it: the token of the hold is that one or
+    /// one of the 15 after it.
+    pub token: Option<u64>,
+    /// Whether the client [retains](crate::Lock::retain) the lock: it is not held, and the next
+    /// call of that client acquires it without a request.
+    pub retained: bool,
+    /// What the holder says of itself. `None` if it did not reply: its process has ended, is stuck
+    /// or cut off, or [does not answer](crate::LockClientBuilder::answers). Then
+    /// [`ttl`](Self::ttl) tells when the lock becomes free.
+    pub holder: Option<Holder>,
+    /// The owners that wait on the store, in their order, at most 100. Each stands for all callers
+    /// of its process.
+    pub queue: Vec<OwnerId>,
+    /// Whether other clients wait for the lock, as far as the holder knows.
+    pub(crate) wanted: bool,
+}
+
+impl LockInfo {
+    /// Returns the owner of the lock. Returns `None` if only
+    /// [`at_least`](crate::Lock::at_least) keeps it taken, or other software wrote it.
+    #[must_use]
+    pub fn owner_id(&self) -> Option<OwnerId> {
+        OwnerId::parse(&self.owner).filter(|owner| *owner != OwnerId::KEPT)
+    }
+
+    /// Returns the text of [`owner`](Self::owner), unless only `at_least` keeps the lock taken.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn holder(&self) -> Option<&str> {
+        let is_kept = OwnerId::parse(&self.owner) == Some(OwnerId::KEPT);
+        (!is_kept).then_some(self.owner.as_str())
+    }
+}
+
+/// What the holder of a lock says of itself. The client of the holder answers; the store keeps none
+/// of it.
+///
+/// Texts are at most 256 characters long, and contain no control characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The [service](crate::LockClientBuilder::service), if its client names one.
+    pub service: Option<String>,
+    /// The version of the service.
+    pub version: Option<String>,
+    /// The name of the host.
+    pub host: String,
+    /// The process id.
+    pub pid: u32,
+    /// How long the lock has been held.
+    pub held_for: Duration,
+    /// The [name](crate::Lock::name) of the lock, which is the key template of the attribute.
+    pub lock: Option<String>,
+    /// The annotated function, such as `orders::pay`.
+    pub function: Option<String>,
+    /// The [trace](crate::LockClientBuilder::trace_id) in which the lock was acquired.
+    pub trace_id: Option<String>,
+    /// How many callers in the holder's process wait for the lock.
+    pub waiters: usize,
+    /// How often the lease of this hold was renewed.
+    pub renewals: u32,
+}
+
+/// Writes `` `billing` 1.4.2 on `node-3` (pid 4711), in `orders::pay`, for 12.3s ``.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(service) = &self.service {
+            write!(f, "`{service}` ")?;
+            if let Some(version) = &self.version {
+                write!(f, "{version} ")?;
+            }
+            f.write_str("on ")?;
+        }
+        write!(f, "`{}` (pid {})", self.host, self.pid)?;
+        if let Some(place) = self.function.as_ref().or(self.lock.as_ref()) {
+            write!(f, ", in `{place}`")?;
+        }
+        let tenths = self.held_for.as_millis() / 100;
+        write!(f, ", for {}.{} s", tenths / 10, tenths % 10)
+    }
+}

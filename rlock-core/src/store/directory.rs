@@ -1,0 +1,52 @@
+//! The clients of a store and its locks: who is there, what is held, and messages between clients.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::ReplyFuture;
+use crate::key::Key;
+
+/// What a message of a client begins with. Messages of the store begin with an owner.
+pub(crate) const FROM_CLIENT: &[u8] = b"@";
+
+/// Where a scan continues.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    /// The number of the server in the store.
+    pub(super) server: usize,
+    /// The server's own cursor.
+    pub(super) position: u64,
+}
+
+impl Cursor {
+    /// Returns the begin of the next server.
+    pub(super) fn next_server(self, servers: usize) -> Option<Self> {
+        let server = self.server + 1;
+        (server < servers).then_some(Self {
+            server,
+            position: 0,
+        })
+    }
+}
+
+/// A part of a scan: the keys of some locks, and where the scan continues.
+pub(crate) type Page = (Vec<Key>, Option<Cursor>);
+
+/// Access to what is on the store beside the client's own locks.
+pub(crate) trait Directory {
+    /// Sends a message to a client. Returns whether the client was there to receive it.
+    fn publish<'a>(
+        &'a self,
+        client: Uuid,
+        message: &'a [u8],
+        timeout: Duration,
+    ) -> ReplyFuture<'a, bool>;
+
+    /// Returns the clients that receive messages.
+    fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>>;
+
+    /// Returns a part of the locks. A lock may be named twice. One that is taken or released during the scan may be
+    /// missing.
+    fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page>;
+}

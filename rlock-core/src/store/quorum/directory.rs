@@ -1,0 +1,67 @@
+//! The clients and the locks of a quorum. A client listens at every member, and a lock is on a majority of them.
+
+use std::{collections::HashSet, time::Duration};
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{QuorumStore, verdict::majority};
+use crate::store::{
+    ReplyFuture, Store, StoreError,
+    directory::{Cursor, Directory, Page},
+};
+
+impl Directory for QuorumStore {
+    fn publish<'a>(
+        &'a self,
+        client: Uuid,
+        message: &'a [u8],
+        timeout: Duration,
+    ) -> ReplyFuture<'a, bool> {
+        Box::pin(async move {
+            let until = Instant::now() + timeout;
+            let mut outcome = Ok(false);
+            for member in self.members.iter().filter(|member| member.is_healthy()) {
+                let left = until.saturating_duration_since(Instant::now());
+                outcome = member.store.publish(client, message, left).await;
+                if let Ok(true) = outcome {
+                    break;
+                }
+            }
+            outcome
+        })
+    }
+
+    fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
+        Box::pin(async move {
+            let well = self.members.iter().filter(|member| member.is_healthy());
+            let each = join_all(well.map(|member| member.store.clients(timeout))).await;
+            let (replies, errors): (Vec<_>, Vec<_>) = each.into_iter().partition(Result::is_ok);
+            if replies.is_empty() {
+                let refused = errors.into_iter().find_map(Result::err);
+                return Err(refused.unwrap_or_else(StoreError::no_majority));
+            }
+            let clients: HashSet<Uuid> = replies.into_iter().flatten().flatten().collect();
+            Ok(clients.into_iter().collect())
+        })
+    }
+
+    fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
+        Box::pin(async move {
+            self.is_present()?;
+            let (members, server) = (self.members.len(), from.server);
+            let well = || self.members.iter().filter(|member| member.is_healthy());
+            if well().count() < majority(members) {
+                return Err(StoreError::no_majority());
+            }
+            let next_server = from.next_server(members);
+            let Some(member) = well().find(|member| member.number == server) else {
+                // A lock that it has is on others, too.
+                return Ok((Vec::new(), next_server));
+            };
+            let (keys, next) = member.store.scan(from, timeout).await?;
+            Ok((keys, next.or(next_server)))
+        })
+    }
+}

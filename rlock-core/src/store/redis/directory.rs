@@ -1,0 +1,102 @@
+//! The clients and the locks of one server.
+
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, Pipeline, Value, cmd, from_redis_value};
+use uuid::Uuid;
+
+use super::{
+    RedisStore,
+    commands::Call,
+    errors::{classify, unexpected},
+};
+use crate::store::{
+    ReplyFuture, SendOptions, StoreError,
+    directory::{Cursor, Directory, Page},
+};
+
+/// How many keys the server looks at for one part of a scan. It serves nobody else meanwhile.
+const SCANNED: usize = 1_000;
+
+impl RedisStore {
+    /// Sends a command that calls no script.
+    async fn ask<T: FromRedisValue>(
+        &self,
+        command: Cmd,
+        timeout: Duration,
+    ) -> Result<T, StoreError> {
+        let mut commands = Pipeline::new();
+        commands.add_command(command);
+        let send = SendOptions::background(timeout);
+        let call = Call::Plain(&commands);
+        self.call(call, send, |replies, _| {
+            let Value::Array(mut replies) = replies else {
+                return Err(unexpected("no list of replies"));
+            };
+            let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
+            from_redis_value(reply.map_err(classify)?).map_err(unexpected)
+        })
+        .await
+    }
+}
+
+impl Directory for RedisStore {
+    fn publish<'a>(
+        &'a self,
+        client: Uuid,
+        message: &'a [u8],
+        timeout: Duration,
+    ) -> ReplyFuture<'a, bool> {
+        Box::pin(async move {
+            let channel = format!("{}{client}", self.commands.keyspace.channels());
+            let mut publish = cmd("PUBLISH");
+            publish.arg(channel).arg(message);
+            let receivers: u64 = self.ask(publish, timeout).await?;
+            Ok(receivers > 0)
+        })
+    }
+
+    fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
+        Box::pin(async move {
+            let channels = self.commands.keyspace.channels();
+            let mut list = cmd("PUBSUB");
+            list.arg("CHANNELS").arg(format!("{}*", literal(channels)));
+            let names: Vec<Vec<u8>> = self.ask(list, timeout).await?;
+            let client = |name: Vec<u8>| {
+                let name = name.strip_prefix(channels.as_bytes())?;
+                std::str::from_utf8(name).ok()?.parse().ok()
+            };
+            Ok(names.into_iter().filter_map(client).collect())
+        })
+    }
+
+    fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
+        Box::pin(async move {
+            let keyspace = &self.commands.keyspace;
+            let mut scan = cmd("SCAN");
+            scan.arg(from.position)
+                .arg("MATCH")
+                .arg(format!("{}*}}", literal(keyspace.prefix())))
+                .arg("COUNT")
+                .arg(SCANNED)
+                .arg("TYPE")
+                .arg("hash");
+            let (position, names): (u64, Vec<Vec<u8>>) = self.ask(scan, timeout).await?;
+            let keys = names.iter().filter_map(|name| keyspace.key(name));
+            let next = (position != 0).then_some(Cursor { position, ..from });
+            Ok((keys.collect(), next))
+        })
+    }
+}
+
+/// Returns a pattern of the server that matches this text only.
+fn literal(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}

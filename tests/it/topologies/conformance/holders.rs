@@ -1,0 +1,325 @@
+//! Who holds a lock, which locks are held, and how others take one.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use rlock_core::{LockClient, LockError, LockInfo, LostCause};
+use rlock_testkit::{Place, eventually, within};
+
+use super::LONG;
+
+async fn holder(client: &LockClient, key: &str) -> LockInfo {
+    let info = client.inspect(key).await.expect("an answer");
+    info.expect("held")
+}
+
+async fn listed(client: &LockClient, pattern: &str, scan: bool) -> Vec<LockInfo> {
+    let mut list = client.list(pattern).scan(scan);
+    let mut found = Vec::new();
+    while let Some(info) = list.next().await.expect("an answer") {
+        found.push(info);
+    }
+    found
+}
+
+fn keys(found: &[LockInfo]) -> BTreeSet<&str> {
+    found.iter().map(|info| info.key.as_str()).collect()
+}
+
+pub(crate) async fn the_holder_says_who_it_is(place: Place) {
+    let trace = || Some("4bf92f35\u{1b}[31m".to_owned());
+    let one = place.client_of(
+        LockClient::builder()
+            .service("billing", "1.4.2")
+            .trace_id(trace),
+    );
+    let (one, other) = (one.await, place.client().await);
+    let lock = one.lock("order:42").name("order:<id>");
+    let guard = lock.acquire().await.expect("free");
+    let waiting = [(); 2].map(|()| {
+        let lock = lock.clone();
+        tokio::spawn(async move { drop(lock.acquire().await) })
+    });
+    let third = place.client().await;
+    let third = tokio::spawn(async move { drop(third.lock("order:42").acquire().await) });
+    for client in [&other, &one] {
+        eventually(LONG, "the waiters are seen", async || {
+            let info = holder(client, "order:42").await;
+            let waiters = info.holder.as_ref().map(|holder| holder.waiters);
+            waiters == Some(2) && info.queue.len() == 1
+        })
+        .await;
+        let info = holder(client, "order:42").await;
+        assert_eq!(info.key, "order:42");
+        assert_eq!(info.owner_id(), Some(guard.owner()));
+        assert_eq!(info.token, Some(guard.fencing_token()));
+        assert!(!info.retained);
+        let holder = info.holder.expect("it answers");
+        assert_eq!(holder.service.as_deref(), Some("billing"));
+        assert_eq!(holder.version.as_deref(), Some("1.4.2"));
+        assert_eq!(holder.pid, std::process::id());
+        assert!(!holder.host.is_empty());
+        assert!(holder.held_for < LONG);
+        assert_eq!(holder.lock.as_deref(), Some("order:<id>"));
+        assert_eq!(holder.function, None);
+        assert_eq!(holder.trace_id.as_deref(), Some("4bf92f35\\u{1b}[31m"));
+        let text = holder.to_string();
+        assert!(text.starts_with("`billing` 1.4.2 on `"), "{text}");
+        assert!(text.contains(", in `order:<id>`, for "), "{text}");
+    }
+    drop(guard);
+    for waiter in waiting.into_iter().chain([third]) {
+        within(LONG, "everybody is served", waiter)
+            .await
+            .expect("no panic");
+    }
+}
+
+pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
+    let clients = [
+        place.client().await,
+        place
+            .client_of(LockClient::builder().service("billing", "1"))
+            .await,
+        place.client_of(LockClient::builder().answers(false)).await,
+    ];
+    let mut guards = Vec::new();
+    // Several parts of a list.
+    for n in 0..200 {
+        let key = format!("order:{n}:{}", "x".repeat(200));
+        guards.push(clients[0].lock(key).acquire().await.expect("free"));
+    }
+    guards.push(clients[1].lock("invoice:7").acquire().await.expect("free"));
+    guards.push(
+        clients[1]
+            .lock("{a}:order:\u{1}")
+            .acquire()
+            .await
+            .expect("free"),
+    );
+    guards.push(
+        clients[2]
+            .lock("order:silent")
+            .acquire()
+            .await
+            .expect("free"),
+    );
+    let asking = place.client().await;
+
+    let found = listed(&asking, "order:*", false).await;
+    assert_eq!((found.len(), keys(&found).len()), (200, 200));
+    assert!(found.iter().all(|info| info.holder.is_some()));
+    let found = listed(&asking, "*", false).await;
+    assert_eq!(keys(&found).len(), 202);
+    let invoice = found.iter().find(|info| info.key == "invoice:7");
+    let holder = invoice
+        .and_then(|info| info.holder.clone())
+        .expect("it answers");
+    assert_eq!(holder.service.as_deref(), Some("billing"));
+
+    let found = listed(&asking, "order:s?lent", true).await;
+    assert_eq!(keys(&found), BTreeSet::from(["order:silent"]));
+    assert_eq!(found[0].owner_id(), Some(guards[202].owner()));
+    assert_eq!(found[0].holder, None);
+    let found = listed(&asking, "*", true).await;
+    assert_eq!((found.len(), keys(&found).len()), (203, 203));
+
+    let waiting = place.client().await;
+    let waiter = tokio::spawn(async move { drop(waiting.lock("invoice:7").acquire().await) });
+    eventually(LONG, "the other process waits", async || {
+        let found = listed(&asking, "*", false).await;
+        let waited = found.iter().filter(|info| !info.queue.is_empty());
+        keys(&waited.cloned().collect::<Vec<_>>()) == BTreeSet::from(["invoice:7"])
+    })
+    .await;
+    drop(guards);
+    within(LONG, "the waiter is served", waiter)
+        .await
+        .expect("no panic");
+}
+
+pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    assert!(!other.ask_release("order:42").await.expect("an answer"));
+    let lease = Duration::from_millis(300);
+    let lock = one.lock("order:42").lease(lease);
+    let guard = lock.acquire().await.expect("free");
+    let body = {
+        let one = one.clone();
+        tokio::spawn(async move { one.lock("order:43").run(std::future::pending::<()>()).await })
+    };
+    eventually(LONG, "the body runs", async || {
+        other
+            .inspect("order:43")
+            .await
+            .expect("an answer")
+            .is_some()
+    })
+    .await;
+    for key in ["order:42", "order:43"] {
+        assert!(other.ask_release(key).await.expect("an answer"), "{key}");
+    }
+    let outcome = within(LONG, "the body stops", body)
+        .await
+        .expect("no panic");
+    assert!(
+        matches!(
+            outcome,
+            Err(LockError::Lost {
+                cause: LostCause::Revoked,
+                ..
+            })
+        ),
+        "{outcome:?}"
+    );
+    eventually(LONG, "its lock is free", async || {
+        other
+            .inspect("order:43")
+            .await
+            .expect("an answer")
+            .is_none()
+    })
+    .await;
+    // A guard is lost at once, but its lock is not free until it is dropped.
+    assert!(
+        other.ask_release("order:42").await.expect("an answer"),
+        "asked again"
+    );
+    assert_eq!(guard.lost().await, LostCause::Revoked);
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    assert!(
+        guard.scope(lock.acquire()).await.is_err(),
+        "nothing enters a lost hold"
+    );
+    tokio::time::sleep(lease * 2).await;
+    let owner = holder(&other, "order:42").await.owner_id();
+    assert_eq!(owner, Some(guard.owner()));
+    let token = guard.fencing_token();
+    drop(guard);
+    let next = other
+        .lock("order:42")
+        .wait(LONG)
+        .acquire()
+        .await
+        .expect("free soon");
+    assert!(next.fencing_token() > token);
+}
+
+pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    assert!(!other.release_if("order:42", 7).await.expect("an answer"));
+    let guard = one.lock("order:42").acquire().await.expect("free");
+    let token = guard.fencing_token();
+    for wrong in [0, token - 1, token + 1, token + 16, u64::MAX] {
+        assert!(
+            !other
+                .release_if("order:42", wrong)
+                .await
+                .expect("an answer"),
+            "{wrong}"
+        );
+    }
+    assert_eq!(holder(&other, "order:42").await.token, Some(token));
+    assert!(
+        other
+            .release_if("order:42", token)
+            .await
+            .expect("an answer")
+    );
+    let next = other
+        .lock("order:42")
+        .wait(LONG)
+        .acquire()
+        .await
+        .expect("free");
+    assert!(next.fencing_token() > token);
+    assert_eq!(guard.lost().await, LostCause::Revoked);
+    let released = guard.release().await;
+    assert!(matches!(
+        released,
+        Err(LockError::Lost {
+            cause: LostCause::Revoked,
+            ..
+        })
+    ));
+    assert!(
+        !other
+            .release_if("order:42", token)
+            .await
+            .expect("an answer")
+    );
+    assert_eq!(
+        holder(&one, "order:42").await.owner_id(),
+        Some(next.owner())
+    );
+}
+
+pub(crate) async fn a_lock_is_taken_by_force_from_a_holder_that_does_not_answer(place: Place) {
+    let silent = place.client_of(LockClient::builder().answers(false)).await;
+    let (other, third) = (place.client().await, place.client().await);
+    assert!(!other.force_release("order:42").await.expect("an answer"));
+    let guard = silent.lock("order:42").acquire().await.expect("free");
+    assert_eq!(holder(&other, "order:42").await.holder, None);
+    assert!(!other.ask_release("order:42").await.expect("an answer"));
+    let waiter = tokio::spawn(async move { third.lock("order:42").wait(LONG).acquire().await });
+    eventually(LONG, "it waits", async || {
+        !holder(&other, "order:42").await.queue.is_empty()
+    })
+    .await;
+    assert!(other.force_release("order:42").await.expect("an answer"));
+    let next = within(LONG, "the waiter is served", waiter).await;
+    let next = next.expect("no panic").expect("granted");
+    assert!(next.fencing_token() > guard.fencing_token());
+    drop(guard);
+    assert_eq!(
+        holder(&other, "order:42").await.owner_id(),
+        Some(next.owner())
+    );
+    next.release().await.expect("held");
+
+    // What `at_least` keeps has no holder.
+    let kept = other.lock("job").at_least(Duration::from_secs(60));
+    kept.run(async {}).await.expect("free");
+    let info = holder(&other, "job").await;
+    assert_eq!(
+        (info.owner.as_str(), info.owner_id(), info.holder),
+        ("kept", None, None)
+    );
+    assert!(!other.ask_release("job").await.expect("an answer"));
+    assert!(other.force_release("job").await.expect("an answer"));
+    drop(other.lock("job").wait(LONG).acquire().await.expect("free"));
+}
+
+pub(crate) async fn a_retained_lock_is_given_back_when_it_is_asked_for(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let lock = one.lock("tenant:7").retain(Duration::from_secs(60));
+    lock.run(async {}).await.expect("free");
+    assert!(holder(&other, "tenant:7").await.retained);
+    assert!(other.ask_release("tenant:7").await.expect("an answer"));
+    eventually(LONG, "it is free", async || {
+        other
+            .inspect("tenant:7")
+            .await
+            .expect("an answer")
+            .is_none()
+    })
+    .await;
+}
+
+pub(crate) async fn a_call_that_gives_up_leaves_nothing_behind(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let guard = one.lock("order:42").acquire().await.expect("free");
+    for micros in (0..2_000).step_by(50) {
+        let limit = Duration::from_micros(micros);
+        let _ = tokio::time::timeout(limit, other.inspect("order:42")).await;
+        let _ = tokio::time::timeout(limit, listed(&other, "*", true)).await;
+        let _ = tokio::time::timeout(limit, other.release_if("order:42", 7)).await;
+    }
+    let began = Instant::now();
+    assert!(holder(&other, "order:42").await.holder.is_some());
+    assert!(began.elapsed() < LONG);
+    assert_eq!(listed(&other, "order:42", false).await.len(), 1);
+    guard.release().await.expect("nobody took it");
+}
