@@ -2,11 +2,13 @@
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
+use futures_util::future::try_join_all;
 use redis::Script;
 use rlock_core::{LockClient, LockClientBuilder, Reentry};
 use rlock_testkit::RedisServer;
 
 const KEY: &str = "order:42";
+const TASKS: usize = 16;
 
 /// Which way a pair goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -19,17 +21,20 @@ pub enum Way {
     Nested,
     /// Inside the held lock, counted in the process.
     NestedLocally,
+    /// Local hand-overs between 16 tasks, by the embedded store.
+    HandOvers,
     /// `SET NX PX` and a script that compares and deletes, by redis-rs alone.
     Raw,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Memory,
         Self::Server,
         Self::Nested,
         Self::NestedLocally,
+        Self::HandOvers,
         Self::Raw,
     ];
 
@@ -49,15 +54,37 @@ impl Way {
             Self::Server => ours(&builder.connect(&server.url()).await?, pairs).await,
             Self::Nested => nested(server, builder.reentry(Reentry::Counted), pairs).await,
             Self::NestedLocally => nested(server, builder.reentry(Reentry::Local), pairs).await,
+            Self::HandOvers => hand_overs(&builder.in_memory()?, pairs).await,
             Self::Raw => raw(server, pairs).await,
         }
     }
 }
 
 async fn ours(client: &LockClient, pairs: usize) -> Result<()> {
-    let lock = client.lock(KEY);
+    let lock = client.lock(KEY).name("order:<id>");
     for _ in 0..pairs {
         lock.acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn hand_overs(client: &LockClient, pairs: usize) -> Result<()> {
+    let lock = client.lock(KEY).name("order:<id>");
+    let tasks = (0..TASKS).map(|task| {
+        let lock = lock.clone();
+        let own = pairs / TASKS + usize::from(task < pairs % TASKS);
+        tokio::spawn(async move {
+            for _ in 0..own {
+                let guard = lock.acquire().await?;
+                // The others queue meanwhile.
+                tokio::task::yield_now().await;
+                guard.release().await?;
+            }
+            anyhow::Ok(())
+        })
+    });
+    for task in try_join_all(tasks).await? {
+        task?;
     }
     Ok(())
 }

@@ -20,8 +20,8 @@ pub struct LockInfo {
     /// How long the store keeps the lock without renewal; `None` if it does not end.
     pub ttl: Option<Duration>,
     /// The fencing token of the current hold, if its client replied. Otherwise the first token of
-    /// the owner's latest block, if the store still knows it: the token of the hold is that one or
-    /// one of the 15 after it.
+    /// the latest block that the store has reserved for the owner, if the store still knows it. A
+    /// block has 16 tokens.
     pub token: Option<u64>,
     /// Whether the client [retains](crate::Lock::retain) the lock: it is not held, and the next
     /// call of that client acquires it without a request.

@@ -1,6 +1,7 @@
 //! What is logged.
 
 mod capabilities;
+mod documents;
 mod metrics;
 mod redaction;
 mod reports;

@@ -8,6 +8,7 @@ use rlock_benches::hot_path::Way;
 use rlock_core::LockClient;
 use rlock_testkit::RedisServer;
 use tokio::runtime::Builder;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Acquires and releases a lock that nobody else wants.
 #[derive(Parser)]
@@ -17,10 +18,27 @@ struct Options {
     /// Runs the task on so many worker threads instead of the thread of the program.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     threads: Option<u8>,
+    /// Installs a recorder of metrics, as a service does that serves them.
+    #[cfg(feature = "metrics")]
+    #[arg(long)]
+    recorder: bool,
+    /// Installs a subscriber of spans that wants this level and all above.
+    #[arg(long)]
+    spans: Option<LevelFilter>,
 }
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    #[cfg(feature = "metrics")]
+    if options.recorder {
+        metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder()?;
+    }
+    if let Some(level) = options.spans {
+        tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_writer(std::io::sink)
+            .init();
+    }
     let runtime = match options.threads {
         None => Builder::new_current_thread().enable_all().build()?,
         Some(threads) => Builder::new_multi_thread()

@@ -1,11 +1,14 @@
-//! An HTTP service with axum: locked handlers, errors as status codes, a readiness probe, and a shutdown that waits for held
-//! locks. The tests at the end need no server.
+//! An HTTP service with axum: locked handlers, errors as status codes, a readiness probe, metrics, spans, and a shutdown that
+//! waits for held locks. The tests at the end need no server.
 //!
-//! Needs no server itself; with `REDIS_URL` several instances exclude each other on Redis.
+//! Needs no server itself; with `REDIS_URL` several instances exclude each other on Redis. `RUST_LOG` chooses the spans and
+//! events to print. By default these are the calls that wait; `RUST_LOG=rlock_core=debug` prints every call.
 //!
 //! ```sh
 //! cargo run --bin service
 //! curl -X POST http://127.0.0.1:3000/orders/42/payment
+//! curl http://127.0.0.1:3000/metrics
+//! cargo run --bin contend    # in another terminal: many payments at once
 //! ```
 
 use std::{
@@ -22,8 +25,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use rlock_core::{LockClient, LockError, current, distributed_lock};
 use tokio::net::TcpListener;
+use tracing_subscriber::{
+    filter::Targets, fmt::format::FmtSpan, layer::SubscriberExt, util::SubscriberInitExt,
+};
 
 /// The state of the service. Its handlers lock with `locks`, as they query with a pool.
 #[derive(Clone)]
@@ -72,6 +79,7 @@ impl Orders {
 
     #[distributed_lock(key = "order:<id>", lease = "30s", wait = "2s", client = self.locks)]
     async fn pay(&self, id: u64) -> Result<String, OrderError> {
+        tokio::time::sleep(Duration::from_millis(20)).await; // the bank takes its time
         // The storage would refuse a token below the largest that it has seen.
         let token = current().map(|hold| hold.fencing_token());
         let is_new = self
@@ -96,22 +104,46 @@ async fn ready(State(orders): State<Orders>) -> Result<&'static str, OrderError>
     Ok("ready\n")
 }
 
-fn app(orders: Orders) -> Router {
+fn app(orders: Orders, metrics: PrometheusHandle) -> Router {
     Router::new()
         .route("/orders/{id}/payment", post(pay))
         .route("/ready", get(ready))
+        .route("/metrics", get(async move || metrics.render()))
         .with_state(orders)
+}
+
+/// Installs the recorder of metrics, with buckets for an histogram of each duration. To be called before the client
+/// connects.
+fn record_metrics() -> Result<PrometheusHandle, BuildError> {
+    const SECONDS: [f64; 12] = [
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0,
+    ];
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
+        .install_recorder()
+}
+
+/// Prints each span when it closes, and each event.
+fn print_spans() -> Result<(), Box<dyn std::error::Error>> {
+    let wanted = env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_span_events(FmtSpan::CLOSE))
+        .with(wanted.parse::<Targets>()?)
+        .init();
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    print_spans()?;
+    let metrics = record_metrics()?;
     let locks = match env::var("REDIS_URL") {
         Ok(url) => LockClient::connect_lazy(&url)?, // `/ready` replies when the store does
         Err(_) => LockClient::in_memory(),
     };
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://{}", listener.local_addr()?);
-    axum::serve(listener, app(Orders::new(locks.clone())))
+    axum::serve(listener, app(Orders::new(locks.clone()), metrics))
         .with_graceful_shutdown(async {
             tokio::signal::ctrl_c().await.expect("a signal handler");
         })
@@ -129,6 +161,11 @@ mod tests {
 
     use super::*;
 
+    fn app(locks: LockClient) -> Router {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        super::app(Orders::new(locks), recorder.handle())
+    }
+
     async fn post_payment(app: &Router, id: u64) -> StatusCode {
         let request = Request::post(format!("/orders/{id}/payment"))
             .body(Body::empty())
@@ -139,7 +176,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_order_is_paid_once() {
-        let app = app(Orders::new(LockClient::in_memory()));
+        let app = app(LockClient::in_memory());
         assert_eq!(post_payment(&app, 42).await, StatusCode::OK);
         assert_eq!(post_payment(&app, 42).await, StatusCode::CONFLICT);
     }
@@ -149,7 +186,7 @@ mod tests {
     async fn an_order_that_another_instance_works_on_is_a_conflict() {
         let locks = LockClient::builder().tokio_time();
         let locks = locks.in_memory().expect("a client");
-        let app = app(Orders::new(locks.clone()));
+        let app = app(locks.clone());
         let other = locks.lock("order:42").acquire().await.expect("free");
         assert_eq!(post_payment(&app, 42).await, StatusCode::CONFLICT);
         assert_eq!(post_payment(&app, 7).await, StatusCode::OK);
@@ -158,9 +195,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn metrics_name_the_template_and_no_order() {
+        let metrics = record_metrics().expect("the only recorder");
+        let app = super::app(Orders::new(LockClient::in_memory()), metrics);
+        assert_eq!(post_payment(&app, 4711).await, StatusCode::OK);
+        let request = Request::get("/metrics").body(Body::empty());
+        let response = app.oneshot(request.expect("a request")).await;
+        let body = response.expect("a response").into_body();
+        let body = axum::body::to_bytes(body, 1 << 20).await.expect("a text");
+        let text = String::from_utf8_lossy(&body);
+        let granted =
+            r#"rlock_acquire_duration_seconds_count{lock="order:<id>",outcome="granted"}"#;
+        assert!(text.contains(granted), "{text}");
+        assert!(!text.contains("4711"), "{text}");
+    }
+
+    #[tokio::test]
     async fn a_service_that_shuts_down_refuses_payments() {
         let locks = LockClient::in_memory();
-        let app = app(Orders::new(locks.clone()));
+        let app = app(locks.clone());
         locks.drain(Duration::ZERO).await.expect("nothing is held");
         let status = post_payment(&app, 42).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);

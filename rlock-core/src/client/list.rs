@@ -19,12 +19,15 @@ use crate::{
     error::LockError,
     info::LockInfo,
     key::{Key, MAX_KEY_BYTES},
+    options::Site,
     pattern,
     store::{BoxFuture, SendOptions, StoreError, directory::Cursor},
 };
 
 /// How many clients are asked, and locks inspected, at once.
 const AT_ONCE: usize = 64;
+/// The most parts of one client: millions of locks.
+const MOST_PARTS: usize = 10_000;
 /// How long a client may take for a part of its locks.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -34,8 +37,9 @@ impl LockClient {
     /// In the pattern, `*` stands for any text, `?` for one character, and `\` takes the character
     /// after it literally. All clients of the store with the same
     /// [prefix](crate::LockClientBuilder::prefix) are asked, so this costs the store one message for
-    /// each client and each hundred locks, and one request for each lock that other clients wait for. The locks of clients that do not reply within a second are
-    /// missing, unless the list is made to [`scan`](LockList::scan).
+    /// each client and each two hundred locks, and one request for each lock that other clients wait
+    /// for. Locks of clients that do not reply within a second are missing: see
+    /// [`missed`](LockList::missed) and [`scan`](LockList::scan).
     ///
     /// # Examples
     ///
@@ -62,6 +66,7 @@ impl LockClient {
             clients: Vec::new(),
             found: VecDeque::new(),
             seen: HashSet::new(),
+            missed: 0,
         }
     }
 }
@@ -74,17 +79,32 @@ pub struct LockList {
     step: Step,
     scans: bool,
     /// The clients that are asked at the moment, and those that will be.
-    asked: FuturesUnordered<BoxFuture<'static, ClientLocks>>,
+    asked: FuturesUnordered<BoxFuture<'static, Result<ClientLocks, StoreError>>>,
     clients: Vec<Uuid>,
     found: VecDeque<LockInfo>,
     /// The keys that were listed, if the list scans.
     seen: HashSet<String>,
+    missed: usize,
 }
 
-/// What a client replied, and the client, if it has more to say.
-struct ClientLocks {
-    locks: Vec<LockInfo>,
-    rest: Option<(Uuid, Key)>,
+/// A part of a client's locks that the list asks for.
+#[derive(Clone)]
+struct Part {
+    client: Uuid,
+    /// The key after which the part begins.
+    after: Option<Key>,
+    /// The number of parts before this one.
+    number: usize,
+}
+
+/// What a client replied.
+enum ClientLocks {
+    Silent,
+    Some {
+        locks: Vec<LockInfo>,
+        /// The next part, if the client has more to say.
+        next: Option<Part>,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -100,10 +120,18 @@ impl LockList {
     /// default.
     ///
     /// The scan takes one request for each thousand keys that the servers have, locks or not, and one
-    /// for each lock that it finds. Those locks have no [`holder`](LockInfo::holder).
+    /// for each lock that it finds. Those locks have no [`holder`](LockInfo::holder). Locks may be
+    /// missing if a cluster fails over or moves slots during the scan.
     pub fn scan(mut self, enabled: bool) -> Self {
         self.scans = enabled;
         self
+    }
+
+    /// Returns how many clients did not reply so far, plus how many locks the scan found and could not
+    /// inspect. If it is not zero, the list may be incomplete.
+    #[must_use]
+    pub fn missed(&self) -> usize {
+        self.missed
     }
 
     /// Returns the next lock, or `None` after the last.
@@ -161,19 +189,25 @@ impl LockList {
                 while self.asked.len() < AT_ONCE
                     && let Some(client) = self.clients.pop()
                 {
-                    self.ask_for_part(client, None);
+                    self.ask_for(Part {
+                        client,
+                        after: None,
+                        number: 0,
+                    });
                 }
                 match self.asked.next().await {
-                    Some(part) => {
-                        if let Some((client, after)) = part.rest {
-                            self.ask_for_part(client, Some(after));
+                    Some(Ok(ClientLocks::Some { locks, next })) => {
+                        if let Some(next) = next {
+                            self.ask_for(next);
                         }
                         if self.scans {
-                            self.seen
-                                .extend(part.locks.iter().map(|info| info.key.clone()));
+                            self.seen.extend(locks.iter().map(|info| info.key.clone()));
                         }
-                        self.found.extend(part.locks);
+                        self.found.extend(locks);
                     }
+                    // The scan finds the locks of a client that cannot be asked.
+                    Some(Err(error)) if !error.transient && !self.scans => return Err(error),
+                    Some(Ok(ClientLocks::Silent) | Err(_)) => self.missed += 1,
                     None if self.scans => self.step = Step::Scan(Cursor::default()),
                     None => self.step = Step::End,
                 }
@@ -191,10 +225,14 @@ impl LockList {
                         Ok::<_, StoreError>(entry.map(|entry| info_of(key, entry)))
                     });
                     for info in join_all(inspected).await {
-                        if let Some(info) = info?
-                            && self.seen.insert(info.key.clone())
-                        {
-                            self.found.push_back(info);
+                        match info {
+                            Ok(Some(info)) if self.seen.insert(info.key.clone()) => {
+                                self.found.push_back(info);
+                            }
+                            Ok(_) => {}
+                            // The servers of a quorum may disagree on a lock for as long as its lease.
+                            Err(error) if error.transient => self.missed += 1,
+                            Err(error) => return Err(error),
                         }
                     }
                 }
@@ -205,61 +243,84 @@ impl LockList {
         Ok(true)
     }
 
-    fn ask_for_part(&self, client: Uuid, after: Option<Key>) {
+    fn ask_for(&self, part: Part) {
         let (handle, pattern) = (self.client.handle().clone(), self.pattern.clone());
-        self.asked
-            .push(Box::pin(part(handle, client, pattern, after)));
+        self.asked.push(Box::pin(ask_for(handle, pattern, part)));
     }
 }
 
-/// Asks a client for its locks after this key.
-async fn part(
+/// Asks a client for a part of its locks. Asks again if one that has replied before is silent.
+async fn ask_for(
     handle: ClientHandle,
-    client: Uuid,
     pattern: String,
-    after: Option<Key>,
-) -> ClientLocks {
+    part: Part,
+) -> Result<ClientLocks, StoreError> {
+    let Part {
+        client,
+        after,
+        number,
+    } = part;
+    let core = handle.core();
     let question = Question::Locks {
-        pattern,
+        pattern: pattern.clone(),
         after: after.clone(),
     };
-    let mut part = ClientLocks {
-        locks: Vec::new(),
-        rest: None,
-    };
-    let asked = ask(handle.core(), client, &question, SILENCE).await;
-    // The locks of a client that does not reply, or cannot be asked, are found by the scan alone.
-    if let Ok(Some(Report::Locks { mut locks, more })) = asked {
-        locks.retain(|info| info.owner_id().is_some_and(|owner| owner.is_of(client)));
-        let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
-        // In ascending order, or a client that repeats itself would be asked for ever.
-        part.rest = last
-            .filter(|last| more && after.is_none_or(|after| *last > after))
-            .map(|last| (client, last));
-        let wanted = locks.iter_mut().filter(|info| info.wanted);
-        join_all(wanted.map(|info| add_queue(handle.core(), info))).await;
-        part.locks = locks;
+    let mut report = ask(core, client, &question, SILENCE).await?;
+    if report.is_none() && number > 0 {
+        report = ask(core, client, &question, SILENCE).await?;
     }
-    part
+    let Some(Report::Locks { mut locks, more }) = report else {
+        return Ok(ClientLocks::Silent);
+    };
+    // A client may lie, and must not keep the list from ending.
+    locks.retain(|info| {
+        info.owner_id().is_some_and(|owner| owner.is_of(client))
+            && pattern::matches(&pattern, &info.key)
+            && after
+                .as_ref()
+                .is_none_or(|after| info.key.as_str() > after.as_str())
+    });
+    let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
+    let next = last.filter(|_| more && number < MOST_PARTS);
+    let wanted = locks.iter_mut().filter(|info| info.wanted);
+    join_all(wanted.map(|info| add_queue(core, info))).await;
+    Ok(ClientLocks::Some {
+        locks,
+        next: next.map(|last| Part {
+            client,
+            after: Some(last),
+            number: number + 1,
+        }),
+    })
 }
 
 /// Adds the owners that wait on the store, unless the lock has changed hands.
 async fn add_queue(core: &Core, info: &mut LockInfo) {
-    let Ok(key) = Key::parse(&info.key) else {
+    let is_hidden = core.options.redact_keys;
+    let Ok(key) = Key::parse_hidden(&info.key, is_hidden, Site::default()) else {
         return;
     };
     let send = SendOptions::background(core.options.response_timeout);
     match core.store.inspect(&key, send).await {
         Ok(Some(entry)) if entry.owner == info.owner => info.queue = entry.queue,
         Ok(_) => {}
-        Err(error) => tracing::debug!(%key, %error, "could not read the queue of a lock"),
+        Err(error) => {
+            let error = error.hide([&key]);
+            tracing::debug!(%key, %error, "could not read the queue of a lock");
+        }
     }
 }
 
 impl std::fmt::Debug for LockList {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_hidden = self.client.core().options.redact_keys;
+        let pattern = if is_hidden {
+            "<redacted>"
+        } else {
+            &self.pattern
+        };
         f.debug_struct("LockList")
-            .field("pattern", &self.pattern)
+            .field("pattern", &pattern)
             .finish_non_exhaustive()
     }
 }

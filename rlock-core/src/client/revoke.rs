@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::LockClient;
 use crate::{
     engine::{
-        messages::{Question, Report},
+        messages::{Answer, Question, Report},
         queries::{SILENCE, ask},
     },
     error::LockError,
@@ -14,18 +14,23 @@ use crate::{
     store::{Entry, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock},
 };
 
+/// How often a lock that changes hands is looked at before its holder is asked in vain.
+const TRIES: usize = 3;
+
 impl LockClient {
-    /// Asks the holder of a lock to release it. Returns `true` if the holder is about to do so.
+    /// Asks the holder of a lock to release it. Returns `true` if the holder does so.
     ///
     /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked): its body is
-    /// cancelled at its next await, as after any loss. Until the body has stopped, its client renews
-    /// the lease, so nobody else gets the lock. Then the lock goes to the next waiter. The holder's
-    /// client logs a warning with the [service](crate::LockClientBuilder::service), host and process
-    /// of this one.
+    /// cancelled at its next await, as after any loss. The lock is released when the body has
+    /// stopped, or its guard is dropped. Until then its client renews the lease as before, so nobody
+    /// else gets the lock, however long that takes. [`at_least`](crate::Lock::at_least) counts after
+    /// that. The holder's client logs a warning with the
+    /// [service](crate::LockClientBuilder::service), host and process of this one.
     ///
-    /// Returns `false` if the lock is free, and if the holder does not reply within 200
-    /// milliseconds: its process has ended, is stuck or cut off, or
-    /// [does not answer](crate::LockClientBuilder::answers).
+    /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
+    /// 200 milliseconds: its process has ended, is stuck or cut off, or
+    /// [does not answer](crate::LockClientBuilder::answers). A process that stood still may read the
+    /// request when it goes on, and release its present hold then.
     ///
     /// # Errors
     ///
@@ -51,23 +56,31 @@ impl LockClient {
     /// ```
     pub async fn ask_release(&self, key: &str) -> Result<bool, LockError> {
         let key = self.key(key)?;
-        let Some(entry) = self.entry(&key).await? else {
-            return Ok(false);
-        };
-        let Some(owner) = OwnerId::parse(&entry.owner) else {
-            return Ok(false);
-        };
-        let told = self.tell_holder(&key, owner, None, false).await?;
-        Ok(told == Some(true))
+        for _ in 0..TRIES {
+            let owner = match self.entry(&key).await? {
+                Some(entry) => OwnerId::parse(&entry.owner),
+                None => None,
+            };
+            let Some(owner) = owner else {
+                return Ok(false);
+            };
+            match self.tell_holder(&key, owner, None, false).await? {
+                Some(Answer::Released) => return Ok(true),
+                // The lock has changed hands since.
+                Some(Answer::NotHeld) => {}
+                Some(Answer::OtherHold) | None => return Ok(false),
+            }
+        }
+        Ok(false)
     }
 
     /// Takes a lock from its holder if the present hold has this token. Returns whether it had.
     ///
     /// For a tool that decided on what [`inspect`](Self::inspect) returned: a later hold is not
-    /// touched. The holder is asked first, and loses the lock as by
+    /// touched. The holder compares the token, and loses the lock as by
     /// [`force_release`](Self::force_release). If it does not reply within 200 milliseconds, the
-    /// store decides: it knows the block of up to 16 tokens to which the hold's token belongs. Holds
-    /// of one process that follow each other without a request share a block.
+    /// store compares: a token matches if it is the one that `inspect` returns, or one of the 15
+    /// after it. Holds of one process that follow each other without a request share such a block.
     ///
     /// # Errors
     ///
@@ -75,7 +88,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// As [`force_release`](Self::force_release).
+    /// As [`force_release`](Self::force_release). The call can be repeated.
     pub async fn release_if(&self, key: &str, token: u64) -> Result<bool, LockError> {
         self.take_from(self.key(key)?, Some(token)).await
     }
@@ -128,11 +141,13 @@ impl LockClient {
             let error = StoreError::foreign_owner(&entry.owner);
             return Err(error.into_lock_error(action(), Duration::ZERO));
         };
-        if token.is_some_and(|token| !is_in_block(token, &entry)) {
-            return Ok(false);
-        }
         let told = self.tell_holder(&key, owner, token, true).await?;
-        if token.is_some() && told == Some(false) {
+        let is_meant = match (token, told) {
+            (None, _) | (_, Some(Answer::Released)) => true,
+            (_, Some(Answer::OtherHold)) => false,
+            (Some(token), Some(Answer::NotHeld) | None) => is_in_block(token, &entry),
+        };
+        if !is_meant {
             return Ok(false);
         }
         let release = ReleaseRequest {
@@ -146,9 +161,9 @@ impl LockClient {
         let timeout = self.core().options.response_timeout;
         let send = SendOptions::background(timeout);
         let released = self.core().store.release(&release, send);
+        let released = async { released.await.map_err(|error| error.hide([&key])) };
         let released = self.ask(timeout * 2, released, action).await?;
-        // Otherwise the holder has released the lock by itself.
-        Ok(told == Some(true) || matches!(released, Released::Done(_)))
+        Ok(told == Some(Answer::Released) || matches!(released, Released::Done(_)))
     }
 
     /// Tells the holder of a lock to release it. Returns its answer, or `None` if it is silent.
@@ -158,7 +173,7 @@ impl LockClient {
         owner: OwnerId,
         token: Option<u64>,
         at_once: bool,
-    ) -> Result<Option<bool>, LockError> {
+    ) -> Result<Option<Answer>, LockError> {
         let core = self.core();
         let question = Question::Release {
             key: key.clone(),
@@ -171,7 +186,7 @@ impl LockClient {
         let action = || format!("tell the holder of lock `{key}`");
         let told = self.ask(limit, ask(core, owner.client(), &question, SILENCE), action);
         Ok(match told.await {
-            Ok(Some(Report::Released(released))) => Some(released),
+            Ok(Some(Report::Released(answer))) => Some(answer),
             Ok(_) => None,
             // Without the permission to publish, the store alone decides.
             Err(LockError::Store { .. }) if at_once => None,
@@ -220,7 +235,7 @@ impl LockClient {
     }
 }
 
-/// Returns whether the token belongs to the latest block of the owner.
+/// Returns whether the token belongs to the latest block of the owner that the store knows.
 fn is_in_block(token: u64, entry: &Entry) -> bool {
     let block = entry.token.map(TokenBlock::granted);
     block.is_some_and(|block| (block.first..=block.last()).contains(&token))

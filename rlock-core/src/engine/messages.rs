@@ -2,7 +2,10 @@
 
 mod text;
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
 
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -10,7 +13,7 @@ use uuid::Uuid;
 use self::text::Message;
 #[cfg(fuzzing)]
 pub(crate) use self::text::read;
-pub(crate) use self::text::{Question, Report, ReportWriter, question};
+pub(crate) use self::text::{Answer, Question, Report, ReportWriter, question};
 use crate::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,6 +21,10 @@ use crate::sync::{
 
 /// How many questions may wait for the background. Further ones are not answered.
 const MOST_QUESTIONS: usize = 256;
+/// How many of the latest questions are known again: a store may deliver a message by several servers.
+const KNOWN: usize = 64;
+/// The time after which nobody waits for an answer any more.
+const TOO_LATE: Duration = Duration::from_millis(500);
 
 /// The questions that this client received, and those that it has asked.
 pub(crate) struct Messages {
@@ -26,6 +33,7 @@ pub(crate) struct Messages {
     /// Held by the background that answers.
     pub(super) inbox: tokio::sync::Mutex<mpsc::Receiver<Received>>,
     asked: Mutex<HashMap<u64, oneshot::Sender<Report>>>,
+    known: Mutex<VecDeque<(Uuid, u64)>>,
     number: AtomicU64,
     pub(super) is_refusal_logged: AtomicBool,
 }
@@ -35,6 +43,14 @@ pub(super) struct Received {
     pub(super) from: Uuid,
     pub(super) number: u64,
     pub(super) question: Question,
+    at: Instant,
+}
+
+impl Received {
+    /// Returns whether nobody waits for the answer any more. A lock is not given up then.
+    pub(super) fn is_too_late(&self) -> bool {
+        self.at.elapsed() > TOO_LATE
+    }
 }
 
 impl Messages {
@@ -45,6 +61,7 @@ impl Messages {
             received,
             inbox: tokio::sync::Mutex::new(inbox),
             asked: Mutex::default(),
+            known: Mutex::default(),
             number: AtomicU64::new(1),
             is_refusal_logged: AtomicBool::new(false),
         }
@@ -58,11 +75,15 @@ impl Messages {
                 number,
                 question,
             }) if self.answers => {
+                if self.is_known(from, number) {
+                    return;
+                }
                 // If the queue is full, the silence tells that this client is busy.
                 let _ = self.received.try_send(Received {
                     from,
                     number,
                     question,
+                    at: Instant::now(),
                 });
             }
             Some(Message::Report { number, report }) => {
@@ -73,6 +94,17 @@ impl Messages {
             }
             Some(Message::Question { .. }) | None => {}
         }
+    }
+
+    /// Returns whether this question has come before, and remembers it.
+    fn is_known(&self, from: Uuid, number: u64) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = known.contains(&(from, number));
+        if !is_known {
+            known.truncate(KNOWN - 1);
+            known.push_front((from, number));
+        }
+        is_known
     }
 
     fn asked(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Report>>> {

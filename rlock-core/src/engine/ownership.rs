@@ -32,7 +32,7 @@ use self::{entries::EntryState, release::ReleaseState, request::Request, tokens:
 pub(crate) use self::{
     entries::{AfterLeave, EntryId, Terms},
     local_queue::{LocalQueues, Turn, WaiterTerms},
-    loss::MaxHold,
+    loss::{MaxHold, Revocation},
     release_queue::{Done, ReleaseQueue, Work},
     renewal::{Action, Deadline},
     succession::Succession,
@@ -224,6 +224,7 @@ impl Ownership {
         self.state().phase == Phase::Passed
     }
 
+    #[cfg(test)]
     pub(crate) fn is_retained(&self) -> bool {
         self.state().phase == Phase::Retained
     }

@@ -1,7 +1,7 @@
 //! Questions between clients: who holds a lock, which locks a client holds, and the request to release one. The
 //! background of a client answers; the store only carries the messages.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -9,8 +9,8 @@ use uuid::Uuid;
 use crate::{
     engine::{
         core::Core,
-        messages::{self, Question, Received, Report, ReportWriter},
-        ownership::Ownership,
+        messages::{self, Answer, Question, Received, Report, ReportWriter},
+        ownership::{Ownership, Revocation},
     },
     error::LostCause,
     escape_control::escape_control,
@@ -76,27 +76,23 @@ pub(crate) async fn ask_holder(
 /// Answers questions for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut inbox = core.messages.inbox.lock().await;
-    while let Some(Received {
-        from,
-        number,
-        question,
-    }) = inbox.recv().await
-    {
-        let message = answer(&core, number, &question);
+    let mut lists = Lists::default();
+    while let Some(received) = inbox.recv().await {
+        if received.is_too_late() {
+            continue;
+        }
+        let message = answer(&core, &mut lists, &received);
         // Whoever asked takes a lost answer for silence.
-        if let Err(error) = core
-            .store
-            .publish(from, &message, core.options.response_timeout)
-            .await
-        {
+        let published = core.store.publish(received.from, &message, SILENCE);
+        if let Err(error) = published.await {
             tracing::debug!(%error, "could not answer a question about a lock");
         }
     }
 }
 
-fn answer(core: &Core, number: u64, question: &Question) -> Vec<u8> {
-    let mut report = ReportWriter::new(number);
-    match question {
+fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
+    let mut report = ReportWriter::new(received.number);
+    match &received.question {
         Question::Lock { key } => {
             let info = core.queues.owned(key).and_then(|own| describe(core, &own));
             if let Some(info) = info {
@@ -105,19 +101,15 @@ fn answer(core: &Core, number: u64, question: &Question) -> Vec<u8> {
             report.locks(false)
         }
         Question::Locks { pattern, after } => {
-            let mut owned = core.queues.all_owned();
-            owned.retain(|own| {
-                after.as_ref().is_none_or(|after| own.key > *after)
-                    && pattern::matches(pattern, own.key.as_str())
-            });
-            owned.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-            let mut owned = owned.iter();
-            for info in owned.by_ref().filter_map(|own| describe(core, own)) {
-                if report.add(&info) {
+            let keys = lists.keys_after(core, received.from, pattern, after.as_ref());
+            let mut keys = keys.iter();
+            for key in keys.by_ref() {
+                let info = core.queues.owned(key).and_then(|own| describe(core, &own));
+                if info.is_some_and(|info| report.add(&info)) {
                     break;
                 }
             }
-            report.locks(owned.len() > 0)
+            report.locks(keys.len() > 0)
         }
         Question::Release {
             key,
@@ -127,43 +119,81 @@ fn answer(core: &Core, number: u64, question: &Question) -> Vec<u8> {
             by,
         } => {
             let own = core.queues.owned(key).filter(|own| own.owner == *owner);
-            let released = own.is_some_and(|own| give_up(core, &own, *token, *at_once, by));
-            report.released(released)
+            report.released(own.map_or(Answer::NotHeld, |own| {
+                give_up(core, &own, *token, *at_once, by)
+            }))
         }
     }
 }
 
-/// Gives a lock up because another client asks for that. Returns `false` if the hold has another token, or has ended.
+/// The keys that the latest lists began with, so that each part of a list takes one look-up.
+#[derive(Default)]
+struct Lists(VecDeque<List>);
+
+struct List {
+    from: Uuid,
+    pattern: String,
+    /// In ascending order.
+    keys: Vec<Key>,
+}
+
+impl Lists {
+    /// How many lists are known at once.
+    const MOST: usize = 8;
+
+    /// Returns the keys of a list after this one. A list without such a key is a new one.
+    fn keys_after(
+        &mut self,
+        core: &Core,
+        from: Uuid,
+        pattern: &str,
+        after: Option<&Key>,
+    ) -> &[Key] {
+        let is_it = |list: &List| list.from == from && list.pattern == pattern;
+        let known = self.0.iter().position(is_it);
+        let list = match (known.and_then(|at| self.0.remove(at)), after) {
+            (Some(list), Some(_)) => list,
+            _ => List {
+                from,
+                pattern: pattern.to_owned(),
+                keys: core.queues.keys(|key| pattern::matches(pattern, key)),
+            },
+        };
+        self.0.truncate(Self::MOST - 1);
+        self.0.push_front(list);
+        let keys = &self.0[0].keys;
+        let begin = after.map_or(0, |after| keys.partition_point(|key| key <= after));
+        &keys[begin..]
+    }
+}
+
+/// Gives a lock up because another client asks for that.
 fn give_up(
     core: &Core,
     ownership: &Arc<Ownership>,
     token: Option<u64>,
     at_once: bool,
     by: &str,
-) -> bool {
-    if token.is_some_and(|token| token != ownership.token()) {
-        return false;
-    }
+) -> Answer {
+    let revocation = ownership.revoke(token, at_once);
+    core.watchdog.forget(ownership);
     let (key, owner) = (escape_control(ownership.shown()), ownership.owner);
-    if ownership.is_retained() {
-        tracing::info!(%key, %owner, by, "a retained lock is released for another client");
-        ownership.end_retention();
-        return true;
+    match revocation {
+        Revocation::Lost => {
+            let cause = LostCause::Revoked;
+            ownership.metrics().lost(cause);
+            ownership.in_span_of_loss(|| {
+                tracing::warn!(%key, %owner, by, %cause, "lock lost");
+            });
+        }
+        Revocation::Retained => {
+            tracing::info!(%key, %owner, by, "a retained lock is released for another client");
+        }
+        Revocation::Again => {}
+        Revocation::OtherHold => return Answer::OtherHold,
+        Revocation::NotHeld => return Answer::NotHeld,
     }
-    let is_lost = if at_once {
-        core.watchdog.lose_unreported(ownership, LostCause::Revoked)
-    } else {
-        ownership.lose_hold(LostCause::Revoked)
-    };
-    if is_lost {
-        let cause = LostCause::Revoked;
-        ownership.metrics().lost(cause);
-        ownership.in_span_of_loss(|| {
-            tracing::warn!(%key, %owner, by, %cause, "lock lost");
-        });
-    }
-    // A hold that is asked again is about to end all the same.
-    is_lost || ownership.lost() == Some(LostCause::Revoked)
+    Answer::Released
 }
 
 /// Describes a lock of this client, unless it has just been released.

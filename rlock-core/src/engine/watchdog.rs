@@ -265,7 +265,9 @@ impl Renewer {
                 Action::Renew(lease) => {
                     renew.push(((lease, self.store.group(&ownership.key)), ownership));
                 }
-                Action::EndRetention => ownership.end_retention(),
+                Action::EndRetention => {
+                    ownership.end_retention();
+                }
                 Action::Verify => verify.push(ownership),
                 Action::Wait => {}
             }

@@ -6,12 +6,21 @@
 use std::sync::Arc;
 
 use tracing::{
-    Span,
+    Level, Span,
     field::{Empty, display},
 };
 
 use super::HoldEnd;
 use crate::{key::Key, options::Site};
+
+/// Returns whether a subscriber may want spans at INFO or DEBUG. Without one, this costs two loads.
+pub(crate) fn may_be_wanted(is_important: bool) -> bool {
+    if is_important {
+        tracing::level_enabled!(Level::INFO)
+    } else {
+        tracing::level_enabled!(Level::DEBUG)
+    }
+}
 
 /// Makes a span at INFO or DEBUG. Evaluates the fields if a subscriber wants the span.
 macro_rules! span {

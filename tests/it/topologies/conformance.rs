@@ -75,6 +75,8 @@ macro_rules! conformance {
                 #[tokio::test]
                 async fn a_lock_is_taken_from_the_hold_that_was_meant_only();
                 #[tokio::test]
+                async fn the_token_of_a_later_hold_of_the_same_client_is_known();
+                #[tokio::test]
                 async fn a_lock_is_taken_by_force_from_a_holder_that_does_not_answer();
                 #[tokio::test]
                 async fn a_retained_lock_is_given_back_when_it_is_asked_for();

@@ -69,6 +69,10 @@ impl Attempt<'_> {
         let Some(key) = self.contended() else {
             return;
         };
+        // Another call of this client has asked.
+        if TakenBy::recent(self.core.id, key.as_str()).is_some() {
+            return;
+        }
         let send = SendOptions::background(self.core.options.response_timeout);
         let Ok(Some(entry)) = self.core.store.inspect(&key, send).await else {
             return;

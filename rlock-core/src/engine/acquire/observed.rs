@@ -18,6 +18,7 @@ use crate::{
         ownership::{Ownership, Terms},
     },
     error::TakenBy,
+    few::Few,
     lease::Time,
     metrics,
     observe::{
@@ -39,14 +40,18 @@ pub(crate) struct Call<'a> {
 
 impl<'a> Call<'a> {
     pub(crate) fn begin(core: &'a Core, request: &'a Request, started: Time) -> Self {
-        let span = acquire_span(false, core, request);
+        let span = if spans::may_be_wanted(false) {
+            begin_span(core, request)
+        } else {
+            OnceLock::new()
+        };
         Self {
             core,
             request,
             started,
             waits: AtomicBool::new(false),
             metrics: metrics::Acquire::begin(request.options.site, started),
-            span: span.map_or_else(OnceLock::new, |span| OnceLock::from(Box::new(span))),
+            span,
             has_ended: false,
         }
     }
@@ -57,7 +62,8 @@ impl<'a> Call<'a> {
             return;
         }
         self.metrics.waits();
-        if self.span.get().is_none()
+        if spans::may_be_wanted(true)
+            && self.span.get().is_none()
             && let Some(span) = acquire_span(true, self.core, self.request)
         {
             let _ = self.span.set(Box::new(span));
@@ -68,34 +74,37 @@ impl<'a> Call<'a> {
     pub(crate) fn holds(&self, terms: Terms, ownership: &Ownership) {
         let waited = self.waits.load(Ordering::Relaxed);
         self.metrics.holds(terms.since, waited, || ownership.way());
-        if let Some(span) = spans::hold(waited, terms.site, &ownership.key, ownership.token()) {
+        if spans::may_be_wanted(waited)
+            && let Some(span) = spans::hold(waited, terms.site, &ownership.key, ownership.token())
+        {
             ownership.set_span(span);
         }
     }
 
-    pub(crate) fn ends(mut self, outcome: &Result<impl AsRef<[EntryGuard]>, AcquireError>) {
-        let (mut token, mut holder) = (None, None);
-        let outcome = match outcome {
-            Ok(entries) => {
-                token = entries.as_ref().first().map(|entry| entry.token);
-                Outcome::Granted
-            }
-            Err(AcquireError::Taken { remaining, .. }) => {
-                holder = TakenBy::of(*remaining).map(TakenBy::name);
-                if self.request.options.wait.is_none() {
-                    Outcome::Busy
-                } else {
-                    Outcome::Timeout
-                }
-            }
+    pub(crate) fn ends(mut self, result: &Result<Few<EntryGuard>, AcquireError>) {
+        let outcome = match result {
+            Ok(_) => Outcome::Granted,
+            Err(AcquireError::Taken { .. }) if self.request.options.wait.is_none() => Outcome::Busy,
+            Err(AcquireError::Taken { .. }) => Outcome::Timeout,
             Err(AcquireError::Failed(_)) => Outcome::Error,
         };
         self.count(outcome);
         if let Some(span) = self.span.take() {
-            let mut end = self.end(outcome);
-            (end.token, end.holder) = (token, holder);
-            end.close(&span);
+            self.close(&span, outcome, result);
         }
+    }
+
+    #[cold]
+    fn close(&self, span: &Span, outcome: Outcome, result: &Result<Few<EntryGuard>, AcquireError>) {
+        let mut end = self.end(outcome);
+        match result {
+            Ok(entries) => end.token = entries.first().map(|entry| entry.token),
+            Err(AcquireError::Taken { remaining, .. }) => {
+                end.holder = TakenBy::of(*remaining).map(TakenBy::name);
+            }
+            Err(AcquireError::Failed(_)) => {}
+        }
+        end.close(span);
     }
 
     fn count(&mut self, outcome: Outcome) {
@@ -127,6 +136,12 @@ impl Drop for Call<'_> {
             self.core.watchdog.close_later(close);
         }
     }
+}
+
+#[cold]
+fn begin_span(core: &Core, request: &Request) -> OnceLock<Box<Span>> {
+    let span = acquire_span(false, core, request);
+    span.map_or_else(OnceLock::new, |span| OnceLock::from(Box::new(span)))
 }
 
 /// Returns the span of an acquire, if a subscriber wants it.

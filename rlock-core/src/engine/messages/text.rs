@@ -5,7 +5,7 @@
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
 //! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
 //! @tell <number> locks    <1: there are more> { <lock> }
-//! @tell <number> released <1: it is released>
+//! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The length from which a report is full.
-const FULL: usize = 24 * 1024;
+const FULL: usize = 40 * 1024;
 /// The longest message that is read. The longest lock fits beside a report that is almost full.
 const MOST_BYTES: usize = 64 * 1024;
 
@@ -46,7 +46,18 @@ pub(crate) enum Question {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Report {
     Locks { locks: Vec<LockInfo>, more: bool },
-    Released(bool),
+    Released(Answer),
+}
+
+/// The answer to a request for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The lock is released, or about to be.
+    Released,
+    /// The present hold has another token.
+    OtherHold,
+    /// The client does not hold the lock.
+    NotHeld,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,9 +182,13 @@ impl ReportWriter {
         to.0.into_bytes()
     }
 
-    pub(crate) fn released(self, is_released: bool) -> Vec<u8> {
+    pub(crate) fn released(self, answer: Answer) -> Vec<u8> {
         let mut to = self.head("released");
-        to.flag(is_released);
+        to.field(match answer {
+            Answer::OtherHold => 0,
+            Answer::Released => 1,
+            Answer::NotHeld => 2,
+        });
         to.0.into_bytes()
     }
 
@@ -272,7 +287,12 @@ impl Fields<'_> {
                 }
                 Ok(Report::Locks { locks, more })
             }
-            "released" => self.flag().map(Report::Released),
+            "released" => Ok(Report::Released(match self.raw()?.as_str() {
+                "0" => Answer::OtherHold,
+                "1" => Answer::Released,
+                "2" => Answer::NotHeld,
+                _ => return Err(Senseless),
+            })),
             _ => Err(Senseless),
         }
     }
@@ -425,6 +445,15 @@ mod tests {
             }
             let expected = Message::Report { number, report: Report::Locks { locks, more } };
             prop_assert_eq!(read(&writer.locks(more)), Some(expected));
+        }
+
+        #[test]
+        fn an_answer_is_read_as_it_was_written(
+            number: u64,
+            answer in prop::sample::select(vec![Answer::Released, Answer::OtherHold, Answer::NotHeld]),
+        ) {
+            let expected = Message::Report { number, report: Report::Released(answer) };
+            prop_assert_eq!(read(&ReportWriter::new(number).released(answer)), Some(expected));
         }
 
         #[test]

@@ -133,11 +133,15 @@ impl LocalQueues {
         self.current(key).filter(|ownership| ownership.is_owned())
     }
 
-    /// Returns all ownerships of the client.
-    pub(crate) fn all_owned(&self) -> Vec<Arc<Ownership>> {
-        let queues: Vec<_> = self.queues().values().cloned().collect();
-        let current = queues.iter().filter_map(|queue| queue.current());
-        current.filter(|ownership| ownership.is_owned()).collect()
+    /// Returns the keys of all queues for which this holds, in ascending order.
+    pub(crate) fn keys(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Key> {
+        let mut keys: Vec<Key> = {
+            let queues = self.queues();
+            let meant = queues.keys().filter(|key| is_meant(key.as_str()));
+            meant.cloned().collect()
+        };
+        keys.sort_unstable();
+        keys
     }
 
     /// Returns the number of callers that wait for this key, besides the one with the turn, and whether other clients

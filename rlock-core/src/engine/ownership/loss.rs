@@ -10,6 +10,21 @@ use crate::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+/// What became of a lock that another client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Revocation {
+    /// Its hold is lost.
+    Lost,
+    /// The same, since an earlier request.
+    Again,
+    /// It had no hold, and is being released.
+    Retained,
+    /// Its hold has another token.
+    OtherHold,
+    /// It is not held.
+    NotHeld,
+}
+
 /// The `max_hold` of one entry. Handles keep it after the entry has left.
 pub(crate) struct MaxHold {
     /// The end of the `max_hold`.
@@ -95,20 +110,46 @@ impl Ownership {
         entry.max_hold.clone()
     }
 
-    /// Marks the present hold as lost, but keeps the ownership until the hold has ended: its lease is renewed, and its
-    /// release is sent. Returns `false` if there is no hold, or it is lost already.
-    pub(crate) fn lose_hold(&self, cause: LostCause) -> bool {
-        let held = {
+    /// Gives the lock up for another client, if its present or last hold has this token.
+    ///
+    /// At once, the ownership is lost. Otherwise the hold is, and keeps the ownership until it has ended: its lease is
+    /// renewed, and its release is sent.
+    pub(crate) fn revoke(self: &Arc<Self>, token: Option<u64>, at_once: bool) -> Revocation {
+        let (turn, held) = {
             let mut state = self.state();
-            if state.phase != Phase::Held || state.lost.is_some() {
-                return false;
+            if !state.is_owned() {
+                return Revocation::NotHeld;
             }
-            state.mark_lost(cause);
-            state.held.take()
+            if token.is_some_and(|token| token != state.token) {
+                return Revocation::OtherHold;
+            }
+            match state.phase {
+                Phase::Retained => {
+                    drop(state);
+                    return if self.end_retention() {
+                        Revocation::Retained
+                    } else {
+                        Revocation::NotHeld
+                    };
+                }
+                Phase::Passed if !at_once => return Revocation::NotHeld,
+                _ => {}
+            }
+            if !at_once && state.lost.is_some() {
+                return Revocation::Again;
+            }
+            state.mark_lost(LostCause::Revoked);
+            if at_once {
+                state.phase = Phase::Lost;
+                (state.turn.take(), state.held.take())
+            } else {
+                (None, state.held.take())
+            }
         };
         self.ended.notify_waiters();
         held.ends(HoldEnd::Lost, || self.now());
-        true
+        pass(turn);
+        Revocation::Lost
     }
 
     /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
@@ -116,7 +157,7 @@ impl Ownership {
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
         let (turn, is_new, held) = {
             let mut state = self.state();
-            // A hold that was given up keeps its ownership until it has ended.
+            // A hold that was revoked keeps its ownership until it has ended.
             if !state.is_owned() || state.lost == Some(cause) {
                 return false;
             }
@@ -169,6 +210,9 @@ impl Ownership {
 
 impl State {
     fn mark_lost(&mut self, cause: LostCause) {
+        if self.lost.is_some() {
+            return;
+        }
         self.lost = Some(cause);
         let lost_with = self.entries.iter().map(|entry| entry.id).collect();
         self.rare.get_or_insert_default().lost_with = lost_with;

@@ -142,12 +142,12 @@ impl Ownership {
         turn
     }
 
-    /// Ends the retention: the ownership is released in the background.
-    pub(crate) fn end_retention(self: &Arc<Self>) {
+    /// Ends the retention: the ownership is released in the background. Returns `false` if it is not retained.
+    pub(crate) fn end_retention(self: &Arc<Self>) -> bool {
         let queues = {
             let mut state = self.state();
             if state.phase != Phase::Retained {
-                return;
+                return false;
             }
             state.phase = Phase::Ended;
             state.turn.as_ref().map(|turn| {
@@ -158,6 +158,7 @@ impl Ownership {
         if let Some(queues) = queues {
             queues.releases.settle(Arc::clone(self));
         }
+        true
     }
 
     /// Ends an ownership that no caller wants any more. Returns whether the store has to be asked to release it.

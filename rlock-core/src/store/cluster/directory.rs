@@ -12,6 +12,9 @@ use crate::store::{
     directory::{Cursor, Directory, Page},
 };
 
+/// How long one master may take. Every master of the cluster delivers a message.
+const ONE: Duration = Duration::from_millis(250);
+
 impl ClusterStore {
     /// Returns the masters in the order of their addresses.
     async fn known_masters(
@@ -40,7 +43,7 @@ impl Directory for ClusterStore {
             // The client, or this one, may not be connected to each master at the moment.
             for node in masters.iter().filter(|node| node.store.is_up()) {
                 let left = until.saturating_duration_since(Instant::now());
-                outcome = node.store.publish(client, message, left).await;
+                outcome = node.store.publish(client, message, left.min(ONE)).await;
                 if let Ok(true) = outcome {
                     break;
                 }

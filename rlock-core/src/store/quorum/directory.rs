@@ -1,12 +1,11 @@
 //! The clients and the locks of a quorum. A client listens at every member, and a lock is on a majority of them.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
-use tokio::time::Instant;
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use uuid::Uuid;
 
-use super::{QuorumStore, verdict::majority};
+use super::{QuorumStore, member::Member, verdict::majority};
 use crate::store::{
     ReplyFuture, Store, StoreError,
     directory::{Cursor, Directory, Page},
@@ -20,13 +19,17 @@ impl Directory for QuorumStore {
         timeout: Duration,
     ) -> ReplyFuture<'a, bool> {
         Box::pin(async move {
-            let until = Instant::now() + timeout;
+            // At once, because one that has just failed may keep its caller for the whole time.
+            let healthy = self.members.iter().filter(|member| member.is_healthy());
+            let publish = |member: &'a Arc<Member>| member.store.publish(client, message, timeout);
+            let mut replies: FuturesUnordered<_> = healthy.map(publish).collect();
             let mut outcome = Ok(false);
-            for member in self.members.iter().filter(|member| member.is_healthy()) {
-                let left = until.saturating_duration_since(Instant::now());
-                outcome = member.store.publish(client, message, left).await;
-                if let Ok(true) = outcome {
-                    break;
+            while let Some(reply) = replies.next().await {
+                match reply {
+                    Ok(true) => return Ok(true),
+                    // Another member may reach the client.
+                    Ok(false) => {}
+                    Err(error) => outcome = Err(error),
                 }
             }
             outcome

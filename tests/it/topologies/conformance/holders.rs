@@ -15,13 +15,14 @@ async fn holder(client: &LockClient, key: &str) -> LockInfo {
     info.expect("held")
 }
 
-async fn listed(client: &LockClient, pattern: &str, scan: bool) -> Vec<LockInfo> {
+/// Returns the locks, and how many clients did not reply.
+async fn listed(client: &LockClient, pattern: &str, scan: bool) -> (Vec<LockInfo>, usize) {
     let mut list = client.list(pattern).scan(scan);
     let mut found = Vec::new();
     while let Some(info) = list.next().await.expect("an answer") {
         found.push(info);
     }
-    found
+    (found, list.missed())
 }
 
 fn keys(found: &[LockInfo]) -> BTreeSet<&str> {
@@ -108,10 +109,11 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     );
     let asking = place.client().await;
 
-    let found = listed(&asking, "order:*", false).await;
+    let (found, missed) = listed(&asking, "order:*", false).await;
     assert_eq!((found.len(), keys(&found).len()), (200, 200));
+    assert_eq!(missed, 1, "one does not answer");
     assert!(found.iter().all(|info| info.holder.is_some()));
-    let found = listed(&asking, "*", false).await;
+    let (found, _) = listed(&asking, "*", false).await;
     assert_eq!(keys(&found).len(), 202);
     let invoice = found.iter().find(|info| info.key == "invoice:7");
     let holder = invoice
@@ -119,17 +121,17 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
         .expect("it answers");
     assert_eq!(holder.service.as_deref(), Some("billing"));
 
-    let found = listed(&asking, "order:s?lent", true).await;
+    let (found, _) = listed(&asking, "order:s?lent", true).await;
     assert_eq!(keys(&found), BTreeSet::from(["order:silent"]));
     assert_eq!(found[0].owner_id(), Some(guards[202].owner()));
     assert_eq!(found[0].holder, None);
-    let found = listed(&asking, "*", true).await;
+    let (found, _) = listed(&asking, "*", true).await;
     assert_eq!((found.len(), keys(&found).len()), (203, 203));
 
     let waiting = place.client().await;
     let waiter = tokio::spawn(async move { drop(waiting.lock("invoice:7").acquire().await) });
     eventually(LONG, "the other process waits", async || {
-        let found = listed(&asking, "*", false).await;
+        let (found, _) = listed(&asking, "*", false).await;
         let waited = found.iter().filter(|info| !info.queue.is_empty());
         keys(&waited.cloned().collect::<Vec<_>>()) == BTreeSet::from(["invoice:7"])
     })
@@ -256,6 +258,43 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
     );
 }
 
+pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let lock = one.lock("tenant:7").retain(Duration::from_secs(60));
+    let mut tokens = Vec::new();
+    for _ in 0..40 {
+        let guard = lock.acquire().await.expect("free");
+        tokens.push(guard.fencing_token());
+        guard.release().await.expect("held");
+    }
+    let guard = lock.acquire().await.expect("free");
+    for earlier in &tokens[..tokens.len() - 1] {
+        assert!(
+            !other
+                .release_if("tenant:7", *earlier)
+                .await
+                .expect("an answer")
+        );
+    }
+    let token = holder(&other, "tenant:7").await.token.expect("it is known");
+    assert_eq!(token, guard.fencing_token());
+    assert!(
+        other
+            .release_if("tenant:7", token)
+            .await
+            .expect("an answer")
+    );
+    assert_eq!(guard.lost().await, LostCause::Revoked);
+    // The holder no longer knows it, and the store has given it to nobody yet.
+    let next = other
+        .lock("tenant:7")
+        .wait(LONG)
+        .acquire()
+        .await
+        .expect("free");
+    assert!(next.fencing_token() > token);
+}
+
 pub(crate) async fn a_lock_is_taken_by_force_from_a_holder_that_does_not_answer(place: Place) {
     let silent = place.client_of(LockClient::builder().answers(false)).await;
     let (other, third) = (place.client().await, place.client().await);
@@ -320,6 +359,6 @@ pub(crate) async fn a_call_that_gives_up_leaves_nothing_behind(place: Place) {
     let began = Instant::now();
     assert!(holder(&other, "order:42").await.holder.is_some());
     assert!(began.elapsed() < LONG);
-    assert_eq!(listed(&other, "order:42", false).await.len(), 1);
+    assert_eq!(listed(&other, "order:42", false).await.0.len(), 1);
     guard.release().await.expect("nobody took it");
 }

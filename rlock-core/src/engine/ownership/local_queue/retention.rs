@@ -39,7 +39,9 @@ impl LocalQueues {
             (state.take_retained(), ends)
         };
         match retained {
-            Some(ownership) if ends => ownership.end_retention(),
+            Some(ownership) if ends => {
+                ownership.end_retention();
+            }
             Some(ownership) => drop(ownership.resume()),
             None => {}
         }
