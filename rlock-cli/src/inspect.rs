@@ -122,6 +122,7 @@ fn lease(info: &LockInfo) -> String {
 }
 
 fn waiters(info: &LockInfo) -> String {
+    let local = info.holder.as_ref().map_or(0, |holder| holder.waiters);
     let more = if describe::is_cut(info) {
         "at least "
     } else {
@@ -131,8 +132,10 @@ fn waiters(info: &LockInfo) -> String {
         1 => "1 other process".to_owned(),
         queued => format!("{more}{queued} other processes"),
     };
-    match &info.holder {
-        Some(holder) => format!("{} in the holder's process, {processes}", holder.waiters),
-        None => processes,
+    match (local, info.queue.len()) {
+        (0, 0) => "none".to_owned(),
+        (0, _) => processes,
+        (local, 0) => format!("{local} in the holder's process"),
+        (local, _) => format!("{local} in the holder's process, {processes}"),
     }
 }

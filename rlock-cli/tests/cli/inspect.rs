@@ -52,7 +52,7 @@ async fn a_lock_is_shown_with_its_holder_and_its_queue() {
         async || {
             output = run(&server.url(), &["inspect", "order:42"]).await.output;
             fact(&output, "lease").ends_with(" times")
-                && fact(&output, "waiters").ends_with("1 other process")
+                && fact(&output, "waiters") == "1 other process"
         },
     )
     .await;
@@ -66,10 +66,6 @@ async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     assert!(fact(&output, "held for").ends_with('s'), "{output:?}");
     assert!(fact(&output, "token").parse::<u64>().is_ok(), "{output:?}");
     assert_eq!(fact(&output, "entries"), "1");
-    assert!(
-        fact(&output, "waiters").starts_with("0 in the holder's process"),
-        "{output:?}"
-    );
     assert!(fact(&output, "queue").starts_with("1. "), "{output:?}");
     let outcome = run(&server.url(), &["inspect", "order:42", "--json"]).await;
     let object = &objects(&outcome)[0];

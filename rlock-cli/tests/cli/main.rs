@@ -4,6 +4,7 @@ mod common;
 
 mod cron;
 mod doctor;
+mod drill;
 mod environment;
 mod holder;
 mod holders;

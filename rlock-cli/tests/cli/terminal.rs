@@ -118,18 +118,18 @@ impl Shell {
         self.read = end.unwrap_or_default();
     }
 
+    /// Returns all that the screen has shown.
+    pub(crate) fn screen(&self) -> String {
+        let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        screen.clone()
+    }
+
     /// Returns the number before the last character that was read.
     fn last_number(&self) -> i32 {
         let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         let read = &screen[..self.read - 1];
         let start = read.rfind('-').map_or(0, |at| at + 1);
         read[start..].parse().expect("a number")
-    }
-
-    /// Returns all that the screen has shown.
-    pub(crate) fn screen(&self) -> String {
-        let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
-        screen.clone()
     }
 
     /// Returns when the shell executes what is typed, after a command with this exit status.

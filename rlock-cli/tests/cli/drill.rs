@@ -1,0 +1,162 @@
+//! The incident in `docs/operations.md`, "A stuck lock": it happens here, and the page shows what the tools print.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use rlock_testkit::RedisServer;
+
+use crate::common::{Running, run};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+
+/// Builds the service, and returns its program.
+fn service() -> PathBuf {
+    let built = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "-p",
+            "rlock-examples",
+            "--bin",
+            "billing",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("CARGO_TARGET_DIR", target())
+        .status();
+    assert!(built.expect("cargo is there").success(), "it builds");
+    target().join("debug/billing")
+}
+
+fn target() -> &'static Path {
+    let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
+    program.ancestors().nth(2).expect("in `target/<profile>`")
+}
+
+/// The lines of the page's listings, in order.
+fn documented() -> Vec<String> {
+    let page = fs::read_to_string(PAGE).expect("the page is there");
+    let (_, section) = page
+        .split_once("\n## A stuck lock\n")
+        .expect("the section is there");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let listings = section.split("```").skip(1).step_by(2);
+    let lines = listings.flat_map(|listing| listing.lines().skip(1));
+    lines.map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// What ends a word.
+const ENDS: [char; 6] = [' ', '`', ',', ';', ')', '"'];
+
+/// Returns a line without its variable parts: `T` stands for a duration, `N` for a number, `U` for a UUID.
+fn masked(line: &str) -> String {
+    let words = line.split_inclusive(ENDS).map(|word| {
+        let (word, end) = word.split_at(word.trim_end_matches(ENDS).len());
+        mask(word) + end
+    });
+    words.collect()
+}
+
+fn mask(word: &str) -> String {
+    let system = rustix::system::uname();
+    // The page names the hosts.
+    if ["node-3", "ops-1"].contains(&word) || system.nodename().to_str() == Ok(word) {
+        return "HOST".to_owned();
+    }
+    if word.starts_with("rlock/") {
+        return "rlock/USER".to_owned();
+    }
+    let is_uuid = |text: &&str| text.bytes().all(|it| it == b'-' || it.is_ascii_hexdigit());
+    let owner = word.strip_prefix("owner=").unwrap_or(word);
+    if let Some(uuid) = owner.get(..36).filter(is_uuid) {
+        return word.replace(uuid, "U");
+    }
+    let number = word.trim_end_matches(['m', 's']);
+    // Also versions.
+    if number.is_empty() || !number.bytes().all(|it| it == b'.' || it.is_ascii_digit()) {
+        return word.to_owned();
+    }
+    if number == word { "N" } else { "T" }.to_owned()
+}
+
+/// The lines that this drill prints, as the page shows them.
+#[derive(Default)]
+struct Transcript(Vec<String>);
+
+impl Transcript {
+    fn add<'a>(&mut self, lines: impl IntoIterator<Item = &'a str>) {
+        self.0
+            .extend(lines.into_iter().map(|line| line.trim_end().to_owned()));
+    }
+
+    /// Runs a command to its end, and adds its line, its log and its output.
+    async fn run(&mut self, shown: &str, running: Running) -> Option<i32> {
+        let outcome = running.end().await;
+        self.add([format!("$ {shown}").as_str()]);
+        self.add(
+            outcome
+                .log
+                .lines()
+                .chain(outcome.output.iter().map(String::as_str)),
+        );
+        outcome.code
+    }
+}
+
+#[tokio::test]
+async fn the_page_shows_what_an_incident_looks_like() {
+    let server = RedisServer::start();
+    let (url, program) = (server.url(), service());
+    let billing = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).env("REDIS_URL", &url);
+        Running::start(command)
+    };
+    let rlock = |words: &[&str]| crate::common::start(&url, words);
+    let mut seen = Transcript::default();
+
+    let mut stuck = billing(&["42", "--stuck"]);
+    stuck.expect("order 42: waiting for the bank").await;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    assert_eq!(seen.run("billing 42", billing(&["42"])).await, Some(1));
+    assert_eq!(
+        seen.run("rlock inspect order:42", rlock(&["inspect", "order:42"]))
+            .await,
+        Some(0)
+    );
+    let words = ["release", "order:42", "--ask", "--yes"];
+    assert_eq!(
+        seen.run("rlock release order:42 --ask --yes", rlock(&words))
+            .await,
+        Some(0)
+    );
+
+    let held = stuck.end().await;
+    assert_eq!(held.code, Some(1), "{held:?}");
+    seen.add(
+        held.log
+            .lines()
+            .chain(held.output.iter().map(String::as_str)),
+    );
+
+    assert_eq!(seen.run("billing 42", billing(&["42"])).await, Some(0));
+    assert_eq!(
+        run(&url, &["inspect", "order:42"]).await.code,
+        Some(1),
+        "free"
+    );
+
+    let shown =
+        |lines: &[String]| -> Vec<String> { lines.iter().map(|line| masked(line)).collect() };
+    let (seen, documented) = (seen.0, documented());
+    assert_eq!(
+        shown(&documented),
+        shown(&seen),
+        "the drill printed:\n{}",
+        seen.join("\n")
+    );
+}
