@@ -155,7 +155,9 @@ fn texts(value: &serde_json::Value, keys: &[&str], found: &mut Vec<String>) {
             }
         }
         serde_json::Value::Array(values) => {
-            values.iter().for_each(|value| texts(value, keys, found));
+            for value in values {
+                texts(value, keys, found);
+            }
         }
         _ => {}
     }

@@ -53,6 +53,10 @@ async fn treat(client: &LockClient, id: &str) -> Result<(), LockError> {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "the text of all is searched at the end"
+)]
 async fn nothing_that_is_written_contains_a_key() {
     alone!(nothing_that_is_written_contains_a_key);
     keep_spans(LevelFilter::TRACE);

@@ -66,8 +66,8 @@ async fn an_uncontended_call_has_two_spans_at_debug() {
 
 #[tokio::test]
 async fn at_info_a_call_has_spans_if_it_waits() {
-    alone!(at_info_a_call_has_spans_if_it_waits);
     const LOCK: &str = "wait:<id>";
+    alone!(at_info_a_call_has_spans_if_it_waits);
     keep_spans(LevelFilter::INFO);
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
@@ -195,8 +195,8 @@ async fn a_hold_span_has_the_end_and_the_renewals() {
 
 #[tokio::test]
 async fn a_renewal_that_is_late_is_an_event_of_its_hold() {
-    alone!(a_renewal_that_is_late_is_an_event_of_its_hold);
     const LOCK: &str = "late:<id>";
+    alone!(a_renewal_that_is_late_is_an_event_of_its_hold);
     keep_spans(LevelFilter::DEBUG);
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);

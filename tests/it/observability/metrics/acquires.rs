@@ -55,12 +55,12 @@ async fn each_outcome_of_an_acquire_is_recorded_with_its_duration() {
     assert_eq!(durations(LOCK, "granted").len(), 1);
 
     for client in [&one, &other] {
-        let waits = lock(client).wait(WAIT);
-        waits.acquire().await.expect_err("it is held");
-        let busy = waits.try_acquire().await.expect("an answer");
+        let lock = lock(client).wait(WAIT);
+        lock.acquire().await.expect_err("it is held");
+        let busy = lock.try_acquire().await.expect("an answer");
         assert!(busy.is_none());
-        let once = waits.wait(Duration::ZERO);
-        once.acquire().await.expect_err("it is held");
+        let lock = lock.wait(Duration::ZERO);
+        lock.acquire().await.expect_err("it is held");
     }
     let timeouts = durations(LOCK, "timeout");
     assert_eq!(timeouts.len(), 2, "{timeouts:?}");

@@ -70,8 +70,8 @@ async fn each_request_is_recorded_by_operation_and_result() {
 
 #[tokio::test]
 async fn renewals_are_counted_with_what_was_left_of_the_lease() {
-    alone!(renewals_are_counted_with_what_was_left_of_the_lease);
     const LEASE: f64 = 0.6;
+    alone!(renewals_are_counted_with_what_was_left_of_the_lease);
     keep_metrics();
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
@@ -178,8 +178,8 @@ async fn releases_that_are_not_done_are_pending() {
 
 #[tokio::test]
 async fn a_pause_of_the_process_is_recorded() {
-    alone!(a_pause_of_the_process_is_recorded);
     const PAUSE: Duration = Duration::from_millis(1500);
+    alone!(a_pause_of_the_process_is_recorded);
     keep_metrics();
     let longest = || {
         let pauses = values("rlock_process_pause_seconds", &[]);

@@ -132,8 +132,8 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     let waiter = tokio::spawn(async move { drop(waiting.lock("invoice:7").acquire().await) });
     eventually(LONG, "the other process waits", async || {
         let (found, _) = listed(&asking, "*", false).await;
-        let waited = found.iter().filter(|info| !info.queue.is_empty());
-        keys(&waited.cloned().collect::<Vec<_>>()) == BTreeSet::from(["invoice:7"])
+        let contended = found.iter().filter(|info| !info.queue.is_empty());
+        keys(&contended.cloned().collect::<Vec<_>>()) == BTreeSet::from(["invoice:7"])
     })
     .await;
     drop(guards);
