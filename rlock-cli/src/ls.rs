@@ -50,27 +50,35 @@ pub(crate) const COLUMNS: [Column; 5] = [
 
 pub(crate) async fn ls(options: &LsOptions, json: bool) -> Result<Status, Failure> {
     let client = connect(&options.store).await?;
-    let screen = Screen::of_stdout();
-    let mut locks = listed(&client, &options.glob, options.scan).await?;
+    let (glob, scan) = (&options.glob, options.scan);
+    let Listed { mut locks, missed } = listed(&client, glob, scan).await?;
     let Some(interval) = options.watch else {
-        output::text(page(&locks, screen, json).as_bytes())?;
+        output::text(page(&locks, Screen::of_stdout(), json).as_bytes())?;
+        warn_of_missed(missed);
         return Ok(Status::SUCCESS);
     };
+    let mut missed_before = 0;
     loop {
-        let page = page(&locks, screen, json);
-        let page = match Screen::of_stdout() {
-            Some(screen) if !json => screen.redrawn(&page),
+        let screen = Screen::of_stdout();
+        let page = match (page(&locks, screen, json), screen) {
+            (page, _) if json => page,
+            (page, Some(screen)) => screen.redrawn(&page),
             // Each list ends with an empty line.
-            _ if !json => page + "\n",
-            _ => page,
+            (page, None) => page + "\n",
         };
         if !output::is_read(page.as_bytes())? {
             return Ok(Status::SUCCESS);
         }
         locks = loop {
             sleep(interval).await;
-            match listed(&client, &options.glob, options.scan).await {
-                Ok(locks) => break locks,
+            match listed(&client, glob, scan).await {
+                Ok(listed) => {
+                    if listed.missed > missed_before {
+                        warn_of_missed(listed.missed);
+                    }
+                    missed_before = listed.missed;
+                    break listed.locks;
+                }
                 // An outage ends some time.
                 Err(failure) => _ = failure.report(),
             }
@@ -78,19 +86,36 @@ pub(crate) async fn ls(options: &LsOptions, json: bool) -> Result<Status, Failur
     }
 }
 
-/// Returns the locks in the order of their keys.
-pub(crate) async fn listed(
-    client: &LockClient,
-    glob: &str,
-    scan: bool,
-) -> Result<Vec<LockInfo>, Failure> {
+/// What a list has found.
+pub(crate) struct Listed {
+    /// In the order of their keys.
+    pub(crate) locks: Vec<LockInfo>,
+    /// How many clients or locks did not reply.
+    pub(crate) missed: usize,
+}
+
+pub(crate) async fn listed(client: &LockClient, glob: &str, scan: bool) -> Result<Listed, Failure> {
     let mut list = client.list(glob).scan(scan);
     let mut locks = Vec::new();
     while let Some(info) = list.next().await? {
         locks.push(info);
     }
     locks.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-    Ok(locks)
+    // A scan finds the locks of silent clients.
+    let missed = if scan { 0 } else { list.missed() };
+    Ok(Listed { locks, missed })
+}
+
+/// Logs that a list may be incomplete.
+pub(crate) fn warn_of_missed(missed: usize) {
+    if missed > 0 {
+        let clients = if missed == 1 {
+            "client does"
+        } else {
+            "clients do"
+        };
+        tracing::warn!("{missed} {clients} not answer; `--scan` finds their locks");
+    }
 }
 
 fn page(locks: &[LockInfo], screen: Option<Screen>, json: bool) -> String {

@@ -110,6 +110,9 @@ fn unanswered(info: &LockInfo) -> String {
     if describe::is_kept(info) {
         return "nobody holds it, and at_least keeps it taken; `--force` ends that".to_owned();
     }
+    if info.holder.is_some() {
+        return "it has changed hands, or its holder stopped answering; try again".to_owned();
+    }
     let free = info.ttl.map_or_else(String::new, |left| {
         format!(", or wait: it is free in {} unless renewed", time(left))
     });

@@ -19,6 +19,7 @@ use crate::{
     connect::connect,
     describe, duration,
     exit::{Failure, Status},
+    ls::Listed,
     ls::listed,
     manual, output,
     text::{escaped, json},
@@ -60,7 +61,7 @@ pub(crate) async fn top(options: &TopOptions, json: bool) -> Result<Status, Fail
     lines(options, json, &client, looks).await
 }
 
-async fn look(client: &LockClient, options: &TopOptions) -> Result<Vec<LockInfo>, Failure> {
+async fn look(client: &LockClient, options: &TopOptions) -> Result<Listed, Failure> {
     listed(client, &options.glob, options.scan).await
 }
 
@@ -108,8 +109,12 @@ fn line(looks: &Looks) -> String {
         let age = describe::held_for(info);
         format!(", oldest: {age} for {}", shown(info))
     });
+    let silent = match looks.missed() {
+        0 => String::new(),
+        missed => format!(", {missed} clients do not answer"),
+    };
     format!(
-        "{} {} held, {} waiters, +{:.1}/s, -{:.1}/s{most_waiters}{oldest}",
+        "{} {} held, {} waiters{silent}, +{:.1}/s, -{:.1}/s{most_waiters}{oldest}",
         now(),
         looks.locks().len(),
         looks.waiters(),
@@ -124,6 +129,7 @@ fn object(looks: &Looks) -> Value {
         "time": now(),
         "held": looks.locks().len(),
         "waiters": looks.waiters(),
+        "silent_clients": looks.missed(),
         "appeared_per_s": rates.appeared,
         "gone_per_s": rates.gone,
         "most_waiters": looks.first(Order::Waiters).map(describe::object),

@@ -14,7 +14,7 @@ use ratatui::{
     DefaultTerminal,
     crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
 };
-use rlock_core::{LockClient, LockInfo};
+use rlock_core::LockClient;
 use rustix::termios::tcgetwinsize;
 use tokio::{sync::mpsc, time::sleep};
 
@@ -26,6 +26,7 @@ use super::{
 use crate::{
     exit::{Failure, Status},
     log::Diversion,
+    ls::Listed,
     run::signals::Signals,
 };
 
@@ -114,7 +115,7 @@ pub(super) async fn run(
     }
 }
 
-async fn look_later(options: &TopOptions, client: &LockClient) -> Result<Vec<LockInfo>, Failure> {
+async fn look_later(options: &TopOptions, client: &LockClient) -> Result<Listed, Failure> {
     sleep(options.interval).await;
     look(client, options).await
 }

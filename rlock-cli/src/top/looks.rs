@@ -8,7 +8,7 @@ use std::{
 
 use rlock_core::LockInfo;
 
-use crate::describe;
+use crate::{describe, ls::Listed};
 
 /// How far the rates look back.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -40,16 +40,17 @@ pub(super) struct Looks {
     locks: Vec<LockInfo>,
     /// The locks of the latest look: key and owner.
     known: HashSet<(String, String)>,
+    missed: usize,
     changes: VecDeque<Change>,
 }
 
 impl Looks {
     /// Adds what a look has found.
-    pub(super) fn add(&mut self, locks: Vec<LockInfo>) {
-        self.add_at(Instant::now(), locks);
+    pub(super) fn add(&mut self, listed: Listed) {
+        self.add_at(Instant::now(), listed);
     }
 
-    fn add_at(&mut self, now: Instant, locks: Vec<LockInfo>) {
+    fn add_at(&mut self, now: Instant, Listed { locks, missed }: Listed) {
         let found: HashSet<_> = locks
             .iter()
             .map(|info| (info.key.clone(), info.owner.clone()))
@@ -77,11 +78,16 @@ impl Looks {
         {
             self.changes.pop_front();
         }
-        (self.locks, self.known) = (locks, found);
+        (self.locks, self.known, self.missed) = (locks, found, missed);
     }
 
     pub(super) fn locks(&self) -> &[LockInfo] {
         &self.locks
+    }
+
+    /// Returns how many clients did not answer at the latest look.
+    pub(super) fn missed(&self) -> usize {
+        self.missed
     }
 
     pub(super) fn waiters(&self) -> usize {
@@ -145,14 +151,10 @@ mod tests {
     use rlock_core::LockClient;
 
     use super::*;
+    use crate::ls::listed;
 
-    async fn found(client: &LockClient) -> Vec<LockInfo> {
-        let mut list = client.list("*");
-        let mut found = Vec::new();
-        while let Some(info) = list.next().await.unwrap() {
-            found.push(info);
-        }
-        found
+    async fn found(client: &LockClient) -> Listed {
+        listed(client, "*", false).await.unwrap()
     }
 
     fn keys(found: &[&LockInfo]) -> Vec<String> {

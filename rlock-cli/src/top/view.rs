@@ -31,8 +31,12 @@ impl View {
         let locks = self.looks.sorted(self.order);
         self.scrolled = self.scrolled.min(locks.len().saturating_sub(room));
 
+        let silent = match self.looks.missed() {
+            0 => String::new(),
+            missed => format!(", {missed} clients do not answer"),
+        };
         let held = format!(
-            "rlock top {}   {} held, {} waiters",
+            "rlock top {}   {} held, {} waiters{silent}",
             escaped(&self.glob),
             locks.len(),
             self.looks.waiters()

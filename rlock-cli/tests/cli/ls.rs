@@ -145,6 +145,17 @@ async fn a_scan_finds_what_silent_holders_and_nobody_hold() {
     let found = run(&server.url(), &["ls"]).await;
     assert_eq!(found.output.len(), 1, "only who answers: {found:?}");
     assert!(found.output[0].contains("(retained)"), "{found:?}");
+    assert!(
+        found.log.contains("1 client does not answer; `--scan`"),
+        "{found:?}"
+    );
+    let mut top = start(&server.url(), &["top"]);
+    assert!(
+        top.line()
+            .await
+            .contains("1 held, 0 waiters, 1 clients do not answer")
+    );
+    drop(top);
     let found = run(&server.url(), &["ls", "--scan"]).await;
     holder.signal(Signal::CONT);
     let [foreign, kept, _, stopped] = &found.output[..] else {
