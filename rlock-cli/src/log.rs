@@ -24,7 +24,12 @@ use crate::{
 struct Lines {
     most: Level,
     json: bool,
+    /// Whether the client logs what its server is not fit for.
+    checks_server: bool,
 }
+
+/// The module of the client that checks the server.
+const CHECKS: &str = "rlock_core::store::redis::capabilities";
 
 /// The latest line, while the terminal shows something else.
 static DIVERTED: Mutex<Option<String>> = Mutex::new(None);
@@ -58,8 +63,9 @@ fn diverted() -> MutexGuard<'static, Option<String>> {
     DIVERTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Logs this process's events from now on.
-pub(crate) fn install(options: &LogOptions) {
+/// Logs this process's events from now on. Without `checks_server`, what the server is not fit for is left to
+/// `rlock doctor`: a subcommand that takes no locks does not need it.
+pub(crate) fn install(options: &LogOptions, checks_server: bool) {
     let most = match (options.quiet, options.verbose) {
         (true, _) => Level::ERROR,
         (false, 0) => Level::WARN,
@@ -69,6 +75,7 @@ pub(crate) fn install(options: &LogOptions) {
     let lines = Lines {
         most,
         json: options.json,
+        checks_server: checks_server || options.verbose > 0,
     };
     tracing::subscriber::set_global_default(lines).expect("it is set once");
 }
@@ -145,7 +152,9 @@ fn text(fields: &Fields) -> String {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= self.most
+        metadata.is_event()
+            && *metadata.level() <= self.most
+            && (self.checks_server || metadata.target() != CHECKS)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -200,6 +209,7 @@ mod tests {
         let lines = Lines {
             most: Level::WARN,
             json: true,
+            checks_server: true,
         };
         let line = lines.line(Level::WARN, fields());
         assert!(!line.contains('\n'));

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             return Status::of_parse_error(&error).into();
         }
     };
-    log::install(&cli.log);
+    log::install(&cli.log, matches!(cli.command, Command::Run(_)));
     let status = match cli.command {
         Command::Run(options) => block_on(run::run(&options, cli.log.json)),
         Command::Wait(options) => block_on(wait::wait(&options, cli.log.json)),

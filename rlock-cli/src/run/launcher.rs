@@ -90,11 +90,12 @@ impl Request {
             set_foreground(getpgrp());
         }
         let error = Command::new(&self.program).args(&self.arguments).exec();
-        log::install(&LogOptions {
+        let options = LogOptions {
             quiet: true,
             verbose: 0,
             json: self.json,
-        });
+        };
+        log::install(&options, false);
         let (status, reason) = match error.kind() {
             ErrorKind::NotFound if !exists(&self.program) => {
                 (Status::NOT_FOUND, "it was not found".to_owned())

@@ -1,11 +1,11 @@
 //! Holders of locks for the tests of what shows them, and what every subcommand that looks at locks has in common.
 
 use rlock_core::LockClient;
-use rlock_testkit::{RedisServer, port};
+use rlock_testkit::{RedisServer, eventually, port};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::common::{Outcome, run};
+use crate::common::{LONG, Outcome, run};
 
 /// The subcommands that ask the store, with their arguments.
 pub(crate) const ASKING: [&[&str]; 6] = [
@@ -152,4 +152,61 @@ async fn what_a_user_may_not_do_is_69_and_named() {
     let outcome = run(&url, &["inspect", "order:42"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.output[1].contains("does not answer"), "{outcome:?}");
+}
+
+/// The rules of the user `operator` on the page about security.
+fn operator() -> String {
+    const PAGE: &str = include_str!("../../../docs/security.md");
+    let (_, rules) = PAGE
+        .split_once("ACL SETUSER operator on >password ")
+        .expect("the user");
+    let (rules, _) = rules.split_once("```").expect("the end");
+    let rules: Vec<&str> = rules.split_whitespace().collect();
+    format!("on >s3cret {}", rules.join(" "))
+}
+
+#[tokio::test]
+async fn an_operator_who_looks_needs_the_permissions_of_the_page() {
+    let server = RedisServer::builder()
+        .acl_user("operator", &operator())
+        .start();
+    let url = server.url_as("operator", "s3cret");
+    let (holder, waiter) = (client(&server).await, client(&server).await);
+    let guard = holder.lock("order:42").acquire().await.expect("free");
+    let waiter =
+        tokio::spawn(async move { waiter.lock("order:42").wait_forever().acquire().await });
+    eventually(LONG, "it waits", async || {
+        server.exists("lock:{order:42}:queue").await
+    })
+    .await;
+    let () = server.command(&["ACL", "LOG", "RESET"]).await;
+    for (words, expected) in [
+        (&["ls"][..], "order:42"),
+        (&["ls", "--scan"], "order:42"),
+        (&["inspect", "order:42"], "1 other process"),
+        (&["inspect", "order:42", "--json"], "\"waiters\":1"),
+        (
+            &["release", "order:42", "--ask", "--yes"],
+            "its holder stops its body",
+        ),
+    ] {
+        let outcome = run(&url, words).await;
+        assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+        assert!(
+            outcome.output.join("\n").contains(expected),
+            "{words:?}: {outcome:?}"
+        );
+        let is_quiet = outcome.log.is_empty() || words[0] == "release";
+        assert!(is_quiet, "{words:?}: {outcome:?}");
+    }
+    let log: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG"]).await;
+    let log: Vec<String> = log.iter().map(|entry| format!("{entry:?}")).collect();
+    let refused: Vec<&String> = log
+        .iter()
+        .filter(|entry| !entry.contains("setinfo"))
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    assert!(guard.lost().await == rlock_core::LostCause::Revoked);
+    drop(guard);
+    drop(waiter.await.expect("no panic").expect("it is served"));
 }

@@ -111,3 +111,15 @@ fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is_one() {
     let full = std::fs::File::options().write(true).open("/dev/full");
     assert_eq!(rlock(full.expect("the device").into()), Some(125));
 }
+
+#[test]
+fn the_page_describes_every_subcommand() {
+    let page = include_str!("../../../docs/command-line.md");
+    for subcommand in SUBCOMMANDS {
+        let described = match subcommand {
+            "completions" | "man" => format!("`{subcommand}`"),
+            _ => format!("\n## rlock {subcommand}\n"),
+        };
+        assert!(page.contains(&described), "{subcommand}");
+    }
+}
