@@ -20,10 +20,10 @@ use metrics::{
 
 use self::{locks::Locks, process::Process};
 pub(crate) use self::{
-    locks::{Acquire, Held, Lock, Way, lock},
+    locks::{Acquire, Held, LockCounters, Way, lock},
     process::{
-        Connection, PendingRelease, Request, lease_margin, overslept, renewal_failed, renewal_gone,
-        renewed,
+        Connection, PendingRelease, RequestTimer, lease_margin, overslept, renewal_failed,
+        renewal_gone, renewed,
     },
 };
 

@@ -14,13 +14,13 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lock;
+pub(crate) struct LockCounters;
 
-pub(crate) fn lock(_: Site) -> Lock {
-    Lock
+pub(crate) fn lock(_: Site) -> LockCounters {
+    LockCounters
 }
 
-impl Lock {
+impl LockCounters {
     pub(crate) fn reentered(self) {}
     pub(crate) fn held(self) {}
     pub(crate) fn lost(self, _: LostCause) {}
@@ -45,7 +45,7 @@ impl Held {
         Self
     }
 
-    pub(crate) fn begin(_: Lock, _: Time) -> Self {
+    pub(crate) fn begin(_: LockCounters, _: Time) -> Self {
         Self
     }
 
@@ -72,9 +72,9 @@ pub(crate) fn renewal_gone(_: usize) {}
 pub(crate) fn lease_margin(_: Duration) {}
 pub(crate) fn overslept(_: Duration) {}
 
-pub(crate) struct Request;
+pub(crate) struct RequestTimer;
 
-impl Request {
+impl RequestTimer {
     pub(crate) fn begin(_: &'static str, _: Instant) -> Self {
         Self
     }

@@ -1,5 +1,7 @@
 //! All locks that are held.
 
+mod part;
+
 use std::{
     collections::{HashSet, VecDeque},
     time::Duration,
@@ -8,26 +10,18 @@ use std::{
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use uuid::Uuid;
 
+use self::part::{ClientLocks, ClientPart, ask_for};
 use super::{LockClient, inspect::info_of};
 use crate::{
-    engine::{
-        core::Core,
-        driver::ClientHandle,
-        messages::{Question, Report},
-        queries::ask,
-    },
     error::LockError,
     info::LockInfo,
-    key::{Key, MAX_KEY_BYTES},
-    options::Site,
+    key::MAX_KEY_BYTES,
     pattern,
     store::{BoxFuture, SendOptions, StoreError, directory::Cursor},
 };
 
 /// How many clients are asked, and locks inspected, at once.
 const AT_ONCE: usize = 64;
-/// The most parts of one client: millions of locks.
-const MOST_PARTS: usize = 10_000;
 /// How long a client may take for a part of its locks.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -85,26 +79,6 @@ pub struct LockList {
     /// The keys that were listed, if the list scans.
     seen: HashSet<String>,
     missed: usize,
-}
-
-/// A part of a client's locks that the list asks for.
-#[derive(Clone)]
-struct Part {
-    client: Uuid,
-    /// The key after which the part begins.
-    after: Option<Key>,
-    /// The number of parts before this one.
-    number: usize,
-}
-
-/// What a client replied.
-enum ClientLocks {
-    Silent,
-    Some {
-        locks: Vec<LockInfo>,
-        /// The next part, if the client has more to say.
-        next: Option<Part>,
-    },
 }
 
 #[derive(Clone, Copy)]
@@ -189,7 +163,7 @@ impl LockList {
                 while self.asked.len() < AT_ONCE
                     && let Some(client) = self.clients.pop()
                 {
-                    self.ask_for(Part {
+                    self.ask_for(ClientPart {
                         client,
                         after: None,
                         number: 0,
@@ -243,71 +217,9 @@ impl LockList {
         Ok(true)
     }
 
-    fn ask_for(&self, part: Part) {
+    fn ask_for(&self, part: ClientPart) {
         let (handle, pattern) = (self.client.handle().clone(), self.pattern.clone());
         self.asked.push(Box::pin(ask_for(handle, pattern, part)));
-    }
-}
-
-/// Asks a client for a part of its locks. Asks again if one that has replied before is silent.
-async fn ask_for(
-    handle: ClientHandle,
-    pattern: String,
-    part: Part,
-) -> Result<ClientLocks, StoreError> {
-    let Part {
-        client,
-        after,
-        number,
-    } = part;
-    let core = handle.core();
-    let question = Question::Locks {
-        pattern: pattern.clone(),
-        after: after.clone(),
-    };
-    let mut report = ask(core, client, &question, SILENCE).await?;
-    if report.is_none() && number > 0 {
-        report = ask(core, client, &question, SILENCE).await?;
-    }
-    let Some(Report::Locks { mut locks, more }) = report else {
-        return Ok(ClientLocks::Silent);
-    };
-    // A client may lie, and must not keep the list from ending.
-    locks.retain(|info| {
-        info.owner_id().is_some_and(|owner| owner.is_of(client))
-            && pattern::matches(&pattern, &info.key)
-            && after
-                .as_ref()
-                .is_none_or(|after| info.key.as_str() > after.as_str())
-    });
-    let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
-    let next = last.filter(|_| more && number < MOST_PARTS);
-    let wanted = locks.iter_mut().filter(|info| info.wanted);
-    join_all(wanted.map(|info| add_queue(core, info))).await;
-    Ok(ClientLocks::Some {
-        locks,
-        next: next.map(|last| Part {
-            client,
-            after: Some(last),
-            number: number + 1,
-        }),
-    })
-}
-
-/// Adds the owners that wait on the store, unless the lock has changed hands.
-async fn add_queue(core: &Core, info: &mut LockInfo) {
-    let is_hidden = core.options.redact_keys;
-    let Ok(key) = Key::parse_hidden(&info.key, is_hidden, Site::default()) else {
-        return;
-    };
-    let send = SendOptions::background(core.options.response_timeout);
-    match core.store.inspect(&key, send).await {
-        Ok(Some(entry)) if entry.owner == info.owner => info.queue = entry.queue,
-        Ok(_) => {}
-        Err(error) => {
-            let error = error.hide([&key]);
-            tracing::debug!(%key, %error, "could not read the queue of a lock");
-        }
     }
 }
 

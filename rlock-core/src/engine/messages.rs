@@ -1,5 +1,6 @@
 //! Messages between clients: the questions that this client received, and those that it has asked.
 
+mod reading;
 mod text;
 
 use std::{
@@ -10,9 +11,9 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use self::text::Message;
 #[cfg(fuzzing)]
-pub(crate) use self::text::read;
+pub(crate) use self::reading::read;
+use self::text::Message;
 pub(crate) use self::text::{Answer, Question, Report, ReportWriter, question};
 use crate::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -69,7 +70,7 @@ impl Messages {
 
     /// Handles a message of another client. Messages that make no sense are ignored.
     pub(crate) fn on_message(&self, message: &[u8]) {
-        match text::read(message) {
+        match reading::read(message) {
             Some(Message::Question {
                 from,
                 number,

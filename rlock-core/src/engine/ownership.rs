@@ -235,7 +235,7 @@ impl Ownership {
     }
 
     /// Returns the metrics of the present hold, or of the last one.
-    pub(crate) fn metrics(&self) -> metrics::Lock {
+    pub(crate) fn metrics(&self) -> metrics::LockCounters {
         metrics::lock(self.state().site)
     }
 

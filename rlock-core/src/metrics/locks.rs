@@ -90,8 +90,8 @@ impl LockMetrics {
 /// The metrics of all locks.
 pub(super) struct Locks {
     /// By the address of the site's string. Strings of the same text may have several addresses.
-    sites: Box<[OnceLock<(Site, Lock)>]>,
-    names: Mutex<HashMap<&'static str, Lock>>,
+    sites: Box<[OnceLock<(Site, LockCounters)>]>,
+    names: Mutex<HashMap<&'static str, LockCounters>>,
 }
 
 impl Default for Locks {
@@ -104,7 +104,7 @@ impl Default for Locks {
 }
 
 impl Locks {
-    fn of(&self, site: Site) -> Lock {
+    fn of(&self, site: Site) -> LockCounters {
         let at = site.0.as_ptr().addr();
         // Neighbouring strings get neighbouring slots, so few of them share one.
         let first = at ^ (at >> 10);
@@ -120,7 +120,7 @@ impl Locks {
     }
 
     #[cold]
-    fn named(&self, site: Site) -> Lock {
+    fn named(&self, site: Site) -> LockCounters {
         static WARNED: Once = Once::new();
         let name = site.label();
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,9 +130,9 @@ impl Locks {
         let is_full = names.len() >= NAMES;
         let lock = if is_full {
             let others = names.entry(OTHER);
-            *others.or_insert_with(|| Lock(LockMetrics::new(OTHER)))
+            *others.or_insert_with(|| LockCounters(LockMetrics::new(OTHER)))
         } else {
-            let lock = Lock(LockMetrics::new(name));
+            let lock = LockCounters(LockMetrics::new(name));
             names.insert(name, lock);
             lock
         };
@@ -151,13 +151,13 @@ impl Locks {
 
 /// The metrics of a lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lock(&'static LockMetrics);
+pub(crate) struct LockCounters(&'static LockMetrics);
 
-pub(crate) fn lock(site: Site) -> Lock {
+pub(crate) fn lock(site: Site) -> LockCounters {
     handles().locks.of(site)
 }
 
-impl Lock {
+impl LockCounters {
     /// Counts a nested acquire.
     pub(crate) fn reentered(self) {
         self.0.reentries.increment(1);
@@ -229,14 +229,14 @@ impl Acquire {
 }
 
 /// A hold that is counted as held; none if its end was counted already.
-pub(crate) struct Held(Option<(Lock, Time)>);
+pub(crate) struct Held(Option<(LockCounters, Time)>);
 
 impl Held {
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    pub(crate) fn begin(lock: Lock, since: Time) -> Self {
+    pub(crate) fn begin(lock: LockCounters, since: Time) -> Self {
         Self(Some((lock, since)))
     }
 
@@ -245,7 +245,7 @@ impl Held {
     }
 
     pub(crate) fn ends(self, end: HoldEnd, now: impl FnOnce() -> Time) {
-        if let Some((Lock(lock), since)) = self.0 {
+        if let Some((LockCounters(lock), since)) = self.0 {
             lock.held.decrement(1.0);
             lock.hold_ended(end, now().since(since));
         }

@@ -73,13 +73,13 @@ pub(crate) fn overslept(by: Duration) {
 }
 
 /// One request to one server. Counts as cancelled when it is dropped without a result.
-pub(crate) struct Request {
+pub(crate) struct RequestTimer {
     operation: &'static str,
     started: Instant,
     result: &'static str,
 }
 
-impl Request {
+impl RequestTimer {
     pub(crate) fn begin(operation: &'static str, started: Instant) -> Self {
         Self {
             operation,
@@ -97,7 +97,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for RequestTimer {
     fn drop(&mut self) {
         let took = self.started.elapsed();
         let requests = &handles().process.requests;

@@ -209,7 +209,7 @@ impl RedisStore {
         send: SendOptions,
     ) -> Result<T, StoreError> {
         let started = Instant::now();
-        let request = metrics::Request::begin(operation, started);
+        let request = metrics::RequestTimer::begin(operation, started);
         let silence = send.silence.unwrap_or_else(|| self.silence());
         let (deadline, suspicious) = (started + send.timeout, started + silence);
         let mut outcome = timeout_at(deadline.min(suspicious), &mut reply).await;

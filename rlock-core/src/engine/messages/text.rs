@@ -11,21 +11,19 @@
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.
 
-use std::{fmt::Display, str::FromStr, time::Duration};
+use std::{fmt::Display, time::Duration};
 
 use uuid::Uuid;
 
 use crate::{
     escape_control::shown,
-    info::{Holder, LockInfo},
-    key::{Key, MAX_KEY_BYTES, escape, unescape},
+    info::LockInfo,
+    key::{Key, escape},
     owner::OwnerId,
 };
 
 /// The length from which a report is full.
 const FULL: usize = 40 * 1024;
-/// The longest message that is read. The longest lock fits beside a report that is almost full.
-const MOST_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Question {
@@ -199,162 +197,12 @@ impl ReportWriter {
     }
 }
 
-/// A message that makes no sense.
-struct Senseless;
-
-type Read<T> = Result<T, Senseless>;
-
-/// The fields that are not read yet.
-struct Fields<'a>(std::iter::Peekable<std::str::Split<'a, char>>);
-
-impl Fields<'_> {
-    fn raw(&mut self) -> Read<String> {
-        self.0.next().and_then(unescape).ok_or(Senseless)
-    }
-
-    fn value<T: FromStr>(&mut self) -> Read<T> {
-        self.raw()?.parse().map_err(|_| Senseless)
-    }
-
-    /// Returns `None` for an empty field.
-    fn optional<T: FromStr>(&mut self) -> Read<Option<T>> {
-        match self.raw()?.as_str() {
-            "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| Senseless),
-        }
-    }
-
-    fn flag(&mut self) -> Read<bool> {
-        match self.raw()?.as_str() {
-            "0" => Ok(false),
-            "1" => Ok(true),
-            _ => Err(Senseless),
-        }
-    }
-
-    fn key(&mut self) -> Read<Key> {
-        Key::parse(&self.raw()?).map_err(|_| Senseless)
-    }
-
-    fn owner(&mut self) -> Read<OwnerId> {
-        OwnerId::parse(&self.raw()?).ok_or(Senseless)
-    }
-
-    fn text(&mut self) -> Read<String> {
-        Ok(shown(&self.raw()?))
-    }
-
-    fn optional_text(&mut self) -> Read<Option<String>> {
-        let text = self.text()?;
-        Ok((!text.is_empty()).then_some(text))
-    }
-
-    fn millis(&mut self) -> Read<Duration> {
-        self.value().map(Duration::from_millis)
-    }
-
-    fn question(&mut self) -> Read<Question> {
-        Ok(match self.raw()?.as_str() {
-            "lock" => Question::Lock { key: self.key()? },
-            "locks" => Question::Locks {
-                pattern: match self.raw()? {
-                    pattern if pattern.len() <= MAX_KEY_BYTES * 2 => pattern,
-                    _ => return Err(Senseless),
-                },
-                after: match self.raw()? {
-                    after if after.is_empty() => None,
-                    after => Some(Key::parse(&after).map_err(|_| Senseless)?),
-                },
-            },
-            "release" => Question::Release {
-                key: self.key()?,
-                owner: self.owner()?,
-                token: self.optional()?,
-                at_once: self.flag()?,
-                by: self.text()?,
-            },
-            _ => return Err(Senseless),
-        })
-    }
-
-    fn report(&mut self) -> Read<Report> {
-        match self.raw()?.as_str() {
-            "locks" => {
-                let more = self.flag()?;
-                let mut locks = Vec::new();
-                while self.0.peek().is_some() {
-                    locks.push(self.lock()?);
-                }
-                Ok(Report::Locks { locks, more })
-            }
-            "released" => Ok(Report::Released(match self.raw()?.as_str() {
-                "0" => Answer::OtherHold,
-                "1" => Answer::Released,
-                "2" => Answer::NotHeld,
-                _ => return Err(Senseless),
-            })),
-            _ => Err(Senseless),
-        }
-    }
-
-    fn lock(&mut self) -> Read<LockInfo> {
-        Ok(LockInfo {
-            key: self.key()?.as_str().to_owned(),
-            owner: self.owner()?.to_string(),
-            count: self.value()?,
-            ttl: self.optional()?.map(Duration::from_millis),
-            token: self.optional()?,
-            retained: self.flag()?,
-            holder: Some(Holder {
-                service: self.optional_text()?,
-                version: self.optional_text()?,
-                host: self.text()?,
-                pid: self.value()?,
-                held_for: self.millis()?,
-                lock: self.optional_text()?,
-                function: self.optional_text()?,
-                trace_id: self.optional_text()?,
-                waiters: self.value()?,
-                renewals: self.value()?,
-            }),
-            queue: Vec::new(),
-            wanted: self.flag()?,
-        })
-    }
-}
-
-/// Reads a message. Returns `None` if it makes no sense.
-pub(crate) fn read(message: &[u8]) -> Option<Message> {
-    let message = std::str::from_utf8(message).ok()?;
-    if message.len() > MOST_BYTES {
-        return None;
-    }
-    let mut fields = Fields(message.split('\t').peekable());
-    let message = read_fields(&mut fields).ok()?;
-    fields.0.next().is_none().then_some(message)
-}
-
-fn read_fields(fields: &mut Fields<'_>) -> Read<Message> {
-    Ok(match fields.0.next() {
-        Some("@ask") => Message::Question {
-            from: fields.value()?,
-            number: fields.value()?,
-            question: fields.question()?,
-        },
-        Some("@tell") => Message::Report {
-            number: fields.value()?,
-            report: fields.report()?,
-        },
-        _ => return Err(Senseless),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
-    use crate::escape_control::MOST_SHOWN;
+    use super::{super::reading::read, *};
+    use crate::{escape_control::MOST_SHOWN, info::Holder, key::MAX_KEY_BYTES};
 
     fn key() -> impl Strategy<Value = Key> {
         "[^{}]{1,40}|[a-z]{1,3}\\{[^{}]{1,9}\\}"
@@ -505,7 +353,7 @@ mod tests {
             ),
             "@tell\t1\tlocks\t2".to_owned(),
             "@tell\t1\tlocks\t0\tk\towner".to_owned(),
-            format!("@tell\t1\treleased\t1{}", " ".repeat(MOST_BYTES)),
+            format!("@tell\t1\treleased\t1{}", " ".repeat(64 * 1024)),
         ] {
             assert_eq!(read(message.as_bytes()), None, "{message}");
         }

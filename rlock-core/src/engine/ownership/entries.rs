@@ -44,7 +44,7 @@ pub(crate) struct Terms {
     /// How long the ownership is retained after the hold.
     pub(crate) retain: Duration,
     pub(crate) site: Site,
-    pub(crate) metrics: metrics::Lock,
+    pub(crate) metrics: metrics::LockCounters,
     /// When the entry began.
     pub(crate) since: Time,
 }

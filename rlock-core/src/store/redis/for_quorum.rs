@@ -89,7 +89,7 @@ impl RedisStore {
         let up = timeout_at(until, self.background.connection()).await;
         let connection = up.map_err(|_| self.why_down())??;
         let mut commands = connection.multiplexed.clone();
-        let request = metrics::Request::begin("ping", Instant::now());
+        let request = metrics::RequestTimer::begin("ping", Instant::now());
         let ping = cmd("PING");
         let reply = timeout_at(until, ping.query_async::<Value>(&mut commands)).await;
         let Ok(reply) = reply else {

@@ -73,7 +73,7 @@ impl ReplicaCheck {
         lease: Duration,
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
-        let request = metrics::Request::begin("replicate", Instant::now());
+        let request = metrics::RequestTimer::begin("replicate", Instant::now());
         let (reply, receiver) = oneshot::channel();
         let _ = self.queue.send(Granted {
             claims: claims.to_vec(),

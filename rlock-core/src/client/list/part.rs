@@ -1,0 +1,104 @@
+//! A part of the locks of one client.
+
+use futures_util::future::join_all;
+use uuid::Uuid;
+
+use super::SILENCE;
+use crate::{
+    engine::{
+        core::Core,
+        driver::ClientHandle,
+        messages::{Question, Report},
+        queries::ask,
+    },
+    info::LockInfo,
+    key::Key,
+    options::Site,
+    pattern,
+    store::{SendOptions, StoreError},
+};
+
+/// The most parts of one client: millions of locks.
+const MOST_PARTS: usize = 10_000;
+
+/// A part of a client's locks that the list asks for.
+#[derive(Clone)]
+pub(super) struct ClientPart {
+    pub(super) client: Uuid,
+    /// The key after which the part begins.
+    pub(super) after: Option<Key>,
+    /// The number of parts before this one.
+    pub(super) number: usize,
+}
+
+/// What a client replied.
+pub(super) enum ClientLocks {
+    Silent,
+    Some {
+        locks: Vec<LockInfo>,
+        /// The next part, if the client has more to say.
+        next: Option<ClientPart>,
+    },
+}
+
+/// Asks a client for a part of its locks. Asks again if one that has replied before is silent.
+pub(super) async fn ask_for(
+    handle: ClientHandle,
+    pattern: String,
+    part: ClientPart,
+) -> Result<ClientLocks, StoreError> {
+    let ClientPart {
+        client,
+        after,
+        number,
+    } = part;
+    let core = handle.core();
+    let question = Question::Locks {
+        pattern: pattern.clone(),
+        after: after.clone(),
+    };
+    let mut report = ask(core, client, &question, SILENCE).await?;
+    if report.is_none() && number > 0 {
+        report = ask(core, client, &question, SILENCE).await?;
+    }
+    let Some(Report::Locks { mut locks, more }) = report else {
+        return Ok(ClientLocks::Silent);
+    };
+    // A client may lie, and must not keep the list from ending.
+    locks.retain(|info| {
+        info.owner_id().is_some_and(|owner| owner.is_of(client))
+            && pattern::matches(&pattern, &info.key)
+            && after
+                .as_ref()
+                .is_none_or(|after| info.key.as_str() > after.as_str())
+    });
+    let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
+    let next = last.filter(|_| more && number < MOST_PARTS);
+    let wanted = locks.iter_mut().filter(|info| info.wanted);
+    join_all(wanted.map(|info| add_queue(core, info))).await;
+    Ok(ClientLocks::Some {
+        locks,
+        next: next.map(|last| ClientPart {
+            client,
+            after: Some(last),
+            number: number + 1,
+        }),
+    })
+}
+
+/// Adds the owners that wait on the store, unless the lock has changed hands.
+async fn add_queue(core: &Core, info: &mut LockInfo) {
+    let is_hidden = core.options.redact_keys;
+    let Ok(key) = Key::parse_hidden(&info.key, is_hidden, Site::default()) else {
+        return;
+    };
+    let send = SendOptions::background(core.options.response_timeout);
+    match core.store.inspect(&key, send).await {
+        Ok(Some(entry)) if entry.owner == info.owner => info.queue = entry.queue,
+        Ok(_) => {}
+        Err(error) => {
+            let error = error.hide([&key]);
+            tracing::debug!(%key, %error, "could not read the queue of a lock");
+        }
+    }
+}
