@@ -1,8 +1,10 @@
 //! `rlock doctor`: whether the servers of a store are fit for locks.
 
 mod checks;
+mod clock;
 mod connection;
 mod findings;
+mod info;
 mod servers;
 
 use clap::Args;

@@ -1,9 +1,6 @@
 //! The checks of one server.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant, SystemTime},
-};
+use std::collections::HashMap;
 
 use redis::{
     FromRedisValue, InfoDict, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
@@ -11,16 +8,11 @@ use redis::{
 use rlock_core::__private::probe::{self, Probed};
 
 use super::{
+    clock,
     connection::{Opened, open, reason},
     findings::{Finding, Report},
+    info::{eviction, numbers, version, version_of},
 };
-
-/// How many requests measure the round trip.
-const ROUND_TRIPS: usize = 101;
-/// A clock that is further away is remarked.
-const FAR: Duration = Duration::from_secs(1);
-/// The oldest version that has what the scripts use.
-const OLDEST: (u32, u32) = (6, 2);
 
 /// What a server is in its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,12 +82,12 @@ impl Checks {
     async fn run(&mut self, report: &mut Report) {
         let info = self.info().await;
         report.run_id = info.as_ref().ok().and_then(|info| info.get("run_id"));
-        let times = self.times().await;
+        let times = clock::times(&mut self.connection).await;
         report.findings = vec![
-            self.version(info.as_ref().ok()),
+            version(info.as_ref().ok(), self.part),
             eviction(&info),
             self.persistence(&info).await,
-            clock(&times),
+            clock::offset(&times),
             self.scripts().await,
             self.tracking().await,
         ];
@@ -103,7 +95,7 @@ impl Checks {
             .findings
             .extend(self.permissions(info.as_ref().ok()).await);
         report.findings.push(self.operations().await);
-        report.findings.push(round_trip(&times));
+        report.findings.push(clock::round_trip(&times));
     }
 
     async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> RedisResult<T> {
@@ -121,28 +113,6 @@ impl Checks {
     async fn info(&mut self) -> Result<InfoDict, String> {
         let info = self.ask(&["INFO"]).await;
         info.map_err(|error| reason(&error))
-    }
-
-    fn version(&self, info: Option<&InfoDict>) -> Finding {
-        const CHECK: &str = "version";
-        let Some((name, version)) = version_of(info) else {
-            let text = "unknown, because INFO is refused; grant `+info`";
-            return Finding::advice(CHECK, text);
-        };
-        if numbers(&version) < OLDEST {
-            let text = format!("{name} {version} is too old; use Redis 6.2 or later, or Valkey");
-            return Finding::harm(CHECK, text);
-        }
-        let role: Option<String> = info.and_then(|info| info.get("role"));
-        match (self.part, role.as_deref()) {
-            (Part::Master | Part::Member, Some("slave")) => Finding::harm(
-                CHECK,
-                format!(
-                    "{name} {version}, but it is a replica, which grants no locks; give the URL of its master"
-                ),
-            ),
-            _ => Finding::good(CHECK, format!("{name} {version}")),
-        }
     }
 
     async fn persistence(&mut self, info: &Result<InfoDict, String>) -> Finding {
@@ -177,24 +147,6 @@ impl Checks {
             }
             (_, None) => Finding::good(CHECK, "appendonly yes"),
         }
-    }
-
-    /// Asks for the server's time again and again.
-    async fn times(&mut self) -> Result<Vec<Time>, String> {
-        let mut times = Vec::with_capacity(ROUND_TRIPS);
-        for _ in 0..ROUND_TRIPS {
-            let (began, local) = (Instant::now(), SystemTime::now());
-            let reply: RedisResult<(u64, u32)> = self.ask(&["TIME"]).await;
-            let (seconds, micros) = reply.map_err(|error| reason(&error))?;
-            times.push(Time {
-                round_trip: began.elapsed(),
-                local,
-                remote: SystemTime::UNIX_EPOCH
-                    + Duration::new(seconds, micros.saturating_mul(1_000).min(999_999_999)),
-            });
-        }
-        times.sort_unstable_by_key(|time| time.round_trip);
-        Ok(times)
     }
 
     async fn scripts(&mut self) -> Finding {
@@ -296,148 +248,4 @@ impl Checks {
 fn granted(commands: &[String]) -> String {
     let rules: Vec<String> = commands.iter().map(|name| format!("+{name}")).collect();
     format!("grant {}", rules.join(" "))
-}
-
-fn eviction(info: &Result<InfoDict, String>) -> Finding {
-    const CHECK: &str = "eviction";
-    let policy = info.as_ref().ok().and_then(|info| {
-        let limit: u64 = info.get("maxmemory")?;
-        Some((info.get::<String>("maxmemory_policy")?, limit))
-    });
-    match policy {
-        None => Finding::advice(CHECK, "unknown, because INFO is refused; grant `+info`"),
-        Some((policy, _)) if policy == "noeviction" => {
-            Finding::good(CHECK, "maxmemory-policy noeviction")
-        }
-        Some((policy, 0)) => Finding::advice(
-            CHECK,
-            format!(
-                "maxmemory-policy {policy}, without effect as long as there is no maxmemory; set `noeviction`"
-            ),
-        ),
-        Some((policy, _)) => Finding::harm(
-            CHECK,
-            format!("maxmemory-policy {policy} may evict locks; set `maxmemory-policy noeviction`"),
-        ),
-    }
-}
-
-/// The server's time, and when it was asked for.
-struct Time {
-    round_trip: Duration,
-    local: SystemTime,
-    remote: SystemTime,
-}
-
-/// Compares the server's clock with that of this machine, by the quickest reply.
-fn clock(times: &Result<Vec<Time>, String>) -> Finding {
-    const CHECK: &str = "clock";
-    let time = match times.as_deref() {
-        Ok([time, ..]) => time,
-        Ok([]) => return Finding::advice(CHECK, "unknown"),
-        Err(reason) => return Finding::advice(CHECK, format!("unknown: {reason}")),
-    };
-    let between = time.local + time.round_trip / 2;
-    let (side, offset) = match time.remote.duration_since(between) {
-        Ok(ahead) => ("ahead of", ahead),
-        Err(error) => ("behind", error.duration()),
-    };
-    let text = format!(
-        "{} ms {side} this machine's, ± {} ms",
-        millis(offset),
-        millis(time.round_trip / 2)
-    );
-    if offset > FAR {
-        let advice = "let chrony or ntpd slew both clocks, because a jump ends leases early";
-        return Finding::advice(CHECK, format!("{text}; {advice}"));
-    }
-    Finding::good(CHECK, text)
-}
-
-fn round_trip(times: &Result<Vec<Time>, String>) -> Finding {
-    const CHECK: &str = "round trip";
-    match times.as_deref() {
-        Ok([.., slowest]) => {
-            let median = times
-                .as_ref()
-                .map_or(slowest, |times| &times[times.len() / 2]);
-            let text = format!(
-                "p50 {} ms, slowest of {ROUND_TRIPS} {} ms",
-                millis(median.round_trip),
-                millis(slowest.round_trip)
-            );
-            Finding::good(CHECK, text)
-        }
-        Ok([]) => Finding::advice(CHECK, "unknown"),
-        Err(reason) => Finding::advice(CHECK, format!("unknown: {reason}")),
-    }
-}
-
-/// Shows milliseconds with two digits behind the point.
-fn millis(time: Duration) -> String {
-    format!("{:.2}", time.as_secs_f64() * 1e3)
-}
-
-/// Returns the name and the version of the server. Valkey also reports a version of Redis.
-fn version_of(info: Option<&InfoDict>) -> Option<(&'static str, String)> {
-    let info = info?;
-    let valkey = info
-        .get("valkey_version")
-        .map(|version| ("Valkey", version));
-    valkey.or_else(|| Some(("Redis", info.get("redis_version")?)))
-}
-
-fn numbers(version: &str) -> (u32, u32) {
-    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
-    let mut next = || numbers.next().unwrap_or(0);
-    (next(), next())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{super::findings::State, *};
-
-    fn time(offset: i64, round_trip: u64) -> Time {
-        let local = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let offset_by = Duration::from_millis(offset.unsigned_abs());
-        let between = local + Duration::from_millis(round_trip) / 2;
-        Time {
-            round_trip: Duration::from_millis(round_trip),
-            local,
-            remote: if offset < 0 {
-                between - offset_by
-            } else {
-                between + offset_by
-            },
-        }
-    }
-
-    #[test]
-    fn a_clock_is_compared_by_the_quickest_reply() {
-        for (offset, state, expected) in [
-            (0, State::Good, "0.00 ms ahead of this machine's, ± 5.00 ms"),
-            (-900, State::Good, "900.00 ms behind this machine's"),
-            (3_000, State::Advice, "3000.00 ms ahead of this machine's"),
-            (-3_000, State::Advice, "let chrony or ntpd slew both clocks"),
-        ] {
-            let finding = clock(&Ok(vec![time(offset, 10), time(70_000, 20)]));
-            assert_eq!(finding.state, state, "{offset}: {finding:?}");
-            assert!(finding.text.contains(expected), "{offset}: {finding:?}");
-        }
-        let refused = clock(&Err("NOPERM".to_owned()));
-        assert_eq!(refused.state, State::Advice);
-    }
-
-    #[test]
-    fn versions_are_compared_by_their_numbers() {
-        for (version, is_fit) in [
-            ("7.0.15", true),
-            ("6.2.0", true),
-            ("6.0.20", false),
-            ("10.0", true),
-            ("5", false),
-        ] {
-            assert_eq!(numbers(version) >= OLDEST, is_fit, "{version}");
-        }
-    }
 }

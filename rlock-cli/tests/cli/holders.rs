@@ -3,7 +3,6 @@
 use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, eventually, port};
 use serde_json::Value;
-use tokio::task::JoinHandle;
 
 use crate::common::{LONG, Outcome, run};
 
@@ -21,9 +20,6 @@ pub(crate) const ASKING: [&[&str]; 6] = [
 pub(crate) const LOCKER: &str = "on >s3cret resetkeys ~lock:* -@all +evalsha +script|load +get +hdel +hexists +hget \
     +hset +incrby +pexpire +pttl +set +time +hgetall +exists";
 
-/// Text that clears a screen, colours it, breaks a line and turns the writing direction.
-pub(crate) const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}31m\r\n\u{202e}y";
-
 pub(crate) async fn client(server: &RedisServer) -> LockClient {
     LockClient::connect(&server.url()).await.expect("it runs")
 }
@@ -33,69 +29,6 @@ pub(crate) fn objects(outcome: &Outcome) -> Vec<Value> {
     let parse =
         |line: &String| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
     outcome.output.iter().map(parse).collect()
-}
-
-/// Panics if something in these lines could control a terminal or mislead its reader.
-pub(crate) fn assert_harmless(outcome: &Outcome) {
-    let lines = outcome
-        .output
-        .iter()
-        .map(String::as_str)
-        .chain(outcome.log.lines());
-    for line in lines {
-        let is_bad = |c: char| c.is_control() || c == '\u{202e}';
-        assert!(!line.contains(is_bad), "{line:?}");
-    }
-}
-
-/// A client that lies about itself: it owns this lock, and its texts are hostile.
-pub(crate) async fn hostile(server: &RedisServer, key: &str) -> JoinHandle<()> {
-    const CLIENT: &str = "11111111-2222-4333-8444-555555555555";
-    let owner = format!("{CLIENT}:1");
-    let lock = format!("lock:{{{key}}}");
-    let _: u64 = server.command(&["HSET", &lock, &owner, "1"]).await;
-    let _: u64 = server.command(&["PEXPIRE", &lock, "60000"]).await;
-    let channel = format!("lock:client:{CLIENT}");
-    let redis = redis::Client::open(format!("{}?protocol=resp3", server.url())).expect("a URL");
-    let (sender, mut messages) = tokio::sync::mpsc::unbounded_channel();
-    let config = redis::AsyncConnectionConfig::new().set_push_sender(sender);
-    let connecting = redis.get_multiplexed_async_connection_with_config(&config);
-    let mut connection = connecting.await.expect("it runs");
-    connection.subscribe(&channel).await.expect("it may");
-    let mut answers = redis
-        .get_multiplexed_async_connection()
-        .await
-        .expect("it runs");
-    let encoded = |text: &str| {
-        let encode = |byte: u8| format!("%{byte:02X}");
-        text.bytes().map(encode).collect::<String>()
-    };
-    let (key, owner, text) = (encoded(key), encoded(&owner), encoded(HOSTILE));
-    tokio::spawn(async move {
-        let _connection = connection;
-        while let Some(push) = messages.recv().await {
-            let Some(redis::Value::BulkString(message)) = push.data.last() else {
-                continue;
-            };
-            let message = String::from_utf8_lossy(message);
-            let fields: Vec<&str> = message.split('\t').collect();
-            let ["@ask", from, number, ..] = fields[..] else {
-                continue;
-            };
-            // Key, owner, count, lease, token, retained; service to pid; held for; lock to trace; waiters, renewals,
-            // wanted.
-            let answer = format!(
-                "@tell\t{number}\tlocks\t0\t{key}\t{owner}\t1\t60000\t7\t0\t{text}\t{text}\t{text}\t4711\t1000\t\
-                 {text}\t{text}\t{text}\t2\t3\t1"
-            );
-            let sent: redis::RedisResult<u64> = redis::cmd("PUBLISH")
-                .arg(format!("lock:client:{from}"))
-                .arg(answer)
-                .query_async(&mut answers)
-                .await;
-            sent.expect("it may publish");
-        }
-    })
 }
 
 #[tokio::test]

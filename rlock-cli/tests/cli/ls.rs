@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::{
     common::{LONG, Running, hold, run, start},
-    holders::{HOSTILE, assert_harmless, client, hostile, objects},
+    holders::{client, objects},
     terminal::Shell,
 };
 
@@ -167,55 +167,6 @@ async fn a_scan_finds_what_silent_holders_and_nobody_hold() {
     );
     assert!(kept.contains("(at_least)"), "{found:?}");
     assert!(stopped.contains("(no answer)"), "{found:?}");
-}
-
-#[tokio::test]
-async fn hostile_keys_and_holders_do_not_reach_the_terminal() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let _guard = client
-        .lock(format!("a{HOSTILE}"))
-        .acquire()
-        .await
-        .expect("free");
-    let liar = hostile(&server, "order:42").await;
-    for words in [
-        &["ls"][..],
-        &["ls", "--scan"],
-        &["ls", "--json"],
-        &["inspect", "order:42"],
-        &["inspect", "order:42", "--json"],
-        &["inspect", HOSTILE],
-        &["release", "order:42", "--token", "9", "--yes"],
-        &["release", "order:42", "--token", "9", "--yes", "--json"],
-        &["release", &format!("a{HOSTILE}"), "--token", "9", "--yes"],
-    ] {
-        let outcome = run(&server.url(), words).await;
-        assert_harmless(&outcome);
-        let shown = format!("{}{}", outcome.output.join("\n"), outcome.log);
-        assert!(
-            shown.contains("u{1b}[2J") || shown.contains("u001b[2J"),
-            "{words:?}: {shown}"
-        );
-        if words[0] == "ls" && words.contains(&"--json") {
-            assert_eq!(objects(&outcome)[0]["key"], format!("a{HOSTILE}"));
-        }
-    }
-    let mut shell = Shell::start(&server);
-    shell.type_line("rlock ls");
-    shell.shows("order:42").await;
-    shell.is_back_after(0).await;
-    shell.type_line("stty rows 12 cols 120; rlock top");
-    shell.shows("order:42").await;
-    shell.press("q");
-    shell.shows("\u{1b}[?1049l").await;
-    shell.is_back_after(0).await;
-    assert!(
-        !shell.screen().contains("\u{1b}]0;t"),
-        "{:?}",
-        shell.screen()
-    );
-    liar.abort();
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod drill;
 mod environment;
 mod holder;
 mod holders;
+mod hostile;
 mod inspect;
 mod loss;
 mod ls;
