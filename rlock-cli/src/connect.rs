@@ -1,12 +1,36 @@
 //! The client of the store that the options name.
 
+use clap::Args;
 use rlock_core::LockClient;
 
 use crate::{
-    cli::StoreOptions,
     exit::{Failure, Status},
     user,
 };
+
+/// Where the locks are.
+#[derive(Debug, Args)]
+pub(crate) struct StoreOptions {
+    /// The URL of the store; several URLs are the servers of a quorum
+    ///
+    /// `redis://host:6379/`, `rediss://…` for TLS, `unix:///path`, `redis-sentinel://host1,host2,host3/service` or
+    /// `redis-cluster://host1,host2,host3`. Repeat the option for each server of a quorum, or separate the URLs by
+    /// spaces. Other users of the machine can read arguments: pass a URL with a password in `RLOCK_URL`.
+    #[arg(
+        long = "url",
+        env = "RLOCK_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        value_delimiter = ' ',
+        required = true
+    )]
+    pub(crate) urls: Vec<String>,
+    /// The prefix of the names of keys on the server
+    ///
+    /// Processes exclude each other only under the same prefix.
+    #[arg(long, env = "RLOCK_PREFIX", default_value = "lock:")]
+    pub(crate) prefix: String,
+}
 
 /// Connects to the store. Several URLs name the servers of a quorum.
 pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure> {

@@ -10,7 +10,7 @@ use rlock_core::__private::probe::Named;
 
 use self::{findings::State, servers::examine};
 use crate::{
-    cli::StoreOptions,
+    connect::StoreOptions,
     connect::embedded,
     exit::{Failure, Status},
     manual, output,

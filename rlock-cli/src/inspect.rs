@@ -5,8 +5,7 @@ use rlock_core::LockInfo;
 use serde_json::json;
 
 use crate::{
-    cli::StoreOptions,
-    connect::connect,
+    connect::{StoreOptions, connect},
     describe,
     exit::{Failure, Status},
     manual, output,

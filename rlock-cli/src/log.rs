@@ -7,6 +7,7 @@ use std::{
     time::SystemTime,
 };
 
+use clap::{ArgAction, Args};
 use serde_json::{Map, Value};
 use tracing::{
     Event, Level, Metadata, Subscriber,
@@ -15,10 +16,27 @@ use tracing::{
     span,
 };
 
-use crate::{
-    cli::LogOptions,
-    text::{escaped, json},
-};
+use crate::text::{escaped, json};
+
+/// What is logged, and how.
+#[derive(Debug, Args)]
+pub(crate) struct LogOptions {
+    /// Logs errors only: nothing when a lock is taken
+    #[arg(
+        short,
+        long,
+        global = true,
+        display_order = 100,
+        conflicts_with = "verbose"
+    )]
+    pub(crate) quiet: bool,
+    /// Logs more: each step, or details if given twice
+    #[arg(short, long, global = true, display_order = 101, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Writes log lines and data as JSON, one object a line
+    #[arg(long, global = true, display_order = 102)]
+    pub(crate) json: bool,
+}
 
 /// Writes each event as one line.
 struct Lines {

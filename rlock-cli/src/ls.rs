@@ -7,8 +7,7 @@ use rlock_core::{LockClient, LockInfo};
 use tokio::time::sleep;
 
 use crate::{
-    cli::StoreOptions,
-    connect::connect,
+    connect::{StoreOptions, connect},
     describe, duration,
     exit::{Failure, Status},
     manual, output,

@@ -25,7 +25,7 @@ mod wait;
 
 use std::{future::Future, process::ExitCode};
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use tokio::runtime;
 
 use crate::{
@@ -55,8 +55,8 @@ fn main() -> ExitCode {
         Command::Release(options) => block_on(release::release(&options, cli.log.json)),
         Command::Doctor(options) => block_on(doctor::doctor(&options, cli.log.json)),
         Command::Top(options) => block_on(top::top(&options, cli.log.json)),
-        Command::Completions { shell } => manual::completions(shell),
-        Command::Man { subcommand } => manual::page(subcommand.as_deref()),
+        Command::Completions { shell } => manual::completions(Cli::command(), shell),
+        Command::Man { subcommand } => manual::page(Cli::command(), subcommand.as_deref()),
     };
     status.unwrap_or_else(Failure::report).into()
 }

@@ -4,7 +4,7 @@ mod operations;
 
 use std::fmt::Write as _;
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::{
     Man,
@@ -13,7 +13,6 @@ use clap_mangen::{
 
 pub(crate) use self::operations::{DOCTOR, INSPECT, LS, RELEASE, TOP};
 use crate::{
-    cli::Cli,
     exit::{Failure, Status},
     output,
 };
@@ -121,16 +120,15 @@ pub(crate) fn help(sections: &[Section]) -> String {
 }
 
 /// Prints the completion script of a shell.
-pub(crate) fn completions(shell: Shell) -> Result<Status, Failure> {
+pub(crate) fn completions(mut rlock: Command, shell: Shell) -> Result<Status, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "rlock", &mut script);
+    clap_complete::generate(shell, &mut rlock, "rlock", &mut script);
     output::text(&script)?;
     Ok(Status::SUCCESS)
 }
 
 /// Prints the manual page of `rlock`, or of one subcommand.
-pub(crate) fn page(subcommand: Option<&str>) -> Result<Status, Failure> {
-    let mut command = Cli::command();
+pub(crate) fn page(mut command: Command, subcommand: Option<&str>) -> Result<Status, Failure> {
     // Adds the options of `rlock` to its subcommands.
     command.build();
     if let Some(name) = subcommand {
@@ -165,7 +163,10 @@ fn rendered(command: Command) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn each_section_that_a_subcommand_has_is_in_its_help_and_on_its_page() {

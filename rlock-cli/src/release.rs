@@ -7,8 +7,7 @@ use rlock_core::{LockClient, LockInfo};
 use serde_json::json;
 
 use crate::{
-    cli::StoreOptions,
-    connect::connect,
+    connect::{StoreOptions, connect},
     describe,
     exit::{Failure, Status},
     manual, output,

@@ -7,8 +7,9 @@ pub(crate) mod signals;
 mod supervise;
 mod terminal;
 
-use std::{io, time::Duration};
+use std::{ffi::OsString, io, time::Duration};
 
+use clap::{Args, ValueEnum};
 use rlock_core::{LockClient, LockError, MultiLockGuard};
 use rustix::process::Signal;
 use tokio::time::timeout;
@@ -21,11 +22,79 @@ use self::{
     terminal::Terminal,
 };
 use crate::{
-    cli::{OnLost, RunOptions},
-    connect::connect,
-    duration::Limit,
+    connect::{StoreOptions, connect},
+    duration::{self, Limit},
     exit::{Failure, Status},
+    manual,
 };
+
+/// The options of `rlock run`.
+#[derive(Debug, Args)]
+#[command(after_long_help = manual::help(manual::RUN))]
+pub(crate) struct RunOptions {
+    /// What to lock; several keys are acquired together, all or none
+    #[arg(short, long = "key", value_name = "KEY", required = true, num_args = 1..)]
+    pub(crate) keys: Vec<String>,
+    /// How long to wait for the locks: a duration, or `forever`
+    #[arg(
+        short,
+        long,
+        env = "RLOCK_WAIT",
+        value_name = "DURATION",
+        default_value = "forever",
+        value_parser = duration::wait
+    )]
+    pub(crate) wait: Limit,
+    /// Does not wait for a lock that is taken; takes precedence over `--wait`
+    #[arg(short, long)]
+    pub(crate) no_wait: bool,
+    /// How long the store keeps a lock without renewal, after a crash for example
+    #[arg(
+        long,
+        env = "RLOCK_LEASE",
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = duration::lease
+    )]
+    pub(crate) lease: Duration,
+    /// How long the locks may be held; after that time they count as lost
+    #[arg(long, value_name = "DURATION", value_parser = duration::max_hold)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Keeps the locks for at least this long, even if the command ends earlier
+    #[arg(long, value_name = "DURATION", value_parser = duration::at_least)]
+    pub(crate) at_least: Option<Duration>,
+    /// The exit status when the locks are not acquired
+    #[arg(short = 'E', long, value_name = "N", default_value_t = 75)]
+    pub(crate) conflict_exit_code: u8,
+    /// What happens to the command when a lock is lost
+    #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
+    pub(crate) on_lost: OnLost,
+    /// The signal that stops the command when a lock is lost
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
+    pub(crate) signal: Signal,
+    /// How long after that signal the command is killed
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5s",
+        value_parser = duration::kill_after
+    )]
+    pub(crate) kill_after: Duration,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What happens to the command when a lock is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// Stops it: `--signal`, and KILL after `--kill-after`
+    Term,
+    /// Lets it run on, and logs the loss
+    Continue,
+}
 
 /// How long the end of `rlock` may take to give back what it asked the store for. The lease ends it otherwise.
 const GIVE_BACK: Duration = Duration::from_secs(2);

@@ -15,8 +15,7 @@ use tokio::time::sleep;
 
 use self::looks::{Looks, Order};
 use crate::{
-    cli::StoreOptions,
-    connect::connect,
+    connect::{StoreOptions, connect},
     describe, duration,
     exit::{Failure, Status},
     ls::Listed,

@@ -2,16 +2,37 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    cli::WaitOptions,
-    connect::connect,
-    duration::Limit,
+    connect::{StoreOptions, connect},
+    duration::{self, Limit},
     exit::{Failure, Status},
-    output,
+    manual, output,
 };
+
+/// The options of `rlock wait`.
+#[derive(Debug, Args)]
+#[command(after_long_help = manual::help(manual::WAIT))]
+pub(crate) struct WaitOptions {
+    /// The lock to wait for
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+    /// How long to wait: a duration, or `forever`
+    #[arg(
+        short,
+        long,
+        env = "RLOCK_WAIT",
+        value_name = "DURATION",
+        default_value = "forever",
+        value_parser = duration::wait
+    )]
+    pub(crate) wait: Limit,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
 
 /// The pauses between two looks at the lock: each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

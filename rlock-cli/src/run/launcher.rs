@@ -14,7 +14,10 @@ use std::{
 use rustix::process::{Pid, Signal, getpgrp, getpid, getppid};
 
 use super::{signals, terminal::set_foreground};
-use crate::{cli::LogOptions, exit::Status, log};
+use crate::{
+    exit::Status,
+    log::{self, LogOptions},
+};
 
 /// The first argument of such a process.
 const NAME: &str = "__exec";

@@ -7,11 +7,12 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
+    OnLost,
     group::Group,
     signals::{self, Signals},
     terminal::Terminal,
 };
-use crate::{cli::OnLost, exit::Status};
+use crate::exit::Status;
 
 /// How often to look for processes that outlive the command. Not all of them are reported when they end.
 const LOOK: Duration = Duration::from_millis(100);

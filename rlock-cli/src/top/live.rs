@@ -33,6 +33,12 @@ use crate::{
 /// How long the terminal is read before the end of the table is noticed.
 const BREATH: Duration = Duration::from_millis(50);
 
+/// How often the end of the thread is looked for.
+const LAST_BREATHS: u32 = 10;
+
+/// How many keys are read ahead.
+const EVENTS: usize = 64;
+
 /// How many locks a page has.
 const PAGE: usize = 10;
 
@@ -122,14 +128,14 @@ async fn look_later(options: &TopOptions, client: &LockClient) -> Result<Listed,
 
 /// Reads the terminal on a thread of its own. Dropping it ends the thread, which would take keys from the shell.
 struct Keys {
-    events: mpsc::UnboundedReceiver<Event>,
+    events: mpsc::Receiver<Event>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keys {
     fn read() -> Self {
-        let (sender, events) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::channel(EVENTS);
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
@@ -139,7 +145,7 @@ impl Keys {
                     Ok(false) => continue,
                     Err(error) => Err(error),
                 };
-                if event.is_ok_and(|event| sender.send(event).is_ok()) {
+                if event.is_ok_and(|event| sender.blocking_send(event).is_ok()) {
                     continue;
                 }
                 return;
@@ -161,8 +167,17 @@ impl Keys {
 impl Drop for Keys {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        let thread = self.thread.take();
-        let _ = thread.map(JoinHandle::join);
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        // The thread may read a terminal that is gone for ever. It ends with the process then.
+        for _ in 0..LAST_BREATHS {
+            if thread.is_finished() {
+                let _ = thread.join();
+                return;
+            }
+            thread::sleep(BREATH);
+        }
     }
 }
 

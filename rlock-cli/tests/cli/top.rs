@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use rlock_testkit::RedisServer;
+use rlock_testkit::{RedisServer, eventually};
 use rustix::process::Signal;
 
 use crate::{
-    common::{Scratch, hold, run, send_signal, start},
+    common::{LONG, Scratch, hold, is_running, run, send_signal, start},
     holders::client,
     terminal::{CTRL_C, Shell},
 };
@@ -69,6 +69,29 @@ async fn keys_sort_and_end_the_table_and_the_terminal_is_restored() {
     assert_restored(&mut shell).await;
 }
 
+/// Returns the process id that a command has shown last.
+fn shown_pid(shell: &Shell) -> i32 {
+    let screen = shell.screen();
+    let pid = screen
+        .rsplit_once("\npid-")
+        .and_then(|(_, rest)| rest.split_once('-'));
+    pid.and_then(|(pid, _)| pid.parse().ok())
+        .expect("a process id")
+}
+
+#[tokio::test]
+async fn it_ends_with_its_terminal() {
+    let server = RedisServer::start();
+    let _holder = hold(&server, &["-k", "order:42"]).await;
+    let mut shell = Shell::start(&server);
+    shell.type_line(r#"stty rows 12 cols 80; sh -c 'echo "pid"-$$-; exec rlock top'"#);
+    shell.shows("order:42").await;
+    let pid = shown_pid(&shell);
+    assert!(is_running(pid));
+    drop(shell);
+    eventually(LONG, "it ends", async || !is_running(pid)).await;
+}
+
 #[tokio::test]
 async fn ctrl_c_and_signals_end_it_and_the_terminal_is_restored() {
     let server = RedisServer::start();
@@ -84,14 +107,7 @@ async fn ctrl_c_and_signals_end_it_and_the_terminal_is_restored() {
         shell.type_line(r#"sh -c 'echo "pid"-$$-; exec rlock top'"#);
         shell.shows("pid-").await;
         shell.shows("order:42").await;
-        let screen = shell.screen();
-        let pid = screen
-            .rsplit_once("\npid-")
-            .and_then(|(_, rest)| rest.split_once('-'));
-        let pid = pid
-            .and_then(|(pid, _)| pid.parse().ok())
-            .expect("a process id");
-        send_signal(pid, signal);
+        send_signal(shown_pid(&shell), signal);
         shell.shows(LEAVE).await;
         let status = u8::try_from(128 + signal.as_raw()).expect("a status");
         shell.is_back_after(status).await;

@@ -62,10 +62,10 @@ impl LockClientBuilder {
     ///
     /// The [name](crate::Lock::name) of the lock takes the place of its key, or `<redacted>` if it has none. The
     /// attribute sets its key template as the name. This concerns the text and the fields of each
-    /// [`LockError`], and the `Debug` of locks and guards. Methods such as
+    /// [`LockError`](crate::LockError), and the `Debug` of locks and guards. Methods such as
     /// [`LockGuard::key`](crate::LockGuard::key) return the key. The server stores keys as always.
     ///
-    /// [`LockError::NoClient`] comes from no client. It leaves keys out if any client of the process does.
+    /// [`LockError::NoClient`](crate::LockError::NoClient) comes from no client. It leaves keys out if any client of the process does.
     ///
     /// # Examples
     ///
