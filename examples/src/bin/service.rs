@@ -2,7 +2,7 @@
 //! waits for held locks. The tests at the end need no server.
 //!
 //! Needs no server itself; with `REDIS_URL` several instances exclude each other on Redis. `RUST_LOG` chooses the spans and
-//! events to print. By default these are the calls that wait; `RUST_LOG=rlock_core=debug` prints every call.
+//! events to print. By default these are the calls that wait; `RUST_LOG=info,rlock_core=debug` prints every call.
 //!
 //! ```sh
 //! cargo run --bin service

@@ -26,9 +26,9 @@ pub(crate) fn may_be_wanted(is_important: bool) -> bool {
 macro_rules! span {
     ($is_important:expr, $name:literal, $($fields:tt)+) => {{
         let span = if $is_important {
-            tracing::info_span!($name, $($fields)+)
+            tracing::info_span!(target: "rlock_core::spans", $name, $($fields)+)
         } else {
-            tracing::debug_span!($name, $($fields)+)
+            tracing::debug_span!(target: "rlock_core::spans", $name, $($fields)+)
         };
         (!span.is_disabled()).then_some(span)
     }};

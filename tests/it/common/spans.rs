@@ -24,6 +24,7 @@ use tracing_subscriber::{
 pub(crate) struct Seen {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
+    pub(crate) target: &'static str,
     /// All fields that its metadata names.
     pub(crate) names: Vec<&'static str>,
     pub(crate) fields: BTreeMap<String, String>,
@@ -113,6 +114,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Keeper {
         let seen = Seen {
             name: metadata.name(),
             level: *metadata.level(),
+            target: metadata.target(),
             names: metadata.fields().iter().map(|field| field.name()).collect(),
             fields: fields.0,
             events: Vec::new(),

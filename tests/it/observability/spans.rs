@@ -47,6 +47,7 @@ async fn an_uncontended_call_has_two_spans_at_debug() {
         ("lock.acquire", Level::DEBUG)
     );
     assert_eq!(acquire.parent, Some("request"));
+    assert_eq!([acquire.target, hold.target], ["rlock_core::spans"; 2]);
     assert_eq!(acquire.field("lock.key"), Some("order:42"));
     assert_eq!(acquire.field("lock.outcome"), Some("granted"));
     assert_eq!(acquire.field("lock.contended"), Some("false"));
