@@ -83,7 +83,7 @@ pub struct Holder {
     pub renewals: u32,
 }
 
-/// Writes `` `billing` 1.4.2 on `node-3` (pid 4711), in `orders::pay`, for 12.3s ``.
+/// Writes `` `billing` 1.4.2 on `node-3` (pid 4711), in `orders::pay`, for 12.3 s ``.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(service) = &self.service {

@@ -30,7 +30,7 @@ impl LockClient {
     ///
     /// In the pattern, `*` stands for any text, `?` for one character, and `\` takes the character
     /// after it literally. All clients of the store with the same
-    /// [prefix](crate::LockClientBuilder::prefix) are asked, so this costs the store one message for
+    /// [prefix](crate::LockClientBuilder::prefix) are asked, so this costs the store two messages for
     /// each client and each two hundred locks, and one request for each lock that other clients wait
     /// for. Locks of clients that do not reply within a second are missing: see
     /// [`missed`](LockList::missed) and [`scan`](LockList::scan).
@@ -65,8 +65,8 @@ impl LockClient {
     }
 }
 
-/// The locks that are held, from [`LockClient::list`]. In no particular order, and not of one moment.
-#[must_use = "a list asks nobody until `next` is called"]
+/// The locks that are held, from [`LockClient::list`]. The order is not specified, and the list is not a snapshot.
+#[must_use = "a list sends no request until `next` is called"]
 pub struct LockList {
     client: LockClient,
     pattern: String,

@@ -29,8 +29,8 @@ impl LockClient {
     ///
     /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
     /// 200 milliseconds: its process has ended, is stuck or cut off, or
-    /// [does not answer](crate::LockClientBuilder::answers). A process that stood still may read the
-    /// request when it goes on, and release its present hold then.
+    /// [does not answer](crate::LockClientBuilder::answers). A process that was paused may read the
+    /// request when it resumes, and then release its current hold.
     ///
     /// # Errors
     ///

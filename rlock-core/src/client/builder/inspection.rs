@@ -1,4 +1,4 @@
-//! Options of what others, and logs, show of the client's locks.
+//! Options that set what other clients and logs show of this client's locks.
 
 use std::sync::Arc;
 
