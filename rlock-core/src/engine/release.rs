@@ -97,7 +97,10 @@ pub(crate) fn leave(
     broken: Option<LostCause>,
     now: Time,
 ) -> Option<Result<(), LockError>> {
+    // A hold that was revoked has kept its ownership, and releases it as any other.
+    let keeps = |cause: &LostCause| *cause == LostCause::Revoked && ownership.is_owned();
     let lost = broken.and_then(|_| ownership.broken(now));
+    let lost = lost.filter(|cause| !keeps(cause));
     if let Some(cause) = lost {
         core.watchdog.lose(ownership, cause);
     }
