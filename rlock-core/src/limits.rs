@@ -8,6 +8,7 @@ use crate::{
     drivers::missing,
     error::LockError,
     escape_control::MOST_SHOWN,
+    key::MAX_KEY_BYTES,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
     options::{Identity, LockOptions, Replicas, Wait},
 };
@@ -16,6 +17,8 @@ use crate::{
 /// longer than a few milliseconds.
 const MOST_KEYS: usize = 1_000;
 const LONGEST_PREFIX: usize = 256;
+/// The longest pattern of keys: each byte of a key may be escaped.
+pub(crate) const LONGEST_PATTERN: usize = MAX_KEY_BYTES * 2;
 
 fn check(
     is_valid: bool,
@@ -136,6 +139,14 @@ pub(crate) fn service(identity: &Identity) -> Result<(), LockError> {
         check(!text.is_empty(), "service", text, reason)?;
     }
     Ok(())
+}
+
+/// Checks a pattern of keys.
+pub(crate) fn pattern(pattern: &str) -> Result<(), LockError> {
+    let length = pattern.len();
+    let reason = "a pattern has at most 2048 bytes, and a key 1024";
+    let value = format_args!("({length} bytes)");
+    check(length <= LONGEST_PATTERN, "pattern", value, reason)
 }
 
 /// Checks the number of keys of one call.

@@ -2,12 +2,11 @@
 
 use super::LockClient;
 use crate::{
-    engine::queries::{SILENCE, ask_holder, describe},
+    engine::queries::{ask_holder, describe},
     error::LockError,
     info::LockInfo,
     key::Key,
     options::Site,
-    owner::OwnerId,
     store::{Entry, SendOptions},
 };
 
@@ -49,19 +48,15 @@ impl LockClient {
             return Ok(None);
         };
         let core = self.core();
-        let owner = OwnerId::parse(&entry.owner).filter(|owner| *owner != OwnerId::KEPT);
-        let told = match owner {
+        let mut info = info_of(&key, entry);
+        let told = match info.owner_id() {
             Some(owner) if owner.is_of(core.id) => {
                 let own = core.queues.owned(&key).filter(|own| own.owner == owner);
                 own.and_then(|own| describe(core, &own))
             }
-            Some(owner) => {
-                core.in_runtime(ask_holder(core, &key, owner, SILENCE))
-                    .await
-            }
+            Some(owner) => core.in_runtime(ask_holder(core, &key, owner)).await,
             None => None,
         };
-        let mut info = info_of(&key, entry);
         if let Some(told) = told {
             (info.token, info.retained, info.holder) = (told.token, told.retained, told.holder);
         }

@@ -15,8 +15,7 @@ use super::{LockClient, inspect::info_of};
 use crate::{
     error::LockError,
     info::LockInfo,
-    key::MAX_KEY_BYTES,
-    pattern,
+    limits, pattern,
     store::{BoxFuture, SendOptions, StoreError, directory::Cursor},
 };
 
@@ -121,13 +120,7 @@ impl LockList {
     ///
     /// Dropping the future loses no lock. The next call continues.
     pub async fn next(&mut self) -> Result<Option<LockInfo>, LockError> {
-        if self.pattern.len() > MAX_KEY_BYTES * 2 {
-            return Err(LockError::InvalidOption {
-                option: "pattern",
-                value: format!("({} bytes)", self.pattern.len()),
-                reason: "a pattern has at most 2048 bytes, and a key 1024".to_owned(),
-            });
-        }
+        limits::pattern(&self.pattern)?;
         loop {
             if let Some(info) = self.found.pop_front() {
                 return Ok(Some(info));

@@ -19,7 +19,7 @@ use crate::{
     metrics,
     options::{LockOptions, Site, Wait},
     store::{AcquireRequest, Claim, StoreError},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     wait::Backoff,
 };
 
@@ -234,14 +234,9 @@ impl<'a> Attempt<'a> {
     }
 
     /// Returns the lock of another client that the call waits for.
-    fn contended(&self) -> Option<Key> {
+    fn contended(&self) -> MutexGuard<'_, Option<Key>> {
         let contended = self.contended.lock();
-        contended.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_contended(&self, key: &Key) {
-        let contended = self.contended.lock();
-        *contended.unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
+        contended.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the call asks once and does not wait.

@@ -36,7 +36,7 @@ pub(crate) struct Messages {
     asked: Mutex<HashMap<u64, oneshot::Sender<Report>>>,
     known: Mutex<VecDeque<(Uuid, u64)>>,
     number: AtomicU64,
-    pub(super) is_refusal_logged: AtomicBool,
+    is_refused: AtomicBool,
 }
 
 /// A question that this client received.
@@ -64,7 +64,7 @@ impl Messages {
             asked: Mutex::default(),
             known: Mutex::default(),
             number: AtomicU64::new(1),
-            is_refusal_logged: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
         }
     }
 
@@ -110,6 +110,11 @@ impl Messages {
 
     fn asked(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Report>>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the store refuses to carry questions. Returns whether it is the first time.
+    pub(super) fn is_first_refusal(&self) -> bool {
+        !self.is_refused.swap(true, Ordering::Relaxed)
     }
 
     /// Returns a number for a new question, and the receiver of its answer.

@@ -19,7 +19,6 @@ use crate::{
     owner::OwnerId,
     pattern,
     store::StoreError,
-    sync::atomic::Ordering,
 };
 
 /// How long a holder may take to answer. A longer silence says that it is stuck or cut off.
@@ -43,22 +42,12 @@ pub(crate) async fn ask(
 }
 
 /// Asks the client of this owner about its lock. Returns what it says, or `None` if it is silent.
-pub(crate) async fn ask_holder(
-    core: &Core,
-    key: &Key,
-    owner: OwnerId,
-    within: Duration,
-) -> Option<LockInfo> {
+pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option<LockInfo> {
     let question = Question::Lock { key: key.clone() };
-    let report = match ask(core, owner.client(), &question, within).await {
+    let report = match ask(core, owner.client(), &question, SILENCE).await {
         Ok(report) => report?,
         Err(error) => {
-            if !error.transient
-                && !core
-                    .messages
-                    .is_refusal_logged
-                    .swap(true, Ordering::Relaxed)
-            {
+            if !error.transient && core.messages.is_first_refusal() {
                 tracing::warn!(%error, "holders of locks cannot be asked who they are");
             }
             return None;

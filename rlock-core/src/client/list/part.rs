@@ -22,7 +22,6 @@ use crate::{
 const MOST_PARTS: usize = 10_000;
 
 /// A part of a client's locks that the list asks for.
-#[derive(Clone)]
 pub(super) struct ClientPart {
     pub(super) client: Uuid,
     /// The key after which the part begins.

@@ -7,15 +7,12 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use super::{AcquireError, Attempt};
 use crate::{
-    engine::{
-        clients,
-        entry::EntryGuard,
-        queries::{SILENCE, ask_holder},
-    },
+    engine::{clients, entry::EntryGuard, queries::ask_holder},
     error::TakenBy,
     few::Few,
     key::Key,
@@ -44,12 +41,10 @@ impl Attempt<'_> {
             }
             // Boxed, because few calls come here.
             if asking.is_none() && self.contended().is_some() {
-                asking = Some(Some(Box::pin(self.ask_at_the_end())));
+                asking = Some(Box::pin(self.ask_at_the_end().fuse()));
             }
-            if let Some(Some(running)) = &mut asking
-                && running.as_mut().poll(cx).is_ready()
-            {
-                asking = Some(None);
+            if let Some(asking) = &mut asking {
+                let _ = asking.as_mut().poll(cx);
             }
             Poll::Pending
         });
@@ -66,7 +61,8 @@ impl Attempt<'_> {
         let last_part = LAST_PART.min(wait / 2);
         let begin = self.left().saturating_sub(last_part);
         self.core.clock.sleep_until(self.now() + begin).await;
-        let Some(key) = self.contended() else {
+        let contended = self.contended().clone();
+        let Some(key) = contended else {
             return;
         };
         // Another call of this client has asked.
@@ -81,7 +77,7 @@ impl Attempt<'_> {
         else {
             return;
         };
-        let told = ask_holder(self.core, &key, owner, SILENCE).await;
+        let told = ask_holder(self.core, &key, owner).await;
         if let Some(holder) = told.and_then(|info| info.holder) {
             let ttl = entry.ttl.unwrap_or_default();
             TakenBy::remember(self.core.id, key.as_str(), ttl, holder);

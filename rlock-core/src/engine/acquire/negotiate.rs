@@ -90,7 +90,7 @@ impl Attempt<'_> {
                         return Err(self.taken(keys[by.at], by.ttl));
                     }
                     contended = Some(by);
-                    self.set_contended(keys[by.at]);
+                    *self.contended() = Some(keys[by.at].clone());
                     self.call.waits();
                     if let [ownership] = &*ownerships {
                         if ownership.is_retired() && !ownership.is_queued() {

@@ -6,7 +6,8 @@ use super::text::{Answer, Message, Question, Report};
 use crate::{
     escape_control::shown,
     info::{Holder, LockInfo},
-    key::{Key, MAX_KEY_BYTES, unescape},
+    key::{Key, unescape},
+    limits::LONGEST_PATTERN,
     owner::OwnerId,
 };
 
@@ -72,7 +73,7 @@ impl Fields<'_> {
             "lock" => Question::Lock { key: self.key()? },
             "locks" => Question::Locks {
                 pattern: match self.raw()? {
-                    pattern if pattern.len() <= MAX_KEY_BYTES * 2 => pattern,
+                    pattern if pattern.len() <= LONGEST_PATTERN => pattern,
                     _ => return Err(Senseless),
                 },
                 after: match self.raw()? {

@@ -16,7 +16,6 @@ use std::{fmt::Display, time::Duration};
 use uuid::Uuid;
 
 use crate::{
-    escape_control::shown,
     info::LockInfo,
     key::{Key, escape},
     owner::OwnerId,
@@ -91,17 +90,6 @@ impl Writer {
     fn flag(&mut self, is_set: bool) -> &mut Self {
         self.field(u8::from(is_set))
     }
-
-    fn text(&mut self, text: &str) -> &mut Self {
-        self.field(shown(text))
-    }
-
-    fn texts<'a>(&mut self, texts: impl IntoIterator<Item = Option<&'a String>>) -> &mut Self {
-        for text in texts {
-            self.text(text.map_or("", String::as_str));
-        }
-        self
-    }
 }
 
 pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
@@ -125,7 +113,7 @@ pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> 
             .field(owner)
             .optional(*token)
             .flag(*at_once)
-            .text(by),
+            .field(by),
     };
     to.0.into_bytes()
 }
@@ -144,7 +132,7 @@ impl ReportWriter {
         }
     }
 
-    /// Adds a lock. Returns whether the report is full.
+    /// Adds a lock, whose texts are [`shown`](crate::escape_control::shown). Returns whether the report is full.
     pub(crate) fn add(&mut self, info: &LockInfo) -> bool {
         let Some(holder) = &info.holder else {
             return false;
@@ -157,15 +145,14 @@ impl ReportWriter {
             .optional(info.ttl.map(millis))
             .optional(info.token)
             .flag(info.retained)
-            .texts([holder.service.as_ref(), holder.version.as_ref()])
-            .text(&holder.host)
+            .optional(holder.service.as_ref())
+            .optional(holder.version.as_ref())
+            .field(&holder.host)
             .field(holder.pid)
             .field(millis(holder.held_for))
-            .texts([
-                holder.lock.as_ref(),
-                holder.function.as_ref(),
-                holder.trace_id.as_ref(),
-            ])
+            .optional(holder.lock.as_ref())
+            .optional(holder.function.as_ref())
+            .optional(holder.trace_id.as_ref())
             .field(holder.waiters)
             .field(holder.renewals)
             .flag(info.wanted);
@@ -202,7 +189,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{super::reading::read, *};
-    use crate::{escape_control::MOST_SHOWN, info::Holder, key::MAX_KEY_BYTES};
+    use crate::{
+        escape_control::{MOST_SHOWN, shown},
+        info::Holder,
+        key::MAX_KEY_BYTES,
+    };
 
     fn key() -> impl Strategy<Value = Key> {
         "[^{}]{1,40}|[a-z]{1,3}\\{[^{}]{1,9}\\}"

@@ -19,7 +19,7 @@ impl Ownership {
         if !state.is_owned() {
             return None;
         }
-        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let text = |text: &str| (!text.is_empty()).then(|| shown(text));
         Some(LockInfo {
             key: self.key.as_str().to_owned(),
             owner: self.owner.to_string(),

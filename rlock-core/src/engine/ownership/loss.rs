@@ -162,11 +162,7 @@ impl Ownership {
                 return false;
             }
             state.phase = Phase::Lost;
-            let is_first = state.lost.is_none();
-            if is_first {
-                state.mark_lost(cause);
-            }
-            let is_new = is_first && !state.entries.iter().all(EntryState::is_lost);
+            let is_new = state.mark_lost(cause) && !state.entries.iter().all(EntryState::is_lost);
             if is_new {
                 let span = state.span();
                 if let Some(rare) = &mut state.rare {
@@ -209,13 +205,15 @@ impl Ownership {
 }
 
 impl State {
-    fn mark_lost(&mut self, cause: LostCause) {
+    /// Marks the ownership as lost, with its present entries. The first cause stays. Returns whether this is the first.
+    fn mark_lost(&mut self, cause: LostCause) -> bool {
         if self.lost.is_some() {
-            return;
+            return false;
         }
         self.lost = Some(cause);
         let lost_with = self.entries.iter().map(|entry| entry.id).collect();
         self.rare.get_or_insert_default().lost_with = lost_with;
+        true
     }
 
     /// Returns when the next `max_hold` ends.

@@ -133,17 +133,17 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
     (hold, entry, still, watchdog)
 }
 
+/// Ends a hold as its call does.
+fn leave(hold: &Arc<Ownership>, entry: EntryId, succession: Succession) -> AfterLeave {
+    let (left, _) = hold.leave(entry, HoldEnd::Released, succession, true, hold.now());
+    left
+}
+
 #[test]
 fn a_retention_that_goes_on_is_watched_or_ended() {
     for checked_meanwhile in [false, true] {
         let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-        let (left, _) = hold.leave(
-            entry,
-            HoldEnd::Released,
-            Succession::Retained,
-            true,
-            hold.now(),
-        );
+        let left = leave(&hold, entry, Succession::Retained);
         assert!(matches!(left, AfterLeave::Retained { .. }));
         watchdog.track(&hold, hold.now());
         clock.0.store(9, Ordering::SeqCst);
@@ -177,13 +177,7 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
 #[test]
 fn a_client_that_drains_does_not_retain_again_what_a_caller_gives_back_unused() {
     let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
-    let (left, _) = hold.leave(
-        entry,
-        HoldEnd::Released,
-        Succession::Retained,
-        true,
-        hold.now(),
-    );
+    let left = leave(&hold, entry, Succession::Retained);
     assert!(matches!(left, AfterLeave::Retained { .. }));
     let turn = hold.resume().expect("retained");
     let queues = Arc::clone(turn.queues());
@@ -241,7 +235,7 @@ fn queues_of(hold: &Ownership) -> Arc<LocalQueues> {
 #[test]
 fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_ended() {
     let (hold, entry, _, watchdog) = tracked(Duration::ZERO);
-    let (left, _) = hold.leave(entry, HoldEnd::Released, Succession::None, true, hold.now());
+    let left = leave(&hold, entry, Succession::None);
     assert!(matches!(left, AfterLeave::Release));
     watchdog.forget(&hold);
     let queues = queues_of(&hold);
@@ -265,7 +259,7 @@ async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
     let place = queues.enqueue(&hold.key, terms).err();
     let mut waiting = Box::pin(place.expect("it has a holder").turn());
     assert!(waiting.as_mut().now_or_never().is_none());
-    let (left, _) = hold.leave(entry, HoldEnd::Released, Succession::None, true, hold.now());
+    let left = leave(&hold, entry, Succession::None);
     assert!(matches!(left, AfterLeave::Release));
     let next = hold.next(|| OwnerId::new(Uuid::nil(), 2));
     let (next, _) = next.expect("somebody waits");
@@ -288,13 +282,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
             clock.0.store(4, Ordering::SeqCst);
             hold.renewed(sent_at, Duration::from_secs(30), hold.now());
         }
-        let (left, _) = hold.leave(
-            entry,
-            HoldEnd::Released,
-            Succession::Retained,
-            true,
-            hold.now(),
-        );
+        let left = leave(&hold, entry, Succession::Retained);
         let is_retained = matches!(left, AfterLeave::Retained { .. });
         assert_eq!(
             is_retained,
@@ -307,13 +295,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
 #[test]
 fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-    let (left, _) = hold.leave(
-        entry,
-        HoldEnd::Released,
-        Succession::Retained,
-        true,
-        hold.now(),
-    );
+    let left = leave(&hold, entry, Succession::Retained);
     assert!(matches!(left, AfterLeave::Retained { .. }));
     clock.0.store(2, Ordering::SeqCst);
     watchdog.doubt_all(&KeyFilter::all());

@@ -1,6 +1,6 @@
 //! The clients and the locks of a cluster. A client listens at every master.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
@@ -17,10 +17,7 @@ const ONE: Duration = Duration::from_millis(250);
 
 impl ClusterStore {
     /// Returns the masters in the order of their addresses.
-    async fn known_masters(
-        &self,
-        timeout: Duration,
-    ) -> Result<Vec<std::sync::Arc<Node>>, StoreError> {
+    async fn known_masters(&self, timeout: Duration) -> Result<Vec<Arc<Node>>, StoreError> {
         self.fork_guard.check()?;
         self.nodes.until_known(Instant::now() + timeout).await?;
         let mut masters = self.nodes.masters();
