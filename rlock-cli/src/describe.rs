@@ -29,7 +29,7 @@ pub(crate) fn holder(info: &LockInfo) -> String {
     format!("{name} {}{retained}", holder.pid)
 }
 
-/// Returns whether nobody holds the lock, and `at_least` keeps it taken.
+/// Returns whether the lock has no holder, and `at_least` keeps it taken.
 pub(crate) fn is_kept(info: &LockInfo) -> bool {
     info.owner == "kept"
 }

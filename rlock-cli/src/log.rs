@@ -187,7 +187,7 @@ impl Subscriber for Lines {
             *latest = line;
             return;
         }
-        // One write, so that lines of several processes do not mix. Nobody is left to tell if it fails.
+        // One write, so that lines of several processes do not mix. A failure cannot be reported: this is where reports go.
         let _ = io::stderr()
             .lock()
             .write_all(format!("{line}\n").as_bytes());

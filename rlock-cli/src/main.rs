@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nobody is left to tell if standard error is closed.
+            // If standard error is closed, the failure cannot be reported.
             let _ = error.print();
             return Status::of_parse_error(&error).into();
         }

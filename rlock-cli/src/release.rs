@@ -39,7 +39,7 @@ struct Way {
     /// Takes the lock if the present hold has this token; a later hold is not touched
     #[arg(long, value_name = "N")]
     token: Option<u64>,
-    /// Takes the lock from whoever holds it; its body may run on beside the next holder
+    /// Takes the lock from its holder, even a silent one; its body may run on beside the next holder
     #[arg(long)]
     force: bool,
 }

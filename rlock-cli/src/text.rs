@@ -2,41 +2,28 @@
 
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
+use rlock_core::__private::{breaks_the_line, escape_control};
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Returns whether a character breaks a line, controls a terminal or changes the writing direction.
-fn is_unsafe(c: char) -> bool {
-    let separates = matches!(c, '\u{2028}' | '\u{2029}');
-    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || separates || turns
-}
-
 /// Escapes the characters that mislead a reader or control a terminal, as a Rust literal does.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unsafe) {
-        return text.into();
+    if text.contains(breaks_the_line) {
+        escape_control(text).into()
+    } else {
+        text.into()
     }
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_unsafe(c) {
-            escaped.extend(c.escape_default());
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped.into()
 }
 
 /// Returns the value as JSON on one line, in which the same characters are escaped. They occur in strings only.
 pub(crate) fn json(value: &Value) -> String {
     let json = value.to_string();
-    if !json.contains(is_unsafe) {
+    if !json.contains(breaks_the_line) {
         return json;
     }
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
-        if is_unsafe(c) {
+        if breaks_the_line(c) {
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
             escaped.push(c);
@@ -102,7 +89,7 @@ mod tests {
         );
         let value = json!({ "key": "a\u{1b}\u{7f}\u{9b}\u{202e}鍵" });
         let line = super::json(&value);
-        assert!(!line.contains(is_unsafe), "{line}");
+        assert!(!line.contains(breaks_the_line), "{line}");
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
     }
 

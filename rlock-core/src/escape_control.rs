@@ -5,7 +5,8 @@ pub(crate) const MOST_SHOWN: usize = 256;
 
 /// Escapes characters that break a line, control a terminal or change the writing direction, as a
 /// Rust literal does.
-pub(crate) fn escape_control(text: &str) -> String {
+#[must_use]
+pub fn escape_control(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if breaks_the_line(c) {
@@ -27,7 +28,9 @@ pub(crate) fn shown(text: &str) -> String {
     text
 }
 
-fn breaks_the_line(c: char) -> bool {
+/// Returns whether a character breaks a line, controls a terminal or changes the writing direction.
+#[must_use]
+pub fn breaks_the_line(c: char) -> bool {
     let separates = matches!(c, '\u{2028}' | '\u{2029}');
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || separates || turns

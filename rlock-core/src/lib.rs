@@ -145,6 +145,7 @@ pub mod __fuzzing {
 #[allow(missing_docs)]
 pub mod __private {
     pub use crate::clock::Clock;
+    pub use crate::escape_control::{breaks_the_line, escape_control};
     pub use crate::private::{
         AsClient, Box, FromLockError, FromOtherErrors, Part, Plan, handler, if_taken, key,
         returned, run, run_blocking, run_or_else, value,

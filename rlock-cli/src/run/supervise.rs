@@ -132,7 +132,7 @@ impl Supervisor {
 
     /// Stops the whole job if its terminal's user stopped the command, and lets both continue together.
     async fn stopped(&mut self, by: Signal, guard: &MultiLockGuard) {
-        // Without a terminal, somebody stopped the command for a reason. It keeps its locks.
+        // Without a terminal, a signal from outside stopped the command on purpose. It keeps its locks.
         let Some(terminal) = self.terminal else {
             return;
         };

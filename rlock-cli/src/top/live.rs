@@ -57,7 +57,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nobody is left to tell if the terminal is gone.
+        // If the terminal is gone, the failure cannot be reported.
         let _ = ratatui::try_restore();
     }
 }

@@ -143,7 +143,7 @@ impl LockList {
         match self.step {
             Step::Begin => {
                 self.clients = match core.store.clients(timeout).await {
-                    // A scan finds the locks even if nobody may list the clients.
+                    // A scan finds the locks even if this user may not list the clients.
                     Err(error) if self.scans && !error.transient => {
                         tracing::warn!(%error, "clients cannot be listed, so the list has no holders");
                         Vec::new()

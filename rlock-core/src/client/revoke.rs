@@ -93,7 +93,7 @@ impl LockClient {
         self.take_from(self.key(key)?, Some(token)).await
     }
 
-    /// Takes a lock from its holder, whoever it is, and hands it to the next waiter. Returns whether
+    /// Takes a lock from its holder, even a silent one, and hands it to the next waiter. Returns whether
     /// the lock was taken.
     ///
     /// The holder's client is told first, if it replies within 200 milliseconds: it loses the lock

@@ -24,7 +24,7 @@ use crate::sync::{
 const MOST_QUESTIONS: usize = 256;
 /// How many of the latest questions are known again: a store may deliver a message by several servers.
 const KNOWN: usize = 64;
-/// The time after which nobody waits for an answer any more.
+/// The time after which the asking client no longer waits for an answer.
 const TOO_LATE: Duration = Duration::from_millis(500);
 
 /// The questions that this client received, and those that it has asked.
@@ -48,7 +48,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Returns whether nobody waits for the answer any more. A lock is not given up then.
+    /// Returns whether the asking client no longer waits for the answer. The lock is not given up then.
     pub(super) fn is_too_late(&self) -> bool {
         self.at.elapsed() > TOO_LATE
     }
