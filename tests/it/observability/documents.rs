@@ -223,6 +223,24 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_and_labels_that_exist() {
     assert!(unused.is_empty(), "{unused:?} is in no panel and no alert");
 }
 
+/// Grafana's own types (`@grafana/schema`) require these fields. Without `showLegend` it hides the legend.
+#[test]
+fn every_panel_has_the_fields_that_the_schema_of_grafana_requires() {
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&read("grafana.json")).expect("valid JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    assert_eq!(panels.len(), 16);
+    for panel in panels {
+        assert_eq!(panel["type"], "timeseries", "{panel:#}");
+        assert!(panel["title"].is_string() && panel["gridPos"].is_object());
+        let legend = &panel["options"]["legend"];
+        assert_eq!(legend["showLegend"], true, "{panel:#}");
+        assert!(legend["calcs"].is_array() && legend["displayMode"] == "list");
+        let tooltip = &panel["options"]["tooltip"];
+        assert!(tooltip["mode"].is_string() && tooltip["sort"].is_string());
+    }
+}
+
 #[test]
 fn every_alert_says_what_happened_and_how_severe_it_is() {
     let alerts: serde_yaml_ng::Value =
