@@ -121,6 +121,11 @@ impl Ownership {
         }
     }
 
+    /// Returns whether another owner has the lock, as far as is known.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.state().request.ask_at().is_some()
+    }
+
     /// Returns whether the owner is in the store's wait queue, as far as is known.
     pub(crate) fn is_queued(&self) -> bool {
         self.state().request.is_queued()
