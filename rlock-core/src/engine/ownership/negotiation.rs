@@ -1,4 +1,4 @@
-//! The negotiation of an ownership with the store: requests, their replies, and what the store reports meanwhile.
+//! The negotiation of an ownership with the store: acquires, their replies, and what the store reports meanwhile.
 
 use std::time::Duration;
 
