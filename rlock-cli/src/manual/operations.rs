@@ -107,8 +107,8 @@ pub(crate) const TOP: &[Section] = &[
             ("q", "quits; also Esc and Ctrl-C"),
         ],
         text: "The rates count the locks that have appeared and disappeared from one look to the next, over ten \
-               seconds. A lock that is held for less than the interval is not seen. Without a terminal, each look is \
-               one line.",
+               seconds. A lock that is held for less than the interval is not seen. The losses are those of all \
+               processes that answered, each since its start. Without a terminal, each look is one line.",
     },
     Section {
         title: "Exit status",

@@ -2,10 +2,7 @@
 
 mod part;
 
-use std::{
-    collections::{HashSet, VecDeque},
-    time::Duration,
-};
+use std::collections::{HashSet, VecDeque};
 
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use uuid::Uuid;
@@ -13,6 +10,7 @@ use uuid::Uuid;
 use self::part::{ClientLocks, ClientPart, ask_for};
 use super::{LockClient, inspect::info_of};
 use crate::{
+    engine::messages::SILENCE_FOR_LIST,
     error::LockError,
     info::LockInfo,
     limits, pattern,
@@ -21,8 +19,6 @@ use crate::{
 
 /// How many clients are asked, and locks inspected, at once.
 const AT_ONCE: usize = 64;
-/// How long a client may take for a part of its locks.
-const SILENCE: Duration = Duration::from_secs(1);
 
 impl LockClient {
     /// Lists the locks that are held or retained, with their holders.
@@ -60,6 +56,7 @@ impl LockClient {
             found: VecDeque::new(),
             seen: HashSet::new(),
             missed: 0,
+            lost: 0,
         }
     }
 }
@@ -78,6 +75,7 @@ pub struct LockList {
     /// The keys that were listed, if the list scans.
     seen: HashSet<String>,
     missed: usize,
+    lost: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -107,6 +105,13 @@ impl LockList {
         self.missed
     }
 
+    /// Returns how many locks the clients that replied so far have lost since they started. Locks that
+    /// do not match the pattern count, too.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Returns the next lock, or `None` after the last.
     ///
     /// # Errors
@@ -126,7 +131,7 @@ impl LockList {
                 return Ok(Some(info));
             }
             let client = self.client.clone();
-            let limit = client.core().options.response_timeout * 2 + SILENCE;
+            let limit = client.core().options.response_timeout * 2 + SILENCE_FOR_LIST;
             let step = Box::pin(self.advance());
             let action = || "list the locks that are held".to_owned();
             if !client.ask(limit, step, action).await? {
@@ -163,7 +168,8 @@ impl LockList {
                     });
                 }
                 match self.asked.next().await {
-                    Some(Ok(ClientLocks::Some { locks, next })) => {
+                    Some(Ok(ClientLocks::Some { locks, lost, next })) => {
+                        self.lost = self.lost.saturating_add(lost);
                         if let Some(next) = next {
                             self.ask_for(next);
                         }

@@ -3,7 +3,6 @@
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::SILENCE;
 use crate::{
     engine::{
         core::Core,
@@ -35,6 +34,8 @@ pub(super) enum ClientLocks {
     Silent,
     Some {
         locks: Vec<LockInfo>,
+        /// How many locks the client has lost so far, in its first part.
+        lost: u64,
         /// The next part, if the client has more to say.
         next: Option<ClientPart>,
     },
@@ -56,11 +57,16 @@ pub(super) async fn ask_for(
         pattern: pattern.clone(),
         after: after.clone(),
     };
-    let mut report = ask(core, client, &question, SILENCE).await?;
+    let mut report = ask(core, client, &question).await?;
     if report.is_none() && number > 0 {
-        report = ask(core, client, &question, SILENCE).await?;
+        report = ask(core, client, &question).await?;
     }
-    let Some(Report::Locks { mut locks, more }) = report else {
+    let Some(Report::Locks {
+        mut locks,
+        more,
+        lost,
+    }) = report
+    else {
         return Ok(ClientLocks::Silent);
     };
     // A client may lie, and must not keep the list from ending.
@@ -77,6 +83,7 @@ pub(super) async fn ask_for(
     join_all(wanted.map(|info| add_queue(core, info))).await;
     Ok(ClientLocks::Some {
         locks,
+        lost: if number == 0 { lost } else { 0 },
         next: next.map(|last| ClientPart {
             client,
             after: Some(last),

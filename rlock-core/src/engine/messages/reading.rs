@@ -95,12 +95,12 @@ impl Fields<'_> {
     fn report(&mut self) -> Read<Report> {
         match self.raw()?.as_str() {
             "locks" => {
-                let more = self.flag()?;
+                let (more, lost) = (self.flag()?, self.value()?);
                 let mut locks = Vec::new();
                 while self.0.peek().is_some() {
                     locks.push(self.lock()?);
                 }
-                Ok(Report::Locks { locks, more })
+                Ok(Report::Locks { locks, more, lost })
             }
             "released" => Ok(Report::Released(match self.raw()?.as_str() {
                 "0" => Answer::OtherHold,
