@@ -158,7 +158,7 @@ impl LockClientBuilder {
     /// is the last grant or renewal, plus its lease. Defaults to 24 hours, the longest lease.
     /// Accepts 24 hours to 366 days.
     ///
-    /// Each key that was used within that time costs the server about 130 bytes (Redis 7.0, a key
+    /// Each key that was used within that time costs the server about 150 bytes (Redis 7.0, a key
     /// of eight characters). After a token has expired, the next token starts from the server's
     /// clock in microseconds. It exceeds all earlier tokens unless that clock was set back.
     ///
