@@ -193,6 +193,9 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         Err(StoreError::cannot_revoke())
     }
 
+    /// Connects for the first time. Without this call, the background connects.
+    fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()>;
+
     /// Runs the background of the store, for as long as its client lives.
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }

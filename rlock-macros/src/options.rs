@@ -1,4 +1,4 @@
-//! The options of the attribute.
+//! The options of the attribute, and the error for an unknown one.
 
 use crate::names::{list, nearest};
 

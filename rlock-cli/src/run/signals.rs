@@ -1,4 +1,4 @@
-//! The signals that `rlock run` receives and sends.
+//! Which signals `rlock run` passes on, and how it receives them.
 
 use std::{
     fs,

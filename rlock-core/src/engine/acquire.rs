@@ -19,7 +19,6 @@ use crate::{
     metrics,
     options::{LockOptions, Site, Wait},
     store::{AcquireRequest, Claim, StoreError},
-    sync::{Mutex, MutexGuard, PoisonError},
     wait::Backoff,
 };
 
@@ -142,8 +141,6 @@ struct Attempt<'a> {
     call: &'a observed::Call<'a>,
     started: Time,
     deadline: Time,
-    /// The lock of another client that the call waits for.
-    contended: Mutex<Option<Key>>,
 }
 
 impl<'a> Attempt<'a> {
@@ -165,7 +162,6 @@ impl<'a> Attempt<'a> {
             call,
             started,
             deadline,
-            contended: Mutex::default(),
         }
     }
 
@@ -186,7 +182,10 @@ impl<'a> Attempt<'a> {
             }
         }
         if !fresh.is_empty() {
-            let mut acquired = self.asking_holder(self.negotiate(fresh)).await?;
+            let mut acquired = match self.negotiate(fresh).await {
+                Ok(acquired) => acquired,
+                Err(refused) => return Err(self.with_holder(refused).await),
+            };
             if self.core.options.replicas.is_some() {
                 acquired = self.replicated(acquired).await?;
             }
@@ -231,12 +230,6 @@ impl<'a> Attempt<'a> {
             count,
             waits,
         }
-    }
-
-    /// Returns the lock of another client that the call waits for.
-    fn contended(&self) -> MutexGuard<'_, Option<Key>> {
-        let contended = self.contended.lock();
-        contended.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the call asks once and does not wait.

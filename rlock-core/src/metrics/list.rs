@@ -18,79 +18,41 @@ pub(super) const RECONNECTS: &str = "rlock_reconnects_total";
 pub(super) const PENDING_RELEASES: &str = "rlock_pending_releases";
 pub(super) const PROCESS_PAUSE: &str = "rlock_process_pause_seconds";
 
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
+#[rustfmt::skip]
+const COUNTERS: [(&str, &str); 6] = [
+    (CONTENDED, "acquires that found the lock taken"),
+    (REENTRIES, "nested acquires that entered the hold of their call chain"),
+    (LOST, "holds that were lost, by cause"),
+    (HANDOVERS, "contended acquires that were granted, by what brought the lock"),
+    (RENEWALS, "renewals of leases, by result"),
+    (RECONNECTS, "lost connections to the server that were replaced"),
+];
 
-use Kind::{Counter, Gauge, Histogram};
+#[rustfmt::skip]
+const GAUGES: [(&str, &str); 4] = [
+    (WAITING, "calls that wait for a taken lock"),
+    (HELD, "locks that this process holds"),
+    (CONNECTION_UP, "1 if every client of this process is connected to the server"),
+    (PENDING_RELEASES, "releases that the background has not finished"),
+];
 
-const ALL: [(&str, Kind, &str); 15] = [
-    (
-        ACQUIRE_DURATION,
-        Histogram,
-        "time from the call of an acquire to its end, by outcome",
-    ),
-    (
-        HOLD_DURATION,
-        Histogram,
-        "time from the grant of a hold to its end, by end",
-    ),
-    (WAITING, Gauge, "calls that wait for a taken lock"),
-    (HELD, Gauge, "locks that this process holds"),
-    (CONTENDED, Counter, "acquires that found the lock taken"),
-    (
-        REENTRIES,
-        Counter,
-        "nested acquires that entered the hold of their call chain",
-    ),
-    (LOST, Counter, "holds that were lost, by cause"),
-    (
-        HANDOVERS,
-        Counter,
-        "contended acquires that were granted, by what brought the lock",
-    ),
-    (RENEWALS, Counter, "renewals of leases, by result"),
-    (
-        LEASE_MARGIN,
-        Histogram,
-        "what was left of the lease when its renewal arrived",
-    ),
-    (
-        REQUEST_DURATION,
-        Histogram,
-        "time from sending a request to a server to its reply",
-    ),
-    (
-        CONNECTION_UP,
-        Gauge,
-        "1 if every client of this process is connected to the server",
-    ),
-    (
-        RECONNECTS,
-        Counter,
-        "lost connections to the server that were replaced",
-    ),
-    (
-        PENDING_RELEASES,
-        Gauge,
-        "releases that the background has not finished",
-    ),
-    (
-        PROCESS_PAUSE,
-        Histogram,
-        "how much later than planned the watchdog woke up",
-    ),
+#[rustfmt::skip]
+const HISTOGRAMS: [(&str, &str); 5] = [
+    (ACQUIRE_DURATION, "time from the call of an acquire to its end, by outcome"),
+    (HOLD_DURATION, "time from the grant of a hold to its end, by end"),
+    (LEASE_MARGIN, "what was left of the lease when its renewal arrived"),
+    (REQUEST_DURATION, "time from sending a request to a server to its reply"),
+    (PROCESS_PAUSE, "how much later than planned the watchdog woke up"),
 ];
 
 pub(super) fn describe(recorder: &dyn Recorder) {
-    for (name, kind, help) in ALL {
-        let name = name.into();
-        match kind {
-            Counter => recorder.describe_counter(name, Some(Unit::Count), help.into()),
-            Gauge => recorder.describe_gauge(name, Some(Unit::Count), help.into()),
-            Histogram => recorder.describe_histogram(name, Some(Unit::Seconds), help.into()),
-        }
+    for (name, help) in COUNTERS {
+        recorder.describe_counter(name.into(), Some(Unit::Count), help.into());
+    }
+    for (name, help) in GAUGES {
+        recorder.describe_gauge(name.into(), Some(Unit::Count), help.into());
+    }
+    for (name, help) in HISTOGRAMS {
+        recorder.describe_histogram(name.into(), Some(Unit::Seconds), help.into());
     }
 }

@@ -33,9 +33,9 @@ use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
     RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ClusterEndpoint,
-    redis::{RedisOptions, SHORTEST_SILENCE, connecting, fork_guard::ForkGuard},
+    redis::{RedisOptions, SHORTEST_SILENCE, fork_guard::ForkGuard},
 };
-use crate::{caller::caller, error::LockError, key::Key};
+use crate::{caller::caller, key::Key};
 
 pub(crate) struct ClusterStore {
     nodes: Nodes,
@@ -43,27 +43,8 @@ pub(crate) struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Connects to a cluster of which the URL names some nodes; the connections live on `runtime`.
-    pub(crate) async fn connect(
-        endpoint: ClusterEndpoint,
-        options: RedisOptions,
-        listener: Listener,
-        runtime: &Handle,
-        callers: Option<Handle>,
-    ) -> Result<Arc<Self>, LockError> {
-        let (started, within) = (options.clock.now(), options.connect_timeout);
-        let store = Self::lazy(endpoint, options, listener, runtime, callers);
-        let first = Arc::clone(&store);
-        let connected = connecting(runtime.spawn(async move { first.begin(within).await })).await;
-        connected.map_err(|error| {
-            let waited = store.nodes.options.clock.now().since(started);
-            error.into_lock_error(format!("connect to {}", store.describe()), waited)
-        })?;
-        Ok(store)
-    }
-
-    /// Makes a store that connects in the background.
-    pub(crate) fn lazy(
+    /// Makes a store of which the URL names some nodes. The connections live on `runtime`.
+    pub(crate) fn new(
         endpoint: ClusterEndpoint,
         options: RedisOptions,
         listener: Listener,
@@ -228,6 +209,10 @@ impl Store for ClusterStore {
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
         let ask = move |node: Arc<Node>, send| async move { node.store.inspect(key, send).await };
         Box::pin(self.at_master(key, Needs::Lock, send, ask))
+    }
+
+    fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
+        Box::pin(async move { self.begin(self.nodes.options.connect_timeout).await })
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

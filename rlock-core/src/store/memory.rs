@@ -158,6 +158,10 @@ impl Store for MemoryStore {
         Ok(self.apply(|state, now| state.revoke(key, now)))
     }
 
+    fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
+        Box::pin(ready(Ok(())))
+    }
+
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::pending())
     }

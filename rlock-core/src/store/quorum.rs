@@ -19,6 +19,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{StreamExt, future::join_all};
 use tokio::{sync::Notify, time::Instant};
 
+pub(crate) use self::connect::named_twice;
 use self::{
     call::{Members, QuorumCall},
     detached::Detached,
@@ -110,6 +111,10 @@ impl Store for QuorumStore {
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
         Box::pin(self.inspect_members(key, send.timeout))
+    }
+
+    fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
+        Box::pin(async move { connect::connect_all(&self.members).await })
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -48,9 +48,7 @@ use super::{
     Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ServerEndpoint, tls::Tls,
 };
-use crate::{
-    clock::ClientClock, error::LockError, key::Key, lease::Time, metrics, options::Replicas,
-};
+use crate::{clock::ClientClock, key::Key, lease::Time, metrics, options::Replicas};
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -91,29 +89,8 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects on `runtime`.
-    pub(crate) async fn connect(
-        endpoint: ServerEndpoint,
-        options: &RedisOptions,
-        listener: &Listener,
-        runtime: &Handle,
-        callers: Option<&Handle>,
-    ) -> Result<Arc<Self>, LockError> {
-        let started = options.clock.now();
-        let store = Self::lazy(endpoint, options, listener, callers);
-        let connected = store.connect_background(runtime).await;
-        connected.map_err(|error| {
-            let action = format!("connect to {}", store.address());
-            error.into_lock_error(action, options.clock.now().since(started))
-        })?;
-        if let Some(caller) = &store.caller {
-            caller.connected(runtime).await;
-        }
-        Ok(store)
-    }
-
-    /// Makes a store that is not connected. Its background connects it.
-    pub(crate) fn lazy(
+    /// Makes a store that is not connected.
+    pub(crate) fn of(
         endpoint: ServerEndpoint,
         options: &RedisOptions,
         listener: &Listener,
@@ -142,12 +119,6 @@ impl RedisStore {
             background,
             fork_guard: ForkGuard::new(),
         })
-    }
-
-    /// Connects the background connection for the first time, on `runtime`.
-    pub(crate) async fn connect_background(&self, runtime: &Handle) -> Result<(), StoreError> {
-        let background = Arc::clone(&self.background);
-        connecting(runtime.spawn(async move { background.connect().await })).await
     }
 
     /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
@@ -310,6 +281,16 @@ impl Store for RedisStore {
         Box::pin(self.call(Call::Inspect(key), send, |reply, _| {
             replies::read_entry(reply)
         }))
+    }
+
+    fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
+        Box::pin(async move {
+            self.background.connect().await?;
+            if let Some(caller) = &self.caller {
+                caller.connected().await;
+            }
+            Ok(())
+        })
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

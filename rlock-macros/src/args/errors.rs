@@ -1,4 +1,4 @@
-//! The errors of options: what was written, and the right form of it.
+//! The errors of values: what was written for an option, and the right form of it.
 
 use proc_macro2::{Ident, Punct};
 use quote::ToTokens;

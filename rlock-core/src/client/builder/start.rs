@@ -22,66 +22,33 @@ use crate::{
         cluster::ClusterStore,
         endpoint::Endpoint,
         memory::{MemoryStore, SharedStore},
-        quorum::QuorumStore,
-        redis::{RedisOptions, RedisStore},
+        quorum::{QuorumStore, named_twice},
+        redis::{RedisOptions, RedisStore, connecting},
     },
 };
 
 impl LockClientBuilder {
     pub(super) async fn connect_to(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
-        if !self.connect_wait.is_zero() {
-            let wait = self.connect_wait;
-            let client = self.start(endpoint)?;
-            client.until_ready(wait).await?;
-            return Ok(client);
-        }
+        let connect_wait = self.connect_wait;
         if let Endpoint::Memory(_) = endpoint {
             return self.start(endpoint);
         }
-        self.check_for(&endpoint)?;
-        let driver = self.driver(true)?;
-        let (id, handler) = self.event_handler();
-        let options = self.redis_options(id);
-        let (listener, runtime) = (handler.listener(), &driver.runtime);
-        // Not inside `connecting`, which is polled on the client's own runtime.
-        let caller_runtime = match endpoint {
-            Endpoint::Server(_) | Endpoint::Cluster(_) => self.caller_runtime(),
-            Endpoint::Memory(_) | Endpoint::Quorum(_) => None,
-        };
-        // Boxed, so that the futures of callers stay small.
-        let connecting = Box::pin(async {
-            let store: Arc<dyn Store> = match endpoint {
-                Endpoint::Memory(_) => unreachable!("it needs no connection"),
-                Endpoint::Server(server) => {
-                    RedisStore::connect(
-                        server,
-                        &options,
-                        &listener,
-                        runtime,
-                        caller_runtime.as_ref(),
-                    )
-                    .await?
-                }
-                Endpoint::Cluster(cluster) => {
-                    ClusterStore::connect(cluster, options, listener, runtime, caller_runtime)
-                        .await?
-                }
-                Endpoint::Quorum(servers) => {
-                    QuorumStore::connect(&servers, options, listener, runtime).await?
-                }
-            };
-            Ok(store)
-        });
-        let limit = self.connect_timeout * 2;
-        let store = driver.within(limit, connecting).await;
-        let store = store.unwrap_or_else(|| {
-            Err(StoreError::not_driven().into_lock_error("connect".to_owned(), limit))
-        })?;
-        Ok(self.client(id, store, handler, driver))
+        let parts = self.parts(endpoint)?;
+        if connect_wait.is_zero() {
+            parts.connect().await?;
+            return Ok(parts.start());
+        }
+        let client = parts.start();
+        client.until_ready(connect_wait).await?;
+        Ok(client)
     }
 
     /// Makes a client that connects in the background.
-    pub(super) fn start(mut self, endpoint: Endpoint) -> Result<LockClient, LockError> {
+    pub(super) fn start(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
+        Ok(self.parts(endpoint)?.start())
+    }
+
+    fn parts(mut self, endpoint: Endpoint) -> Result<Parts, LockError> {
         self.check_for(&endpoint)?;
         let needs_io = !matches!(endpoint, Endpoint::Memory(_));
         let driver = self.driver(needs_io)?;
@@ -89,7 +56,8 @@ impl LockClientBuilder {
             let clock = RuntimeClock(driver.runtime.clone());
             self.clock = ClientClock::given(Arc::new(clock));
         }
-        let (id, handler) = self.event_handler();
+        let id = Uuid::new_v4();
+        let handler = EventHandler::new(&self.options, &self.clock);
         let options = self.redis_options(id);
         let (listener, runtime) = (handler.listener(), &driver.runtime);
         let store: Arc<dyn Store> = match endpoint {
@@ -101,14 +69,20 @@ impl LockClientBuilder {
                 Arc::new(MemoryStore::join(shared, id, self.clock.clone(), listener))
             }
             Endpoint::Server(server) => {
-                RedisStore::lazy(server, &options, &listener, self.caller_runtime().as_ref())
+                RedisStore::of(server, &options, &listener, self.caller_runtime().as_ref())
             }
             Endpoint::Cluster(cluster) => {
-                ClusterStore::lazy(cluster, options, listener, runtime, self.caller_runtime())
+                ClusterStore::new(cluster, options, listener, runtime, self.caller_runtime())
             }
-            Endpoint::Quorum(servers) => Arc::new(QuorumStore::lazy(&servers, options, listener)?),
+            Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
         };
-        Ok(self.client(id, store, handler, driver))
+        Ok(Parts {
+            builder: self,
+            id,
+            store,
+            handler,
+            driver,
+        })
     }
 
     /// Checks all options, and whether this store supports them.
@@ -152,29 +126,6 @@ impl LockClientBuilder {
         })
     }
 
-    /// Returns the name of a new client, and the receiver of its store's notifications.
-    fn event_handler(&self) -> (Uuid, EventHandler) {
-        (
-            Uuid::new_v4(),
-            EventHandler::new(&self.options, &self.clock),
-        )
-    }
-
-    fn client(
-        self,
-        id: Uuid,
-        store: Arc<dyn Store>,
-        handler: EventHandler,
-        driver: Driver,
-    ) -> LockClient {
-        let timers = (driver.timers.clone(), driver.may_not_be_driven());
-        hidden::note(self.options.redact_keys);
-        let core = Core::new(id, self.clock, self.options, store, handler, timers);
-        let handle = driver.drive(core);
-        clients::register(handle.core());
-        LockClient::new(handle)
-    }
-
     fn redis_options(&self, client: Uuid) -> RedisOptions {
         RedisOptions {
             client,
@@ -202,6 +153,48 @@ impl LockClientBuilder {
             Some(true) | None => drive_connections(&runtime),
         };
         is_wanted.then_some(runtime)
+    }
+}
+
+/// A client whose background does not run yet.
+struct Parts {
+    builder: LockClientBuilder,
+    id: Uuid,
+    store: Arc<dyn Store>,
+    handler: EventHandler,
+    driver: Driver,
+}
+
+impl Parts {
+    async fn connect(&self) -> Result<(), LockError> {
+        let (clock, driver) = (&self.builder.clock, &self.driver);
+        let (started, limit) = (clock.now(), self.builder.connect_timeout * 2);
+        let connecting = connecting(driver.runtime.spawn(Arc::clone(&self.store).connect()));
+        // Boxed, so that the futures of callers stay small.
+        let connected = driver.within(limit, Box::pin(connecting)).await;
+        let connected = connected.unwrap_or_else(|| Err(StoreError::not_driven()));
+        connected.map_err(|error| {
+            let action = format!("connect to {}", self.store.describe());
+            named_twice(&error)
+                .unwrap_or_else(|| error.into_lock_error(action, clock.now().since(started)))
+        })
+    }
+
+    fn start(self) -> LockClient {
+        let (builder, driver) = (self.builder, self.driver);
+        let timers = (driver.timers.clone(), driver.may_not_be_driven());
+        hidden::note(builder.options.redact_keys);
+        let core = Core::new(
+            self.id,
+            builder.clock,
+            builder.options,
+            self.store,
+            self.handler,
+            timers,
+        );
+        let handle = driver.drive(core);
+        clients::register(handle.core());
+        LockClient::new(handle)
     }
 }
 

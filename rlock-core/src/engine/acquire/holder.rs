@@ -1,21 +1,15 @@
 //! Finds out who holds the lock that a call waits for, for its time-out.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    task::Poll,
-    time::Duration,
-};
+use std::{future::pending, time::Duration};
 
-use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use super::{AcquireError, Attempt};
 use crate::{
-    engine::{clients, entry::EntryGuard, queries::ask_holder},
+    engine::{clients, ownership::Ownership, queries::ask_holder},
     error::TakenBy,
-    few::Few,
     key::Key,
+    lease::Time,
     options::Wait,
     owner::OwnerId,
     store::SendOptions,
@@ -28,56 +22,47 @@ const LAST_PART: Duration = Duration::from_millis(250);
 const ASK: Duration = Duration::from_millis(100);
 
 impl Attempt<'_> {
-    /// Runs a negotiation. In the last part of a wait for a lock of another client, asks that client who it is.
-    pub(super) async fn asking_holder(
-        &self,
-        negotiation: impl Future<Output = Result<Few<EntryGuard>, AcquireError>>,
-    ) -> Result<Few<EntryGuard>, AcquireError> {
-        let mut negotiation = pin!(negotiation);
-        let mut asking = None;
-        let outcome = poll_fn(|cx| {
-            if let Poll::Ready(outcome) = negotiation.as_mut().poll(cx) {
-                return Poll::Ready(outcome);
-            }
-            // Boxed, because few calls come here.
-            if asking.is_none() && self.contended().is_some() {
-                asking = Some(Box::pin(self.ask_at_the_end().fuse()));
-            }
-            if let Some(asking) = &mut asking {
-                let _ = asking.as_mut().poll(cx);
-            }
-            Poll::Pending
+    /// Waits for a report about a lock of another client. In the last part of the wait, asks that client who it is.
+    pub(super) async fn until_reported(&self, ownership: &Ownership) {
+        let last_part = self.last_part();
+        ownership.until_reported(last_part).await;
+        if self.now() < last_part || !ownership.is_waiting() {
+            return;
+        }
+        // Boxed, because few calls come here.
+        let asking = Box::pin(async {
+            self.ask(&ownership.key).await;
+            pending::<()>().await;
         });
-        match outcome.await {
-            Err(refused) => Err(self.with_holder(refused).await),
-            acquired => acquired,
+        tokio::select! {
+            biased;
+            () = ownership.until_reported(self.deadline) => {}
+            () = asking => {}
         }
     }
 
-    async fn ask_at_the_end(&self) {
-        let Wait::For(wait) = self.request.options.wait else {
-            return;
-        };
-        let last_part = LAST_PART.min(wait / 2);
-        let begin = self.left().saturating_sub(last_part);
-        self.core.clock.sleep_until(self.now() + begin).await;
-        let contended = self.contended().clone();
-        let Some(key) = contended else {
-            return;
-        };
+    /// Returns when the last part of the wait begins.
+    fn last_part(&self) -> Time {
+        match self.request.options.wait {
+            Wait::Never | Wait::Forever => self.deadline,
+            Wait::For(wait) => self.started + wait.saturating_sub(LAST_PART.min(wait / 2)),
+        }
+    }
+
+    async fn ask(&self, key: &Key) {
         // Another call of this client has asked.
         if TakenBy::recent(self.core.id, key.as_str()).is_some() {
             return;
         }
         let send = SendOptions::background(self.core.options.response_timeout);
-        let Ok(Some(entry)) = self.core.store.inspect(&key, send).await else {
+        let Ok(Some(entry)) = self.core.store.inspect(key, send).await else {
             return;
         };
         let Some(owner) = OwnerId::parse(&entry.owner).filter(|owner| !clients::is_local(*owner))
         else {
             return;
         };
-        let told = ask_holder(self.core, &key, owner).await;
+        let told = ask_holder(self.core, key, owner).await;
         if let Some(holder) = told.and_then(|info| info.holder) {
             let ttl = entry.ttl.unwrap_or_default();
             TakenBy::remember(self.core.id, key.as_str(), ttl, holder);
@@ -85,27 +70,14 @@ impl Attempt<'_> {
     }
 
     /// Records in a refusal who the holder is.
-    async fn with_holder(&self, refused: AcquireError) -> AcquireError {
-        let AcquireError::Taken {
-            key,
-            site,
-            waited,
-            remaining,
-        } = refused
-        else {
-            return refused;
-        };
-        let remaining = match self.request.options.wait {
-            // Without a wait, a taken lock is no error.
-            Wait::Never => remaining,
-            Wait::For(_) | Wait::Forever => self.marked(&key, remaining).await,
-        };
-        AcquireError::Taken {
-            key,
-            site,
-            waited,
-            remaining,
+    pub(super) async fn with_holder(&self, mut refused: AcquireError) -> AcquireError {
+        // Without a wait, a taken lock is no error.
+        if let AcquireError::Taken { key, remaining, .. } = &mut refused
+            && self.request.options.wait != Wait::Never
+        {
+            *remaining = self.marked(key, *remaining).await;
         }
+        refused
     }
 
     async fn marked(&self, key: &Key, remaining: Option<Duration>) -> Option<Duration> {

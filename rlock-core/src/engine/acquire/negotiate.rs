@@ -58,7 +58,7 @@ impl Attempt<'_> {
             }
             if let [ownership] = &*ownerships {
                 // The grant that an earlier caller asked for may arrive.
-                ownership.until_reported(self.deadline).await;
+                self.until_reported(ownership).await;
                 let now = self.now();
                 if ownership.is_unusable(now) || self.usable(ownership, now).is_some() {
                     continue;
@@ -90,7 +90,6 @@ impl Attempt<'_> {
                         return Err(self.taken(keys[by.at], by.ttl));
                     }
                     contended = Some(by);
-                    *self.contended() = Some(keys[by.at].clone());
                     self.call.waits();
                     if let [ownership] = &*ownerships {
                         if ownership.is_retired() && !ownership.is_queued() {

@@ -94,7 +94,7 @@ impl Attempt<'_> {
         let Contended { at, ttl } = contended;
         let turn = turns.swap_remove(at);
         drop(turns);
-        ownerships[at].until_reported(self.deadline).await;
+        self.until_reported(&ownerships[at]).await;
         if self.left().is_zero() {
             return Err(self.taken(keys[at], ttl));
         }

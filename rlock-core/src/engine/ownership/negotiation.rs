@@ -1,4 +1,4 @@
-//! The negotiation of an ownership with the store: requests, their replies, and what the store reports meanwhile.
+//! The negotiation of an ownership with the store: acquires, their replies, and what the store reports meanwhile.
 
 use std::time::Duration;
 
@@ -119,6 +119,11 @@ impl Ownership {
         if state.is_owned() {
             state.doubted_at = Some(now);
         }
+    }
+
+    /// Returns whether another owner has the lock, as far as is known.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.state().request.ask_at().is_some()
     }
 
     /// Returns whether the owner is in the store's wait queue, as far as is known.

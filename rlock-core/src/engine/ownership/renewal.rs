@@ -1,4 +1,4 @@
-//! When an ownership is renewed, and the watchdog's action when it is due.
+//! When an ownership is renewed, the watchdog's action when it is due, and what the reply to a renewal confirms.
 
 use std::time::Duration;
 

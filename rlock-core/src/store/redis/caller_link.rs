@@ -48,12 +48,9 @@ impl CallerLink {
         }
     }
 
-    /// Waits briefly for the connection. Waits on `background`, because the callers' runtime may not be driven.
-    pub(super) async fn connected(&self, background: &Handle) {
-        let link = Arc::clone(&self.link);
-        let _ = background
-            .spawn(async move { timeout(TIMEOUT, link.connection()).await.is_ok() })
-            .await;
+    /// Waits briefly for the connection. Must not run on the callers' runtime, which may not be driven.
+    pub(super) async fn connected(&self) {
+        let _ = timeout(TIMEOUT, self.link.connection()).await;
     }
 
     /// Makes the server send its reports of changes to each new connection of `background`.
