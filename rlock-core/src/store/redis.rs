@@ -21,10 +21,10 @@ pub(super) mod sentinel;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::OptionFuture;
-use redis::{RedisResult, Value};
+use redis::Value;
 use tokio::{
     runtime::Handle,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 use uuid::Uuid;
 
@@ -41,7 +41,6 @@ use self::{
 };
 pub(crate) use self::{
     connection::connecting,
-    errors::is_forgotten,
     for_quorum::{RunIds, SameServer},
 };
 use super::{
@@ -133,37 +132,20 @@ impl RedisStore {
         read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.fork_guard.check()?;
-        let clock = &self.background.options.clock;
-        if let (Via::Caller, Some(caller)) = (send.via, &self.caller)
-            && let Some(connection) = caller.link.present()
-        {
-            let (sent_at, link) = (clock.now(), &caller.link);
-            let reply = boxed(connection.send(call, send.asking));
-            let reply = self
-                .exchange(call.name(), link, &connection, reply, send)
-                .await;
-            return match reply {
-                Err(error) if error.maybe_executed => {
-                    link.give_up(connection.epoch);
-                    Err(error)
-                }
-                reply => read(reply?, sent_at),
-            };
-        }
-        let (started, link) = (Instant::now(), &self.background);
-        let connection = match link.present() {
-            Some(connection) => connection,
-            None => timeout(send.timeout, link.connection())
-                .await
-                .map_err(|_| link.why_down())??,
+        let (background, deadline) = (&self.background, Instant::now() + send.timeout);
+        let caller = self.caller.as_ref().filter(|_| send.via == Via::Caller);
+        let of_caller = caller.and_then(|caller| Some((&caller.link, caller.link.present()?)));
+        let (link, connection) = if let Some(of_caller) = of_caller {
+            of_caller
+        } else {
+            let up = timeout_at(deadline, background.connection()).await;
+            (background, up.map_err(|_| background.why_down())??)
         };
-        let sent_at = clock.now();
-        let timeout = send.timeout.saturating_sub(started.elapsed());
-        let reply = boxed(connection.send(call, send.asking));
-        let send = SendOptions { timeout, ..send };
-        let reply = self
-            .exchange(call.name(), link, &connection, reply, send)
-            .await;
+        let sent_at = background.options.clock.now();
+        let reply = self.exchange(call, link, &connection, deadline, send).await;
+        if !link.is_background() && reply.as_ref().is_err_and(|error| error.maybe_executed) {
+            link.give_up(connection.epoch);
+        }
         read(reply?, sent_at)
     }
 
@@ -171,20 +153,20 @@ impl RedisStore {
     ///
     /// After a while without a reply the link opens another connection, because this one may be dead. A late reply
     /// still counts.
-    async fn exchange<T>(
+    async fn exchange(
         &self,
-        operation: &'static str,
+        call: Call<'_>,
         link: &Link,
         connection: &Connection,
-        mut reply: BoxFuture<'_, RedisResult<T>>,
+        deadline: Instant,
         send: SendOptions,
-    ) -> Result<T, StoreError> {
+    ) -> Result<Value, StoreError> {
         let started = Instant::now();
-        let request = metrics::RequestTimer::begin(operation, started);
+        let request = metrics::RequestTimer::begin(call.name(), started);
         let silence = send.silence.unwrap_or_else(|| self.silence());
-        let (deadline, suspicious) = (started + send.timeout, started + silence);
-        let mut outcome = timeout_at(deadline.min(suspicious), &mut reply).await;
-        if outcome.is_err() && suspicious <= deadline {
+        let mut reply = boxed(connection.send(call, send.asking));
+        let mut outcome = timeout_at(deadline.min(started + silence), &mut reply).await;
+        if outcome.is_err() && silence <= send.timeout {
             link.doubt(connection.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
         }

@@ -4,20 +4,14 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use redis::{Pipeline, Value, from_redis_value};
+use redis::cmd;
 
 use super::{ClusterStore, Needs, slots::Slot};
 use crate::{
     few::Few,
     key::Key,
     lease::Time,
-    store::{
-        AcquireRequest, Acquired, Claim, ReleaseRequest, SendOptions, Store, StoreError,
-        redis::{
-            commands::Call,
-            errors::{classify, unexpected},
-        },
-    },
+    store::{AcquireRequest, Acquired, Claim, ReleaseRequest, SendOptions, Store, StoreError},
 };
 
 impl ClusterStore {
@@ -113,15 +107,11 @@ impl ClusterStore {
     /// Returns the last token of a lock, or 0 if there has been none for long.
     async fn fence(&self, key: &Key, send: SendOptions) -> Result<u64, StoreError> {
         self.at_master(key, Needs::Lock, send, |node, send| async move {
-            let mut get = Pipeline::new();
+            let mut get = cmd("GET");
             let lock = node.store.commands.keyspace.lock(key);
-            get.cmd("GET").arg(format!("{lock}:fence"));
-            let read = |reply: Value, _| {
-                let reply = reply.extract_error().map_err(classify)?;
-                let (token,): (Option<u64>,) = from_redis_value(reply).map_err(unexpected)?;
-                Ok(token.unwrap_or(0))
-            };
-            node.store.call(Call::Plain(&get), send, read).await
+            get.arg(format!("{lock}:fence"));
+            let token: Option<u64> = node.store.ask(&get, send).await?;
+            Ok(token.unwrap_or(0))
         })
         .await
     }

@@ -2,8 +2,8 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures_util::future::try_join_all;
-use redis::{ErrorKind, Pipeline, ServerErrorKind, Value};
+use futures_util::future::{join_all, try_join_all};
+use redis::{ErrorKind, ServerErrorKind, Value, cmd};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{
@@ -15,10 +15,7 @@ use crate::{
     key::Key,
     store::{
         ReplyFuture, SendOptions, StoreError,
-        redis::{
-            commands::Call,
-            errors::{Elsewhere, is_settling, is_split, not_yet, unexpected},
-        },
+        redis::errors::{Elsewhere, is_settling, is_split, not_yet},
     },
     wait::Backoff,
 };
@@ -140,7 +137,7 @@ impl ClusterStore {
         match redirection(&error, slot, &asked.addr) {
             Some((addr, true)) => {
                 let importer = self.nodes.at(&addr, false, request.left()).await?;
-                if !has_left(&asked, request).await? {
+                if !has_left(&asked, request).await {
                     return Ok(Some(on_its_way(slot, &asked.addr, Some(&addr))));
                 }
                 (request.node, request.exporter) = (importer, Some(asked));
@@ -218,34 +215,26 @@ impl ClusterStore {
 
 /// Returns whether all that belongs to the locks has left the master of a slot, or never was there, so that the importing
 /// node may be asked. Keys that have left do not come back: the master creates none.
-async fn has_left(master: &Node, request: &Routed<'_>) -> Result<bool, StoreError> {
+async fn has_left(master: &Node, request: &Routed<'_>) -> bool {
     let keys = match request.needs {
-        Needs::OnePlace => return Ok(false),
-        Needs::Lock => return Ok(true),
+        Needs::OnePlace => return false,
+        Needs::Lock => return true,
         Needs::All(keys) => keys,
     };
-    let mut exist = Pipeline::new();
-    for key in keys {
+    let names = keys.iter().flat_map(|key| {
         let lock = master.store.commands.keyspace.lock(key);
-        for name in [format!("{lock}:fence"), format!("{lock}:queue"), lock] {
-            exist.cmd("EXISTS").arg(name);
-        }
-    }
+        [format!("{lock}:fence"), format!("{lock}:queue"), lock]
+    });
     let send = request.send();
-    let replies = match (master.store)
-        .call(Call::Plain(&exist), send, |reply, _| Ok(reply))
-        .await
-    {
-        Ok(Value::Array(replies)) => replies,
-        Ok(_) => return Err(unexpected("no list of answers")),
-        Err(error) if is_unsettled(&error) => return Ok(false),
-        Err(error) => return Err(error),
+    let replies = join_all(names.map(|name| async move {
+        let exists = cmd("EXISTS").arg(name).take();
+        master.store.ask::<Value>(&exists, send).await
+    }));
+    let has_left = |reply: &Result<Value, StoreError>| match reply {
+        Ok(_) => false,
+        Err(error) => redirection(error, request.slot, &master.addr).is_some_and(|(_, asks)| asks),
     };
-    let has_left = |reply: Value| {
-        let error = reply.extract_error().err();
-        error.is_some_and(|error| error.kind() == ServerErrorKind::Ask.into())
-    };
-    Ok(!replies.is_empty() && replies.into_iter().all(has_left))
+    replies.await.iter().all(has_left)
 }
 
 /// Returns where a node sends a request for this slot, and whether that node is still importing it. A

@@ -30,7 +30,7 @@ pub(super) type UnderWay<T> = FuturesUnordered<BoxFuture<'static, (usize, Reply<
 /// The state of a call that its requests read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallState {
-    decided: Arc<AtomicBool>,
+    pub(super) decided: Arc<AtomicBool>,
     /// Whether the request waits for a connection, because too few members are connected.
     pub(super) until_up: bool,
 }

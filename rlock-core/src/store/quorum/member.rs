@@ -14,8 +14,7 @@ use crate::{
     key::Key,
     store::{
         AcquireRequest, Acquired, Claim, Entry, HandOff, ReleaseRequest, Released, Renewal,
-        Renewed, Repair, SendOptions, Store, StoreError,
-        redis::{RedisStore, is_forgotten},
+        Renewed, Repair, SendOptions, Store, StoreError, redis::RedisStore,
     },
 };
 
@@ -93,18 +92,7 @@ impl Member {
             waits: queues,
             ..request
         };
-        let send = |shared| self.store.acquire_once(&request, shared, self.timeout);
-        let exchange = async {
-            let mut reply = send(true).await;
-            // A shared script left the lock alone, or the server had lost the script and has it again.
-            let is_undone = |reply: &Reply<_>| {
-                matches!(reply, Ok(None)) || reply.as_ref().is_err_and(is_forgotten)
-            };
-            while is_undone(&reply) && !call.is_decided() {
-                reply = send(false).await;
-            }
-            reply?.ok_or_else(|| self.store.why_down())
-        };
+        let exchange = (self.store).acquire_unless(&call.decided, &request, self.timeout);
         let reply = self.when_up(&call, exchange).await;
         if let Ok(Acquired::Held {
             queued: Some(_), ..

@@ -15,7 +15,7 @@ use std::{
 };
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{mpsc, oneshot},
     task::coop::unconstrained,
@@ -83,32 +83,29 @@ impl Batcher {
         }
     }
 
-    /// Sends a request. With `shared`, sends it together with others in flight if possible. If the future is dropped
-    /// before that, the request is not sent.
-    pub(super) async fn send(&self, call: Call<'_>, shared: bool) -> RedisResult<Value> {
-        if let Some(request) = self.batchable(call).filter(|_| shared)
-            && let Some(reply) = self.send_batched(request).await?
-        {
-            return Ok(reply);
+    /// Sends a request. With `may_share`, one script may serve it together with others in flight. Returns `None` if it
+    /// was batched and must be sent by itself. If the future is dropped before the request is sent, it is not sent.
+    pub(super) async fn send(&self, call: Call<'_>, may_share: bool) -> RedisResult<Option<Value>> {
+        let batchable = self.batchable(call).filter(|_| may_share);
+        let in_flight = InFlight::begin(&self.in_flight);
+        if let Some(request) = batchable {
+            return self.enqueue(request).await;
         }
         let command = self.shared.commands.command(call);
-        let in_flight = InFlight::begin(&self.in_flight);
         // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
         // overtake it.
         if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
             let mut connection = self.connection.clone();
             // The first poll puts the request into the connection's queue, before any later request.
             let reply = unconstrained(connection.send_packed_command(&command)).await;
-            return reply.and_then(Value::extract_error);
+            return reply.and_then(Value::extract_error).map(Some);
         }
-        self.enqueue(QueuedRequest::Command(command))
-            .await?
-            .ok_or_else(gone)
+        self.enqueue(QueuedRequest::Command(command)).await
     }
 
     /// Returns the call as a request that one script can serve together with others in flight. Returns `None` for a
     /// cluster, where locks are in different slots.
-    pub(super) fn batchable(&self, call: Call<'_>) -> Option<QueuedRequest> {
+    fn batchable(&self, call: Call<'_>) -> Option<QueuedRequest> {
         if self.in_flight.load(Ordering::Relaxed) == 0
             || self.shared.one_by_one.load(Ordering::Relaxed)
             || self.shared.commands.keyspace.are_of_cluster()
@@ -116,7 +113,9 @@ impl Batcher {
             return None;
         }
         match call {
-            Call::Acquire(one) if one.count == 1 && one.claims.len() == 1 => {
+            Call::Acquire(one) | Call::AcquireUnless(_, one)
+                if one.count == 1 && one.claims.len() == 1 =>
+            {
                 Some(QueuedRequest::Acquire(one.clone()))
             }
             Call::Release(one)
@@ -126,12 +125,6 @@ impl Batcher {
             }
             _ => None,
         }
-    }
-
-    /// Sends a request together with others. Returns `None` if it must be sent by itself.
-    pub(super) async fn send_batched(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
-        let _in_flight = InFlight::begin(&self.in_flight);
-        self.enqueue(request).await
     }
 
     async fn enqueue(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
@@ -219,34 +212,26 @@ impl Shared {
                 return;
             }
         };
-        let mut is_forgotten = false;
         for (part, reply) in parts.into_iter().zip(replies) {
-            is_forgotten |= self.deliver(part, reply.extract_error());
-        }
-        if is_forgotten {
-            let scripts = &self.commands.scripts;
-            for script in [&scripts.acquire_batch, &scripts.release_batch] {
-                // The next batch notices a failure.
-                let _ = script.load_async(&mut connection).await;
-            }
+            self.deliver(part, reply.extract_error());
         }
     }
 
-    /// Passes a reply to the callers. Returns whether the server has lost the script.
-    fn deliver(&self, part: Part, reply: RedisResult<Value>) -> bool {
+    /// Passes a reply to the callers.
+    fn deliver(&self, part: Part, reply: RedisResult<Value>) {
         let Part { mut replies, share } = part;
         let Some(share) = share else {
             if let Some(caller) = replies.pop() {
                 let _ = caller.send(reply.map(Some));
             }
-            return false;
+            return;
         };
-        // A refused script did nothing, so each request is sent by itself.
-        let (mut shares, mut is_forgotten, mut is_refused) = (Vec::new(), false, false);
+        // A refused script did nothing, so each request is sent by itself. If the server has lost the scripts, that loads
+        // them.
+        let (mut shares, mut is_refused) = (Vec::new(), false);
         match reply {
             Ok(Value::Array(values)) => shares = values,
             Ok(_) => is_refused = true,
-            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => is_forgotten = true,
             Err(error) => is_refused = !classify(error).transient,
         }
         if is_refused && !self.one_by_one.swap(true, Ordering::Relaxed) {
@@ -260,6 +245,5 @@ impl Shared {
             };
             let _ = caller.send(Ok(done));
         }
-        is_forgotten
     }
 }

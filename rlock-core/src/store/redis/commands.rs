@@ -1,7 +1,7 @@
 //! The commands of requests: scripts, names of keys, arguments.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -33,8 +33,9 @@ macro_rules! scripts {
                 }
             }
 
-            pub(super) fn all(&self) -> Vec<&Script> {
-                vec![$(&self.$name),*]
+            /// Adds the commands that load all scripts.
+            pub(super) fn load(&self, commands: &mut Pipeline) {
+                $(commands.load_script(&self.$name);)*
             }
         }
     };
@@ -56,6 +57,8 @@ pub(in crate::store) struct Commands {
 #[derive(Clone, Copy)]
 pub(in crate::store) enum Call<'a> {
     Acquire(&'a AcquireRequest),
+    /// The same, but not sent any more once this is `true`.
+    AcquireUnless(&'a AtomicBool, &'a AcquireRequest),
     Release(&'a ReleaseRequest),
     Renew(&'a [Renewal]),
     /// Reserves this many further tokens.
@@ -63,22 +66,29 @@ pub(in crate::store) enum Call<'a> {
     Inspect(&'a Key),
     /// Raises the token of a lock that was granted for this lease.
     Raise(&'a Claim, u64, Duration),
-    /// Commands without a script. The reply is a list, and an error is one of its elements.
-    Plain(&'a Pipeline),
+    /// A command that calls no script.
+    LookUp(&'a Cmd),
+    Ping,
 }
 
 impl Call<'_> {
     /// Returns the name of the operation in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Acquire(_) => "acquire",
+            Self::Acquire(_) | Self::AcquireUnless(..) => "acquire",
             Self::Release(_) => "release",
             Self::Renew(_) => "renew",
             Self::Extend(..) => "extend",
             Self::Inspect(_) => "inspect",
             Self::Raise(..) => "raise",
-            Self::Plain(_) => "look_up",
+            Self::LookUp(_) => "look_up",
+            Self::Ping => "ping",
         }
+    }
+
+    /// Returns whether the request must not be sent any more.
+    pub(super) fn is_void(self) -> bool {
+        matches!(self, Self::AcquireUnless(decided, _) if decided.load(Ordering::Acquire))
     }
 }
 
@@ -101,24 +111,10 @@ impl Commands {
         self.least_token.fetch_max(micros, Ordering::AcqRel);
     }
 
-    /// Returns the script of a call, if it calls one.
-    pub(super) fn script(&self, call: Call<'_>) -> Option<&Script> {
-        let scripts = &self.scripts;
-        Some(match call {
-            Call::Acquire(_) => &scripts.acquire,
-            Call::Release(_) => &scripts.release,
-            Call::Renew(_) => &scripts.renew,
-            Call::Extend(..) => &scripts.extend,
-            Call::Inspect(_) => &scripts.inspect,
-            Call::Raise(..) => &scripts.raise,
-            Call::Plain(_) => return None,
-        })
-    }
-
-    /// Returns the command that calls a script.
+    /// Returns the command of a request.
     pub(super) fn command(&self, call: Call<'_>) -> Cmd {
         match call {
-            Call::Acquire(request) => self.acquire(request),
+            Call::Acquire(request) | Call::AcquireUnless(_, request) => self.acquire(request),
             Call::Release(request) => self.release(request),
             Call::Renew(batch) => self.renew(batch),
             Call::Extend(Claim { key, owner }, tokens) => self
@@ -134,7 +130,8 @@ impl Commands {
                 .arg(token)
                 .arg(millis(self.fence_retention + lease))
                 .take(),
-            Call::Plain(_) => Cmd::new(),
+            Call::LookUp(command) => command.clone(),
+            Call::Ping => cmd("PING"),
         }
     }
 

@@ -7,8 +7,8 @@ use std::{
 
 use futures_util::StreamExt;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, InfoDict, Pipeline, ProtocolVersion, PushInfo, PushKind,
-    RedisResult, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult,
+    ServerErrorKind, Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
@@ -136,9 +136,7 @@ impl Connection {
         if link.options.run_ids.is_some() {
             setup.cmd("INFO").arg("server");
         }
-        for script in self.commands.scripts.all() {
-            setup.load_script(script);
-        }
+        self.commands.scripts.load(&mut setup);
         let replies = self
             .multiplexed
             .send_packed_commands(&setup, 0, setup.len());
@@ -195,81 +193,44 @@ impl Connection {
         Ok(subscribed)
     }
 
-    /// Sends a request. `asking` is for a node of a cluster that imports the slot.
+    /// Sends a request. Repeats it if it was batched and must be sent by itself, or if the server had lost the script.
+    /// `asking` is for a node of a cluster that imports the slot.
     pub(super) async fn send(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
-        if let Call::Plain(commands) = call {
-            let replies = self.send_all(commands.cmd_iter().cloned(), asking).await;
-            return replies.map(Value::Array);
-        }
-        let reply = if asking {
-            self.send_asking(call).await
-        } else {
-            self.batcher.send(call, true).await
-        };
-        match reply {
-            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                self.load(call).await?;
-                if asking {
-                    self.send_asking(call).await
-                } else {
-                    self.batcher.send(call, false).await
+        let mut reply = Ok(None);
+        for may_share in [true, false, false] {
+            if call.is_void() {
+                break;
+            }
+            reply = if asking {
+                self.send_asking(call).await.map(Some)
+            } else {
+                self.batcher.send(call, may_share).await
+            };
+            match &reply {
+                Ok(None) => {}
+                Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                    self.load_scripts().await?;
                 }
+                _ => break,
             }
-            reply => reply,
         }
+        reply?.ok_or_else(gone)
     }
 
-    /// Sends a request without repeating it, because the caller may settle it in another way meanwhile. Loads a
-    /// script that the server has lost, for the next request. With `shared`, the request may be batched. Returns
-    /// `None` if it was batched and must be sent by itself.
-    pub(super) async fn send_once(
-        &self,
-        call: Call<'_>,
-        shared: bool,
-    ) -> RedisResult<Option<Value>> {
-        let reply = match self.batcher.batchable(call).filter(|_| shared) {
-            Some(request) => self.batcher.send_batched(request).await,
-            None => self.batcher.send(call, false).await.map(Some),
-        };
-        if let Err(error) = &reply
-            && error.kind() == ServerErrorKind::NoScript.into()
-        {
-            self.load(call).await?;
-        }
-        reply
+    async fn load_scripts(&self) -> RedisResult<()> {
+        let (mut load, mut connection) = (pipe(), self.multiplexed.clone());
+        self.commands.scripts.load(&mut load);
+        let replies = connection.send_packed_commands(&load, 0, load.len());
+        Value::Array(replies.await?).extract_error().map(drop)
     }
 
-    async fn load(&self, call: Call<'_>) -> RedisResult<()> {
-        if let Some(script) = self.commands.script(call) {
-            script.load_async(&mut self.multiplexed.clone()).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends a request to a node that imports the slot.
+    /// Sends a request with one write, so that no other command separates `ASKING` from it.
     async fn send_asking(&self, call: Call<'_>) -> RedisResult<Value> {
-        let command = self.commands.command(call);
-        let mut replies = self.send_all([command].into_iter(), true).await?;
+        let (mut commands, mut connection) = (pipe(), self.multiplexed.clone());
+        commands.cmd("ASKING");
+        commands.add_command(self.commands.command(call));
+        let mut replies = connection.send_packed_commands(&commands, 1, 1).await?;
         replies.pop().ok_or_else(gone)?.extract_error()
-    }
-
-    /// Sends commands with one write, so that no other command separates `ASKING` from its command.
-    async fn send_all(
-        &self,
-        commands: impl Iterator<Item = Cmd>,
-        asking: bool,
-    ) -> RedisResult<Vec<Value>> {
-        let mut all = Pipeline::new();
-        for command in commands {
-            if asking {
-                all.cmd("ASKING");
-            }
-            all.add_command(command);
-        }
-        let each = 1 + usize::from(asking);
-        let mut connection = self.multiplexed.clone();
-        let replies = connection.send_packed_commands(&all, 0, all.len()).await?;
-        Ok(replies.into_iter().skip(each - 1).step_by(each).collect())
     }
 }
 

@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, Pipeline, Value, cmd, from_redis_value};
+use redis::{Cmd, FromRedisValue, cmd, from_redis_value};
 use uuid::Uuid;
 
-use super::{
-    RedisStore,
-    commands::Call,
-    errors::{classify, unexpected},
-};
+use super::{RedisStore, commands::Call, errors::unexpected};
 use crate::store::{
     ReplyFuture, SendOptions, StoreError,
     directory::{Cursor, Directory, Page},
@@ -20,23 +16,13 @@ const SCANNED: usize = 1_000;
 
 impl RedisStore {
     /// Sends a command that calls no script.
-    async fn ask<T: FromRedisValue>(
+    pub(in crate::store) async fn ask<T: FromRedisValue>(
         &self,
-        command: Cmd,
-        timeout: Duration,
+        command: &Cmd,
+        send: SendOptions,
     ) -> Result<T, StoreError> {
-        let mut commands = Pipeline::new();
-        commands.add_command(command);
-        let send = SendOptions::background(timeout);
-        let call = Call::Plain(&commands);
-        self.call(call, send, |replies, _| {
-            let Value::Array(mut replies) = replies else {
-                return Err(unexpected("no list of replies"));
-            };
-            let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
-            from_redis_value(reply.map_err(classify)?).map_err(unexpected)
-        })
-        .await
+        let read = |reply, _| from_redis_value(reply).map_err(unexpected);
+        self.call(Call::LookUp(command), send, read).await
     }
 }
 
@@ -51,7 +37,7 @@ impl Directory for RedisStore {
             let channel = format!("{}{client}", self.commands.keyspace.channels());
             let mut publish = cmd("PUBLISH");
             publish.arg(channel).arg(message);
-            let receivers: u64 = self.ask(publish, timeout).await?;
+            let receivers: u64 = self.ask(&publish, SendOptions::background(timeout)).await?;
             Ok(receivers > 0)
         })
     }
@@ -61,7 +47,7 @@ impl Directory for RedisStore {
             let channels = self.commands.keyspace.channels();
             let mut list = cmd("PUBSUB");
             list.arg("CHANNELS").arg(format!("{}*", literal(channels)));
-            let names: Vec<Vec<u8>> = self.ask(list, timeout).await?;
+            let names: Vec<Vec<u8>> = self.ask(&list, SendOptions::background(timeout)).await?;
             let client = |name: Vec<u8>| {
                 let name = name.strip_prefix(channels.as_bytes())?;
                 std::str::from_utf8(name).ok()?.parse().ok()
@@ -81,7 +67,8 @@ impl Directory for RedisStore {
                 .arg(SCANNED)
                 .arg("TYPE")
                 .arg("hash");
-            let (position, names): (u64, Vec<Vec<u8>>) = self.ask(scan, timeout).await?;
+            let (position, names): (u64, Vec<Vec<u8>>) =
+                self.ask(&scan, SendOptions::background(timeout)).await?;
             let keys = names.iter().filter_map(|name| keyspace.key(name));
             let next = (position != 0).then_some(Cursor { position, ..from });
             Ok((keys.collect(), next))

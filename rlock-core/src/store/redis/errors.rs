@@ -79,9 +79,9 @@ pub(in crate::store) fn is_split(error: &StoreError) -> bool {
     has_one_of(error, &["TRYAGAIN", NON_LOCAL])
 }
 
-/// Returns whether the server had lost the script.
-pub(crate) fn is_forgotten(error: &StoreError) -> bool {
-    has_one_of(error, &["NOSCRIPT"])
+/// Returns whether the server's user may not call the command.
+pub(super) fn is_refused(error: &StoreError) -> bool {
+    has_one_of(error, &["NOPERM"])
 }
 
 fn has_one_of(error: &StoreError, codes: &[&str]) -> bool {

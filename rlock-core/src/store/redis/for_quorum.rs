@@ -4,24 +4,19 @@
 //! votes once, so all members share a [`RunIds`] of the servers that they are connected to.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
-use redis::{ServerErrorKind, Value, cmd, from_redis_value};
-use tokio::time::{Instant, timeout_at};
+use redis::from_redis_value;
 
 use super::{
     RedisStore,
     commands::Call,
-    connection::boxed,
-    errors::{classify, unexpected},
+    errors::{is_refused, unexpected},
     replies,
 };
-use crate::{
-    metrics,
-    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError},
-};
+use crate::store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError};
 
 impl RedisStore {
     /// Returns host and port, the path of a socket, or a service and its Sentinels. Never returns a password.
@@ -60,48 +55,28 @@ impl RedisStore {
         self.call(call, send, read).await
     }
 
-    /// Acquires locks with a request that is sent once, at the first poll. Returns an error without a connection. If
-    /// the server had lost the script, loads it and returns [that error](super::is_forgotten). With `shared`, the
-    /// request may be batched. Returns `None` if it was batched and the script left the lock alone.
-    pub(crate) async fn acquire_once(
+    /// Acquires locks, unless the acquire is decided before the request is sent.
+    pub(crate) async fn acquire_unless(
         &self,
+        decided: &AtomicBool,
         request: &AcquireRequest,
-        shared: bool,
         timeout: Duration,
-    ) -> Result<Option<Acquired>, StoreError> {
-        self.fork_guard.check()?;
-        let connection = self.background.present().ok_or_else(|| self.why_down())?;
-        let sent_at = self.background.options.clock.now();
-        let reply = boxed(connection.send_once(Call::Acquire(request), shared));
+    ) -> Result<Acquired, StoreError> {
+        let call = Call::AcquireUnless(decided, request);
         let send = SendOptions::background(timeout);
-        let reply = self
-            .exchange("acquire", &self.background, &connection, reply, send)
-            .await?;
-        let (claims, watched) = (request.claims.len(), self.is_watched());
-        let read = |reply| replies::read_acquired(reply, claims, sent_at, watched);
-        reply.map(read).transpose()
+        self.call(call, send, |reply, sent_at| {
+            replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
+        })
+        .await
     }
 
     /// Checks that the server replies, once it is connected.
     pub(crate) async fn ping_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
-        self.fork_guard.check()?;
-        let until = Instant::now() + timeout;
-        let up = timeout_at(until, self.background.connection()).await;
-        let connection = up.map_err(|_| self.why_down())??;
-        let mut commands = connection.multiplexed.clone();
-        let request = metrics::RequestTimer::begin("ping", Instant::now());
-        let ping = cmd("PING");
-        let reply = timeout_at(until, ping.query_async::<Value>(&mut commands)).await;
-        let Ok(reply) = reply else {
-            request.timed_out();
-            self.background.doubt(connection.epoch);
-            return Err(StoreError::no_reply(timeout));
-        };
-        request.replied(reply.is_ok());
-        match reply {
+        let send = SendOptions::background(timeout).silence(timeout);
+        match self.call(Call::Ping, send, |_, _| Ok(())).await {
             // A refused `PING` proves as much.
-            Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => Ok(()),
-            reply => reply.map(drop).map_err(classify),
+            Err(error) if is_refused(&error) => Ok(()),
+            reply => reply,
         }
     }
 }

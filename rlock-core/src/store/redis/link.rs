@@ -98,7 +98,7 @@ impl Link {
         })
     }
 
-    fn is_background(&self) -> bool {
+    pub(super) fn is_background(&self) -> bool {
         self.background.is_none()
     }
 
