@@ -30,22 +30,16 @@ pub(super) struct ClientPart {
     pub(super) number: usize,
 }
 
-/// What a client replied.
-pub(super) enum ClientLocks {
-    Silent,
-    Some {
-        locks: Vec<LockInfo>,
-        /// The next part, if the client has more to say.
-        next: Option<ClientPart>,
-    },
-}
+/// The locks of a part, and the next part if the client has more to say.
+pub(super) type ClientLocks = (Vec<LockInfo>, Option<ClientPart>);
 
-/// Asks a client for a part of its locks. Asks again if one that has replied before is silent.
+/// Asks a client for a part of its locks. Asks again if one that has replied before is silent. Returns `None` if it
+/// is silent.
 pub(super) async fn ask_for(
     handle: ClientHandle,
     pattern: String,
     part: ClientPart,
-) -> Result<ClientLocks, StoreError> {
+) -> Result<Option<ClientLocks>, StoreError> {
     let ClientPart {
         client,
         after,
@@ -61,7 +55,7 @@ pub(super) async fn ask_for(
         report = ask(core, client, &question, SILENCE).await?;
     }
     let Some(Report::Locks { mut locks, more }) = report else {
-        return Ok(ClientLocks::Silent);
+        return Ok(None);
     };
     // A client may lie, and must not keep the list from ending.
     locks.retain(|info| {
@@ -72,17 +66,15 @@ pub(super) async fn ask_for(
                 .is_none_or(|after| info.key.as_str() > after.as_str())
     });
     let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
-    let next = last.filter(|_| more && number < MOST_PARTS);
+    let last = last.filter(|_| more && number < MOST_PARTS);
     let wanted = locks.iter_mut().filter(|info| info.wanted);
     join_all(wanted.map(|info| add_queue(core, info))).await;
-    Ok(ClientLocks::Some {
-        locks,
-        next: next.map(|last| ClientPart {
-            client,
-            after: Some(last),
-            number: number + 1,
-        }),
-    })
+    let next = last.map(|last| ClientPart {
+        client,
+        after: Some(last),
+        number: number + 1,
+    });
+    Ok(Some((locks, next)))
 }
 
 /// Adds the owners that wait on the store, unless the lock has changed hands.
