@@ -98,7 +98,7 @@ impl Default for LockOptions {
 }
 
 /// The options of a client.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Options {
     /// The options of locks that set none.
     pub(crate) lock: LockOptions,
@@ -115,7 +115,7 @@ pub(crate) struct Options {
 }
 
 /// What a client says of itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Identity {
     pub(crate) service: Option<String>,
     pub(crate) version: Option<String>,
@@ -153,12 +153,6 @@ fn host_name() -> String {
 /// Returns the trace of the present call.
 #[derive(Clone)]
 pub(crate) struct TraceId(pub(crate) Arc<dyn Fn() -> Option<String> + Send + Sync>);
-
-impl fmt::Debug for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TraceId")
-    }
-}
 
 /// The number of replicas that must have a lock before it counts as granted, and the time for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -261,7 +261,8 @@ impl fmt::Debug for LockClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClientBuilder")
             .field("prefix", &self.prefix)
-            .field("options", &self.options)
+            .field("lock", &self.options.lock)
+            .field("response_timeout", &self.options.response_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }

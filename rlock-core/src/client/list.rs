@@ -14,7 +14,7 @@ use crate::{
     error::LockError,
     info::LockInfo,
     limits, pattern,
-    store::{BoxFuture, SendOptions, StoreError, directory::Cursor},
+    store::{ReplyFuture, SendOptions, StoreError, directory::Cursor},
 };
 
 /// How many clients are asked, and locks inspected, at once.
@@ -69,7 +69,7 @@ pub struct LockList {
     step: Step,
     scans: bool,
     /// The clients that are asked at the moment, and those that will be.
-    asked: FuturesUnordered<BoxFuture<'static, Result<ClientLocks, StoreError>>>,
+    asked: FuturesUnordered<ReplyFuture<'static, Option<ClientLocks>>>,
     clients: Vec<Uuid>,
     found: VecDeque<LockInfo>,
     /// The keys that were listed, if the list scans.
@@ -168,7 +168,7 @@ impl LockList {
                     });
                 }
                 match self.asked.next().await {
-                    Some(Ok(ClientLocks::Some { locks, lost, next })) => {
+                    Some(Ok(Some(ClientLocks { locks, lost, next }))) => {
                         self.lost = self.lost.saturating_add(lost);
                         if let Some(next) = next {
                             self.ask_for(next);
@@ -180,7 +180,7 @@ impl LockList {
                     }
                     // The scan finds the locks of a client that cannot be asked.
                     Some(Err(error)) if !error.transient && !self.scans => return Err(error),
-                    Some(Ok(ClientLocks::Silent) | Err(_)) => self.missed += 1,
+                    Some(Ok(None) | Err(_)) => self.missed += 1,
                     None if self.scans => self.step = Step::Scan(Cursor::default()),
                     None => self.step = Step::End,
                 }
