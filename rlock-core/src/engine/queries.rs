@@ -30,7 +30,7 @@ pub(crate) async fn ask(
     let mut asked = core.messages.ask();
     let message = messages::question(core.id, asked.number, question);
     let limit = core.options.response_timeout;
-    if !core.store.publish(client, &message, limit).await? {
+    if !core.store.publish(client, message, limit).await? {
         return Ok(None);
     }
     let report = timeout(question.longest_silence(), &mut asked.report).await;
@@ -71,7 +71,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         }
         let message = answer(&core, &mut lists, &received);
         // Whoever asked takes a lost answer for silence.
-        let published = core.store.publish(received.from, &message, PUBLISH);
+        let published = core.store.publish(received.from, message, PUBLISH);
         if let Err(error) = published.await {
             tracing::debug!(%error, "could not answer a question about a lock");
         }

@@ -36,12 +36,7 @@ pub(crate) type Page = (Vec<Key>, Option<Cursor>);
 /// Access to what is on the store beside the client's own locks.
 pub(crate) trait Directory {
     /// Sends a message to a client. Returns whether the client was there to receive it.
-    fn publish<'a>(
-        &'a self,
-        client: Uuid,
-        message: &'a [u8],
-        timeout: Duration,
-    ) -> ReplyFuture<'a, bool>;
+    fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool>;
 
     /// Returns the clients that receive messages.
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>>;

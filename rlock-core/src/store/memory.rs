@@ -2,7 +2,6 @@
 
 #[cfg(test)]
 mod differential;
-mod directory;
 mod state;
 mod wait_queues;
 
@@ -17,8 +16,9 @@ use uuid::Uuid;
 
 use self::state::State;
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Event, Listener, ReleaseRequest, Released,
+    Renewal, Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock,
+    directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
 
@@ -164,5 +164,19 @@ impl Store for MemoryStore {
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::pending())
+    }
+}
+
+impl Directory for MemoryStore {
+    fn publish(&self, client: Uuid, message: Vec<u8>, _: Duration) -> ReplyFuture<'_, bool> {
+        self.answer(|state, _| state.notify(client, Event::Message(message)))
+    }
+
+    fn clients(&self, _timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
+        self.answer(|state, _| state.clients.keys().copied().collect())
+    }
+
+    fn scan(&self, _from: Cursor, _timeout: Duration) -> ReplyFuture<'_, Page> {
+        self.answer(|state, now| (state.held(now), None))
     }
 }

@@ -33,7 +33,7 @@ use self::{
     caller_link::CallerLink,
     commands::{Call, Commands},
     connection::{Connection, boxed},
-    errors::{classify, wants_reconnect},
+    errors::{classify, is_refused, wants_reconnect},
     fork_guard::ForkGuard,
     keyspace::Keyspace,
     link::Link,
@@ -270,11 +270,18 @@ impl Store for RedisStore {
     }
 
     fn describe(&self) -> String {
-        self.address()
+        self.background.address.to_string()
     }
 
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
-        Box::pin(self.ping_when_up(timeout))
+        Box::pin(async move {
+            let send = SendOptions::background(timeout).silence(timeout);
+            match self.call(Call::Ping, send, |_, _| Ok(())).await {
+                // A refused `PING` proves as much.
+                Err(error) if is_refused(&error) => Ok(()),
+                reply => reply,
+            }
+        })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {

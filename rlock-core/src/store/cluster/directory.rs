@@ -17,7 +17,10 @@ const ONE: Duration = Duration::from_millis(250);
 
 impl ClusterStore {
     /// Returns the masters in the order of their addresses.
-    async fn known_masters(&self, timeout: Duration) -> Result<Vec<Arc<Node>>, StoreError> {
+    pub(super) async fn known_masters(
+        &self,
+        timeout: Duration,
+    ) -> Result<Vec<Arc<Node>>, StoreError> {
         self.fork_guard.check()?;
         self.nodes.until_known(Instant::now() + timeout).await?;
         let mut masters = self.nodes.masters();
@@ -27,12 +30,7 @@ impl ClusterStore {
 }
 
 impl Directory for ClusterStore {
-    fn publish<'a>(
-        &'a self,
-        client: Uuid,
-        message: &'a [u8],
-        timeout: Duration,
-    ) -> ReplyFuture<'a, bool> {
+    fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
             let until = Instant::now() + timeout;
             let masters = self.known_masters(timeout).await?;
@@ -40,7 +38,10 @@ impl Directory for ClusterStore {
             // The client, or this one, may not be connected to each master at the moment.
             for node in masters.iter().filter(|node| node.store.is_up()) {
                 let left = until.saturating_duration_since(Instant::now());
-                outcome = node.store.publish(client, message, left.min(ONE)).await;
+                outcome = node
+                    .store
+                    .publish(client, message.clone(), left.min(ONE))
+                    .await;
                 if let Ok(true) = outcome {
                     break;
                 }

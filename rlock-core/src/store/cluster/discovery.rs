@@ -110,7 +110,6 @@ impl Seeds {
         }
     }
 
-    /// Returns the connection to a node.
     pub(super) fn info(&self, addr: &NodeAddr) -> ConnectionInfo {
         elsewhere(&self.node, addr.host.clone(), addr.port)
     }
@@ -146,7 +145,6 @@ impl Seeds {
         layout.ok_or_else(|| not_yet(format!("{addr} knows no node that has slots")))
     }
 
-    /// Asks a node for its id.
     pub(super) async fn id(&self, addr: &NodeAddr, within: Duration) -> Result<String, StoreError> {
         let mut my_id = pipe();
         my_id.cmd("CLUSTER").arg("MYID");

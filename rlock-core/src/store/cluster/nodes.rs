@@ -276,7 +276,6 @@ fn has_slots(masters: &[Option<Arc<Node>>], node: &Arc<Node>) -> bool {
     masters.any(|master| Arc::ptr_eq(master, node))
 }
 
-/// Keeps the connections of a node up.
 async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
     // If this fails, the rest connects.
     let _ = store.background.connect().await;

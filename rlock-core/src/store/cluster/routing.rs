@@ -14,7 +14,7 @@ use super::{
 use crate::{
     key::Key,
     store::{
-        ReplyFuture, SendOptions, StoreError,
+        ReplyFuture, SendOptions, Store, StoreError,
         redis::errors::{Elsewhere, is_settling, is_split, not_yet},
     },
     wait::Backoff,
@@ -197,13 +197,11 @@ impl ClusterStore {
 
     /// Checks that all masters reply, once they are known.
     pub(super) async fn ping(&self, patience: Duration) -> Result<(), StoreError> {
-        self.fork_guard.check()?;
         let until = Instant::now() + patience;
-        self.nodes.until_known(until).await?;
-        let masters = self.nodes.masters();
+        let masters = self.known_masters(patience).await?;
         let left = until.saturating_duration_since(Instant::now());
         let replies = masters.iter().map(|node| async move {
-            let reply = node.store.ping_when_up(left).await;
+            let reply = node.store.ping(left).await;
             reply.map_err(|error| StoreError {
                 source: not_yet(format!("the node at {}: {error}", node.addr)).source,
                 ..error

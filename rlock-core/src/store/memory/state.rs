@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -99,7 +100,7 @@ impl State {
         let watched = true;
         if let Some(owner) = holder.filter(|_| waits && was_taken && first) {
             let key = key.clone();
-            self.notify(owner, Event::Wanted { key, owner });
+            self.notify(owner.client(), Event::Wanted { key, owner });
         }
         Acquired::Held {
             claim: taken,
@@ -237,7 +238,7 @@ impl State {
             return false;
         };
         let owner = lock.owner;
-        self.notify(owner, Event::Changed(key.clone()));
+        self.notify(owner.client(), Event::Changed(key.clone()));
         self.locks.remove(key);
         self.hand_off(key, None, false, now);
         true
@@ -300,7 +301,7 @@ impl State {
                 ttl: GRACE,
                 wanted: joins || self.is_wanted(key),
             };
-            self.notify(owner, event);
+            self.notify(owner.client(), event);
             // The waiter may be dead. The next and the last waiter retry after the grace period: the last one was
             // heard of most recently.
             if now.since(since) > LONGEST_SILENCE {
@@ -317,7 +318,7 @@ impl State {
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
         let Some(owner) = owner else { return };
         let key = key.clone();
-        self.notify(owner, Event::Retry { key, owner, after });
+        self.notify(owner.client(), Event::Retry { key, owner, after });
     }
 
     /// Returns the keys of all locks.
@@ -326,26 +327,18 @@ impl State {
         live.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Sends a message to a client. Returns whether the client is there.
-    pub(super) fn publish(&mut self, client: Uuid, message: Vec<u8>) -> bool {
+    /// Notifies a client. Returns whether the client is there.
+    pub(super) fn notify(&mut self, client: Uuid, event: Event) -> bool {
         let listener = self.clients.get(&client);
-        let message = listener.map(|listener| (listener.clone(), Event::Message(message)));
+        let message = listener.map(|listener| (Arc::clone(listener), event));
         let is_there = message.is_some();
         self.messages.extend(message);
         is_there
-    }
-
-    fn notify(&mut self, owner: OwnerId, event: Event) {
-        if let Some(listener) = self.clients.get(&owner.client()) {
-            self.messages.push((listener.clone(), event));
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(30);

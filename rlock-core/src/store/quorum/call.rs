@@ -1,6 +1,7 @@
 //! One request to the members of a quorum, and their replies as they arrive.
 
 use std::{
+    fmt::Display,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,7 +16,7 @@ use super::{
     member::Member,
     verdict::{Tally, Verdict, majority},
 };
-use crate::store::{BoxFuture, Servers, StoreError};
+use crate::store::{BoxFuture, Servers, Store, StoreError};
 
 /// The bounds of the wait for late members that usually reply. Once the others have decided, the call waits for ten
 /// times as long as they took.
@@ -77,7 +78,6 @@ impl<T: Send + 'static> QuorumCall<T> {
         }
     }
 
-    /// Sends a request to all members.
     pub(super) fn to_all<F>(
         members: &Members,
         request: impl Fn(Arc<Member>, CallState) -> F,
@@ -180,13 +180,11 @@ impl<T: Send + 'static> QuorumCall<T> {
         self.replies[member].as_ref()
     }
 
-    /// Returns the successful replies so far.
     pub(super) fn oks(&self) -> impl Iterator<Item = (usize, &T)> {
         let replies = self.replies.iter().enumerate();
         replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().ok()?)))
     }
 
-    /// Returns the failures so far.
     pub(super) fn failures(&self) -> impl Iterator<Item = (&Arc<Member>, &StoreError)> {
         let replies = self.members.iter().zip(&self.replies);
         replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().err()?)))
@@ -257,7 +255,7 @@ impl<T: Send + 'static> QuorumCall<T> {
                 Some(Err(error)) => error.clone(),
                 None => member.why_silent(),
             };
-            Some((member.address.as_str(), error))
+            Some((member.store.describe(), error))
         });
         no_majority(self.replies.len(), &failures.collect::<Vec<_>>())
     }
@@ -270,7 +268,7 @@ impl<T: Send + 'static> QuorumCall<T> {
 }
 
 /// Returns the error of a request to which these servers did not reply.
-fn no_majority(servers: usize, failures: &[(&str, StoreError)]) -> StoreError {
+fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> StoreError {
     let (answered, needed) = (servers - failures.len(), majority(servers));
     let too_many = |is: fn(&StoreError) -> bool| {
         failures.iter().filter(|(_, error)| is(error)).count() > servers - needed

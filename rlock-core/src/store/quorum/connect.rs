@@ -61,11 +61,9 @@ fn members(servers: &[ServerEndpoint], options: &RedisOptions, listener: &Listen
             server: number,
             ..options.clone()
         };
-        let store = RedisStore::of(server.clone(), &options, &listener, None);
         Arc::new(Member {
             number,
-            address: store.address(),
-            store,
+            store: RedisStore::of(server.clone(), &options, &listener, None),
             health,
             timeout: options.response_timeout,
         })

@@ -1,28 +1,24 @@
 //! The clients and the locks of a quorum. A client listens at every member, and a lock is on a majority of them.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use uuid::Uuid;
 
-use super::{QuorumStore, member::Member, verdict::majority};
+use super::{QuorumStore, verdict::majority};
 use crate::store::{
     ReplyFuture, Store, StoreError,
     directory::{Cursor, Directory, Page},
 };
 
 impl Directory for QuorumStore {
-    fn publish<'a>(
-        &'a self,
-        client: Uuid,
-        message: &'a [u8],
-        timeout: Duration,
-    ) -> ReplyFuture<'a, bool> {
+    fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
             // At once, because one that has just failed may keep its caller for the whole time.
             let healthy = self.members.iter().filter(|member| member.is_healthy());
-            let publish = |member: &'a Arc<Member>| member.store.publish(client, message, timeout);
-            let mut replies: FuturesUnordered<_> = healthy.map(publish).collect();
+            let publish =
+                healthy.map(|member| member.store.publish(client, message.clone(), timeout));
+            let mut replies: FuturesUnordered<_> = publish.collect();
             let mut outcome = Ok(false);
             while let Some(reply) = replies.next().await {
                 match reply {

@@ -57,7 +57,6 @@ impl Health {
 
 pub(super) struct Member {
     pub(super) number: usize,
-    pub(super) address: String,
     pub(super) store: Arc<RedisStore>,
     pub(super) health: Arc<Health>,
     /// The time-out of one request.
@@ -125,7 +124,6 @@ impl Member {
         self.health.note(reply.await)
     }
 
-    /// Releases at this member.
     pub(super) async fn release(
         &self,
         request: &ReleaseRequest,
@@ -198,11 +196,11 @@ impl Member {
             request.count = hold.count;
             let _ = acquire(request).await;
         }
-        tracing::debug!(address = self.address, key = %hold.key, "a hold was repaired");
+        tracing::debug!(address = self.store.describe(), key = %hold.key, "a hold was repaired");
     }
 
     /// Checks that the server replies, once it is connected.
     pub(super) async fn ping(self: Arc<Self>, timeout: Duration) -> Reply<()> {
-        self.health.note(self.store.ping_when_up(timeout).await)
+        self.health.note(self.store.ping(timeout).await)
     }
 }

@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     lease::Time,
-    store::{AcquireRequest, Acquired, Event, GRACE, HandOff, Listener, QueuePlace, Released},
+    store::{
+        AcquireRequest, Acquired, Event, GRACE, HandOff, Listener, QueuePlace, Released, Store,
+    },
 };
 
 /// The interval at which a member is pinged while a waiter is in its queue.
@@ -65,7 +67,7 @@ impl QuorumStore {
                     && Arc::clone(member).ping(PING_INTERVAL).await.is_err()
                     && member.health.leave_queue()
                 {
-                    let address = &member.address;
+                    let address = member.store.describe();
                     tracing::debug!(address, "silent: waiters turn to another server");
                     (self.listener)(Event::Disconnected);
                 }

@@ -40,7 +40,6 @@ pub(super) fn refusing(call: &QuorumCall<Acquired>) -> Vec<usize> {
     refusing.map(|(member, _)| member).collect()
 }
 
-/// Collects the votes on an acquire.
 async fn collect_votes(call: &mut QuorumCall<Acquired>, lead: usize, until: Instant) -> Verdict {
     call.collect(until, |call| match call.verdict(is_granted) {
         Verdict::Open => call.wait_for_majority(),
@@ -62,7 +61,6 @@ fn decisive_until(timeout: Duration, lease: Duration) -> Instant {
 }
 
 impl QuorumStore {
-    /// Acquires locks that are free.
     pub(super) async fn acquire_free(
         &self,
         request: AcquireRequest,

@@ -217,7 +217,6 @@ impl Shared {
         }
     }
 
-    /// Passes a reply to the callers.
     fn deliver(&self, part: Part, reply: RedisResult<Value>) {
         let Part { mut replies, share } = part;
         let Some(share) = share else {

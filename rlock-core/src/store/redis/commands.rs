@@ -111,7 +111,6 @@ impl Commands {
         self.least_token.fetch_max(micros, Ordering::AcqRel);
     }
 
-    /// Returns the command of a request.
     pub(super) fn command(&self, call: Call<'_>) -> Cmd {
         match call {
             Call::Acquire(request) | Call::AcquireUnless(_, request) => self.acquire(request),

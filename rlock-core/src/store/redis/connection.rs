@@ -26,7 +26,7 @@ use super::{
     for_quorum::{Registration, identifies_run},
     link::Link,
 };
-use crate::store::{BoxFuture, StoreError};
+use crate::store::{BoxFuture, Event, StoreError};
 
 /// A connection, which may have failed since it was opened.
 pub(in crate::store) struct Connection {
@@ -183,7 +183,7 @@ impl Connection {
         let (link, epoch) = (Arc::downgrade(link), self.epoch);
         let pump = tokio::spawn(async move {
             while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
-                link.on_message(message.get_payload_bytes());
+                on_message(&link, message.get_payload_bytes());
             }
             if let Some(link) = link.upgrade() {
                 link.give_up(epoch);
@@ -265,11 +265,27 @@ pub(super) fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
         return;
     };
     match (push.kind, push.data.as_slice()) {
-        (PushKind::Message, [_, Value::BulkString(message)]) => link.on_message(message),
-        (PushKind::Invalidate, [Value::Array(names)]) => link.changed(Some(names)),
+        (PushKind::Message, [_, Value::BulkString(message)]) => on_message(&link, message),
+        (PushKind::Invalidate, [Value::Array(names)]) => {
+            for name in names {
+                if let Value::BulkString(name) = name
+                    && let Some(key) = link.commands.keyspace.key(name)
+                {
+                    (link.listener)(Event::Changed(key));
+                }
+            }
+        }
         // A message without names reports a flush.
-        (PushKind::Invalidate, _) => link.changed(None),
+        (PushKind::Invalidate, _) => (link.listener)(Event::AllChanged),
         (PushKind::Disconnection, _) => link.give_up(epoch),
         _ => {}
+    }
+}
+
+/// Handles a message on the client's channel.
+fn on_message(link: &Link, message: &[u8]) {
+    let keyspace = &link.commands.keyspace;
+    if let Some(event) = keyspace.read_message(link.options.client, message) {
+        (link.listener)(event);
     }
 }

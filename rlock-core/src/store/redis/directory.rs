@@ -27,12 +27,7 @@ impl RedisStore {
 }
 
 impl Directory for RedisStore {
-    fn publish<'a>(
-        &'a self,
-        client: Uuid,
-        message: &'a [u8],
-        timeout: Duration,
-    ) -> ReplyFuture<'a, bool> {
+    fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
             let channel = format!("{}{client}", self.commands.keyspace.channels());
             let mut publish = cmd("PUBLISH");

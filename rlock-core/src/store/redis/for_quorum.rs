@@ -10,26 +10,14 @@ use std::{
 
 use redis::from_redis_value;
 
-use super::{
-    RedisStore,
-    commands::Call,
-    errors::{is_refused, unexpected},
-    replies,
-};
+use super::{RedisStore, commands::Call, errors::unexpected, replies};
 use crate::store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError};
 
 impl RedisStore {
-    /// Returns host and port, the path of a socket, or a service and its Sentinels. Never returns a password.
-    pub(crate) fn address(&self) -> String {
-        self.background.address.to_string()
-    }
-
-    /// Returns whether there is a connection that is not silent.
     pub(crate) fn is_up(&self) -> bool {
         self.background.present().is_some()
     }
 
-    /// Returns why there is no connection.
     pub(crate) fn why_down(&self) -> StoreError {
         self.background.why_down()
     }
@@ -68,16 +56,6 @@ impl RedisStore {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
         })
         .await
-    }
-
-    /// Checks that the server replies, once it is connected.
-    pub(crate) async fn ping_when_up(&self, timeout: Duration) -> Result<(), StoreError> {
-        let send = SendOptions::background(timeout).silence(timeout);
-        match self.call(Call::Ping, send, |_, _| Ok(())).await {
-            // A refused `PING` proves as much.
-            Err(error) if is_refused(&error) => Ok(()),
-            reply => reply,
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ProtocolVersion, Value};
+use redis::ProtocolVersion;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -70,7 +70,6 @@ impl LinkState {
         self.connection.is_some() && !self.is_doubtful
     }
 
-    /// Returns whether the connection has this epoch.
     fn is_of(&self, epoch: u64) -> bool {
         let connection = self.connection.as_ref();
         connection.is_some_and(|connection| connection.epoch == epoch)
@@ -113,29 +112,6 @@ impl Link {
         self.background.as_ref()?.present()?.id
     }
 
-    /// Handles a message on the client's channel.
-    pub(super) fn on_message(&self, message: &[u8]) {
-        let keyspace = &self.commands.keyspace;
-        if let Some(event) = keyspace.read_message(self.options.client, message) {
-            (self.listener)(event);
-        }
-    }
-
-    /// Handles a report that another connection changed these keys, or all keys.
-    pub(super) fn changed(&self, names: Option<&[Value]>) {
-        let Some(names) = names else {
-            return (self.listener)(Event::AllChanged);
-        };
-        for name in names {
-            if let Value::BulkString(name) = name
-                && let Some(key) = self.commands.keyspace.key(name)
-            {
-                (self.listener)(Event::Changed(key));
-            }
-        }
-    }
-
-    /// Returns the current connection, if there is one.
     pub(super) fn present(&self) -> Option<Arc<Connection>> {
         self.state.borrow().connection.clone()
     }
@@ -177,7 +153,6 @@ impl Link {
         state.connection.clone()
     }
 
-    /// Returns the reason why there is no connection.
     pub(super) fn why_down(&self) -> StoreError {
         (self.state.borrow().error.clone()).unwrap_or_else(|| not_yet("not connected"))
     }
@@ -186,7 +161,7 @@ impl Link {
     pub(super) fn end(&self) {
         self.state.send_replace(LinkState::default());
         // Changes of the keys that it read are no longer reported.
-        self.changed(None);
+        (self.listener)(Event::AllChanged);
     }
 
     /// Gives up a connection that failed. Does nothing if it was replaced already.
@@ -213,7 +188,6 @@ impl Link {
         });
     }
 
-    /// Connects for the first time.
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
         let connection = self.open(self.options.connect_timeout).await?;
         self.checks.log(self, &connection).await;

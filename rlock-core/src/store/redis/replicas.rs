@@ -103,7 +103,6 @@ impl ReplicaCheck {
         Ok(())
     }
 
-    /// Runs for as long as the client lives.
     pub(super) async fn run(&self) {
         let mut queued = self.queued.lock().await;
         let (mut connection, mut granted) = (None, Vec::new());
@@ -111,11 +110,6 @@ impl ReplicaCheck {
         loop {
             if granted.is_empty() {
                 queued.recv_many(&mut granted, PER_WAIT).await;
-            }
-            while granted.len() < PER_WAIT
-                && let Ok(more) = queued.try_recv()
-            {
-                granted.push(more);
             }
             granted.retain(|granted| !granted.reply.is_closed());
             if granted.is_empty() {
