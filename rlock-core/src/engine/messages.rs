@@ -27,7 +27,6 @@ const KNOWN: usize = 64;
 /// The time after which the asking client no longer waits for an answer.
 const TOO_LATE: Duration = Duration::from_millis(500);
 
-/// The questions that this client received, and those that it has asked.
 pub(crate) struct Messages {
     answers: bool,
     received: mpsc::Sender<Received>,
@@ -39,7 +38,6 @@ pub(crate) struct Messages {
     is_refused: AtomicBool,
 }
 
-/// A question that this client received.
 pub(super) struct Received {
     pub(super) from: Uuid,
     pub(super) number: u64,

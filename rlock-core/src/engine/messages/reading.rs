@@ -14,7 +14,6 @@ use crate::{
 /// The longest message that is read. The longest lock fits beside a report that is almost full.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// A message that makes no sense.
 struct Senseless;
 
 type Read<T> = Result<T, Senseless>;
