@@ -16,7 +16,8 @@ use crate::{
         driver::Driver,
     },
     error::LockError,
-    hidden, limits,
+    key::note_hidden,
+    limits,
     store::{
         Store, StoreError,
         cluster::ClusterStore,
@@ -183,7 +184,7 @@ impl Parts {
     fn start(self) -> LockClient {
         let (builder, driver) = (self.builder, self.driver);
         let timers = (driver.timers.clone(), driver.may_not_be_driven());
-        hidden::note(builder.options.redact_keys);
+        note_hidden(builder.options.redact_keys);
         let core = Core::new(
             self.id,
             builder.clock,
