@@ -90,13 +90,11 @@ impl LockClientBuilder {
     fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         self.check()?;
         self.tls.check(endpoint.uses_tls())?;
-        match (endpoint, &self.background) {
-            (Endpoint::Memory(_), _) | (_, Background::Own | Background::On(_)) => {}
-            _ => {
-                return Err(no_tokio_time(
-                    "a server's leases end by its own clock; use the embedded store, or leave the option out",
-                ));
-            }
+        let is_memory = matches!(endpoint, Endpoint::Memory(_));
+        if matches!(self.background, Background::TokioTime) && !is_memory {
+            return Err(no_tokio_time(
+                "a server's leases end by its own clock; use the embedded store, or leave the option out",
+            ));
         }
         match endpoint {
             Endpoint::Memory(_) | Endpoint::Quorum(_) => limits::no_replicas(self.options.replicas),
