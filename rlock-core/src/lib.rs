@@ -75,8 +75,6 @@ mod error;
 mod escape_control;
 mod few;
 mod guard;
-mod hidden;
-
 mod info;
 #[cfg(all(test, shuttle))]
 mod interleavings;

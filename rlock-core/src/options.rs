@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-/// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Sends one request and does not wait.
@@ -71,7 +70,6 @@ impl Site {
     }
 }
 
-/// The options of one lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockOptions {
     pub(crate) lease: Duration,
@@ -97,7 +95,6 @@ impl Default for LockOptions {
     }
 }
 
-/// The options of a client.
 #[derive(Clone)]
 pub(crate) struct Options {
     /// The options of locks that set none.
@@ -122,7 +119,6 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns the name of the host.
     pub(crate) fn host() -> &'static str {
         static HOST: LazyLock<String> = LazyLock::new(host_name);
         &HOST

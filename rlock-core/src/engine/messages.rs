@@ -25,7 +25,6 @@ const MOST_QUESTIONS: usize = 256;
 /// How many of the latest questions are known again: a store may deliver a message by several servers.
 const KNOWN: usize = 64;
 
-/// The questions that this client received, and those that it has asked.
 pub(crate) struct Messages {
     answers: bool,
     received: mpsc::Sender<Received>,
@@ -37,7 +36,6 @@ pub(crate) struct Messages {
     is_refused: AtomicBool,
 }
 
-/// A question that this client received.
 pub(super) struct Received {
     pub(super) from: Uuid,
     pub(super) number: u64,

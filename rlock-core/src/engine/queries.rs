@@ -82,8 +82,7 @@ fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
     let mut report = ReportWriter::new(received.number);
     match &received.question {
         Question::Lock { key } => {
-            let info = core.queues.owned(key).and_then(|own| describe(core, &own));
-            if let Some(info) = info {
+            if let Some(info) = describe(core, key) {
                 report.add(&info);
             }
             report.locks(false, core.watchdog.losses())
@@ -92,8 +91,7 @@ fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
             let keys = lists.keys_after(core, received.from, pattern, after.as_ref());
             let mut keys = keys.iter();
             for key in keys.by_ref() {
-                let info = core.queues.owned(key).and_then(|own| describe(core, &own));
-                if info.is_some_and(|info| report.add(&info)) {
+                if describe(core, key).is_some_and(|info| report.add(&info)) {
                     break;
                 }
             }
@@ -184,9 +182,10 @@ fn give_up(
     Answer::Released
 }
 
-/// Describes a lock of this client, unless it has just been released.
-pub(crate) fn describe(core: &Core, ownership: &Ownership) -> Option<LockInfo> {
-    let (waiters, wanted) = core.queues.waiters(&ownership.key);
+/// Describes a lock of this client, if it owns it.
+pub(crate) fn describe(core: &Core, key: &Key) -> Option<LockInfo> {
+    let ownership = core.queues.owned(key)?;
+    let (waiters, wanted) = core.queues.waiters(key);
     let mut info = ownership.describe(&core.options.identity, waiters)?;
     info.wanted = wanted;
     Some(info)

@@ -171,7 +171,6 @@ impl Runs {
     }
 }
 
-/// Resolves when one of the locks is lost.
 fn first_lost(guards: &[LockGuard]) -> Boxed<End> {
     let losses = select_all(guards.iter().map(|guard| {
         let entry = guard.entry().clone();

@@ -138,7 +138,6 @@ pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> 
     to.0.into_bytes()
 }
 
-/// Writes one report.
 pub(crate) struct ReportWriter {
     number: u64,
     locks: Writer,
