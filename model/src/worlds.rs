@@ -37,6 +37,13 @@ const LOST_TOKENS: Faults = Faults {
     lost_tokens: 1,
     ..NONE
 };
+const ASKED: Faults = Faults { asked: 1, ..NONE };
+const FORCED: Faults = Faults { forced: 1, ..NONE };
+const OPERATOR: Faults = Faults {
+    asked: 1,
+    forced: 1,
+    ..NONE
+};
 const LOST: Faults = Faults {
     lost_requests: 1,
     lost_replies: 1,
@@ -98,6 +105,28 @@ pub fn small() -> Vec<Config> {
             .extending()
             .with(LOST_TOKENS)
             .until(2),
+        any("an operator asks, two callers each")
+            .of(2, 2)
+            .with(ASKED)
+            .until(2),
+        any("an operator asks, retention")
+            .of(2, 2)
+            .retaining(1)
+            .with(ASKED)
+            .until(1),
+        any("an operator forces, writes")
+            .writing()
+            .with(FORCED)
+            .until(3),
+        any("an operator forces, renewals")
+            .renewing()
+            .with(FORCED)
+            .until(2),
+        any("an operator forces, two callers each")
+            .of(2, 2)
+            .with(FORCED)
+            .until(1),
+        prompt("in time, an operator asks and forces").with(OPERATOR),
         prompt("in time, two callers each").of(2, 2),
         prompt("in time, extensions").of(2, 2).blocks(1).extending(),
         prompt("in time, retention").of(2, 2).retaining(2),
@@ -169,6 +198,25 @@ pub fn large() -> Vec<Config> {
             .retaining(1)
             .with(REPEATS)
             .until(1),
+        any("an operator asks, three callers each")
+            .of(2, 3)
+            .with(ASKED)
+            .until(2),
+        any("an operator forces, writes, until 4")
+            .writing()
+            .with(FORCED)
+            .until(4),
+        any("an operator forces, two callers each, until 2")
+            .of(2, 2)
+            .with(FORCED)
+            .until(2),
+        any("an operator forces, renewals, until 3")
+            .renewing()
+            .with(FORCED)
+            .until(3),
+        prompt("in time, two callers each, an operator asks and forces")
+            .of(2, 2)
+            .with(OPERATOR),
         any("the server forgets, two callers each, until 3")
             .of(2, 2)
             .with(RESTARTS)
@@ -297,7 +345,7 @@ fn mistakes_of_servers() -> Vec<Mistake> {
         ),
         server(
             ServerBug::RenewalOfOthers,
-            "after a server forgot, two believe for a lease at most",
+            "after the lock was taken from its holder, two believe for a lease at most",
             any("a renewal of others' locks")
                 .renewing()
                 .with(RESTARTS)
@@ -406,6 +454,14 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
                 .renewing()
                 .with(RESTARTS)
                 .until(2),
+        ),
+        client(
+            ClientBug::RevokedHandedOver,
+            "no hold of an ownership begins after its loss",
+            any("a hand-over after a request to release")
+                .of(2, 2)
+                .with(ASKED)
+                .until(1),
         ),
         client(
             ClientBug::BlockOfLost,

@@ -38,6 +38,8 @@ pub enum ClientBug {
     HandOverInDoubt,
     /// An ownership that is known to be lost is handed over.
     LostHandedOver,
+    /// A holder that was asked to release hands its ownership over locally.
+    RevokedHandedOver,
     /// Tokens of an ownership that was lost are used by the next one.
     BlockOfLost,
     /// Tokens of an ownership that was released are used by the next one.

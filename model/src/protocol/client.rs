@@ -66,6 +66,8 @@ pub(crate) enum Why {
     RetainedEnough,
     /// It was retained, and the client shuts down.
     ShutDown,
+    /// It was retained, and an operator asked for its release.
+    Revoked,
 }
 
 impl Client {

@@ -64,6 +64,10 @@ pub struct Faults {
     pub restarts: u8,
     /// The server loses the last token.
     pub lost_tokens: u8,
+    /// An operator asks a holder to release: its body stops, and then it releases.
+    pub asked: u8,
+    /// An operator releases a lock in its holder's name.
+    pub forced: u8,
 }
 
 impl Faults {
@@ -79,6 +83,8 @@ impl Faults {
         shut_downs: 0,
         restarts: 0,
         lost_tokens: 0,
+        asked: 0,
+        forced: 0,
     };
 }
 
@@ -206,6 +212,11 @@ impl Config {
             Some(Bug::Client(ClientBug::WantedUnnoticed)) => Some(ServerBug::WantedOnce),
             _ => None,
         }
+    }
+
+    /// Whether the lock may be granted to another owner while its holder relies on it.
+    pub(super) fn may_overtake(&self) -> bool {
+        self.faults.restarts + self.faults.forced > 0
     }
 
     /// Whether nothing was lost for good, so that everything is tidied up in the end.

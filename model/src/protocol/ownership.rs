@@ -25,7 +25,8 @@ pub(crate) struct Ownership {
     pub(super) budget_left: u8,
     /// How many local hand-overs there were since it was wanted.
     pub(super) handed_over: u8,
-    /// Whether it is known to be lost; nobody but a mistake uses it then.
+    /// Whether it is known to be lost, or its hold was revoked: no further hold begins. The present one keeps it until
+    /// its end.
     pub(super) lost: bool,
     /// When the server gave the lock to another owner.
     pub(super) overtaken: Option<Time>,
@@ -123,7 +124,8 @@ impl Ownership {
 
     /// Whether a hold may follow the one that ends, without a request.
     fn may_go_on(&self, config: &Config, now: Time) -> bool {
-        let is_certain = !self.dirty && self.change.is_none();
+        let is_revoked = self.lost && !config.has(ClientBug::RevokedHandedOver);
+        let is_certain = !self.dirty && self.change.is_none() && !is_revoked;
         let in_time = self.is_valid(now) || config.has(ClientBug::HandOverAfterLease);
         is_certain && in_time && self.tokens.left() > 0
     }

@@ -15,7 +15,6 @@ type P = Property<Protocol>;
 
 /// The properties of one configuration.
 pub(super) fn of(config: &Config) -> Vec<P> {
-    let faults = &config.faults;
     let mut all = vec![
         P::always("tokens grow with every hold", |_, state| {
             state.broken != Some(Rule::TokensGrow)
@@ -49,7 +48,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
             state.now() == model.config.end
         }),
     ];
-    if faults.restarts == 0 {
+    if !config.may_overtake() {
         all.push(P::always(
             "at most one holder believes that it has the lock",
             |_, state| state.believers().count() <= 1,
@@ -64,7 +63,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         ));
     } else {
         all.push(P::always(
-            "after a server forgot, two believe for a lease at most",
+            "after the lock was taken from its holder, two believe for a lease at most",
             |_, state| {
                 state.relied_on().all(|ownership| {
                     let since = ownership.overtaken.unwrap_or(ownership.valid_until);
@@ -73,7 +72,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
             },
         ));
         all.push(P::sometimes(
-            "a server that forgets lets two believe",
+            "a lock that was taken from its holder lets two believe",
             |_, state| state.believers().count() > 1,
         ));
     }
@@ -245,6 +244,12 @@ fn retentions(config: &Config, all: &mut Vec<P>) {
             |_, state| given_up(state, Why::RetainedEnough),
         ));
     }
+    if config.faults.asked > 0 {
+        all.push(P::sometimes(
+            "a retained ownership is given up when an operator asks",
+            |_, state| given_up(state, Why::Revoked),
+        ));
+    }
     if config.faults.shut_downs > 0 {
         all.push(P::sometimes(
             "a client that shuts down gives up what it retains",
@@ -275,6 +280,8 @@ fn got_over(config: &Config, all: &mut Vec<P>) {
         crashes: "a dead client is got over",
         restarts: "a server that forgets is got over",
         lost_tokens: "a lost token is got over",
+        asked: "a request to release is got over",
+        forced: "a release by force is got over",
     }
     if config.faults.time_outs > 0 && config.faults.gives_up > 0 && !config.in_order {
         all.push(P::sometimes(

@@ -11,6 +11,7 @@ use super::{
     network::{Id, Message},
     ownership::Ownership,
 };
+use crate::words::Holder;
 
 /// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +60,13 @@ pub enum Action {
     Restart,
     /// The server loses the last token.
     LoseToken,
+    /// An operator asks a holder to release.
+    AskToRelease(u8),
+    /// An operator releases the lock in its holder's name. The holder may learn of it.
+    Force {
+        /// Whether the holder learns of it at once.
+        told: bool,
+    },
     /// The clock goes on.
     Tick,
 }
@@ -176,7 +184,7 @@ fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<A
         if ownership.change.is_none() {
             // Once; again where no answer came.
             let may_enter = !ownership.dirty && hold.entered + 1 < config.entries;
-            if believes && (may_enter || ownership.dirty && ownership.entering) {
+            if believes && !ownership.lost && (may_enter || ownership.dirty && ownership.entering) {
                 actions.push(Action::Enter(name));
             }
             if !config.prompt || now == hold.began || hold.entries > 1 {
@@ -234,6 +242,17 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
     if left.lost_tokens > 0 && state.now() < config.end && state.server.fence(KEY) > 0 {
         actions.push(Action::LoseToken);
     }
+    let entry = state.server.inspect(KEY);
+    if let Some(Holder::Owner(owner)) = entry.map(|entry| entry.holder) {
+        let client = &state.clients[usize::from(owner.client)];
+        let ownership = client.ownership.as_ref();
+        if left.asked > 0 && ownership.is_some_and(|own| own.owner == owner && !own.lost) {
+            actions.push(Action::AskToRelease(client.name));
+        }
+        if left.forced > 0 {
+            actions.extend([true, false].map(|told| Action::Force { told }));
+        }
+    }
 }
 
 /// Does one.
@@ -269,6 +288,14 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
         Action::LoseToken => {
             state.left.lost_tokens -= 1;
             state.server.lose_token(KEY);
+        }
+        Action::AskToRelease(name) => {
+            state.left.asked -= 1;
+            ownership::revoke(config, state, name);
+        }
+        Action::Force { told } => {
+            state.left.forced -= 1;
+            own::force(config, state, told);
         }
         Action::Tick => state.server.pass(1),
         action => own::act(config, state, &action),

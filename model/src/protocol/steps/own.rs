@@ -10,8 +10,9 @@ use crate::{
         asked::Step,
         client::{Client, Turn, Why},
         network::{Id, Message, Request},
+        ownership::Ownership,
     },
-    words::{Acquire, Claim, Next, Owner, Release, Renewal},
+    words::{Acquire, Claim, Holder, Next, Owner, Release, Renewal},
 };
 
 /// The requests whose answers a client waits for.
@@ -115,6 +116,30 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
             }
         }
         _ => {}
+    }
+}
+
+/// An operator releases the lock in its holder's name.
+pub(super) fn force(config: &Config, state: &mut State, told: bool) {
+    let Some(entry) = state.server.inspect(KEY) else {
+        return;
+    };
+    let Holder::Owner(owner) = entry.holder else {
+        return;
+    };
+    let client = state.client(owner.client);
+    let is_its = |own: &Ownership| own.owner == owner;
+    let may_know = told && client.ownership.as_ref().is_some_and(is_its);
+    // The holder awaits no reply to it.
+    let id = client.request(0).id;
+    let request = release(owner, entry.token, 0, None);
+    state.network.send(Message::Request {
+        from: owner.client,
+        id,
+        request,
+    });
+    if may_know {
+        lose(config, state, owner.client, false);
     }
 }
 

@@ -67,6 +67,15 @@ pub(super) fn wanted(config: &Config, state: &mut State, name: u8) {
     }
 }
 
+/// An operator asks for the release. A hold keeps the ownership until its end.
+pub(super) fn revoke(config: &Config, state: &mut State, name: u8) {
+    if state.client(name).retains() {
+        give_up(config, state, name, Why::Revoked);
+    } else if let Some(ownership) = &mut state.client(name).ownership {
+        ownership.lost = true;
+    }
+}
+
 /// Gives up what is retained.
 pub(super) fn give_up(config: &Config, state: &mut State, name: u8, why: Why) {
     let kept = state.client(name).ownership.clone();
