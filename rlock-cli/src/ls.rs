@@ -50,7 +50,9 @@ pub(crate) const COLUMNS: [Column; 5] = [
 pub(crate) async fn ls(options: &LsOptions, json: bool) -> Result<Status, Failure> {
     let client = connect(&options.store).await?;
     let (glob, scan) = (&options.glob, options.scan);
-    let Listed { mut locks, missed } = listed(&client, glob, scan).await?;
+    let Listed {
+        mut locks, missed, ..
+    } = listed(&client, glob, scan).await?;
     let Some(interval) = options.watch else {
         output::text(page(&locks, Screen::of_stdout(), json).as_bytes())?;
         warn_of_missed(missed);
@@ -91,6 +93,8 @@ pub(crate) struct Listed {
     pub(crate) locks: Vec<LockInfo>,
     /// How many clients or locks did not reply.
     pub(crate) missed: usize,
+    /// How many locks the clients that replied have lost since they started.
+    pub(crate) lost: u64,
 }
 
 pub(crate) async fn listed(client: &LockClient, glob: &str, scan: bool) -> Result<Listed, Failure> {
@@ -102,7 +106,12 @@ pub(crate) async fn listed(client: &LockClient, glob: &str, scan: bool) -> Resul
     locks.sort_unstable_by(|one, other| one.key.cmp(&other.key));
     // A scan finds the locks of silent clients.
     let missed = if scan { 0 } else { list.missed() };
-    Ok(Listed { locks, missed })
+    let lost = list.lost();
+    Ok(Listed {
+        locks,
+        missed,
+        lost,
+    })
 }
 
 /// Logs that a list may be incomplete.

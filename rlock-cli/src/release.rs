@@ -59,7 +59,7 @@ pub(crate) async fn release(options: &ReleaseOptions, json: bool) -> Result<Stat
         tracing::warn!("{}", plan(options, &info));
     } else {
         if !confirmed(&plan(options, &info))? {
-            return refused(options, json, "nobody confirmed it");
+            return refused(options, json, "the question was not confirmed");
         }
         let now = client.inspect(&options.key).await?;
         if now.is_none_or(|now| now.owner != info.owner) {
@@ -88,7 +88,7 @@ async fn released(
     let key = &options.key;
     Ok(if options.way.ask {
         match client.ask_release(key).await? {
-            true if info.retained => Ok("its holder gives it back"),
+            true if info.retained => Ok("its holder releases it"),
             true => Ok("its holder stops its body, and then releases it"),
             false => Err(unanswered(info)),
         }

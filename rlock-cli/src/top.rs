@@ -113,10 +113,11 @@ fn line(looks: &Looks) -> String {
         missed => format!(", {missed} clients do not answer"),
     };
     format!(
-        "{} {} held, {} waiters{silent}, +{:.1}/s, -{:.1}/s{most_waiters}{oldest}",
+        "{} {} held, {} waiters, {} lost{silent}, +{:.1}/s, -{:.1}/s{most_waiters}{oldest}",
         now(),
         looks.locks().len(),
         looks.waiters(),
+        looks.lost(),
         rates.appeared,
         rates.gone
     )
@@ -128,6 +129,7 @@ fn object(looks: &Looks) -> Value {
         "time": now(),
         "held": looks.locks().len(),
         "waiters": looks.waiters(),
+        "lost": looks.lost(),
         "silent_clients": looks.missed(),
         "appeared_per_s": rates.appeared,
         "gone_per_s": rates.gone,

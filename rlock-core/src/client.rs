@@ -1,4 +1,4 @@
-//! A client: one connection to a store, and the handles that share it.
+//! A client: its connections to a store, and the handles that share them.
 
 mod builder;
 mod closing;
@@ -23,7 +23,7 @@ use crate::{
     multi_lock::MultiLock,
 };
 
-/// A client of one store. Clones are cheap, and share one connection and one background.
+/// A client of one store. Clones are cheap, and share connections and background.
 ///
 /// The background ends after the last clone and the last guard are dropped, once it has released
 /// the dropped locks.

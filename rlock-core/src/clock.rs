@@ -1,7 +1,6 @@
 //! What a client takes the time from.
 
 use std::{
-    fmt,
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
@@ -63,15 +62,6 @@ impl ClientClock {
             }
             tokio::time::sleep(left.min(CHECK_INTERVAL)).await;
         }
-    }
-}
-
-impl fmt::Debug for ClientClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.0 {
-            None => "the system's",
-            Some(_) => "a given one",
-        })
     }
 }
 

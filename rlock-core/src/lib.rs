@@ -25,7 +25,7 @@
 //! # Where to begin
 //!
 //! - [`macro@distributed_lock`]: the attribute and its options.
-//! - [`LockClient`]: one connection to one store. [`LockClientBuilder::connect`] lists the URLs,
+//! - [`LockClient`]: a client of one store. [`LockClientBuilder::connect`] lists the URLs,
 //!   [`LockClient::builder`] sets the prefix, the defaults and the time-outs.
 //! - [`Lock`] and [`LockGuard`]: locks without the attribute. [`Lock::run`] runs a future inside the
 //!   lock, [`Lock::run_blocking`] a closure.
@@ -46,7 +46,7 @@
 //!
 //! Of all calls that lock a key through one store and prefix, one is inside at a time. The limits are
 //! those of every lock with a lease. A process that is paused for longer than its lease can act once
-//! more when it resumes. A server that loses its memory loses its locks. Send the
+//! more when it resumes. A server that restarts without its data loses its locks. Send the
 //! [fencing token](LockGuard::fencing_token) with each write: storage that refuses smaller tokens
 //! refuses the late writer.
 //!
@@ -75,8 +75,6 @@ mod error;
 mod escape_control;
 mod few;
 mod guard;
-mod hidden;
-
 mod info;
 #[cfg(all(test, shuttle))]
 mod interleavings;

@@ -141,7 +141,6 @@ pub(crate) fn service(identity: &Identity) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Checks a pattern of keys.
 pub(crate) fn pattern(pattern: &str) -> Result<(), LockError> {
     let length = pattern.len();
     let reason = "a pattern has at most 2048 bytes, and a key 1024";
@@ -149,7 +148,6 @@ pub(crate) fn pattern(pattern: &str) -> Result<(), LockError> {
     check(length <= LONGEST_PATTERN, "pattern", value, reason)
 }
 
-/// Checks the number of keys of one call.
 pub(crate) fn keys(number: usize) -> Result<(), LockError> {
     match number {
         0 => Err(LockError::InvalidKey {

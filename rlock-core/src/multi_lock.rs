@@ -55,6 +55,7 @@ impl MultiLock {
     }
 
     /// Returns the keys, as given.
+    #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.keys()
     }

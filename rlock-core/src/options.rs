@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-/// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Sends one request and does not wait.
@@ -71,7 +70,6 @@ impl Site {
     }
 }
 
-/// The options of one lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockOptions {
     pub(crate) lease: Duration,
@@ -97,8 +95,7 @@ impl Default for LockOptions {
     }
 }
 
-/// The options of a client.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Options {
     /// The options of locks that set none.
     pub(crate) lock: LockOptions,
@@ -115,14 +112,13 @@ pub(crate) struct Options {
 }
 
 /// What a client says of itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Identity {
     pub(crate) service: Option<String>,
     pub(crate) version: Option<String>,
 }
 
 impl Identity {
-    /// Returns the name of the host.
     pub(crate) fn host() -> &'static str {
         static HOST: LazyLock<String> = LazyLock::new(host_name);
         &HOST
@@ -153,12 +149,6 @@ fn host_name() -> String {
 /// Returns the trace of the present call.
 #[derive(Clone)]
 pub(crate) struct TraceId(pub(crate) Arc<dyn Fn() -> Option<String> + Send + Sync>);
-
-impl fmt::Debug for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TraceId")
-    }
-}
 
 /// The number of replicas that must have a lock before it counts as granted, and the time for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,12 +37,10 @@ impl OwnerId {
         })
     }
 
-    /// Returns the client whose owner this is.
     pub(crate) fn client(&self) -> Uuid {
         self.client
     }
 
-    /// Returns whether this is an owner of the client.
     pub(crate) fn is_of(&self, client: Uuid) -> bool {
         self.client == client
     }

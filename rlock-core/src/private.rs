@@ -9,8 +9,7 @@ use crate::{
     engine::call_chain,
     error::LockError,
     few::Few,
-    hidden,
-    key::escape,
+    key::{are_hidden, escape},
     lock::Lock,
     options::{LockOptions, Site, Wait},
     run::{Inside, OnLost, Run, Session},
@@ -169,7 +168,7 @@ impl Annotation {
             });
         }
         let Some(client) = find_client(&mut self.client).cloned() else {
-            let key = if hidden::are_keys_hidden() {
+            let key = if are_hidden() {
                 self.site.in_place_of_key().to_owned()
             } else {
                 self.keys.join("`, `")

@@ -141,7 +141,6 @@ impl<F: Future> Body for Slot<F> {
     }
 }
 
-/// The end of a body.
 enum End {
     Returned,
     Panicked(Box<dyn Any + Send>),
@@ -196,7 +195,6 @@ pub(crate) async fn release_all(mut guards: Few<LockGuard>) -> Result<(), LockEr
 /// would copy the closure.
 pub(crate) struct Inside {
     guards: Few<LockGuard>,
-    /// The outer scope.
     outer: Scope,
     span: Option<EnteredSpan>,
     on_lost: OnLost,

@@ -127,8 +127,7 @@ async fn service_of(
     };
     let named = |opinion: &&Opinion| (&opinion.host, opinion.port) == (&newest.host, newest.port);
     if opinions.iter().filter(named).count() * 2 <= sentinels.len() {
-        let text =
-            "fewer than half of the Sentinels name this master, so it may be an isolated one";
+        let text = "no majority of the Sentinels names this master, so it may be an isolated one";
         let heading = format!("{service} (service)");
         reports.push(Report::of(heading, Finding::harm("master", text)));
     }

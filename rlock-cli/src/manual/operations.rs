@@ -106,9 +106,9 @@ pub(crate) const TOP: &[Section] = &[
             ("up, down", "scrolls; also page up, page down, home"),
             ("q", "quits; also Esc and Ctrl-C"),
         ],
-        text: "The rates count the locks that have appeared and disappeared from one look to the next, over ten \
-               seconds. A lock that is held for less than the interval is not seen. Without a terminal, each look is \
-               one line.",
+        text: "The rates count the locks that appear and disappear between two refreshes, averaged over ten \
+               seconds. A lock that is held for less than the interval is not seen. The losses are those of all \
+               processes that answered, each since its start. Without a terminal, each refresh prints one line.",
     },
     Section {
         title: "Exit status",

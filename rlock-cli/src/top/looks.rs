@@ -41,6 +41,7 @@ pub(super) struct Looks {
     /// The locks of the latest look: key and owner.
     known: HashSet<(String, String)>,
     missed: usize,
+    lost: u64,
     changes: VecDeque<Change>,
 }
 
@@ -50,7 +51,12 @@ impl Looks {
         self.add_at(Instant::now(), listed);
     }
 
-    fn add_at(&mut self, now: Instant, Listed { locks, missed }: Listed) {
+    fn add_at(&mut self, now: Instant, listed: Listed) {
+        let Listed {
+            locks,
+            missed,
+            lost,
+        } = listed;
         let found: HashSet<_> = locks
             .iter()
             .map(|info| (info.key.clone(), info.owner.clone()))
@@ -78,7 +84,8 @@ impl Looks {
         {
             self.changes.pop_front();
         }
-        (self.locks, self.known, self.missed) = (locks, found, missed);
+        (self.locks, self.known) = (locks, found);
+        (self.missed, self.lost) = (missed, lost);
     }
 
     pub(super) fn locks(&self) -> &[LockInfo] {
@@ -88,6 +95,11 @@ impl Looks {
     /// Returns how many clients did not answer at the latest look.
     pub(super) fn missed(&self) -> usize {
         self.missed
+    }
+
+    /// Returns how many locks the clients that answered the latest look have lost since they started.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
     }
 
     pub(super) fn waiters(&self) -> usize {

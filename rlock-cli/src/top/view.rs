@@ -36,10 +36,11 @@ impl View {
             missed => format!(", {missed} clients do not answer"),
         };
         let held = format!(
-            "rlock top {}   {} held, {} waiters{silent}",
+            "rlock top {}   {} held, {} waiters, {} lost{silent}",
             escaped(&self.glob),
             locks.len(),
-            self.looks.waiters()
+            self.looks.waiters(),
+            self.looks.lost()
         );
         let bold = Style::new().add_modifier(Modifier::BOLD);
         frame.render_widget(Line::styled(held, bold), title);

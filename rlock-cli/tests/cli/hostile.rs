@@ -59,10 +59,10 @@ async fn hostile(server: &RedisServer, key: &str) -> JoinHandle<()> {
             let ["@ask", from, number, ..] = fields[..] else {
                 continue;
             };
-            // Key, owner, count, lease, token, retained; service to pid; held for; lock to trace; waiters, renewals,
+            // More, lost; key, owner, count, lease, token, retained; service to pid; held for; lock to trace; waiters, renewals,
             // wanted.
             let answer = format!(
-                "@tell\t{number}\tlocks\t0\t{key}\t{owner}\t1\t60000\t7\t0\t{text}\t{text}\t{text}\t4711\t1000\t\
+                "@tell\t{number}\tlocks\t0\t0\t{key}\t{owner}\t1\t60000\t7\t0\t{text}\t{text}\t{text}\t4711\t1000\t\
                  {text}\t{text}\t{text}\t2\t3\t1"
             );
             let sent: redis::RedisResult<u64> = redis::cmd("PUBLISH")

@@ -162,7 +162,7 @@ async fn a_retained_lock_is_given_back() {
     let outcome = release(&server, &["--ask", "--yes"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(
-        outcome.output[0].ends_with("its holder gives it back"),
+        outcome.output[0].ends_with("its holder releases it"),
         "{outcome:?}"
     );
 }
@@ -177,7 +177,7 @@ async fn on_a_terminal_it_asks_first() {
         shell.shows(&format!("(pid {})", holder.pid())).await;
         shell.shows("Continue? [y/N] ").await;
         shell.type_line(no);
-        shell.shows("nobody confirmed it").await;
+        shell.shows("the question was not confirmed").await;
         shell.is_back_after(1).await;
     }
     assert!(server.exists("lock:{order:42}").await, "still held");

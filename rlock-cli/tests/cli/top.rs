@@ -159,7 +159,7 @@ async fn without_a_terminal_each_look_is_a_line() {
     let mut lines = start(&server.url(), &["top", "--interval", "100ms"]);
     let line = lines.line().await;
     assert!(
-        line.contains("1 held, 0 waiters, +0.0/s, -0.0/s, oldest: "),
+        line.contains("1 held, 0 waiters, 0 lost, +0.0/s, -0.0/s, oldest: "),
         "{line}"
     );
     assert!(line.contains("for order:42 of "), "{line}");
@@ -168,11 +168,16 @@ async fn without_a_terminal_each_look_is_a_line() {
     let line = lines.line().await;
     assert!(!line.contains("-0.0/s"), "one has disappeared: {line}");
 
+    let lost = client.lock("order:43").acquire().await.expect("free");
+    let _: u64 = server.command(&["DEL", "lock:{order:43}"]).await;
+    lost.lost().await;
+    while !lines.line().await.contains("0 held, 0 waiters, 1 lost") {}
+
     let mut objects = start(&server.url(), &["top", "--json", "--interval", "100ms"]);
     let object: serde_json::Value = serde_json::from_str(&objects.line().await).expect("JSON");
     assert_eq!(
-        (&object["held"], &object["oldest"]),
-        (&0.into(), &serde_json::Value::Null)
+        (&object["held"], &object["lost"], &object["oldest"]),
+        (&0.into(), &1.into(), &serde_json::Value::Null)
     );
     let outcome = run("redis://localhost/", &["top", "--interval", "1ms"]).await;
     assert_eq!(outcome.code, Some(64), "{outcome:?}");

@@ -158,7 +158,7 @@ impl LockClientBuilder {
     /// is the last grant or renewal, plus its lease. Defaults to 24 hours, the longest lease.
     /// Accepts 24 hours to 366 days.
     ///
-    /// Each key that was used within that time costs the server about 130 bytes (Redis 7.0, a key
+    /// Each key that was used within that time costs the server about 150 bytes (Redis 7.0, a key
     /// of eight characters). After a token has expired, the next token starts from the server's
     /// clock in microseconds. It exceeds all earlier tokens unless that clock was set back.
     ///
@@ -261,7 +261,8 @@ impl fmt::Debug for LockClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClientBuilder")
             .field("prefix", &self.prefix)
-            .field("options", &self.options)
+            .field("lock", &self.options.lock)
+            .field("response_timeout", &self.options.response_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }

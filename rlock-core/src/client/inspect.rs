@@ -51,8 +51,7 @@ impl LockClient {
         let mut info = info_of(&key, entry);
         let told = match info.owner_id() {
             Some(owner) if owner.is_of(core.id) => {
-                let own = core.queues.owned(&key).filter(|own| own.owner == owner);
-                own.and_then(|own| describe(core, &own))
+                describe(core, &key).filter(|told| told.owner == info.owner)
             }
             Some(owner) => core.in_runtime(ask_holder(core, &key, owner)).await,
             None => None,

@@ -2,10 +2,7 @@
 
 mod part;
 
-use std::{
-    collections::{HashSet, VecDeque},
-    time::Duration,
-};
+use std::collections::{HashSet, VecDeque};
 
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use uuid::Uuid;
@@ -13,16 +10,15 @@ use uuid::Uuid;
 use self::part::{ClientLocks, ClientPart, ask_for};
 use super::{LockClient, inspect::info_of};
 use crate::{
+    engine::messages::SILENCE_FOR_LIST,
     error::LockError,
     info::LockInfo,
     limits, pattern,
-    store::{BoxFuture, SendOptions, StoreError, directory::Cursor},
+    store::{ReplyFuture, SendOptions, StoreError, directory::Cursor},
 };
 
 /// How many clients are asked, and locks inspected, at once.
 const AT_ONCE: usize = 64;
-/// How long a client may take for a part of its locks.
-const SILENCE: Duration = Duration::from_secs(1);
 
 impl LockClient {
     /// Lists the locks that are held or retained, with their holders.
@@ -60,6 +56,7 @@ impl LockClient {
             found: VecDeque::new(),
             seen: HashSet::new(),
             missed: 0,
+            lost: 0,
         }
     }
 }
@@ -72,12 +69,13 @@ pub struct LockList {
     step: Step,
     scans: bool,
     /// The clients that are asked at the moment, and those that will be.
-    asked: FuturesUnordered<BoxFuture<'static, Result<ClientLocks, StoreError>>>,
+    asked: FuturesUnordered<ReplyFuture<'static, Option<ClientLocks>>>,
     clients: Vec<Uuid>,
     found: VecDeque<LockInfo>,
     /// The keys that were listed, if the list scans.
     seen: HashSet<String>,
     missed: usize,
+    lost: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -107,6 +105,13 @@ impl LockList {
         self.missed
     }
 
+    /// Returns how many locks the clients that replied so far have lost since they started. Locks that
+    /// do not match the pattern count, too.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Returns the next lock, or `None` after the last.
     ///
     /// # Errors
@@ -126,7 +131,7 @@ impl LockList {
                 return Ok(Some(info));
             }
             let client = self.client.clone();
-            let limit = client.core().options.response_timeout * 2 + SILENCE;
+            let limit = client.core().options.response_timeout * 2 + SILENCE_FOR_LIST;
             let step = Box::pin(self.advance());
             let action = || "list the locks that are held".to_owned();
             if !client.ask(limit, step, action).await? {
@@ -163,7 +168,8 @@ impl LockList {
                     });
                 }
                 match self.asked.next().await {
-                    Some(Ok(ClientLocks::Some { locks, next })) => {
+                    Some(Ok(Some(ClientLocks { locks, lost, next }))) => {
+                        self.lost = self.lost.saturating_add(lost);
                         if let Some(next) = next {
                             self.ask_for(next);
                         }
@@ -174,7 +180,7 @@ impl LockList {
                     }
                     // The scan finds the locks of a client that cannot be asked.
                     Some(Err(error)) if !error.transient && !self.scans => return Err(error),
-                    Some(Ok(ClientLocks::Silent) | Err(_)) => self.missed += 1,
+                    Some(Ok(None) | Err(_)) => self.missed += 1,
                     None if self.scans => self.step = Step::Scan(Cursor::default()),
                     None => self.step = Step::End,
                 }

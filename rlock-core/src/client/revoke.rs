@@ -6,7 +6,7 @@ use super::LockClient;
 use crate::{
     engine::{
         messages::{Answer, Question, Report},
-        queries::{SILENCE, ask},
+        queries::ask,
     },
     error::LockError,
     key::Key,
@@ -184,7 +184,7 @@ impl LockClient {
         };
         let limit = core.options.response_timeout * 2;
         let action = || format!("tell the holder of lock `{key}`");
-        let told = self.ask(limit, ask(core, owner.client(), &question, SILENCE), action);
+        let told = self.ask(limit, ask(core, owner.client(), &question), action);
         Ok(match told.await {
             Ok(Some(Report::Released(answer))) => Some(answer),
             Ok(_) => None,

@@ -17,7 +17,6 @@ use crate::{
         driver::ClientHandle,
         ownership::{EntryId, MaxHold, Ownership, Terms},
         release,
-        watchdog::{lose_at_release, report},
     },
     error::{LockError, LostCause},
     lease::Time,
@@ -85,7 +84,7 @@ impl Entry {
 
     fn notice_and_report(&self, cause: LostCause) {
         if self.notice(cause) {
-            report(&self.ownership, cause);
+            self.core().watchdog.report(&self.ownership, cause);
         }
     }
 
@@ -161,7 +160,8 @@ impl Entry {
         let longest = core.options.response_timeout * 3;
         let stop = |is_late: bool| {
             if core.has_background_ended() {
-                lose_at_release(&self.ownership, LostCause::Closed);
+                core.watchdog
+                    .lose_at_release(&self.ownership, LostCause::Closed);
                 return Some(self.ownership.lost_error(LostCause::Closed));
             }
             is_late.then(|| {

@@ -5,7 +5,7 @@ mod text;
 
 use std::{
     collections::{HashMap, VecDeque},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tokio::sync::{mpsc, oneshot};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 #[cfg(fuzzing)]
 pub(crate) use self::reading::read;
 use self::text::Message;
-pub(crate) use self::text::{Answer, Question, Report, ReportWriter, question};
+pub(crate) use self::text::{Answer, Question, Report, ReportWriter, SILENCE_FOR_LIST, question};
 use crate::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -24,10 +24,7 @@ use crate::sync::{
 const MOST_QUESTIONS: usize = 256;
 /// How many of the latest questions are known again: a store may deliver a message by several servers.
 const KNOWN: usize = 64;
-/// The time after which the asking client no longer waits for an answer.
-const TOO_LATE: Duration = Duration::from_millis(500);
 
-/// The questions that this client received, and those that it has asked.
 pub(crate) struct Messages {
     answers: bool,
     received: mpsc::Sender<Received>,
@@ -39,7 +36,6 @@ pub(crate) struct Messages {
     is_refused: AtomicBool,
 }
 
-/// A question that this client received.
 pub(super) struct Received {
     pub(super) from: Uuid,
     pub(super) number: u64,
@@ -50,7 +46,7 @@ pub(super) struct Received {
 impl Received {
     /// Returns whether the asking client no longer waits for the answer. The lock is not given up then.
     pub(super) fn is_too_late(&self) -> bool {
-        self.at.elapsed() > TOO_LATE
+        self.at.elapsed() > self.question.longest_silence()
     }
 }
 

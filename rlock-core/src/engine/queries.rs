@@ -21,15 +21,11 @@ use crate::{
     store::StoreError,
 };
 
-/// How long a holder may take to answer. A longer silence says that it is stuck or cut off.
-pub(crate) const SILENCE: Duration = Duration::from_millis(200);
-
-/// Asks a client. Returns `None` if it does not exist or is silent for this long.
+/// Asks a client. Returns `None` if it does not exist or is silent.
 pub(crate) async fn ask(
     core: &Core,
     client: Uuid,
     question: &Question,
-    within: Duration,
 ) -> Result<Option<Report>, StoreError> {
     let mut asked = core.messages.ask();
     let message = messages::question(core.id, asked.number, question);
@@ -37,14 +33,14 @@ pub(crate) async fn ask(
     if !core.store.publish(client, message, limit).await? {
         return Ok(None);
     }
-    let report = timeout(within, &mut asked.report).await;
+    let report = timeout(question.longest_silence(), &mut asked.report).await;
     Ok(report.ok().and_then(Result::ok))
 }
 
 /// Asks the client of this owner about its lock. Returns what it says, or `None` if it is silent.
 pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option<LockInfo> {
     let question = Question::Lock { key: key.clone() };
-    let report = match ask(core, owner.client(), &question, SILENCE).await {
+    let report = match ask(core, owner.client(), &question).await {
         Ok(report) => report?,
         Err(error) => {
             if !error.transient && core.messages.is_first_refusal() {
@@ -62,6 +58,9 @@ pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option
     locks.into_iter().find(is_it)
 }
 
+/// The limit for sending one answer. The next question waits meanwhile.
+const PUBLISH: Duration = Duration::from_millis(200);
+
 /// Answers questions for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut inbox = core.messages.inbox.lock().await;
@@ -72,7 +71,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         }
         let message = answer(&core, &mut lists, &received);
         // Whoever asked takes a lost answer for silence.
-        let published = core.store.publish(received.from, message, SILENCE);
+        let published = core.store.publish(received.from, message, PUBLISH);
         if let Err(error) = published.await {
             tracing::debug!(%error, "could not answer a question about a lock");
         }
@@ -83,22 +82,20 @@ fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
     let mut report = ReportWriter::new(received.number);
     match &received.question {
         Question::Lock { key } => {
-            let info = core.queues.owned(key).and_then(|own| describe(core, &own));
-            if let Some(info) = info {
+            if let Some(info) = describe(core, key) {
                 report.add(&info);
             }
-            report.locks(false)
+            report.locks(false, core.watchdog.losses())
         }
         Question::Locks { pattern, after } => {
             let keys = lists.keys_after(core, received.from, pattern, after.as_ref());
             let mut keys = keys.iter();
             for key in keys.by_ref() {
-                let info = core.queues.owned(key).and_then(|own| describe(core, &own));
-                if info.is_some_and(|info| report.add(&info)) {
+                if describe(core, key).is_some_and(|info| report.add(&info)) {
                     break;
                 }
             }
-            report.locks(keys.len() > 0)
+            report.locks(keys.len() > 0, core.watchdog.losses())
         }
         Question::Release {
             key,
@@ -170,7 +167,7 @@ fn give_up(
     match revocation {
         Revocation::Lost => {
             let cause = LostCause::Revoked;
-            ownership.metrics().lost(cause);
+            core.watchdog.count_loss(ownership, cause);
             ownership.in_span_of_loss(|| {
                 tracing::warn!(%key, %owner, by, %cause, "lock lost");
             });
@@ -185,9 +182,10 @@ fn give_up(
     Answer::Released
 }
 
-/// Describes a lock of this client, unless it has just been released.
-pub(crate) fn describe(core: &Core, ownership: &Ownership) -> Option<LockInfo> {
-    let (waiters, wanted) = core.queues.waiters(&ownership.key);
+/// Describes a lock of this client, if it owns it.
+pub(crate) fn describe(core: &Core, key: &Key) -> Option<LockInfo> {
+    let ownership = core.queues.owned(key)?;
+    let (waiters, wanted) = core.queues.waiters(key);
     let mut info = ownership.describe(&core.options.identity, waiters)?;
     info.wanted = wanted;
     Some(info)

@@ -24,7 +24,10 @@ use crate::{
     lease::Time,
     metrics,
     store::{KeyFilter, SendOptions, Store},
-    sync::{Mutex, MutexGuard, Notify, PoisonError},
+    sync::{
+        Mutex, MutexGuard, Notify, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// The longest sleep of the timer while ownerships are tracked. Timers stand still while the machine sleeps,
@@ -37,6 +40,8 @@ pub(crate) struct Watchdog {
     schedule: Mutex<Schedule>,
     unreported: Mutex<Unreported>,
     wake: Notify,
+    /// The number of losses so far.
+    losses: AtomicU64,
 }
 
 /// The events that the watchdog's task logs when it wakes up.
@@ -57,6 +62,7 @@ impl Watchdog {
             schedule: Mutex::default(),
             unreported: Mutex::default(),
             wake: Notify::new(),
+            losses: AtomicU64::new(0),
         }
     }
 
@@ -128,7 +134,7 @@ impl Watchdog {
     /// Marks an ownership as lost and logs the loss.
     pub(crate) fn lose(&self, ownership: &Arc<Ownership>, cause: LostCause) {
         if self.lose_unreported(ownership, cause) {
-            report(ownership, cause);
+            self.report(ownership, cause);
         }
     }
 
@@ -167,7 +173,7 @@ impl Watchdog {
             failures,
         } = std::mem::take(&mut *self.unreported());
         for (ownership, cause) in losses {
-            report(&ownership, cause);
+            self.report(&ownership, cause);
         }
         for close in spans {
             close();
@@ -186,27 +192,37 @@ impl Watchdog {
         let ownerships = self.schedule().ownerships();
         for ownership in &ownerships {
             if ownership.lose(cause) {
-                report(ownership, cause);
+                self.report(ownership, cause);
             }
         }
         ownerships
     }
-}
 
-/// Reports a loss that the release found after the last entry left.
-pub(crate) fn lose_at_release(ownership: &Ownership, cause: LostCause) {
-    if ownership.lose_at_release(cause) {
-        report(ownership, cause);
+    /// Reports a loss that the release found after the last entry left.
+    pub(crate) fn lose_at_release(&self, ownership: &Ownership, cause: LostCause) {
+        if ownership.lose_at_release(cause) {
+            self.report(ownership, cause);
+        }
     }
-}
 
-/// Logs a loss. The part of the client that notices the loss first calls this once.
-pub(crate) fn report(ownership: &Ownership, cause: LostCause) {
-    ownership.metrics().lost(cause);
-    ownership.in_span_of_loss(|| {
-        let key = escape_control(ownership.shown());
-        tracing::warn!(%key, owner = %ownership.owner, %cause, "lock lost");
-    });
+    /// Counts and logs a loss. The part of the client that notices the loss first calls this once.
+    pub(crate) fn report(&self, ownership: &Ownership, cause: LostCause) {
+        self.count_loss(ownership, cause);
+        ownership.in_span_of_loss(|| {
+            let key = escape_control(ownership.shown());
+            tracing::warn!(%key, owner = %ownership.owner, %cause, "lock lost");
+        });
+    }
+
+    pub(crate) fn count_loss(&self, ownership: &Ownership, cause: LostCause) {
+        self.losses.fetch_add(1, Ordering::Relaxed);
+        ownership.metrics().lost(cause);
+    }
+
+    /// Returns the number of losses so far.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
+    }
 }
 
 /// Renews the ownerships that a watchdog tracks.
@@ -258,7 +274,7 @@ impl Renewer {
         } in due
         {
             for _ in 0..beyond_max_hold {
-                report(&ownership, LostCause::MaxHold);
+                watchdog.report(&ownership, LostCause::MaxHold);
             }
             match action {
                 Action::Lose(cause) => watchdog.lose(&ownership, cause),

@@ -115,7 +115,6 @@ impl Locks {
     }
 }
 
-/// The metrics of a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockCounters(&'static LockMetrics);
 
@@ -124,7 +123,6 @@ pub(crate) fn lock(site: Site) -> LockCounters {
 }
 
 impl LockCounters {
-    /// Counts a nested acquire.
     pub(crate) fn reentered(self) {
         self.0.reentries.increment(1);
     }
@@ -147,7 +145,6 @@ impl LockCounters {
     }
 }
 
-/// One acquire.
 pub(crate) struct Acquire {
     lock: &'static LockMetrics,
     started: Time,

@@ -166,7 +166,6 @@ fn labels(server: usize) -> Vec<metrics::Label> {
     vec![label("server", server.to_string())]
 }
 
-/// A connection that is kept up.
 pub(crate) struct Connection {
     server: usize,
     is_up: AtomicBool,

@@ -54,7 +54,7 @@ impl Session {
         loop {
             match stage {
                 Stage::Acquires(acquire) => match ready!(acquire.as_mut().poll(cx)) {
-                    Ok(guards) => *stage = Stage::Runs(Runs::new(guards)),
+                    Ok(guards) => *stage = Stage::Runs(Runs::new(guards, self.on_lost)),
                     Err(error) => {
                         *stage = Stage::Ended;
                         body.clear();
@@ -62,7 +62,7 @@ impl Session {
                     }
                 },
                 Stage::Runs(runs) => {
-                    let end = ready!(runs.poll(cx, self.on_lost, body));
+                    let end = ready!(runs.poll(cx, body));
                     if let End::Panicked(_) = end {
                         ends_by(&mut runs.guards, HoldEnd::Panicked);
                     }
@@ -88,10 +88,10 @@ impl Session {
     /// Drops the body inside its scope, then releases the locks in the background.
     pub(super) fn cancel(&mut self, body: &mut dyn Body) {
         if let Stage::Runs(runs) = self.stage.get_mut() {
-            let _entered = runs.scope.enter();
-            body.clear();
-        }
-        if let Stage::Runs(runs) = self.stage.get_mut() {
+            {
+                let _entered = runs.scope.enter();
+                body.clear();
+            }
             // A destructor must not close a span, so this is not the last reference to it.
             runs.span = None;
             ends_by(&mut runs.guards, HoldEnd::Cancelled);
@@ -110,36 +110,26 @@ struct Runs {
     guards: Few<LockGuard>,
     scope: Scope,
     span: Option<Arc<Span>>,
-    /// Resolves when one of the locks is lost. Created when the body first waits, because only then
-    /// a wake-up is needed.
+    /// Resolves when one of the locks is lost. `None` if the body continues then.
     loss: Option<Boxed<End>>,
 }
 
 impl Runs {
-    fn new(guards: Few<LockGuard>) -> Self {
+    fn new(guards: Few<LockGuard>, on_lost: OnLost) -> Self {
         let (scope, span) = scope_of(&guards);
         Self {
+            loss: (on_lost == OnLost::Cancel).then(|| first_lost(&guards)),
             guards,
             scope,
             span,
-            loss: None,
         }
     }
 
     /// Polls the body until it ends or a lost lock stops it, then drops the body.
-    fn poll(&mut self, cx: &mut Context<'_>, on_lost: OnLost, body: &mut dyn Body) -> Poll<End> {
-        let watches = on_lost == OnLost::Cancel;
-        let end = if watches && let Some(lost) = self.lost(cx) {
-            lost
-        } else if let Poll::Ready(end) = self.poll_body(cx, body) {
-            end
-        } else if watches
-            && self.loss.is_none()
-            && let Some(lost) = self.watch(cx)
-        {
-            lost
-        } else {
-            return Poll::Pending;
+    fn poll(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<End> {
+        let end = match self.poll_loss(cx) {
+            Poll::Ready(lost) => lost,
+            Poll::Pending => ready!(self.poll_body(cx, body)),
         };
         if let End::Returned = end {
             return Poll::Ready(end);
@@ -166,31 +156,21 @@ impl Runs {
         }
     }
 
-    /// Returns a lost lock. Checks the clock first: after a pause of the process, no notification
-    /// has arrived yet.
-    fn lost(&mut self, cx: &mut Context<'_>) -> Option<End> {
+    /// Checks the clock first: after a pause of the process, no notification has arrived yet.
+    fn poll_loss(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let Some(loss) = &mut self.loss else {
+            return Poll::Pending;
+        };
         for guard in &self.guards {
             if let Some(cause) = guard.entry().broken(guard.entry().now()) {
-                return Some(End::Lost(guard.entry().ownership.shown().to_owned(), cause));
+                let key = guard.entry().ownership.shown().to_owned();
+                return Poll::Ready(End::Lost(key, cause));
             }
         }
-        poll_loss(self.loss.as_mut()?, cx)
-    }
-
-    fn watch(&mut self, cx: &mut Context<'_>) -> Option<End> {
-        let loss = self.loss.insert(first_lost(&self.guards));
-        poll_loss(loss, cx)
+        loss.as_mut().poll(cx)
     }
 }
 
-fn poll_loss(loss: &mut Boxed<End>, cx: &mut Context<'_>) -> Option<End> {
-    match loss.as_mut().poll(cx) {
-        Poll::Ready(end) => Some(end),
-        Poll::Pending => None,
-    }
-}
-
-/// Resolves when one of the locks is lost.
 fn first_lost(guards: &[LockGuard]) -> Boxed<End> {
     let losses = select_all(guards.iter().map(|guard| {
         let entry = guard.entry().clone();

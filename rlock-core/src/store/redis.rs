@@ -53,7 +53,7 @@ use crate::{clock::ClientClock, key::Key, lease::Time, metrics, options::Replica
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct RedisOptions {
     /// The client, which receives the notifications for its owners.
     pub(crate) client: Uuid,

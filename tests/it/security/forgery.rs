@@ -90,8 +90,8 @@ async fn a_forged_grant_is_not_believed_by_whoever_asked_a_while_ago() {
     next.release().await.expect("held");
 }
 
-/// Whoever asked just now believes it, and is told by its first renewal that it holds nothing: a third
-/// of a second later, whatever the message says. At the server nothing changes.
+/// A waiter that has just asked accepts it. Its first renewal, a few milliseconds later, finds that it holds nothing.
+/// Nothing changes on the server.
 #[tokio::test]
 async fn a_forged_grant_that_is_believed_is_found_out_soon_and_takes_nothing_from_the_holder() {
     let (server, held, (other, waiting)) = held_and_waited_for().await;

@@ -16,7 +16,8 @@ use crate::{
         driver::Driver,
     },
     error::LockError,
-    hidden, limits,
+    key::note_hidden,
+    limits,
     store::{
         Store, StoreError,
         cluster::ClusterStore,
@@ -89,13 +90,11 @@ impl LockClientBuilder {
     fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         self.check()?;
         self.tls.check(endpoint.uses_tls())?;
-        match (endpoint, &self.background) {
-            (Endpoint::Memory(_), _) | (_, Background::Own | Background::On(_)) => {}
-            _ => {
-                return Err(no_tokio_time(
-                    "a server's leases end by its own clock; use the embedded store, or leave the option out",
-                ));
-            }
+        let is_memory = matches!(endpoint, Endpoint::Memory(_));
+        if matches!(self.background, Background::TokioTime) && !is_memory {
+            return Err(no_tokio_time(
+                "a server's leases end by its own clock; use the embedded store, or leave the option out",
+            ));
         }
         match endpoint {
             Endpoint::Memory(_) | Endpoint::Quorum(_) => limits::no_replicas(self.options.replicas),
@@ -183,7 +182,7 @@ impl Parts {
     fn start(self) -> LockClient {
         let (builder, driver) = (self.builder, self.driver);
         let timers = (driver.timers.clone(), driver.may_not_be_driven());
-        hidden::note(builder.options.redact_keys);
+        note_hidden(builder.options.redact_keys);
         let core = Core::new(
             self.id,
             builder.clock,

@@ -3,7 +3,6 @@
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::SILENCE;
 use crate::{
     engine::{
         core::Core,
@@ -30,22 +29,22 @@ pub(super) struct ClientPart {
     pub(super) number: usize,
 }
 
-/// What a client replied.
-pub(super) enum ClientLocks {
-    Silent,
-    Some {
-        locks: Vec<LockInfo>,
-        /// The next part, if the client has more to say.
-        next: Option<ClientPart>,
-    },
+/// The locks of a part.
+pub(super) struct ClientLocks {
+    pub(super) locks: Vec<LockInfo>,
+    /// How many locks the client has lost so far, in its first part.
+    pub(super) lost: u64,
+    /// The next part, if the client has more to say.
+    pub(super) next: Option<ClientPart>,
 }
 
-/// Asks a client for a part of its locks. Asks again if one that has replied before is silent.
+/// Asks a client for a part of its locks. Asks again if one that has replied before is silent. Returns `None` if it
+/// is silent.
 pub(super) async fn ask_for(
     handle: ClientHandle,
     pattern: String,
     part: ClientPart,
-) -> Result<ClientLocks, StoreError> {
+) -> Result<Option<ClientLocks>, StoreError> {
     let ClientPart {
         client,
         after,
@@ -56,12 +55,17 @@ pub(super) async fn ask_for(
         pattern: pattern.clone(),
         after: after.clone(),
     };
-    let mut report = ask(core, client, &question, SILENCE).await?;
+    let mut report = ask(core, client, &question).await?;
     if report.is_none() && number > 0 {
-        report = ask(core, client, &question, SILENCE).await?;
+        report = ask(core, client, &question).await?;
     }
-    let Some(Report::Locks { mut locks, more }) = report else {
-        return Ok(ClientLocks::Silent);
+    let Some(Report::Locks {
+        mut locks,
+        more,
+        lost,
+    }) = report
+    else {
+        return Ok(None);
     };
     // A client may lie, and must not keep the list from ending.
     locks.retain(|info| {
@@ -72,17 +76,19 @@ pub(super) async fn ask_for(
                 .is_none_or(|after| info.key.as_str() > after.as_str())
     });
     let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
-    let next = last.filter(|_| more && number < MOST_PARTS);
+    let last = last.filter(|_| more && number < MOST_PARTS);
     let wanted = locks.iter_mut().filter(|info| info.wanted);
     join_all(wanted.map(|info| add_queue(core, info))).await;
-    Ok(ClientLocks::Some {
+    let next = last.map(|last| ClientPart {
+        client,
+        after: Some(last),
+        number: number + 1,
+    });
+    Ok(Some(ClientLocks {
         locks,
-        next: next.map(|last| ClientPart {
-            client,
-            after: Some(last),
-            number: number + 1,
-        }),
-    })
+        lost: if number == 0 { lost } else { 0 },
+        next,
+    }))
 }
 
 /// Adds the owners that wait on the store, unless the lock has changed hands.

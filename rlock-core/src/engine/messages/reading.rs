@@ -14,71 +14,65 @@ use crate::{
 /// The longest message that is read. The longest lock fits beside a report that is almost full.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// A message that makes no sense.
-struct Senseless;
-
-type Read<T> = Result<T, Senseless>;
+/// What was read, or `None` if the message makes no sense.
+type Read<T> = Option<T>;
 
 /// The fields that are not read yet.
 struct Fields<'a>(std::iter::Peekable<std::str::Split<'a, char>>);
 
 impl Fields<'_> {
     fn raw(&mut self) -> Read<String> {
-        self.0.next().and_then(unescape).ok_or(Senseless)
+        self.0.next().and_then(unescape)
     }
 
     fn value<T: FromStr>(&mut self) -> Read<T> {
-        self.raw()?.parse().map_err(|_| Senseless)
+        self.raw()?.parse().ok()
     }
 
     /// Returns `None` for an empty field.
     fn optional<T: FromStr>(&mut self) -> Read<Option<T>> {
         match self.raw()?.as_str() {
-            "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| Senseless),
+            "" => Some(None),
+            text => text.parse().ok().map(Some),
         }
     }
 
     fn flag(&mut self) -> Read<bool> {
         match self.raw()?.as_str() {
-            "0" => Ok(false),
-            "1" => Ok(true),
-            _ => Err(Senseless),
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
         }
     }
 
     fn key(&mut self) -> Read<Key> {
-        Key::parse(&self.raw()?).map_err(|_| Senseless)
+        Key::parse(&self.raw()?).ok()
     }
 
     fn owner(&mut self) -> Read<OwnerId> {
-        OwnerId::parse(&self.raw()?).ok_or(Senseless)
+        OwnerId::parse(&self.raw()?)
     }
 
     fn text(&mut self) -> Read<String> {
-        Ok(shown(&self.raw()?))
+        self.raw().as_deref().map(shown)
     }
 
     fn optional_text(&mut self) -> Read<Option<String>> {
         let text = self.text()?;
-        Ok((!text.is_empty()).then_some(text))
-    }
-
-    fn millis(&mut self) -> Read<Duration> {
-        self.value().map(Duration::from_millis)
+        Some((!text.is_empty()).then_some(text))
     }
 
     fn question(&mut self) -> Read<Question> {
-        Ok(match self.raw()?.as_str() {
+        Some(match self.raw()?.as_str() {
             "lock" => Question::Lock { key: self.key()? },
             "locks" => Question::Locks {
                 pattern: match self.raw()? {
                     pattern if pattern.len() <= LONGEST_PATTERN => pattern,
-                    _ => return Err(Senseless),
+                    _ => return None,
                 },
                 after: match self.raw()? {
                     after if after.is_empty() => None,
-                    after => Some(Key::parse(&after).map_err(|_| Senseless)?),
+                    after => Some(Key::parse(&after).ok()?),
                 },
             },
             "release" => Question::Release {
@@ -88,32 +82,32 @@ impl Fields<'_> {
                 at_once: self.flag()?,
                 by: self.text()?,
             },
-            _ => return Err(Senseless),
+            _ => return None,
         })
     }
 
     fn report(&mut self) -> Read<Report> {
         match self.raw()?.as_str() {
             "locks" => {
-                let more = self.flag()?;
+                let (more, lost) = (self.flag()?, self.value()?);
                 let mut locks = Vec::new();
                 while self.0.peek().is_some() {
                     locks.push(self.lock()?);
                 }
-                Ok(Report::Locks { locks, more })
+                Some(Report::Locks { locks, more, lost })
             }
-            "released" => Ok(Report::Released(match self.raw()?.as_str() {
+            "released" => Some(Report::Released(match self.raw()?.as_str() {
                 "0" => Answer::OtherHold,
                 "1" => Answer::Released,
                 "2" => Answer::NotHeld,
-                _ => return Err(Senseless),
+                _ => return None,
             })),
-            _ => Err(Senseless),
+            _ => None,
         }
     }
 
     fn lock(&mut self) -> Read<LockInfo> {
-        Ok(LockInfo {
+        Some(LockInfo {
             key: self.key()?.as_str().to_owned(),
             owner: self.owner()?.to_string(),
             count: self.value()?,
@@ -125,7 +119,7 @@ impl Fields<'_> {
                 version: self.optional_text()?,
                 host: self.text()?,
                 pid: self.value()?,
-                held_for: self.millis()?,
+                held_for: Duration::from_millis(self.value()?),
                 lock: self.optional_text()?,
                 function: self.optional_text()?,
                 trace_id: self.optional_text()?,
@@ -145,12 +139,12 @@ pub(crate) fn read(message: &[u8]) -> Option<Message> {
         return None;
     }
     let mut fields = Fields(message.split('\t').peekable());
-    let message = read_fields(&mut fields).ok()?;
+    let message = read_fields(&mut fields)?;
     fields.0.next().is_none().then_some(message)
 }
 
 fn read_fields(fields: &mut Fields<'_>) -> Read<Message> {
-    Ok(match fields.0.next() {
+    Some(match fields.0.next() {
         Some("@ask") => Message::Question {
             from: fields.value()?,
             number: fields.value()?,
@@ -160,6 +154,6 @@ fn read_fields(fields: &mut Fields<'_>) -> Read<Message> {
             number: fields.value()?,
             report: fields.report()?,
         },
-        _ => return Err(Senseless),
+        _ => return None,
     })
 }

@@ -4,7 +4,7 @@
 //! @ask  <from> <number> lock    <key>
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
 //! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
-//! @tell <number> locks    <1: there are more> { <lock> }
+//! @tell <number> locks    <1: there are more> <locks lost so far> { <lock> }
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
@@ -21,6 +21,10 @@ use crate::{
     owner::OwnerId,
 };
 
+/// How long a holder may take to answer. A longer silence says that it is stuck or cut off.
+const SILENCE: Duration = Duration::from_millis(200);
+/// The same for a part of a list, which takes a client with many locks longer.
+pub(crate) const SILENCE_FOR_LIST: Duration = Duration::from_secs(1);
 /// The length from which a report is full.
 const FULL: usize = 40 * 1024;
 
@@ -40,9 +44,25 @@ pub(crate) enum Question {
     },
 }
 
+impl Question {
+    /// Returns how long the answer is waited for.
+    pub(crate) fn longest_silence(&self) -> Duration {
+        match self {
+            Self::Lock { .. } | Self::Release { .. } => SILENCE,
+            Self::Locks { .. } => SILENCE_FOR_LIST,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Report {
-    Locks { locks: Vec<LockInfo>, more: bool },
+    Locks {
+        locks: Vec<LockInfo>,
+        /// The client has others.
+        more: bool,
+        /// How many locks the client has lost so far.
+        lost: u64,
+    },
     Released(Answer),
 }
 
@@ -118,7 +138,6 @@ pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> 
     to.0.into_bytes()
 }
 
-/// Writes one report.
 pub(crate) struct ReportWriter {
     number: u64,
     locks: Writer,
@@ -159,10 +178,10 @@ impl ReportWriter {
         self.locks.0.len() >= FULL
     }
 
-    /// Returns the report of the locks that were added. `more`: the client has others.
-    pub(crate) fn locks(self, more: bool) -> Vec<u8> {
+    /// Returns the report of the locks that were added.
+    pub(crate) fn locks(self, more: bool, lost: u64) -> Vec<u8> {
         let mut to = self.head("locks");
-        to.flag(more);
+        to.flag(more).field(lost);
         to.0.push_str(&self.locks.0);
         to.0.into_bytes()
     }
@@ -277,13 +296,14 @@ mod tests {
             number: u64,
             locks in prop::collection::vec(locks(), 0..5),
             more: bool,
+            lost: u64,
         ) {
             let mut writer = ReportWriter::new(number);
             for lock in &locks {
                 writer.add(lock);
             }
-            let expected = Message::Report { number, report: Report::Locks { locks, more } };
-            prop_assert_eq!(read(&writer.locks(more)), Some(expected));
+            let expected = Message::Report { number, report: Report::Locks { locks, more, lost } };
+            prop_assert_eq!(read(&writer.locks(more, lost)), Some(expected));
         }
 
         #[test]
@@ -304,7 +324,7 @@ mod tests {
         ) {
             let mut writer = ReportWriter::new(7);
             writer.add(&lock);
-            let mut message = writer.locks(false);
+            let mut message = writer.locks(false, 0);
             let length = message.len();
             message[at.index(length)] = byte;
             message.truncate(cut.index(length) + 1);
@@ -342,8 +362,9 @@ mod tests {
                 "@ask\t{from}\t1\tlocks\t{}\t",
                 "x".repeat(MAX_KEY_BYTES * 3)
             ),
-            "@tell\t1\tlocks\t2".to_owned(),
-            "@tell\t1\tlocks\t0\tk\towner".to_owned(),
+            "@tell\t1\tlocks\t2\t0".to_owned(),
+            "@tell\t1\tlocks\t0".to_owned(),
+            "@tell\t1\tlocks\t0\t0\tk\towner".to_owned(),
             format!("@tell\t1\treleased\t1{}", " ".repeat(64 * 1024)),
         ] {
             assert_eq!(read(message.as_bytes()), None, "{message}");

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 use crate::{
-    engine::{core::Core, ownership::Ownership, watchdog::lose_at_release},
+    engine::{core::Core, ownership::Ownership},
     error::{LockError, LostCause},
     lease::Time,
     store::{GRACE, HandOff, NextLocal, ReleaseRequest, Released, SendOptions, StoreError},
@@ -129,7 +129,7 @@ pub(super) async fn settle(
         ownership.confirm_release();
     } else {
         ownership.end_release();
-        lose_at_release(ownership, LostCause::Removed);
+        core.watchdog.lose_at_release(ownership, LostCause::Removed);
     }
     ownership.finish();
     Ok(reply)
