@@ -1,7 +1,6 @@
 //! The servers that URLs name, and what their users may do. For `rlock doctor`, which opens connections of its own.
 
 use redis::{Client, ConnectionInfo, ProtocolVersion, RedisResult, aio::MultiplexedConnection};
-use uuid::Uuid;
 
 use super::{
     endpoint::{Endpoint, ServerEndpoint},
@@ -123,11 +122,10 @@ pub async fn refused(
     is_of_cluster: bool,
 ) -> RedisResult<(Vec<String>, Vec<String>)> {
     let prefix = prefix.to_owned();
-    let (keyspace, beyond): (_, &[&str]) = if is_of_cluster {
-        (Keyspace::at_node(prefix, "any"), &["cluster"])
+    let keyspace = if is_of_cluster {
+        Keyspace::at_node(prefix, "any")
     } else {
-        (Keyspace::new(prefix), &[])
+        Keyspace::new(prefix)
     };
-    let channel = format!("{}{}", keyspace.channels(), Uuid::nil());
-    capabilities::refused(connection, &keyspace, &channel, beyond).await
+    capabilities::refused(connection, &keyspace, false).await
 }

@@ -108,7 +108,7 @@ impl Batcher {
     fn batchable(&self, call: Call<'_>) -> Option<QueuedRequest> {
         if self.in_flight.load(Ordering::Relaxed) == 0
             || self.shared.one_by_one.load(Ordering::Relaxed)
-            || self.shared.commands.keyspace.are_of_cluster()
+            || self.shared.commands.keyspace.are_of_cluster
         {
             return None;
         }

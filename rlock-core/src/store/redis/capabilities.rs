@@ -7,6 +7,7 @@ use redis::{
     pipe,
 };
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::{
     connection::{Connection, boxed},
@@ -39,14 +40,14 @@ impl Checks {
 
     /// Logs the missing capabilities that were not logged before. No caller waits for that.
     pub(super) async fn log(&self, link: &Link, connection: &Connection) {
-        let (address, Some(channel)) = (&link.address, link.channel()) else {
+        if !link.is_background() {
             return;
-        };
-        let checked = self.logged().clone();
+        }
+        let (address, checked) = (&link.address, self.logged().clone());
         let known = if let Some(known) = checked {
             known
         } else {
-            let warned = boxed(warn(&connection.multiplexed, link, &channel));
+            let warned = boxed(warn(&connection.multiplexed, link));
             let warned = timeout(link.options.connect_timeout, warned).await;
             warned.unwrap_or_default()
         };
@@ -105,9 +106,9 @@ pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
 
 /// Logs settings and missing permissions that affect locks. Returns the capabilities that are missing because of these
 /// permissions.
-async fn warn(connection: &MultiplexedConnection, link: &Link, channel: &str) -> Vec<Capability> {
+async fn warn(connection: &MultiplexedConnection, link: &Link) -> Vec<Capability> {
     let eviction = warn_of_eviction(connection.clone());
-    let refusals = warn_of_refusals(connection.clone(), link, channel);
+    let refusals = warn_of_refusals(connection.clone(), link);
     tokio::join!(boxed(eviction), boxed(refusals)).1
 }
 
@@ -132,17 +133,18 @@ async fn warn_of_eviction(mut connection: MultiplexedConnection) {
 /// The refused commands that locks need, and the refused commands that make locks quicker.
 pub(in crate::store) type Refused = (Vec<String>, Vec<String>);
 
-/// Returns the commands that this user may not call: those that locks need, and those that make locks quicker. `beyond`
-/// names further uses: `cluster`, `replicas`. Servers before Redis 7 cannot tell.
+/// Returns the commands that this user may not call: those that locks need, and those that make locks quicker. Servers
+/// before Redis 7 cannot tell.
 pub(in crate::store) async fn refused(
     connection: &mut MultiplexedConnection,
     keyspace: &Keyspace,
-    channel: &str,
-    beyond: &[&str],
+    with_replicas: bool,
 ) -> RedisResult<Refused> {
     let script = Script::new(include_str!("scripts/permissions.lua"));
     let mut call = script.arg(keyspace.example());
-    call.arg(channel).arg(beyond);
+    call.arg(keyspace.channel(Uuid::nil()))
+        .arg(keyspace.are_of_cluster.then_some("cluster"))
+        .arg(with_replicas.then_some("replicas"));
     // One round trip. If loading is refused, another client may have loaded the script.
     let mut requests = pipe();
     requests.load_script(&script).ignore().ignore_errors();
@@ -152,20 +154,9 @@ pub(in crate::store) async fn refused(
 }
 
 /// Logs the commands that the user may not call. Scripts ignore most of these refusals.
-async fn warn_of_refusals(
-    mut connection: MultiplexedConnection,
-    link: &Link,
-    channel: &str,
-) -> Vec<Capability> {
-    let (address, keyspace) = (&link.address, &link.commands.keyspace);
-    let mut beyond = Vec::new();
-    if keyspace.are_of_cluster() {
-        beyond.push("cluster");
-    }
-    if link.options.replicas.is_some() {
-        beyond.push("replicas");
-    }
-    let refused = refused(&mut connection, keyspace, channel, &beyond).await;
+async fn warn_of_refusals(mut connection: MultiplexedConnection, link: &Link) -> Vec<Capability> {
+    let (address, with_replicas) = (&link.address, link.options.replicas.is_some());
+    let refused = refused(&mut connection, &link.commands.keyspace, with_replicas).await;
     let Ok((needed, better)) = refused else {
         // The first request for a lock reports the error.
         return Vec::new();

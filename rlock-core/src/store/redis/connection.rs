@@ -18,7 +18,7 @@ use super::{
     address::Server,
     batch::{Batcher, gone},
     capabilities::{
-        Capability, NOTIFICATIONS, SCRIPTS, TRACKING, absent_script, runs_scripts, tracking,
+        Capability, NOTIFICATIONS, RESP3, SCRIPTS, TRACKING, absent_script, runs_scripts, tracking,
         unless_refused,
     },
     commands::{Call, Commands},
@@ -99,7 +99,7 @@ impl Connection {
             commands: Arc::clone(&link.commands),
             multiplexed: multiplexed.clone(),
             id: None,
-            missing: Vec::new(),
+            missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
             is_tracked: false,
             run_id: None,
             registration: None,

@@ -29,9 +29,10 @@ impl RedisStore {
 impl Directory for RedisStore {
     fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
-            let channel = format!("{}{client}", self.commands.keyspace.channels());
             let mut publish = cmd("PUBLISH");
-            publish.arg(channel).arg(message);
+            publish
+                .arg(self.commands.keyspace.channel(client))
+                .arg(message);
             let receivers: u64 = self.ask(&publish, SendOptions::background(timeout)).await?;
             Ok(receivers > 0)
         })
@@ -57,7 +58,7 @@ impl Directory for RedisStore {
             let mut scan = cmd("SCAN");
             scan.arg(from.position)
                 .arg("MATCH")
-                .arg(format!("{}*}}", literal(keyspace.prefix())))
+                .arg(format!("{}*}}", literal(&keyspace.prefix)))
                 .arg("COUNT")
                 .arg(SCANNED)
                 .arg("TYPE")

@@ -12,9 +12,10 @@ use crate::{
 };
 
 pub(in crate::store) struct Keyspace {
-    prefix: String,
+    /// The names of all locks begin with it.
+    pub(super) prefix: String,
     channels: String,
-    are_of_cluster: bool,
+    pub(super) are_of_cluster: bool,
 }
 
 impl Keyspace {
@@ -47,23 +48,18 @@ impl Keyspace {
         format!("{}{opening}{}}}", self.prefix, key.as_str())
     }
 
-    /// Returns what the names of all locks begin with.
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    pub(super) fn are_of_cluster(&self) -> bool {
-        self.are_of_cluster
-    }
-
     /// Returns the name of some lock, to check whether the user may access locks.
     pub(super) fn example(&self) -> String {
         format!("{}{{any}}", self.prefix)
     }
 
     /// Returns the prefix of the channels that clients subscribe to. The client id follows.
-    pub(in crate::store) fn channels(&self) -> &str {
+    pub(super) fn channels(&self) -> &str {
         &self.channels
+    }
+
+    pub(super) fn channel(&self, client: Uuid) -> String {
+        format!("{}{client}", self.channels)
     }
 
     /// Returns the key of the lock with this name.

@@ -15,7 +15,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     RedisOptions,
     address::Address,
-    capabilities::{Checks, RESP3},
+    capabilities::Checks,
     commands::Commands,
     connection::{Connection, boxed},
     errors::{classify, classify_login, not_yet, refuses_protocol, timed_out},
@@ -103,8 +103,8 @@ impl Link {
 
     /// Returns the client's channel, to which the background connection subscribes.
     pub(super) fn channel(&self) -> Option<String> {
-        let (channels, client) = (self.commands.keyspace.channels(), self.options.client);
-        self.is_background().then(|| format!("{channels}{client}"))
+        let channel = || self.commands.keyspace.channel(self.options.client);
+        self.is_background().then(channel)
     }
 
     /// Returns the id of the connection to which the server sends its reports of changes, if not this one.
@@ -285,9 +285,6 @@ impl Link {
                 && opened.as_ref().is_err_and(refuses_protocol)
             {
                 opened = open(ProtocolVersion::RESP2).await;
-                if let Ok(opened) = &mut opened {
-                    opened.missing.push(RESP3);
-                }
             }
             opened.map_err(|error| classify_login(error, server.login()))
         };
@@ -310,6 +307,6 @@ impl Link {
     /// Returns whether the background waits for the first connection. Returns `false` for a cluster,
     /// whose discovery reports unreachable nodes.
     fn is_awaited(&self) -> bool {
-        self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster()
+        self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster
     }
 }
