@@ -4,17 +4,16 @@ mod part;
 
 use std::collections::{HashSet, VecDeque};
 
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
-use uuid::Uuid;
+use futures_util::{StreamExt, future::join_all, stream};
 
-use self::part::{ClientLocks, ClientPart, ask_for};
+use self::part::{Parts, parts_of};
 use super::{LockClient, inspect::info_of};
 use crate::{
     engine::messages::SILENCE_FOR_LIST,
     error::LockError,
     info::LockInfo,
     limits, pattern,
-    store::{ReplyFuture, SendOptions, StoreError, directory::Cursor},
+    store::{SendOptions, StoreError, directory::Cursor},
 };
 
 /// How many clients are asked, and locks inspected, at once.
@@ -51,8 +50,6 @@ impl LockClient {
             pattern: pattern.into(),
             step: Step::Begin,
             scans: false,
-            asked: FuturesUnordered::new(),
-            clients: Vec::new(),
             found: VecDeque::new(),
             seen: HashSet::new(),
             missed: 0,
@@ -68,9 +65,6 @@ pub struct LockList {
     pattern: String,
     step: Step,
     scans: bool,
-    /// The clients that are asked at the moment, and those that will be.
-    asked: FuturesUnordered<ReplyFuture<'static, Option<ClientLocks>>>,
-    clients: Vec<Uuid>,
     found: VecDeque<LockInfo>,
     /// The keys that were listed, if the list scans.
     seen: HashSet<String>,
@@ -78,10 +72,9 @@ pub struct LockList {
     lost: u64,
 }
 
-#[derive(Clone, Copy)]
 enum Step {
     Begin,
-    Clients,
+    Clients(Parts),
     Scan(Cursor),
     End,
 }
@@ -145,9 +138,9 @@ impl LockList {
         let client = self.client.clone();
         let core = client.core();
         let timeout = core.options.response_timeout;
-        match self.step {
+        match &mut self.step {
             Step::Begin => {
-                self.clients = match core.store.clients(timeout).await {
+                let clients = match core.store.clients(timeout).await {
                     // A scan finds the locks even if this user may not list the clients.
                     Err(error) if self.scans && !error.transient => {
                         tracing::warn!(%error, "clients cannot be listed, so the list has no holders");
@@ -155,24 +148,15 @@ impl LockList {
                     }
                     clients => clients?,
                 };
-                self.step = Step::Clients;
+                let (handle, pattern) = (client.handle().clone(), self.pattern.clone());
+                let parts = stream::iter(clients)
+                    .map(move |client| parts_of(client, handle.clone(), pattern.clone()));
+                self.step = Step::Clients(parts.flatten_unordered(AT_ONCE).boxed());
             }
-            Step::Clients => {
-                while self.asked.len() < AT_ONCE
-                    && let Some(client) = self.clients.pop()
-                {
-                    self.ask_for(ClientPart {
-                        client,
-                        after: None,
-                        number: 0,
-                    });
-                }
-                match self.asked.next().await {
-                    Some(Ok(Some(ClientLocks { locks, lost, next }))) => {
+            Step::Clients(parts) => {
+                match parts.next().await {
+                    Some(Ok(Some((locks, lost)))) => {
                         self.lost = self.lost.saturating_add(lost);
-                        if let Some(next) = next {
-                            self.ask_for(next);
-                        }
                         if self.scans {
                             self.seen.extend(locks.iter().map(|info| info.key.clone()));
                         }
@@ -186,7 +170,7 @@ impl LockList {
                 }
             }
             Step::Scan(from) => {
-                let (mut keys, next) = core.store.scan(from, timeout).await?;
+                let (mut keys, next) = core.store.scan(*from, timeout).await?;
                 keys.retain(|key| {
                     pattern::matches(&self.pattern, key.as_str())
                         && !self.seen.contains(key.as_str())
@@ -214,11 +198,6 @@ impl LockList {
             Step::End => return Ok(false),
         }
         Ok(true)
-    }
-
-    fn ask_for(&self, part: ClientPart) {
-        let (handle, pattern) = (self.client.handle().clone(), self.pattern.clone());
-        self.asked.push(Box::pin(ask_for(handle, pattern, part)));
     }
 }
 

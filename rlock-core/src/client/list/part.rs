@@ -1,6 +1,10 @@
-//! A part of the locks of one client.
+//! The locks of one client.
 
-use futures_util::future::join_all;
+use futures_util::{
+    StreamExt,
+    future::join_all,
+    stream::{self, BoxStream},
+};
 use uuid::Uuid;
 
 use crate::{
@@ -20,75 +24,56 @@ use crate::{
 /// The most parts of one client: millions of locks.
 const MOST_PARTS: usize = 10_000;
 
-/// A part of a client's locks that the list asks for.
-pub(super) struct ClientPart {
-    pub(super) client: Uuid,
-    /// The key after which the part begins.
-    pub(super) after: Option<Key>,
-    /// The number of parts before this one.
-    pub(super) number: usize,
-}
+/// Parts of the locks of clients. A client that is silent has the part `None`. With its first part, a client says how
+/// many locks it has lost so far.
+pub(super) type Parts = BoxStream<'static, Result<Option<(Vec<LockInfo>, u64)>, StoreError>>;
 
-/// The locks of a part.
-pub(super) struct ClientLocks {
-    pub(super) locks: Vec<LockInfo>,
-    /// How many locks the client has lost so far, in its first part.
-    pub(super) lost: u64,
-    /// The next part, if the client has more to say.
-    pub(super) next: Option<ClientPart>,
-}
-
-/// Asks a client for a part of its locks. Asks again if one that has replied before is silent. Returns `None` if it
-/// is silent.
-pub(super) async fn ask_for(
-    handle: ClientHandle,
-    pattern: String,
-    part: ClientPart,
-) -> Result<Option<ClientLocks>, StoreError> {
-    let ClientPart {
-        client,
-        after,
-        number,
-    } = part;
-    let core = handle.core();
-    let question = Question::Locks {
-        pattern: pattern.clone(),
-        after: after.clone(),
-    };
-    let mut report = ask(core, client, &question).await?;
-    if report.is_none() && number > 0 {
-        report = ask(core, client, &question).await?;
-    }
-    let Some(Report::Locks {
-        mut locks,
-        more,
-        lost,
-    }) = report
-    else {
-        return Ok(None);
-    };
-    // A client may lie, and must not keep the list from ending.
-    locks.retain(|info| {
-        info.owner_id().is_some_and(|owner| owner.is_of(client))
-            && pattern::matches(&pattern, &info.key)
-            && after
-                .as_ref()
-                .is_none_or(|after| info.key.as_str() > after.as_str())
+/// Asks a client for its locks, part by part. Asks again if one that has replied before is silent.
+pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> Parts {
+    let first = Some((None, 0));
+    let parts = stream::try_unfold(first, move |part| {
+        let (handle, pattern) = (handle.clone(), pattern.clone());
+        async move {
+            let Some((after, number)) = part else {
+                return Ok(None);
+            };
+            let core = handle.core();
+            let question = Question::Locks {
+                pattern: pattern.clone(),
+                after: after.clone(),
+            };
+            let mut report = ask(core, client, &question).await?;
+            if report.is_none() && number > 0 {
+                report = ask(core, client, &question).await?;
+            }
+            let Some(Report::Locks {
+                mut locks,
+                more,
+                lost,
+            }) = report
+            else {
+                return Ok(Some((None, None)));
+            };
+            // A client may lie, and must not keep the list from ending.
+            locks.retain(|info| {
+                info.owner_id().is_some_and(|owner| owner.is_of(client))
+                    && pattern::matches(&pattern, &info.key)
+                    && after
+                        .as_ref()
+                        .is_none_or(|after| info.key.as_str() > after.as_str())
+            });
+            let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
+            let next = last.filter(|_| more && number < MOST_PARTS);
+            let wanted = locks.iter_mut().filter(|info| info.wanted);
+            join_all(wanted.map(|info| add_queue(core, info))).await;
+            let lost = if number == 0 { lost } else { 0 };
+            Ok(Some((
+                Some((locks, lost)),
+                next.map(|last| (Some(last), number + 1)),
+            )))
+        }
     });
-    let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
-    let last = last.filter(|_| more && number < MOST_PARTS);
-    let wanted = locks.iter_mut().filter(|info| info.wanted);
-    join_all(wanted.map(|info| add_queue(core, info))).await;
-    let next = last.map(|last| ClientPart {
-        client,
-        after: Some(last),
-        number: number + 1,
-    });
-    Ok(Some(ClientLocks {
-        locks,
-        lost: if number == 0 { lost } else { 0 },
-        next,
-    }))
+    parts.boxed()
 }
 
 /// Adds the owners that wait on the store, unless the lock has changed hands.
