@@ -80,6 +80,16 @@ fn bare() -> Vec<(String, Runtime)> {
     runtimes
 }
 
+/// Does this on each of the runtimes, at the same time.
+fn on_each_of(runtimes: &[(String, Runtime)], use_it: impl Fn(&str, &Runtime) + Sync) {
+    thread::scope(|scope| {
+        for (what, runtime) in runtimes {
+            let use_it = &use_it;
+            scope.spawn(move || use_it(what, runtime));
+        }
+    });
+}
+
 #[distributed_lock(key = "annotated:<n>", wait = "5s")]
 async fn annotated(n: u32) -> Result<u32, LockError> {
     Ok(n)
@@ -134,14 +144,14 @@ fn assert_no_panic(what: &str) {
 fn a_server_is_connected_to_and_locked_on_without_a_panic() {
     alone!(a_server_is_connected_to_and_locked_on_without_a_panic);
     count_panics();
-    let server = RedisServer::start();
-    for (what, runtime) in bare() {
+    on_each_of(&bare(), |what, runtime| {
+        let server = RedisServer::start();
         for url in [server.url(), format!("{}?protocol=resp2", server.url())] {
-            let client = made(&runtime, LockClient::connect(&url));
+            let client = made(runtime, LockClient::connect(&url));
             let client = client.unwrap_or_else(|error| panic!("{what}: {error}"));
-            use_everything(&what, &runtime, &client);
+            use_everything(what, runtime, &client);
         }
-    }
+    });
     assert_no_panic("a server");
 }
 
@@ -149,10 +159,10 @@ fn a_server_is_connected_to_and_locked_on_without_a_panic() {
 fn the_embedded_store_is_locked_on_without_a_panic() {
     alone!(the_embedded_store_is_locked_on_without_a_panic);
     count_panics();
-    for (what, runtime) in bare() {
+    on_each_of(&bare(), |what, runtime| {
         let client = runtime.block_on(async { LockClient::in_memory() });
-        use_everything(&what, &runtime, &client);
-    }
+        use_everything(what, runtime, &client);
+    });
     assert_no_panic("in memory");
 }
 
@@ -163,17 +173,17 @@ fn a_cluster_and_a_quorum_are_connected_to_and_locked_on_without_a_panic() {
     let full = Runtime::new().expect("a runtime");
     let cluster = full.block_on(RedisCluster::start());
     let three = [(); 3].map(|()| RedisServer::start());
-    for (what, runtime) in bare() {
-        let clustered = made(&runtime, LockClient::connect(&cluster.url()));
+    on_each_of(&bare(), |what, runtime| {
+        // Locks of their own.
+        let builder = || LockClient::builder().prefix(what.replace([' ', ','], "-"));
+        let clustered = made(runtime, builder().connect(&cluster.url()));
         let clustered = clustered.unwrap_or_else(|error| panic!("{what}: {error}"));
-        use_everything(&what, &runtime, &clustered);
-        let quorum = made(
-            &runtime,
-            LockClient::quorum(three.each_ref().map(RedisServer::url)),
-        );
+        use_everything(what, runtime, &clustered);
+        let urls = three.each_ref().map(RedisServer::url);
+        let quorum = made(runtime, builder().quorum(urls));
         let quorum = quorum.unwrap_or_else(|error| panic!("{what}: {error}"));
-        use_everything(&what, &runtime, &quorum);
-    }
+        use_everything(what, runtime, &quorum);
+    });
     assert_no_panic("several servers");
 }
 

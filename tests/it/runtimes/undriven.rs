@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_testkit::{RedisServer, block_on};
 use tokio::runtime::{Builder, Runtime};
 
@@ -51,43 +51,52 @@ fn clients(runtime: &Runtime, server: &RedisServer) -> [(&'static str, LockClien
 #[test]
 fn every_wait_for_a_lock_ends() {
     let (runtime, server) = (undriven(), RedisServer::start());
-    for (what, client) in clients(&runtime, &server) {
+    let holders = clients(&runtime, &server).map(|(what, client)| {
         let key = what.replace(' ', "-");
-        let lock = client.lock(&key).wait(Duration::from_secs(1));
         let held = runtime.block_on(client.lock(&key).acquire()).expect("free");
-        // The runtime is not driven from here on.
-        for _ in 0..2 {
-            let lock = lock.clone();
-            let started = Instant::now();
-            let blocked = ends(what, move || lock.acquire_blocking().map(drop));
-            let error = blocked.expect_err("taken");
-            assert!(
-                matches!(
-                    error,
-                    LockError::Timeout { .. } | LockError::Unavailable { .. }
-                ),
-                "{what}: {error:?}"
-            );
-            assert!(started.elapsed() < LONG / 2, "{what}");
+        (what, client, held)
+    });
+    // The runtime is not driven from here on.
+    thread::scope(|scope| {
+        for (what, client, held) in holders {
+            scope.spawn(move || assert_every_wait_ends(what, client, held));
         }
-        let awaited = lock.clone();
-        let elsewhere = ends(what, move || {
-            let other = Runtime::new().expect("a runtime");
-            other.block_on(async move { awaited.acquire().await.map(drop) })
-        });
-        elsewhere.expect_err("taken");
-        let tried = lock.clone();
-        let tried = ends(what, move || {
-            tried.try_acquire_blocking().map(|got| got.is_some())
-        });
-        assert!(!matches!(tried, Ok(true)), "{what}: taken");
-        let inspecting = client.clone();
-        let _ = ends(what, move || block_on(inspecting.inspect("other")));
-        let _ = ends(what, move || block_on(held.release()));
-        let shutting = client.clone();
-        let _ = ends(what, move || block_on(shutting.shutdown()));
-        ends(what, move || drop((client, lock)));
+    });
+}
+
+fn assert_every_wait_ends(what: &'static str, client: LockClient, held: LockGuard) {
+    let lock = client.lock(held.key()).wait(Duration::from_secs(1));
+    for _ in 0..2 {
+        let lock = lock.clone();
+        let started = Instant::now();
+        let blocked = ends(what, move || lock.acquire_blocking().map(drop));
+        let error = blocked.expect_err("taken");
+        assert!(
+            matches!(
+                error,
+                LockError::Timeout { .. } | LockError::Unavailable { .. }
+            ),
+            "{what}: {error:?}"
+        );
+        assert!(started.elapsed() < LONG / 2, "{what}");
     }
+    let awaited = lock.clone();
+    let elsewhere = ends(what, move || {
+        let other = Runtime::new().expect("a runtime");
+        other.block_on(async move { awaited.acquire().await.map(drop) })
+    });
+    elsewhere.expect_err("taken");
+    let tried = lock.clone();
+    let tried = ends(what, move || {
+        tried.try_acquire_blocking().map(|got| got.is_some())
+    });
+    assert!(!matches!(tried, Ok(true)), "{what}: taken");
+    let inspecting = client.clone();
+    let _ = ends(what, move || block_on(inspecting.inspect("other")));
+    let _ = ends(what, move || block_on(held.release()));
+    let shutting = client.clone();
+    let _ = ends(what, move || block_on(shutting.shutdown()));
+    ends(what, move || drop((client, lock)));
 }
 
 #[test]

@@ -143,20 +143,42 @@ fn the_list_is_that_of_the_documentation() {
 
 #[tokio::test]
 async fn the_least_permissions_are_enough_for_everything() {
-    let server = server_with(&NEEDED);
-    for url in [url(&server), resp2(&url(&server))] {
-        let client = connect(&url).await;
+    let with_one_key = async |by_resp2: bool| {
+        let server = server_with(&NEEDED);
+        let url = url(&server);
+        let client = connect(&if by_resp2 { resp2(&url) } else { url }).await;
         life_of_a_lock(&client, "k").await.expect("allowed");
         drop(client.lock("k").acquire().await.expect("free"));
         assert_soon_free(&server, "k").await;
         assert!(hand_over_by("resp3", &server, &client).await < LONG / 2);
+        server
+    };
+    let with_a_loss = async |by_resp2: bool| {
+        let server = server_with(&NEEDED);
+        let url = url(&server);
+        let client = connect(&if by_resp2 { resp2(&url) } else { url }).await;
         assert!(
             notices_a_loss(&server, &client).await < ms(8000),
             "by a renewal"
         );
-    }
-    assert_one_at_a_time(&server, "with the least permissions").await;
-    if tells_permissions(&server).await {
+        server
+    };
+    let with_many = async {
+        let server = server_with(&NEEDED);
+        assert_one_at_a_time(&server, "with the least permissions").await;
+        server
+    };
+    let (one, two, three, four, five) = tokio::join!(
+        with_one_key(false),
+        with_one_key(true),
+        with_a_loss(false),
+        with_a_loss(true),
+        with_many
+    );
+    for server in [one, two, three, four, five] {
+        if !tells_permissions(&server).await {
+            continue;
+        }
         let said = warnings(&server);
         assert!(!said.is_empty());
         for line in said {

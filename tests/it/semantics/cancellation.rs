@@ -8,71 +8,112 @@ mod cut;
 mod place;
 mod renewals;
 
+use futures_util::{
+    FutureExt,
+    future::{LocalBoxFuture, join_all},
+};
 use rlock_core::Reentry::{Counted, Local};
 
-use place::Place;
+use place::{
+    Place,
+    Whose::{Foreign, Own},
+};
 
-/// What holds at every store, and by every way to a server.
-async fn everywhere(place: Place, least: usize) {
-    while_nobody_waits(&place, least).await;
-    while_others_wait(&place, least).await;
-    place.assert_no_late_renewals().await;
+/// What holds at every store, and by every way to a server. The calls mostly wait: each kind of them has a place of
+/// its own, and all places are used at the same time.
+async fn everywhere(place: impl AsyncFn(&'static str) -> Place, least: usize) {
+    tokio::join!(
+        while_nobody_waits(&place, least),
+        while_others_wait(&place, least)
+    );
 }
 
-async fn while_nobody_waits(place: &Place, least: usize) {
-    calls::of_a_free_lock(place, least).await;
-    calls::inside_a_hold(place, least).await;
-    calls::for_a_loss(place).await;
-    calls::of_a_held_lock(place, least).await;
+async fn while_nobody_waits(place: &impl AsyncFn(&'static str) -> Place, least: usize) {
+    tokio::join!(
+        at(place("free"), async |place| {
+            calls::of_a_free_lock(place, least).await;
+        }),
+        at(place("inside"), async |place| {
+            calls::inside_a_hold(place, least).await;
+            calls::for_a_loss(place).await;
+        }),
+        at(place("held"), async |place| {
+            calls::of_a_held_lock(place, least).await;
+        }),
+    );
 }
 
-async fn while_others_wait(place: &Place, least: usize) {
-    calls::of_a_taken_lock(place, least.max(1)).await;
-    calls::of_a_lock_that_is_handed_over(place).await;
-    calls::of_a_client_s_end(place).await;
+async fn while_others_wait(place: &impl AsyncFn(&'static str) -> Place, least: usize) {
+    tokio::join!(
+        at(place("taken"), async |place| {
+            calls::of_a_taken_lock(place, Own, least.max(1)).await;
+            calls::of_a_client_s_end(place).await;
+        }),
+        at(place("taken-elsewhere"), async |place| {
+            calls::of_a_taken_lock(place, Foreign, least.max(1)).await;
+        }),
+        at(place("handed-over"), async |place| {
+            calls::of_a_lock_that_is_handed_over(place, Own).await;
+            calls::before_another(place).await;
+        }),
+        at(place("handed-over-elsewhere"), async |place| {
+            calls::of_a_lock_that_is_handed_over(place, Foreign).await;
+        }),
+    );
+}
+
+/// Makes the place and these calls there; nothing that they held is renewed afterwards.
+fn at<'a>(
+    place: impl Future<Output = Place> + 'a,
+    calls: impl AsyncFnOnce(&Place) + 'a,
+) -> LocalBoxFuture<'a, ()> {
+    let all = async {
+        let place = place.await;
+        calls(&place).await;
+        place.assert_no_late_renewals().await;
+    };
+    all.boxed_local()
 }
 
 #[tokio::test]
 async fn whatever_is_cancelled_on_the_runtime_of_its_client_leaves_nothing_behind() {
-    let place = Place::near(Counted).await;
-    while_nobody_waits(&place, 2).await;
-    place.assert_no_late_renewals().await;
+    while_nobody_waits(&async |_| Place::near(Counted).await, 2).await;
 }
 
 #[tokio::test]
 async fn whatever_is_cancelled_on_that_runtime_while_others_wait_leaves_nothing_behind() {
-    let place = Place::near(Counted).await;
-    while_others_wait(&place, 2).await;
-    place.assert_no_late_renewals().await;
+    while_others_wait(&async |_| Place::near(Counted).await, 2).await;
 }
 
 #[tokio::test]
 #[ignore = "scripts/test-all"]
 async fn whatever_is_cancelled_on_another_runtime_leaves_nothing_behind() {
-    everywhere(Place::home(Counted).await, 2).await;
+    everywhere(async |_| Place::home(Counted).await, 2).await;
 }
 
 #[tokio::test]
 #[ignore = "scripts/test-all"]
 async fn whatever_is_cancelled_by_the_older_protocol_leaves_nothing_behind() {
-    everywhere(Place::near_by_resp2(Counted).await, 2).await;
+    everywhere(async |_| Place::near_by_resp2(Counted).await, 2).await;
 }
 
 #[tokio::test]
 async fn whatever_is_cancelled_in_the_embedded_store_leaves_nothing_behind() {
-    everywhere(Place::memory("counted", Counted).await, 0).await;
+    everywhere(async |calls| Place::memory(calls, Counted).await, 0).await;
 }
 
 #[tokio::test]
 async fn what_is_cancelled_inside_a_hold_that_counts_locally_leaves_it_as_it_was() {
-    for place in [
+    let places = [
         Place::memory("local", Local).await,
         Place::near(Local).await,
         Place::home(Local).await,
-    ] {
-        calls::inside_a_hold(&place, 0).await;
+    ];
+    let inside = places.iter().map(async |place| {
+        calls::inside_a_hold(place, 0).await;
         place.assert_no_late_renewals().await;
-    }
+    });
+    join_all(inside).await;
 }
 
 #[tokio::test]

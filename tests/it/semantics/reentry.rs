@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use rlock_core::{InCurrentScope, LockClient, LockError, Reentry, current, distributed_lock};
 use rlock_testkit::RedisServer;
 
@@ -296,7 +297,8 @@ async fn one_uncontended_acquire_and_release_costs_two_commands() {
 #[tokio::test]
 async fn nested_calls_with_a_shorter_lease_do_not_put_the_renewal_off() {
     let server = RedisServer::start();
-    for client in [LockClient::in_memory(), client(&server).await] {
+    let clients = [LockClient::in_memory(), client(&server).await];
+    let nested = clients.map(async |client| {
         let lock = client.lock("order:1").lease(Duration::from_millis(1200));
         let brief = client.lock("order:1").lease(Duration::from_millis(50));
         let body = async {
@@ -306,7 +308,8 @@ async fn nested_calls_with_a_shorter_lease_do_not_put_the_renewal_off() {
             }
         };
         lock.run(body).await.expect("renewed all along");
-    }
+    });
+    join_all(nested).await;
 }
 
 #[tokio::test]

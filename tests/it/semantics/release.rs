@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 use tokio::task::JoinHandle;
@@ -188,14 +189,12 @@ async fn five_thousand_guards_dropped_at_once_leave_no_key() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let mut guards = Vec::new();
-    for n in 0..5000 {
-        guards.push(
-            client
-                .lock(format!("many:{n}"))
-                .acquire()
-                .await
-                .expect("free"),
-        );
+    for hundred in 0..50 {
+        let hundred = (0..100).map(async |n| {
+            let lock = client.lock(format!("many:{hundred}:{n}"));
+            lock.acquire().await.expect("free")
+        });
+        guards.extend(join_all(hundred).await);
     }
     assert_eq!(server.keys("lock:{many:*}").await.len(), 5000);
     drop(guards);

@@ -175,7 +175,7 @@ async fn leases_at_all_masters_are_renewed() {
         let guard = client.lock(&key).lease(LEASE).acquire().await;
         guards.push(guard.expect("free"));
     }
-    tokio::time::sleep(LEASE * 3).await;
+    tokio::time::sleep(LEASE * 2).await;
     for guard in guards {
         assert!(guard.is_valid(), "{}", guard.key());
         guard.release().await.expect("held");

@@ -161,7 +161,7 @@ async fn a_lock_that_is_handed_over_within_the_process_has_to_reach_the_replica_
 #[tokio::test]
 async fn whoever_waits_for_replicas_holds_up_no_other_request() {
     let (master, replica) = pair().await;
-    let strict = careful(&master.url(), 1, ms(9000)).await;
+    let strict = careful(&master.url(), 1, ms(6000)).await;
     let held = strict.lock("held").lease(ms(900)).acquire().await;
     let held = held.expect("free");
     replica.pause();

@@ -776,7 +776,7 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
         let mut locks: Vec<Lock> = (0..tasks).map(|_| many.lock("k").wait(LONG * 3)).collect();
         locks.push(single.lock("k").wait(LONG * 3));
         let first = hold(&client(&server).await, "k").await;
-        let entering = tokio::spawn(enter_all(locks, 8_000 / tasks));
+        let entering = tokio::spawn(enter_all(locks, 4_000 / tasks));
         assert_soon_in_line(&server, "k", 2).await;
         first.release().await.expect("held");
         let log = entering.await.expect("no panic");
@@ -906,7 +906,7 @@ async fn c_a(client: &LockClient, rooms: &[Exclusion; 3]) -> Result<(), LockErro
 /// behind it is given, in whatever order the news of that come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_given_back_because_another_key_was_taken_is_nobodys() {
-    const TIMES: u64 = 150;
+    const TIMES: u64 = 60;
     let server = RedisServer::start();
     let rooms: [Exclusion; 3] = std::array::from_fn(|_| Exclusion::new());
     let mut tasks = Vec::new();
@@ -1279,7 +1279,7 @@ async fn messages_for_other_clients_do_not_wake_a_waiter() {
 /// while. Leases last longer than all of that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_gets_lost_on_the_way_nobody_is_inside_beside_another_and_all_are_served() {
-    const TIMES: usize = 60;
+    const TIMES: usize = 30;
     let server = RedisServer::start();
     let proxies: Vec<_> = (0..4).map(|_| Proxy::in_front_of(&server)).collect();
     let (inside, log) = (Exclusion::new(), Arc::new(Mutex::new(Vec::new())));

@@ -65,23 +65,23 @@ async fn one_of(clients: &[LockClient], after: impl AsyncFnOnce()) -> (LockGuard
 /// The lock is deleted by hand, is evicted or expires, so no release follows.
 #[tokio::test]
 async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
-    let server = RedisServer::start();
-    let three = [
-        client(&server).await,
-        client(&server).await,
-        client(&server).await,
-    ];
-    let resp2 = [resp2_client(&server).await, resp2_client(&server).await];
-    for (clients, lease, after) in [
-        (&three[..2], LASTING, ms(50)),
-        (&three[..2], LASTING, ms(1500)),
+    let cases = [
+        ("resp3", LASTING, ms(50)),
+        ("resp3", LASTING, ms(1500)),
         // The lock is renewed one or more times during the wait.
-        (&three[..2], ms(6000), ms(2300)),
-        (&three[..2], ms(9000), ms(3900)),
-        (&resp2, LASTING, ms(50)),
-        (&resp2, LASTING, ms(2500)),
-    ] {
-        let guard = three[2].lock("k").lease(lease).acquire().await;
+        ("resp3", ms(6000), ms(2300)),
+        ("resp3", ms(9000), ms(3900)),
+        ("resp2", LASTING, ms(50)),
+        ("resp2", LASTING, ms(2500)),
+    ];
+    let cases = cases.map(async |(protocol, lease, after)| {
+        let server = RedisServer::start();
+        let holder = client(&server).await;
+        let clients = &match protocol {
+            "resp2" => [resp2_client(&server).await, resp2_client(&server).await],
+            _ => [client(&server).await, client(&server).await],
+        };
+        let guard = holder.lock("k").lease(lease).acquire().await;
         let guard = guard.expect("free");
         let goes = async || {
             assert_soon_in_line(&server, "k", 2).await;
@@ -89,8 +89,7 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
             assert!(server.del(&name("k")).await);
         };
         let (next, took) = one_of(clients, goes).await;
-        println!("{lease:?}, {after:?}: {took:?}");
-        assert!(took < SOON, "{lease:?}, {after:?}: {took:?}");
+        assert!(took < SOON, "{protocol}, {lease:?}, {after:?}: {took:?}");
         drop(guard);
         next.release().await.expect("held");
         // The next holders release it.
@@ -100,16 +99,18 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
             .release()
             .await
             .expect("held");
-    }
+    });
+    join_all(cases).await;
 }
 
 #[tokio::test]
 async fn a_lock_whose_holder_stands_still_has_its_next_holder_when_its_lease_ends() {
-    let server = RedisServer::start();
-    for clients in [
-        [client(&server).await, client(&server).await],
-        [resp2_client(&server).await, resp2_client(&server).await],
-    ] {
+    let cases = ["resp3", "resp2"].map(async |protocol| {
+        let server = RedisServer::start();
+        let clients = match protocol {
+            "resp2" => [resp2_client(&server).await, resp2_client(&server).await],
+            _ => [client(&server).await, client(&server).await],
+        };
         let mut stopped = holder(&server, "k", ms(3000)).await;
         let goes = async || {
             assert_soon_in_line(&server, "k", 2).await;
@@ -124,7 +125,7 @@ async fn a_lock_whose_holder_stands_still_has_its_next_holder_when_its_lease_end
             .await;
         };
         let (next, took) = one_of(&clients, goes).await;
-        assert!(took < ms(1500), "{took:?}");
+        assert!(took < ms(1500), "{protocol}: {took:?}");
         next.release().await.expect("held");
         stopped.kill();
         let last = clients[0].lock("k").wait(LONG).acquire().await;
@@ -132,7 +133,8 @@ async fn a_lock_whose_holder_stands_still_has_its_next_holder_when_its_lease_end
             .release()
             .await
             .expect("held");
-    }
+    });
+    join_all(cases).await;
 }
 
 /// Only the first waiter asks again, whatever other clients do to the lock.

@@ -135,7 +135,7 @@ async fn requests_that_are_late_by_most_of_a_lease_are_renewals_all_the_same() {
     let guard = client.lock("k").lease(ms(3000)).acquire().await;
     let guard = guard.expect("free");
     proxy.delay_requests(ms(1200));
-    tokio::time::sleep(ms(9000)).await;
+    tokio::time::sleep(ms(6500)).await;
     assert!(guard.is_valid());
     proxy.pass();
     guard.release().await.expect("held");

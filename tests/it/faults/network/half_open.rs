@@ -45,7 +45,7 @@ async fn a_renewal_that_hears_nothing_goes_by_another_connection() {
         let place = Place::new(protocol).await;
         let guard = place.held(ms(3000)).await;
         place.proxy.half_open();
-        tokio::time::sleep(ms(9000)).await;
+        tokio::time::sleep(ms(6000)).await;
         assert!(guard.is_valid(), "{protocol}");
         assert_eq!(count(&place.server, &guard).await, Some(1), "{protocol}");
         guard.release().await.expect("held");

@@ -147,33 +147,35 @@ async fn tokens_grow_up_to_the_last_that_can_be_told_apart_and_not_beyond() {
 #[tokio::test]
 async fn a_lock_whose_fence_was_spoilt_while_it_was_held_is_renewed_and_given_back() {
     let server = RedisServer::start();
-    for spoilt in SPOILT {
+    let each = SPOILT.iter().enumerate().map(async |(n, spoilt)| {
+        let key = &format!("k-{n}");
         let (one, other) = (client(&server).await, client(&server).await);
-        let guard = one.lock("k").lease(ms(1500)).acquire().await.expect("free");
-        let waits = other.lock("k").wait(LONG);
+        let guard = one.lock(key).lease(ms(1500)).acquire().await.expect("free");
+        let waits = other.lock(key).wait(LONG);
         let waiting = acquiring(waits.clone());
-        assert_soon_in_line(&server, "k", 1).await;
-        spoil(&server, "k", spoilt).await;
+        assert_soon_in_line(&server, key, 1).await;
+        spoil(&server, key, spoilt).await;
         if spoilt.ends_with('3') {
             tokio::time::sleep(ms(2000)).await;
         }
         assert!(guard.is_valid(), "{spoilt}");
-        let nested = one.lock("k").wait(ms(0));
+        let nested = one.lock(key).wait(ms(0));
         let outcome = guard.scope(nested.run(async {})).await;
-        if !SPOILT[..2].contains(&spoilt) {
-            assert_names_the_fence(&outcome.expect_err("it would have no token"), "k");
+        if !SPOILT[..2].contains(spoilt) {
+            assert_names_the_fence(&outcome.expect_err("it would have no token"), key);
             // The background corrects its count.
             tokio::time::sleep(ms(100)).await;
         }
         guard.release().await.expect("held");
-        assert!(!server.exists(&name("k")).await, "{spoilt}");
+        assert!(!server.exists(&name(key)).await, "{spoilt}");
         // The waiter is notified, or asks by its timer.
         let error = within(LONG, spoilt, waiting).await.expect("no panic");
-        assert_names_the_fence(&error.expect_err("no token"), "k");
-        assert!(server.del(&fence("k")).await);
+        assert_names_the_fence(&error.expect_err("no token"), key);
+        assert!(server.del(&fence(key)).await);
         let guard = waits.acquire().await.expect("out of the way");
         guard.release().await.expect("held");
-    }
+    });
+    join_all(each).await;
 }
 
 /// The token distinguishes a late message from an earlier one, but an invalid fence has no token.

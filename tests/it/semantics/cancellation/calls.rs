@@ -3,7 +3,10 @@
 use rlock_core::{InCurrentScope, LockClient, LockError, current, distributed_lock};
 use tokio::{task::yield_now, time::Duration};
 
-use super::{cut::Driven, place::Place};
+use super::{
+    cut::Driven,
+    place::{Place, Whose},
+};
 use crate::common::LASTING;
 
 #[distributed_lock(key = "<key>", client = client)]
@@ -247,75 +250,80 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
 }
 
 /// Calls that find the lock taken, and are cut off before it is free.
-pub(crate) async fn of_a_taken_lock(place: &Place, least: usize) {
-    for (whose, holder) in [("own", &place.client), ("foreign", &place.other)] {
-        let least = if whose == "own" { 1 } else { least };
-        place
-            .everywhere(&format!("acquire, {whose}"), least, async |key, cut| {
-                let taken = place.hold(holder, key).await;
-                let lock = place.client.lock(key);
-                let ending = cut.off(async { drop(lock.acquire().await) }).await;
-                taken.release().await.expect("held");
-                ending
-            })
-            .await;
-        place
-            .everywhere(&format!("try_acquire, {whose}"), 0, async |key, cut| {
-                let taken = place.hold(holder, key).await;
-                let lock = place.client.lock(key);
-                let ending = cut.off(async { drop(lock.try_acquire().await) }).await;
-                place.assert_held_and_give_back(taken, cut).await;
-                ending
-            })
-            .await;
-        place
-            .everywhere(&format!("two keys, {whose}"), least, async |key, cut| {
-                let taken = place.hold(holder, &too(key)).await;
-                let call = annotated_with_two(&place.client, key);
-                let ending = cut.off(call).await;
-                taken.release().await.expect("held");
-                assert_nothing_left_of_the_other(place, key).await;
-                ending
-            })
-            .await;
-    }
+pub(crate) async fn of_a_taken_lock(place: &Place, whose: Whose, least: usize) {
+    let holder = place.holder(whose);
+    let least = if whose == Whose::Own { 1 } else { least };
+    place
+        .everywhere(&format!("acquire, {whose:?}"), least, async |key, cut| {
+            let taken = place.hold(holder, key).await;
+            let lock = place.client.lock(key);
+            let ending = cut.off(async { drop(lock.acquire().await) }).await;
+            taken.release().await.expect("held");
+            ending
+        })
+        .await;
+    place
+        .everywhere(&format!("try_acquire, {whose:?}"), 0, async |key, cut| {
+            let taken = place.hold(holder, key).await;
+            let lock = place.client.lock(key);
+            let ending = cut.off(async { drop(lock.try_acquire().await) }).await;
+            place.assert_held_and_give_back(taken, cut).await;
+            ending
+        })
+        .await;
+    place
+        .everywhere(&format!("two keys, {whose:?}"), least, async |key, cut| {
+            let taken = place.hold(holder, &too(key)).await;
+            let call = annotated_with_two(&place.client, key);
+            let ending = cut.off(call).await;
+            taken.release().await.expect("held");
+            assert_nothing_left_of_the_other(place, key).await;
+            ending
+        })
+        .await;
 }
 
 /// Calls that wait, are handed the lock, and are cut off on the way to it.
-pub(crate) async fn of_a_lock_that_is_handed_over(place: &Place) {
-    for (whose, holder) in [("own", &place.client), ("foreign", &place.other)] {
-        place
-            .everywhere(&format!("acquire, from {whose}"), 1, async |key, cut| {
-                let taken = place.hold(holder, key).await;
-                let lock = place.client.lock(key);
-                let mut driven = Driven::new(async { drop(lock.acquire().await) });
-                driven.until_still().await;
-                taken.release().await.expect("held");
-                cut.off_driven(driven).await
-            })
-            .await;
-        place
-            .everywhere(&format!("annotated, from {whose}"), 2, async |key, cut| {
+pub(crate) async fn of_a_lock_that_is_handed_over(place: &Place, whose: Whose) {
+    let holder = place.holder(whose);
+    place
+        .everywhere(&format!("acquire, from {whose:?}"), 1, async |key, cut| {
+            let taken = place.hold(holder, key).await;
+            let lock = place.client.lock(key);
+            let mut driven = Driven::new(async { drop(lock.acquire().await) });
+            driven.until_still().await;
+            taken.release().await.expect("held");
+            cut.off_driven(driven).await
+        })
+        .await;
+    place
+        .everywhere(
+            &format!("annotated, from {whose:?}"),
+            2,
+            async |key, cut| {
                 let taken = place.hold(holder, key).await;
                 let mut driven = Driven::new(annotated(&place.client, key));
                 driven.until_still().await;
                 taken.release().await.expect("held");
                 cut.off_driven(driven).await
-            })
-            .await;
-        place
-            .everywhere(&format!("two keys, from {whose}"), 1, async |key, cut| {
-                let taken = place.hold(holder, &too(key)).await;
-                let mut driven = Driven::new(annotated_with_two(&place.client, key));
-                driven.until_still().await;
-                taken.release().await.expect("held");
-                let ending = cut.off_driven(driven).await;
-                assert_nothing_left_of_the_other(place, key).await;
-                ending
-            })
-            .await;
-    }
-    // The one behind it has the lock then.
+            },
+        )
+        .await;
+    place
+        .everywhere(&format!("two keys, from {whose:?}"), 1, async |key, cut| {
+            let taken = place.hold(holder, &too(key)).await;
+            let mut driven = Driven::new(annotated_with_two(&place.client, key));
+            driven.until_still().await;
+            taken.release().await.expect("held");
+            let ending = cut.off_driven(driven).await;
+            assert_nothing_left_of_the_other(place, key).await;
+            ending
+        })
+        .await;
+}
+
+/// A call that is handed the lock, and is cut off before another that has it then.
+pub(crate) async fn before_another(place: &Place) {
     place
         .everywhere("acquire, before another", 1, async |key, cut| {
             let taken = place.hold(&place.other, key).await;

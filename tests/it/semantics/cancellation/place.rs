@@ -28,6 +28,15 @@ const GIVEN_BACK: Duration = Duration::from_millis(800);
 /// More polls than any call takes.
 const MOST: usize = 60;
 
+/// Who has a lock that a call finds taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Another call of the same client.
+    Own,
+    /// The other client.
+    Foreign,
+}
+
 pub(crate) struct Place {
     what: &'static str,
     server: Option<RedisServer>,
@@ -188,6 +197,13 @@ impl Place {
     fn fresh_key(&self) -> String {
         self.keys.set(self.keys.get() + 1);
         format!("k-{}", self.keys.get())
+    }
+
+    pub(crate) fn holder(&self, whose: Whose) -> &LockClient {
+        match whose {
+            Whose::Own => &self.client,
+            Whose::Foreign => &self.other,
+        }
     }
 
     pub(crate) async fn hold(&self, client: &LockClient, key: &str) -> LockGuard {

@@ -42,9 +42,8 @@ async fn a_hold_follows_a_failover_from_a_master_that_stands_still_though_nobody
     cluster.replica_of(0).catch_up_with(cluster.node(0)).await;
     cluster.node(0).pause();
     cluster.failed_over(0).await;
-    tokio::time::sleep(LEASE).await;
-    assert!(guard.is_valid(), "renewed at the new master");
-    assert!(cluster.replica_of(0).pttl(&name(&key)).await > 3_000);
+    assert_soon_renewed(LEASE, cluster.replica_of(0), &key).await;
+    assert!(guard.is_valid());
     guard.release().await.expect("held");
 }
 
@@ -131,7 +130,7 @@ async fn a_master_that_stands_still_holds_up_its_own_slots_alone() {
     let stands_still = cluster.node(1);
     stands_still.pause();
     let (mut slowest, mut valid) = (Duration::ZERO, 0);
-    let until = Instant::now() + lease * 3;
+    let until = Instant::now() + lease * 2;
     while Instant::now() < until {
         for master in [0, 2] {
             let started = Instant::now();

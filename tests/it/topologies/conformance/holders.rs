@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LockInfo, LostCause};
 use rlock_testkit::{Place, eventually, within};
 
@@ -86,12 +87,12 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
             .await,
         place.client_of(LockClient::builder().answers(false)).await,
     ];
-    let mut guards = Vec::new();
     // Several parts of a list.
-    for n in 0..200 {
+    let orders = (0..200).map(async |n| {
         let key = format!("order:{n}:{}", "x".repeat(200));
-        guards.push(clients[0].lock(key).acquire().await.expect("free"));
-    }
+        clients[0].lock(key).acquire().await.expect("free")
+    });
+    let mut guards = join_all(orders).await;
     guards.push(clients[1].lock("invoice:7").acquire().await.expect("free"));
     guards.push(
         clients[1]
@@ -109,11 +110,16 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     );
     let asking = place.client().await;
 
-    let (found, missed) = listed(&asking, "order:*", false).await;
-    assert_eq!((found.len(), keys(&found).len()), (200, 200));
+    // The client that does not answer is waited for.
+    let ((orders, missed), (found, _), (silent, _), (all, _)) = tokio::join!(
+        listed(&asking, "order:*", false),
+        listed(&asking, "*", false),
+        listed(&asking, "order:s?lent", true),
+        listed(&asking, "*", true),
+    );
+    assert_eq!((orders.len(), keys(&orders).len()), (200, 200));
     assert_eq!(missed, 1, "one does not answer");
-    assert!(found.iter().all(|info| info.holder.is_some()));
-    let (found, _) = listed(&asking, "*", false).await;
+    assert!(orders.iter().all(|info| info.holder.is_some()));
     assert_eq!(keys(&found).len(), 202);
     let invoice = found.iter().find(|info| info.key == "invoice:7");
     let holder = invoice
@@ -121,12 +127,10 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
         .expect("it answers");
     assert_eq!(holder.service.as_deref(), Some("billing"));
 
-    let (found, _) = listed(&asking, "order:s?lent", true).await;
-    assert_eq!(keys(&found), BTreeSet::from(["order:silent"]));
-    assert_eq!(found[0].owner_id(), Some(guards[202].owner()));
-    assert_eq!(found[0].holder, None);
-    let (found, _) = listed(&asking, "*", true).await;
-    assert_eq!((found.len(), keys(&found).len()), (203, 203));
+    assert_eq!(keys(&silent), BTreeSet::from(["order:silent"]));
+    assert_eq!(silent[0].owner_id(), Some(guards[202].owner()));
+    assert_eq!(silent[0].holder, None);
+    assert_eq!((all.len(), keys(&all).len()), (203, 203));
 
     let waiting = place.client().await;
     let waiter = tokio::spawn(async move { drop(waiting.lock("invoice:7").acquire().await) });

@@ -120,7 +120,7 @@ pub(crate) async fn whoever_wants_several_keys_is_served_in_whatever_order_they_
         for who in 0..5 {
             let (client, inside) = (client.clone(), inside.clone());
             tasks.push(tokio::spawn(async move {
-                for _ in 0..20 {
+                for _ in 0..10 {
                     let outcome = match who {
                         0 => forwards(&client, &inside).await,
                         1 => backwards(&client, &inside).await,
@@ -141,7 +141,7 @@ pub(crate) async fn whoever_wants_several_keys_is_served_in_whatever_order_they_
             .expect("no panic");
     }
     inside.assert_held();
-    assert_eq!(inside.entries(), 80);
+    assert_eq!(inside.entries(), 40);
     let client = place.client().await;
     for key in ["a", "b", "c"] {
         assert_eq!(owner(&client, key).await, None);

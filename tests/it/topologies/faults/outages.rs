@@ -11,7 +11,7 @@ use super::{
 use crate::common::{LONG, acquiring, assert_lost, cause_of, its_turn, ms, timed};
 
 /// Long enough that, on a busy machine, no lease ends by the way.
-const LEASE: Duration = Duration::from_secs(9);
+const LEASE: Duration = Duration::from_secs(6);
 
 /// One that ends within a test.
 const BRIEF: Duration = Duration::from_secs(2);
@@ -68,7 +68,7 @@ pub(crate) async fn outages_shorter_than_the_lease_cost_no_hold(place: Fronted) 
 }
 
 pub(crate) async fn a_slow_network_costs_no_hold(place: Fronted) {
-    const LEASE: Duration = Duration::from_secs(4);
+    const LEASE: Duration = Duration::from_secs(3);
     let (one, other) = (place.client().await, place.client().await);
     let late = place.latest_answer(LEASE);
     place.ways(|way| way.delay_replies(late)).await;

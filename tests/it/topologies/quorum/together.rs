@@ -158,7 +158,7 @@ async fn releases_of_locks_that_others_wait_for_are_no_losses() {
         for key in ["a", "b", "c", "d", "e", "f"] {
             let lock = client.lock(key).wait(LONG * 3);
             tasks.push(tokio::spawn(async move {
-                for _ in 0..60 {
+                for _ in 0..30 {
                     lock.run(tokio::task::yield_now()).await.expect("its turn");
                 }
             }));
@@ -392,7 +392,7 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
         let client = builder.quorum(three.urls()).await.expect("all are there");
         let keys = keys();
         take_each_once(&client, &keys).await;
-        for (round, key) in (0..rounds(600)).zip(keys.iter().cycle()) {
+        for (round, key) in (0..rounds(300)).zip(keys.iter().cycle()) {
             // So that the other one does not leave by itself.
             let busy = {
                 let client = client.clone();
@@ -422,7 +422,7 @@ async fn scripts_forgotten_at_any_time_lose_nothing_is_script() {
     };
     let rounds = async {
         let mut last = vec![0; keys.len()];
-        for _ in 0..40 {
+        for _ in 0..20 {
             let guards = take_all(&client, &keys).await;
             for (guard, last) in guards.iter().zip(&mut last) {
                 assert!(guard.fencing_token() > *last, "tokens grow");

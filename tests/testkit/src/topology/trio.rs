@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use crate::{Authority, PATIENCE, RedisServer, RedisServerBuilder, eventually};
@@ -170,17 +171,35 @@ impl Trio {
     }
 
     async fn know_each_other(&self) {
-        for sentinel in &self.sentinels {
-            eventually(
-                PATIENCE,
-                "the sentinels know each other and the replica",
-                async || {
-                    let seen = self.seen_by(sentinel).await;
-                    seen["num-slaves"] == "1" && seen["num-other-sentinels"] == "2"
-                },
-            )
-            .await;
-        }
+        let hellos = join_all(
+            self.sentinels
+                .iter()
+                .map(|sentinel| self.hello_of(sentinel)),
+        )
+        .await;
+        let what = "the sentinels know each other and the replica";
+        eventually(PATIENCE, what, async || {
+            for sentinel in &self.sentinels {
+                let seen = self.seen_by(sentinel).await;
+                if seen["num-other-sentinels"] != "2" {
+                    // They say so themselves, but only every two seconds.
+                    for hello in &hellos {
+                        let words = ["PUBLISH", "__sentinel__:hello", hello];
+                        let _: u64 = self.master.command(&words).await;
+                    }
+                    return false;
+                }
+            }
+            self.all_see_the_replica().await
+        })
+        .await;
+    }
+
+    /// What a Sentinel tells the others of itself and of the master.
+    async fn hello_of(&self, sentinel: &RedisServer) -> String {
+        let id: String = sentinel.command(&["SENTINEL", "MYID"]).await;
+        let (port, master) = (sentinel.replication_port(), self.master.replication_port());
+        format!("127.0.0.1,{port},{id},0,{SERVICE},127.0.0.1,{master},0")
     }
 
     /// Returns when the replica is the master. Asks the Sentinels alone: a server that they promote loses
