@@ -2,7 +2,7 @@
 
 mod blocking;
 
-use std::{fmt, future::Future, time::Duration};
+use std::{fmt, future::Future, sync::OnceLock, time::Duration};
 
 use smallvec::smallvec;
 
@@ -47,6 +47,8 @@ pub struct Lock {
     client: ClientHandle,
     /// The keys as given.
     keys: Few<String>,
+    /// The keys in ascending order, each once. Checked when the lock is first acquired.
+    checked: OnceLock<Few<Key>>,
     pub(crate) options: LockOptions,
 }
 
@@ -55,6 +57,7 @@ impl Lock {
         Self {
             client,
             keys,
+            checked: OnceLock::new(),
             options,
         }
     }
@@ -75,8 +78,10 @@ impl Lock {
 
     lock_option_setters!();
 
-    /// Returns the keys in ascending order, each once.
     fn checked_keys(&self) -> Result<Few<Key>, LockError> {
+        if let Some(keys) = self.checked.get() {
+            return Ok(keys.clone());
+        }
         limits::keys(self.keys.len())?;
         let is_hidden = self.client.core().options.redact_keys;
         let parse = |key: &String| Key::parse_hidden(key, is_hidden, self.options.site);
@@ -84,7 +89,7 @@ impl Lock {
         let mut keys = parsed?;
         keys.sort_unstable();
         keys.dedup();
-        Ok(keys)
+        Ok(self.checked.get_or_init(|| keys).clone())
     }
 
     /// Acquires the locks of all keys, or none. `wait` replaces the lock's own option.
