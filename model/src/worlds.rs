@@ -57,7 +57,7 @@ const LOST: Faults = Faults {
 pub fn small() -> Vec<Config> {
     let any = Config::new;
     let prompt = Config::prompt;
-    vec![
+    let mut all = vec![
         any("any delay, writes").writing(),
         any("any delay, renewals").renewing().until(4),
         any("any delay, two callers each").of(2, 2).until(3),
@@ -105,28 +105,6 @@ pub fn small() -> Vec<Config> {
             .extending()
             .with(LOST_TOKENS)
             .until(2),
-        any("an operator asks, two callers each")
-            .of(2, 2)
-            .with(ASKED)
-            .until(2),
-        any("an operator asks, retention")
-            .of(2, 2)
-            .retaining(1)
-            .with(ASKED)
-            .until(1),
-        any("an operator forces, writes")
-            .writing()
-            .with(FORCED)
-            .until(3),
-        any("an operator forces, renewals")
-            .renewing()
-            .with(FORCED)
-            .until(2),
-        any("an operator forces, two callers each")
-            .of(2, 2)
-            .with(FORCED)
-            .until(1),
-        prompt("in time, an operator asks and forces").with(OPERATOR),
         prompt("in time, two callers each").of(2, 2),
         prompt("in time, extensions").of(2, 2).blocks(1).extending(),
         prompt("in time, retention").of(2, 2).retaining(2),
@@ -162,7 +140,9 @@ pub fn small() -> Vec<Config> {
             lost_news: 1,
             ..NONE
         }),
-    ]
+    ];
+    all.extend(small_with_operator());
+    all
 }
 
 /// Explored on demand.
@@ -170,7 +150,7 @@ pub fn small() -> Vec<Config> {
 pub fn large() -> Vec<Config> {
     let any = Config::new;
     let prompt = Config::prompt;
-    vec![
+    let mut all = vec![
         any("any delay, extensions, until 3")
             .of(2, 2)
             .blocks(1)
@@ -198,25 +178,6 @@ pub fn large() -> Vec<Config> {
             .retaining(1)
             .with(REPEATS)
             .until(1),
-        any("an operator asks, three callers each")
-            .of(2, 3)
-            .with(ASKED)
-            .until(2),
-        any("an operator forces, writes, until 4")
-            .writing()
-            .with(FORCED)
-            .until(4),
-        any("an operator forces, two callers each, until 2")
-            .of(2, 2)
-            .with(FORCED)
-            .until(2),
-        any("an operator forces, renewals, until 3")
-            .renewing()
-            .with(FORCED)
-            .until(3),
-        prompt("in time, two callers each, an operator asks and forces")
-            .of(2, 2)
-            .with(OPERATOR),
         any("the server forgets, two callers each, until 3")
             .of(2, 2)
             .with(RESTARTS)
@@ -274,6 +235,64 @@ pub fn large() -> Vec<Config> {
         prompt("in time, three clients, two callers each")
             .of(3, 2)
             .until(24),
+    ];
+    all.extend(large_with_operator());
+    all
+}
+
+/// Worlds in which an operator asks a holder to release, or releases in its name.
+fn small_with_operator() -> Vec<Config> {
+    let any = Config::new;
+    let prompt = Config::prompt;
+    vec![
+        any("an operator asks, two callers each")
+            .of(2, 2)
+            .with(ASKED)
+            .until(2),
+        any("an operator asks, retention")
+            .of(2, 2)
+            .retaining(1)
+            .with(ASKED)
+            .until(1),
+        any("an operator forces, writes")
+            .writing()
+            .with(FORCED)
+            .until(3),
+        any("an operator forces, renewals")
+            .renewing()
+            .with(FORCED)
+            .until(2),
+        any("an operator forces, two callers each")
+            .of(2, 2)
+            .with(FORCED)
+            .until(1),
+        prompt("in time, an operator asks and forces").with(OPERATOR),
+    ]
+}
+
+fn large_with_operator() -> Vec<Config> {
+    let any = Config::new;
+    let prompt = Config::prompt;
+    vec![
+        any("an operator asks, three callers each")
+            .of(2, 3)
+            .with(ASKED)
+            .until(2),
+        any("an operator forces, writes, until 4")
+            .writing()
+            .with(FORCED)
+            .until(4),
+        any("an operator forces, two callers each, until 2")
+            .of(2, 2)
+            .with(FORCED)
+            .until(2),
+        any("an operator forces, renewals, until 3")
+            .renewing()
+            .with(FORCED)
+            .until(3),
+        prompt("in time, two callers each, an operator asks and forces")
+            .of(2, 2)
+            .with(OPERATOR),
     ]
 }
 

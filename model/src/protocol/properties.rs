@@ -48,20 +48,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
             state.now() == model.config.end
         }),
     ];
-    if !config.may_overtake() {
-        all.push(P::always(
-            "at most one holder believes that it has the lock",
-            |_, state| state.believers().count() <= 1,
-        ));
-        all.push(P::always(
-            "nobody else is given a lock that its holder relies on",
-            |_, state| {
-                state
-                    .relied_on()
-                    .all(|ownership| !state.is_overtaken(ownership.owner, ownership.granted))
-            },
-        ));
-    } else {
+    if config.may_overtake() {
         all.push(P::always(
             "after the lock was taken from its holder, two believe for a lease at most",
             |_, state| {
@@ -74,6 +61,19 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         all.push(P::sometimes(
             "a lock that was taken from its holder lets two believe",
             |_, state| state.believers().count() > 1,
+        ));
+    } else {
+        all.push(P::always(
+            "at most one holder believes that it has the lock",
+            |_, state| state.believers().count() <= 1,
+        ));
+        all.push(P::always(
+            "nobody else is given a lock that its holder relies on",
+            |_, state| {
+                state
+                    .relied_on()
+                    .all(|ownership| !state.is_overtaken(ownership.owner, ownership.granted))
+            },
         ));
     }
     served(config, &mut all);

@@ -66,9 +66,9 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
             let next = last.filter(|_| more && number < MOST_PARTS);
             let wanted = locks.iter_mut().filter(|info| info.wanted);
             join_all(wanted.map(|info| add_queue(core, info))).await;
-            let lost = if number == 0 { lost } else { 0 };
+            let lost_so_far = if number == 0 { lost } else { 0 };
             Ok(Some((
-                Some((locks, lost)),
+                Some((locks, lost_so_far)),
                 next.map(|last| (Some(last), number + 1)),
             )))
         }
