@@ -106,11 +106,10 @@ pub(crate) async fn listed(client: &LockClient, glob: &str, scan: bool) -> Resul
     locks.sort_unstable_by(|one, other| one.key.cmp(&other.key));
     // A scan finds the locks of silent clients.
     let missed = if scan { 0 } else { list.missed() };
-    let lost = list.lost();
     Ok(Listed {
         locks,
         missed,
-        lost,
+        lost: list.lost(),
     })
 }
 
