@@ -395,7 +395,7 @@ fn claim(key: Key, owner: Owner) -> Claim {
     Claim { key, owner }
 }
 
-fn requester(claims: &[Claim], waits: bool) -> Operation {
+fn request(claims: &[Claim], waits: bool) -> Operation {
     Operation::Acquire(Acquire {
         claims: claims.to_vec(),
         lease: 2_000,
@@ -425,11 +425,11 @@ fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
             next,
         };
         replays(&[
-            requester(&[claim(0, ONE)], false),
+            request(&[claim(0, ONE)], false),
             Operation::LoseToken(0),
             Operation::Release(release),
             Operation::Pass(21_000),
-            requester(&[claim(0, OTHER)], false),
+            request(&[claim(0, OTHER)], false),
         ]);
     }
 }
@@ -441,23 +441,23 @@ fn a_lock_that_ended_goes_to_its_waiter_when_another_of_several_is_taken() {
         sequence: 0,
     };
     replays(&[
-        requester(&[claim(0, ONE)], false),
-        requester(&[claim(0, waiter)], true),
+        request(&[claim(0, ONE)], false),
+        request(&[claim(0, waiter)], true),
         Operation::Pass(1_500),
-        requester(&[claim(1, ONE)], false),
+        request(&[claim(1, ONE)], false),
         Operation::Pass(700),
-        requester(&[claim(0, OTHER), claim(1, OTHER)], true),
+        request(&[claim(0, OTHER), claim(1, OTHER)], true),
     ]);
 }
 
 #[test]
 fn a_lost_token_is_reset_even_if_another_lock_is_refused() {
     replays(&[
-        requester(&[claim(0, ONE)], false),
+        request(&[claim(0, ONE)], false),
         Operation::InvalidateToken(1, TOO_LARGE + 1),
         Operation::LoseToken(0),
-        requester(&[claim(0, ONE), claim(1, OTHER)], false),
-        requester(&[claim(0, ONE)], false),
+        request(&[claim(0, ONE), claim(1, OTHER)], false),
+        request(&[claim(0, ONE)], false),
     ]);
 }
 
@@ -480,19 +480,19 @@ fn an_invalid_token_is_refused_and_the_lock_is_released() {
     };
     for next in [None, Some(next)] {
         replays(&[
-            requester(&[claim(0, ONE)], false),
+            request(&[claim(0, ONE)], false),
             Operation::InvalidateToken(0, TOO_LARGE + 1),
-            requester(&[claim(0, OTHER)], true),
-            requester(&[claim(0, ONE)], false),
+            request(&[claim(0, OTHER)], true),
+            request(&[claim(0, ONE)], false),
             release(ONE, next),
             release(ONE, next),
-            requester(&[claim(0, OTHER)], true),
+            request(&[claim(0, OTHER)], true),
             Operation::Batch(vec![
-                requester(&[claim(0, OTHER)], false),
-                requester(&[claim(1, OTHER)], false),
+                request(&[claim(0, OTHER)], false),
+                request(&[claim(1, OTHER)], false),
             ]),
             Operation::LoseToken(0),
-            requester(&[claim(0, OTHER)], true),
+            request(&[claim(0, OTHER)], true),
         ]);
     }
 }
