@@ -1,13 +1,13 @@
-//! The same random operations on the model's server and on a real store have to give the same answers.
+//! Random operations on the model's server and on a real store must get the same replies.
 //!
 //! Tokens are compared as order: what is one grant to the model is one grant to the store, the grants of
 //! a key have the same order, and the blocks of each side follow one another. How many tokens an
 //! extension gives depends on the time, so it is not compared. Times to live are compared within the time that the run took.
 
 mod agree;
+mod batch;
 mod operation;
 mod subject;
-mod together;
 mod tokens;
 
 use std::{
@@ -23,16 +23,16 @@ use proptest::{
 pub use self::{
     agree::Design,
     operation::{CLIENTS, KEYS, Operation},
-    subject::{Answer, KeyView, ModelSubject, Observed, Served, Subject},
+    subject::{KeyView, ModelSubject, Observed, Reply, Served, Subject},
 };
 use self::{agree::compare, operation::operations, tokens::Side};
 use crate::words::Millis;
 
 /// Operations in one sequence, at the most.
 const LONGEST: usize = 30;
-/// A run that took longer may have come into the next range of times.
-const BRISK: Duration = Duration::from_millis(40);
-/// How often a sequence is run until it is brisk.
+/// A longer run may have reached the next range of times.
+const FAST: Duration = Duration::from_millis(40);
+/// How often a sequence is run until it is fast enough.
 const TRIES: usize = 50;
 
 /// What was done.
@@ -42,17 +42,17 @@ pub struct Tally {
     pub sequences: usize,
     /// Operations in them.
     pub operations: usize,
-    /// Answers by which a lock was given.
+    /// Replies that granted a lock.
     pub granted: usize,
-    /// Answers that another has it.
+    /// Replies that another owner has it.
     pub held: usize,
-    /// Messages to owners and waiters.
-    pub news: usize,
-    /// Answers by which a store gave more tokens.
+    /// Notifications to owners and waiters.
+    pub notifications: usize,
+    /// Replies that granted more tokens.
     pub extended: usize,
-    /// Requests that were served together with others.
-    pub together: usize,
-    /// Sequences that differed, but were too slow on each try to say anything.
+    /// Requests that were served in a batch.
+    pub batch: usize,
+    /// Sequences that differed, but were too slow on each try to be conclusive.
     pub inconclusive: usize,
 }
 
@@ -61,7 +61,7 @@ pub struct Tally {
 ///
 /// # Panics
 ///
-/// When the store answers anything else than the model.
+/// When the store replies anything else than the model.
 pub fn run<S: Subject>(store: S, design: Design) -> Tally {
     let mut config = Config {
         failure_persistence: None,
@@ -101,7 +101,7 @@ pub fn run<S: Subject>(store: S, design: Design) -> Tally {
 ///
 /// # Panics
 ///
-/// When the store answers anything else than the model.
+/// When the store replies anything else than the model.
 pub fn replay<S: Subject>(store: &mut S, design: Design, operations: &[Operation]) {
     let mut tally = Tally::default();
     if let Err(reason) = check(store, design, operations, &mut tally) {
@@ -120,7 +120,7 @@ fn check<S: Subject>(
         let started = Instant::now();
         let mut counted = *tally;
         let outcome = once(store, design, operations, started, &mut counted);
-        if outcome.is_ok() || started.elapsed() < BRISK {
+        if outcome.is_ok() || started.elapsed() < FAST {
             counted.sequences += 1;
             *tally = counted;
             return outcome;
@@ -149,14 +149,14 @@ fn once<S: Subject>(
     };
     let mut gone = Vec::new();
     for (n, operation) in operations.iter().enumerate() {
-        if design.forgets_who_left && gone.iter().any(|client| operation.is_by(*client)) {
+        if design.forgets_departed && gone.iter().any(|client| operation.is_by(*client)) {
             continue;
         }
         if let Operation::Leave(client) = operation {
             gone.push(*client);
         }
         let done = match operation {
-            Operation::Together(requests) => pair.together(requests),
+            Operation::Batch(requests) => pair.batch(requests),
             operation => pair.step(operation),
         };
         done.map_err(|what| format!("step {n}, {operation:?}: {what}"))?;
@@ -201,10 +201,10 @@ impl<S: Subject> Pair<'_, S> {
         .and_then(|()| self.by_model.same_order(&self.by_store))
         .map_err(|what| format!("{what}\nmodel: {expected:?}\nstore: {found:?}"))?;
         self.tally.operations += 1;
-        self.tally.granted += usize::from(expected.answer.is_grant());
-        self.tally.held += usize::from(expected.answer.is_held());
-        self.tally.news += expected.news.len();
-        self.tally.extended += usize::from(found.answer.is_extension());
+        self.tally.granted += usize::from(expected.reply.is_grant());
+        self.tally.held += usize::from(expected.reply.is_held());
+        self.tally.notifications += expected.notifications.len();
+        self.tally.extended += usize::from(found.reply.is_extension());
         Ok(())
     }
 }

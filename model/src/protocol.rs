@@ -1,7 +1,7 @@
 //! The whole protocol as a model: clients, a server, a network that loses, repeats and reorders, and a
 //! resource that checks tokens.
 
-mod asked;
+mod acquisition;
 mod bug;
 mod client;
 mod config;
@@ -21,7 +21,7 @@ pub use self::{
 
 use stateright::{Model, Property};
 
-/// The key that everybody wants.
+/// The key that all clients lock.
 const KEY: crate::words::Key = 0;
 
 /// The protocol, in one configuration.

@@ -1,7 +1,7 @@
 //! The server: what the Lua scripts do, each of them one step, as a pure state machine.
 //!
-//! It knows no clock but the one that it is told ([`Server::pass`]) and sends nothing: what a step tells
-//! and gives is handed to the caller in [`Effects`]. So it can be explored exhaustively, and compared
+//! Its clock moves with [`Server::pass`] only, and it sends nothing: a step returns its notifications and
+//! grants in [`Effects`]. So it can be explored exhaustively, and compared
 //! with the real thing step by step.
 
 mod acquire;
@@ -11,8 +11,8 @@ mod release;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::{
-    Acquire, Acquired, BLOCK, Block, Effects, Entry, Extend, Extended, Holder, Key, Millis, News,
-    Owner, Release, Released, Renewal, Renewed, Token,
+    Acquire, Acquired, BLOCK, Block, Effects, Entry, Extend, Extended, Holder, Key, Millis,
+    Notification, Owner, Release, Released, Renewal, Renewed, Token,
 };
 
 /// How many tokens the clock is worth in a millisecond: where the last token is gone, counting begins
@@ -25,13 +25,13 @@ pub const TOO_LARGE: Token = 1 << 53;
 /// The constants of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Constants {
-    /// How long a lock is a waiter's that has not yet said that it is there.
+    /// How long a handed-off lock is reserved for an owner that has not confirmed it.
     pub grace: Millis,
-    /// Whoever was not heard of for longer may have died unnoticed.
-    pub unheard: Millis,
-    /// For how long a queue stays that nobody joins.
+    /// A waiter that was silent for longer may be dead.
+    pub silent: Millis,
+    /// How long a wait queue stays that no owner joins.
     pub queue: Millis,
-    /// How many tokens a grant gives.
+    /// How many tokens a grant reserves.
     pub block: Token,
 }
 
@@ -39,7 +39,7 @@ impl Constants {
     /// As in the scripts.
     pub const REAL: Self = Self {
         grace: 1_000,
-        unheard: 50,
+        silent: 50,
         queue: 20_000,
         block: BLOCK,
     };
@@ -48,11 +48,11 @@ impl Constants {
 /// Mistakes that a server could make. Each is found by the checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerBug {
-    /// A release deletes the lock, whoever holds it.
+    /// A release deletes the lock of any owner.
     ReleaseOfOthers,
     /// A renewal takes a lock that is free.
     RenewalCreates,
-    /// A renewal extends a lock, whoever holds it.
+    /// A renewal extends the lock of any owner.
     RenewalOfOthers,
     /// An acquire adds to the count instead of setting it.
     CountAdded,
@@ -60,17 +60,17 @@ pub enum ServerBug {
     TokensFromOne,
     /// Where the last token is gone, a release begins to count, and the next grant goes on from there.
     TokensFromReleases,
-    /// A lock that is handed on keeps its tokens.
-    TokenKept,
-    /// Of the tokens that an extension gives, the next grant gives the same.
+    /// A handed-off lock keeps its tokens.
+    TokenReused,
+    /// The next grant reserves the tokens of an extension again.
     ExtensionForgotten,
-    /// A hand-off has no end unless its waiter gives it one.
+    /// A handed-off lock is reserved without an end.
     GraceWithoutEnd,
-    /// A lock is handed on without a word.
-    HandOffUntold,
-    /// A waiter that does not listen is given the lock like any other.
-    HandOffToTheDeaf,
-    /// An owner is told only once that a waiter wants its lock. No mistake by itself: renewals tell it, too.
+    /// A lock is handed off without a notification.
+    HandOffWithoutNotification,
+    /// A lock is handed off to a waiter whose client does not listen.
+    HandOffToAbsent,
+    /// The server notifies an owner only once that its lock is wanted. No bug by itself: renewals tell it, too.
     WantedOnce,
 }
 
@@ -143,13 +143,13 @@ impl Server {
         self.listening.insert(client);
     }
 
-    /// A client is gone. Its places in line stay until their turn comes.
+    /// Disconnects a client. Its owners stay in the wait queues until their turn.
     pub fn leave(&mut self, client: u8) {
         self.listening.remove(&client);
     }
 
-    /// As [`leave`](Self::leave), and its places in line are gone at once.
-    pub fn leave_all_lines(&mut self, client: u8) {
+    /// As [`leave`](Self::leave), and removes its owners from the wait queues.
+    pub fn leave_all_queues(&mut self, client: u8) {
         self.leave(client);
         for lock in self.locks.values_mut() {
             lock.queue.retain(|(owner, _)| owner.client != client);
@@ -169,7 +169,7 @@ impl Server {
     }
 
     /// Overwrites a key's last token by an invalid one.
-    pub fn spoil_token(&mut self, key: Key, instead: Token) {
+    pub fn invalidate_token(&mut self, key: Key, instead: Token) {
         self.lock(key).fence = instead;
     }
 
@@ -178,7 +178,7 @@ impl Server {
         acquire::acquire(self, ask, effects)
     }
 
-    /// Gives a lock back, or lowers a count; see `release.lua`.
+    /// Releases a lock, or lowers a count; see `release.lua`.
     pub fn release(&mut self, release: &Release, effects: &mut Effects) -> Released {
         release::release(self, release, effects)
     }
@@ -200,7 +200,7 @@ impl Server {
         let (now, bug) = (self.now, self.bug);
         let lock = self.lock(renewal.key);
         if bug == Some(ServerBug::RenewalCreates) && lock.held.is_none() {
-            lock.give(renewal.owner, 1, now + renewal.lease);
+            lock.grant(renewal.owner, 1, now + renewal.lease);
         }
         let any = bug == Some(ServerBug::RenewalOfOthers);
         match &mut lock.held {
@@ -230,9 +230,9 @@ impl Server {
         })
     }
 
-    /// Who stands in line for a lock.
+    /// Returns the wait queue of a lock.
     #[must_use]
-    pub fn line(&self, key: Key) -> Vec<Owner> {
+    pub fn queue(&self, key: Key) -> Vec<Owner> {
         let queue = self.locks.get(&key).map(|lock| lock.queue.as_slice());
         queue
             .unwrap_or_default()
@@ -244,14 +244,14 @@ impl Server {
     /// The fence of a key that is known; zero: none.
     #[must_use]
     pub fn fence(&self, key: Key) -> Token {
-        if self.is_spoilt(key) {
+        if self.is_invalid(key) {
             return 0;
         }
         self.locks.get(&key).map_or(0, |lock| lock.fence)
     }
 
     /// Returns whether the last token is invalid.
-    fn is_spoilt(&self, key: Key) -> bool {
+    fn is_invalid(&self, key: Key) -> bool {
         let lock = self.locks.get(&key);
         lock.is_some_and(|lock| lock.fence >= TOO_LARGE)
     }
@@ -271,13 +271,13 @@ impl Server {
         let block = self.constants.block;
         // A release leaves one more.
         let advance = block + 1;
-        if self.fence(key) + advance >= TOO_LARGE || self.is_spoilt(key) {
+        if self.fence(key) + advance >= TOO_LARGE || self.is_invalid(key) {
             return None;
         }
-        let begins_anew = self.is_below_floor(key);
+        let restarts = self.is_below_floor(key);
         let fresh = self.micros() + 1;
         let lock = self.lock(key);
-        lock.fence = if begins_anew {
+        lock.fence = if restarts {
             fresh
         } else {
             lock.fence + advance
@@ -311,7 +311,7 @@ impl Server {
         }
     }
 
-    fn first_in_line(&mut self, key: Key) -> Option<(Owner, Millis)> {
+    fn dequeue(&mut self, key: Key) -> Option<(Owner, Millis)> {
         let queue = &mut self.lock(key).queue;
         (!queue.is_empty()).then(|| queue.remove(0))
     }
@@ -322,48 +322,48 @@ impl Server {
         &mut self,
         (key, token): (Key, Token),
         mut first: Option<(Owner, Millis)>,
-        asks: Option<Owner>,
+        requester: Option<Owner>,
         joins: bool,
         effects: &mut Effects,
     ) -> bool {
         while let Some((owner, since)) = first
-            && Some(owner) != asks
+            && Some(owner) != requester
         {
-            if self.listening.contains(&owner.client) || self.has(ServerBug::HandOffToTheDeaf) {
-                let Constants { grace, unheard, .. } = self.constants;
+            if self.listening.contains(&owner.client) || self.has(ServerBug::HandOffToAbsent) {
+                let Constants { grace, silent, .. } = self.constants;
                 let now = self.now;
                 let ttl = if self.has(ServerBug::GraceWithoutEnd) {
                     1000 * grace
                 } else {
                     grace
                 };
-                self.lock(key).give(owner, 1, now + ttl);
+                self.lock(key).grant(owner, 1, now + ttl);
                 effects.grants.push(self.block(key, owner, token));
-                if !self.has(ServerBug::HandOffUntold) {
-                    self.tell(
-                        News::Granted {
+                if !self.has(ServerBug::HandOffWithoutNotification) {
+                    self.notify(
+                        Notification::Granted {
                             key,
                             owner,
                             token,
                             ttl: grace,
-                            others_wait: joins || !self.line(key).is_empty(),
+                            others_wait: joins || !self.queue(key).is_empty(),
                         },
                         effects,
                     );
                 }
-                if now - since > unheard {
-                    self.tell_first(key, grace, effects);
-                    self.tell_last(key, grace, effects);
+                if now - since > silent {
+                    self.notify_first(key, grace, effects);
+                    self.notify_last(key, grace, effects);
                 }
                 return true;
             }
-            first = self.first_in_line(key);
+            first = self.dequeue(key);
         }
         false
     }
 
-    /// Tells the owner of a lock that a waiter wants it.
-    fn tell_wanted(&self, key: Key, effects: &mut Effects) {
+    /// Notifies the owner of a lock that it is wanted.
+    fn notify_wanted(&self, key: Key, effects: &mut Effects) {
         let held = self.locks.get(&key).and_then(|lock| lock.held.as_ref());
         if let Some(Held {
             by: Holder::Owner(owner),
@@ -371,35 +371,35 @@ impl Server {
         }) = held
         {
             let owner = *owner;
-            self.tell(News::Wanted { key, owner }, effects);
+            self.notify(Notification::Wanted { key, owner }, effects);
         }
     }
 
-    /// Tells the first in line when to ask again.
-    fn tell_first(&self, key: Key, after: Millis, effects: &mut Effects) {
-        if let Some(owner) = self.line(key).first().copied() {
-            self.tell(News::AskAgain { key, owner, after }, effects);
+    /// Notifies the first waiter when to ask again.
+    fn notify_first(&self, key: Key, after: Millis, effects: &mut Effects) {
+        if let Some(owner) = self.queue(key).first().copied() {
+            self.notify(Notification::Retry { key, owner, after }, effects);
         }
     }
 
-    /// Tells the last in line as well, if it is not the first.
-    fn tell_last(&self, key: Key, after: Millis, effects: &mut Effects) {
-        if let [_, .., owner] = self.line(key)[..] {
-            self.tell(News::AskAgain { key, owner, after }, effects);
+    /// Notifies the last waiter, if it is not the first.
+    fn notify_last(&self, key: Key, after: Millis, effects: &mut Effects) {
+        if let [_, .., owner] = self.queue(key)[..] {
+            self.notify(Notification::Retry { key, owner, after }, effects);
         }
     }
 
-    fn tell(&self, news: News, effects: &mut Effects) {
-        if self.listening.contains(&news.owner().client) {
-            effects.news.push(news);
+    fn notify(&self, notification: Notification, effects: &mut Effects) {
+        if self.listening.contains(&notification.owner().client) {
+            effects.notifications.push(notification);
         }
     }
 
     /// As `join_queue` in `library.lua`.
-    fn stand_in_line(&mut self, key: Key, owner: Owner) {
+    fn enqueue(&mut self, key: Key, owner: Owner) {
         let (now, until) = (self.now, self.now.saturating_add(self.constants.queue));
         let lock = self.lock(key);
-        if lock.queue.iter().all(|(in_line, _)| *in_line != owner) {
+        if lock.queue.iter().all(|(queued, _)| *queued != owner) {
             lock.queue.push((owner, now));
         }
         lock.queue_until = until;
@@ -407,7 +407,7 @@ impl Server {
 }
 
 impl Lock {
-    fn give(&mut self, owner: Owner, count: u8, until: Millis) {
+    fn grant(&mut self, owner: Owner, count: u8, until: Millis) {
         self.held = Some(Held {
             by: Holder::Owner(owner),
             count,

@@ -1,4 +1,4 @@
-//! The words that a server and its clients exchange.
+//! The requests, replies and notifications of a server and its clients.
 
 /// Milliseconds, by the server's clock.
 pub type Millis = u64;
@@ -37,11 +37,11 @@ pub struct Acquire {
     pub lease: Millis,
     /// The count wanted.
     pub count: u8,
-    /// Whether the owner of a lock that is taken stands in line.
+    /// Whether the owner joins the wait queue if the lock is taken.
     pub waits: bool,
 }
 
-/// What it is answered.
+/// The reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Acquired {
     /// Every owner holds its lock.
@@ -57,11 +57,11 @@ pub enum Acquired {
         claim: usize,
         /// For how long, unless renewed.
         ttl: Millis,
-        /// Whether the owner stands in line.
-        in_line: bool,
+        /// Whether the owner is queued.
+        queued: bool,
         /// Whether the owner is the first waiter.
         first: bool,
-        /// No earlier grant up to these tokens is worth anything.
+        /// Earlier grants up to these tokens are void.
         fences: Vec<Token>,
     },
     /// Further entries were wanted by an owner that holds nothing.
@@ -70,7 +70,7 @@ pub enum Acquired {
     Refused,
 }
 
-/// A waiter of the client that gives a lock back.
+/// The next local waiter of the releasing client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Next {
     /// Who.
@@ -88,37 +88,37 @@ pub struct Release {
     pub owner: Owner,
     /// The fence as its owner knows it: the first token of its block, and what extensions added; zero: none.
     pub token: Token,
-    /// Zero gives the lock back.
+    /// Zero releases the lock.
     pub count: u8,
-    /// How long a lock that is given back stays taken, by nobody.
-    pub keep: Millis,
+    /// How long the lock stays taken after the release.
+    pub at_least: Millis,
     /// Who waits for it in the same process.
     pub next: Option<Next>,
 }
 
-/// What it is answered.
+/// The reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Released {
     /// Done, now or by an earlier copy.
-    Done(Onward),
+    Done(HandOff),
     /// The owner holds nothing.
     NotHeld,
     /// The owner holds nothing, and others have held the lock since.
     MovedOn,
 }
 
-/// What became of the waiter that a release named.
+/// The outcome for the waiter that a release named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Onward {
-    /// It has the lock, with the block that begins with this token. Nobody else waits.
+pub enum HandOff {
+    /// It has the lock, with the block that begins with this token. No other owner waits.
     Granted(Token),
-    /// It stands in line.
-    InLine,
+    /// It is queued.
+    Queued,
     /// There is none, or it is to ask for itself.
     Unknown,
 }
 
-/// A wish to keep a lock for longer.
+/// A request to extend a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Renewal {
     /// The lock.
@@ -129,7 +129,7 @@ pub struct Renewal {
     pub lease: Millis,
 }
 
-/// What a renewal is answered.
+/// The reply to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Renewed {
     /// Whether the owner holds the lock.
@@ -149,7 +149,7 @@ pub struct Extend {
     pub tokens: Token,
 }
 
-/// What it is answered.
+/// The reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Extended {
     /// The owner has `tokens` more. They may be none.
@@ -165,10 +165,10 @@ pub enum Extended {
     Refused,
 }
 
-/// What a client is told without having asked.
+/// What the server sends without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum News {
-    /// An owner in line was given its lock.
+pub enum Notification {
+    /// The lock was handed off to a queued owner.
     Granted {
         /// The lock.
         key: Key,
@@ -176,7 +176,7 @@ pub enum News {
         owner: Owner,
         /// The first token of the block.
         token: Token,
-        /// For how long it was given.
+        /// How long it is granted for.
         ttl: Millis,
         /// Whether the wait queue is not empty after this step.
         others_wait: bool,
@@ -188,35 +188,33 @@ pub enum News {
         /// The owner that holds it.
         owner: Owner,
     },
-    /// An owner in line does well to ask again after a while.
-    AskAgain {
+    /// A queued owner should ask again after a delay.
+    Retry {
         /// The lock.
         key: Key,
         /// The owner.
         owner: Owner,
-        /// The while.
+        /// The delay.
         after: Millis,
     },
 }
 
-impl News {
-    /// Which lock it concerns.
+impl Notification {
+    /// The lock that it concerns.
     #[must_use]
     pub fn key(&self) -> Key {
         match self {
-            Self::Granted { key, .. } | Self::Wanted { key, .. } | Self::AskAgain { key, .. } => {
-                *key
-            }
+            Self::Granted { key, .. } | Self::Wanted { key, .. } | Self::Retry { key, .. } => *key,
         }
     }
 
-    /// Whom it concerns.
+    /// The owner that it concerns.
     #[must_use]
     pub fn owner(&self) -> Owner {
         match self {
             Self::Granted { owner, .. }
             | Self::Wanted { owner, .. }
-            | Self::AskAgain { owner, .. } => *owner,
+            | Self::Retry { owner, .. } => *owner,
         }
     }
 }
@@ -226,7 +224,7 @@ impl News {
 pub enum Holder {
     /// An owner.
     Owner(Owner),
-    /// Nobody: it was given back, and stays taken for a while.
+    /// No owner: it was released, and stays taken for its `at_least`.
     Kept,
 }
 
@@ -243,7 +241,7 @@ pub struct Entry {
     pub token: Token,
 }
 
-/// Tokens that were given to an owner.
+/// Tokens that were granted to an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
     /// Of which lock.
@@ -257,19 +255,19 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether this token was given to this owner.
+    /// Returns whether this token was granted to this owner.
     #[must_use]
     pub fn has(&self, owner: Owner, token: Token) -> bool {
         self.owner == owner && (self.first..=self.last).contains(&token)
     }
 }
 
-/// What one step of a server does beside its answer.
+/// What one step of a server does besides its reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// What it tells.
-    pub news: Vec<News>,
-    /// What it gives, in this order.
+    /// The notifications that it sends.
+    pub notifications: Vec<Notification>,
+    /// The blocks that it grants, in this order.
     pub grants: Vec<Block>,
     /// What it adds to the block of an owner.
     pub extensions: Vec<Block>,

@@ -25,8 +25,8 @@ const SHUT_DOWNS: Faults = Faults {
     shut_downs: 1,
     ..NONE
 };
-const LOST_NEWS: Faults = Faults {
-    lost_news: 1,
+const LOST_NOTIFICATIONS: Faults = Faults {
+    lost_notifications: 1,
     ..NONE
 };
 const RESTARTS: Faults = Faults {
@@ -37,17 +37,23 @@ const LOST_TOKENS: Faults = Faults {
     lost_tokens: 1,
     ..NONE
 };
-const ASKED: Faults = Faults { asked: 1, ..NONE };
-const FORCED: Faults = Faults { forced: 1, ..NONE };
+const RELEASE_REQUESTED: Faults = Faults {
+    release_requests: 1,
+    ..NONE
+};
+const FORCED: Faults = Faults {
+    forced_releases: 1,
+    ..NONE
+};
 const OPERATOR: Faults = Faults {
-    asked: 1,
-    forced: 1,
+    release_requests: 1,
+    forced_releases: 1,
     ..NONE
 };
 const LOST: Faults = Faults {
     lost_requests: 1,
     lost_replies: 1,
-    lost_news: 1,
+    lost_notifications: 1,
     ..NONE
 };
 
@@ -114,18 +120,18 @@ pub fn small() -> Vec<Config> {
         prompt("in time, retention until it is wanted, renewals")
             .retaining(99)
             .renewing()
-            .with(LOST_NEWS)
+            .with(LOST_NOTIFICATIONS)
             .until(9),
         prompt("in time, retention, wanted by message only")
             .retaining(99)
             .renewing()
-            .with(LOST_NEWS)
+            .with(LOST_NOTIFICATIONS)
             .until(9)
             .but(Bug::Client(ClientBug::WantedUnread)),
         prompt("in time, retention, wanted by renewals only")
             .retaining(99)
             .renewing()
-            .with(LOST_NEWS)
+            .with(LOST_NOTIFICATIONS)
             .until(9)
             .but(Bug::Server(ServerBug::WantedOnce)),
         prompt("in time, a client shuts down")
@@ -137,7 +143,7 @@ pub fn small() -> Vec<Config> {
         prompt("in time, callers give up").with(LATE),
         prompt("in time, one of three dies").of(3, 1).with(Faults {
             crashes: 1,
-            lost_news: 1,
+            lost_notifications: 1,
             ..NONE
         }),
     ];
@@ -247,12 +253,12 @@ fn small_with_operator() -> Vec<Config> {
     vec![
         any("an operator asks, two callers each")
             .of(2, 2)
-            .with(ASKED)
+            .with(RELEASE_REQUESTED)
             .until(2),
         any("an operator asks, retention")
             .of(2, 2)
             .retaining(1)
-            .with(ASKED)
+            .with(RELEASE_REQUESTED)
             .until(1),
         any("an operator forces, writes")
             .writing()
@@ -276,7 +282,7 @@ fn large_with_operator() -> Vec<Config> {
     vec![
         any("an operator asks, three callers each")
             .of(2, 3)
-            .with(ASKED)
+            .with(RELEASE_REQUESTED)
             .until(2),
         any("an operator forces, writes, until 4")
             .writing()
@@ -305,11 +311,11 @@ pub struct Mistake {
     pub breaks: &'static str,
 }
 
-const RELIES: &str = "nobody else is given a lock that its holder relies on";
+const RELIES: &str = "no lock is granted that another client relies on";
 const TOKENS: &str = "tokens grow with every hold";
-const SERVED: &str = "whoever waits is served before the end";
-const LEFT_BEHIND: &str = "nothing is left behind when all have gone";
-const FREE: &str = "when all are dead, the lock is free after a lease";
+const SERVED: &str = "every waiter is served before the end";
+const LEFT_BEHIND: &str = "nothing is left behind when all clients have gone";
+const FREE: &str = "when all clients are dead, the lock is free after a lease";
 
 /// Mistakes that are found within seconds.
 #[must_use]
@@ -342,7 +348,7 @@ fn mistakes_of_servers() -> Vec<Mistake> {
         ),
         server(
             ServerBug::RenewalCreates,
-            "a renewal creates nothing",
+            "a renewal creates no lock",
             any("a renewal that creates a lock").renewing(),
         ),
         server(
@@ -364,16 +370,16 @@ fn mistakes_of_servers() -> Vec<Mistake> {
         ),
         server(
             ServerBug::RenewalOfOthers,
-            "after the lock was taken from its holder, two believe for a lease at most",
+            "after the lock was granted to another owner, a client relies on it for one lease at most",
             any("a renewal of others' locks")
                 .renewing()
                 .with(RESTARTS)
                 .until(4),
         ),
         server(
-            ServerBug::TokenKept,
+            ServerBug::TokenReused,
             TOKENS,
-            any("a token that is handed on"),
+            any("a token that two owners share"),
         ),
         server(
             ServerBug::GraceWithoutEnd,
@@ -381,7 +387,7 @@ fn mistakes_of_servers() -> Vec<Mistake> {
             any("a hand-off without an end"),
         ),
         server(
-            ServerBug::HandOffToTheDeaf,
+            ServerBug::HandOffToAbsent,
             FREE,
             any("a hand-off to the dead"),
         ),
@@ -393,8 +399,8 @@ fn mistakes_of_clients() -> Vec<Mistake> {
         world: world.but(Bug::Client(bug)),
         breaks,
     };
-    let lost_news = Faults {
-        lost_news: 1,
+    let lost_notifications = Faults {
+        lost_notifications: 1,
         ..NONE
     };
     let any = Config::new;
@@ -402,18 +408,18 @@ fn mistakes_of_clients() -> Vec<Mistake> {
     vec![
         client(
             ClientBug::LeaseFromReply,
-            "at most one holder believes that it has the lock",
+            "at most one client holds the lock",
             any("a lease from the reply"),
         ),
         client(
-            ClientBug::LeaseFromMessage,
+            ClientBug::LeaseFromNotification,
             RELIES,
-            any("a lease from the message").of(2, 2).until(4),
+            any("a lease from the notification").of(2, 2).until(4),
         ),
         client(
-            ClientBug::LateMessageBelieved,
+            ClientBug::LateNotificationAccepted,
             RELIES,
-            any("a late message believed").of(2, 2).until(4),
+            any("a late notification accepted").of(2, 2).until(4),
         ),
         client(
             ClientBug::RenewsAfterRelease,
@@ -428,12 +434,12 @@ fn mistakes_of_clients() -> Vec<Mistake> {
         client(
             ClientBug::NoTimer,
             SERVED,
-            prompt("a waiter without a timer").with(lost_news),
+            prompt("a waiter without a timer").with(lost_notifications),
         ),
         client(
-            ClientBug::NoCompensation,
+            ClientBug::NeverLeavesQueue,
             LEFT_BEHIND,
-            prompt("nothing said after giving up").with(GIVES_UP),
+            prompt("a caller that gives up without leaving the queue").with(GIVES_UP),
         ),
     ]
 }
@@ -479,7 +485,7 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
             "no hold of an ownership begins after its loss",
             any("a hand-over after a request to release")
                 .of(2, 2)
-                .with(ASKED)
+                .with(RELEASE_REQUESTED)
                 .until(1),
         ),
         client(
@@ -495,15 +501,15 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
         client(
             ClientBug::WantedUnnoticed,
             SERVED,
-            prompt("an owner that misses that it is wanted")
+            prompt("an owner that does not learn that it is wanted")
                 .retaining(99)
                 .renewing()
-                .with(LOST_NEWS),
+                .with(LOST_NOTIFICATIONS),
         ),
         client(
-            ClientBug::BudgetIgnored,
-            "while others wait, a client serves no more than its budget",
-            any("own callers first").of(2, 2).until(1),
+            ClientBug::HandoversUnlimited,
+            "while other clients wait, a client makes no more local hand-overs than its limit",
+            any("local hand-overs without a limit").of(2, 2).until(1),
         ),
         client(
             ClientBug::RetainedWhileReleased,
@@ -528,11 +534,11 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
 pub fn hard_mistakes() -> Vec<Mistake> {
     let any = Config::new;
     vec![Mistake {
-        world: any("a hold revived by a late answer")
+        world: any("a hold revived by a late reply")
             .renewing()
             .with(REPEATS)
             .until(4)
-            .but(Bug::Client(ClientBug::RevivedByAnswer)),
+            .but(Bug::Client(ClientBug::RevivedByReply)),
         breaks: RELIES,
     }]
 }

@@ -9,7 +9,7 @@ use rlock_model::{
 };
 
 const ONE_BY_ONE: Design = Design {
-    together: 1,
+    batch: 1,
     ..Design::REDIS
 };
 
@@ -45,7 +45,7 @@ fn release() -> Operation {
         owner: OWNER,
         token: 0,
         count: 0,
-        keep: 0,
+        at_least: 0,
         next: None,
     })
 }
@@ -63,7 +63,7 @@ fn the_model_agrees_with_itself() {
     let tally = run(ModelSubject::new(ONE_BY_ONE), ONE_BY_ONE);
     assert_eq!(tally.inconclusive, 0, "{tally:?}");
     assert!(tally.granted > 100 && tally.held > 100, "{tally:?}");
-    assert!(tally.news > 20 && tally.extended > 0, "{tally:?}");
+    assert!(tally.notifications > 20 && tally.extended > 0, "{tally:?}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_store_with_a_mistake_differs() {
             vec![acquire(OWNER), renew(OTHER)],
         ),
         (
-            ServerBug::TokenKept,
+            ServerBug::TokenReused,
             vec![acquire(OWNER), acquire(OTHER), release()],
         ),
         (

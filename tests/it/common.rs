@@ -57,7 +57,7 @@ pub(crate) async fn connect_with(response_timeout: Duration, url: &str) -> LockC
     builder.connect(url).await.expect("the server is up")
 }
 
-/// As [`client`], by the older protocol: without news of changes, and with a second connection for
+/// As [`client`], by the older protocol: without reports of changes, and with a second connection for
 /// messages.
 pub(crate) async fn resp2_client(server: &RedisServer) -> LockClient {
     connect(&resp2(&server.url())).await
@@ -96,7 +96,7 @@ pub(crate) fn its_turn<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Fut
     }
 }
 
-/// Gives the lock to the one who waits for it, whose token is larger, and who gives it back.
+/// Gives the lock to the one who waits for it, whose token is larger, and who releases it.
 pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
     let before = guard.fencing_token();
     guard.release().await.expect("held");
@@ -105,14 +105,14 @@ pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
     next.release().await.expect("held");
 }
 
-/// How long the next in line, in another process that connects there, waits for a lock that was given back.
+/// How long the next waiter, in another process that connects there, waits for a lock that was released.
 pub(crate) async fn hand_over(one: &LockClient, url: &str) -> Duration {
     let other = connect(url).await;
     let held = hold(one, "k").await;
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(300)).await;
     assert!(!waiting.is_finished(), "it is held");
-    held.release().await.expect("given back all the same");
+    held.release().await.expect("released all the same");
     let (next, took) = timed(its_turn(waiting)).await;
     next.release().await.expect("held");
     took
@@ -145,7 +145,7 @@ pub(crate) async fn pttl_in(server: &RedisServer, database: u8, key: &str) -> i6
 }
 
 pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
-    eventually(LONG, "the lock is given back", async || {
+    eventually(LONG, "the lock is released", async || {
         !server.exists(&name(key)).await
     })
     .await;
@@ -175,7 +175,7 @@ pub(crate) async fn assert_soon_renewed(bound: Duration, new_master: &RedisServe
     .await;
 }
 
-/// The replica stands still, and hears nothing, when it goes on, of what the master does from here on.
+/// The replica is paused, and receives nothing, when it goes on, of what the master does from here on.
 pub(crate) async fn leave_behind(replica: &RedisServer, master: &RedisServer) {
     replica.catch_up_with(master).await;
     replica.pause();
@@ -190,18 +190,18 @@ pub(crate) async fn assert_outlives_the_master(trio: &Trio, key: &str) {
     assert_soon_renewed(LONG, &trio.replica, key).await;
 }
 
-/// The name on the server of those who stand in line for a lock.
+/// The name on the server of the owners that are queued for a lock.
 pub(crate) fn queue(key: &str) -> String {
     format!("{}:queue", name(key))
 }
 
-/// The owners that stand in line for the lock, the first first.
-pub(crate) async fn in_line(server: &RedisServer, key: &str) -> Vec<String> {
+/// The owners that are queued for the lock, the first first.
+pub(crate) async fn wait_queue(server: &RedisServer, key: &str) -> Vec<String> {
     server.command(&["ZRANGE", &queue(key), "0", "-1"]).await
 }
 
-/// Waits until that many processes stand in line for the lock.
-pub(crate) async fn assert_soon_in_line(server: &RedisServer, key: &str, waiting: u64) {
+/// Waits until that many processes are queued for the lock.
+pub(crate) async fn assert_soon_queued(server: &RedisServer, key: &str, waiting: u64) {
     let queue = queue(key);
     eventually(LONG, "the line has its waiters", async || {
         server.command::<u64>(&["ZCARD", &queue]).await == waiting
@@ -285,7 +285,7 @@ pub(crate) async fn dropped_after<F: Future>(time: Duration, future: F) {
     .await;
 }
 
-/// Polls once, so that the future takes its place wherever it stands in line.
+/// Polls once, so that the future takes its place wherever it is queued.
 pub(crate) async fn begin<F: Future + Unpin>(future: &mut F) {
     poll_fn(|context| {
         let poll = std::pin::Pin::new(&mut *future).poll(context);

@@ -1,3 +1,3 @@
 //! How many requests and scripts the server sees.
 
-mod together;
+mod batch;

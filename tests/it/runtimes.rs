@@ -1,6 +1,6 @@
 //! Clients on every kind of runtime, and without one.
 
 mod bare;
+mod caller_connection;
 mod executors;
-mod near;
 mod undriven;

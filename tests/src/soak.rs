@@ -88,7 +88,7 @@ async fn soak(options: &Options, background: &Runtime) -> Vec<String> {
             problems.push(format!("a client did not end in good order: {error}"));
         }
     }
-    problems.extend(leftovers::of_nobody(&server).await);
+    problems.extend(leftovers::without_holder(&server).await);
     let tasks = background.handle().metrics().num_alive_tasks();
     if tasks > 0 {
         problems.push(format!("{tasks} tasks of clients that are gone"));

@@ -1,54 +1,54 @@
-//! What counts as the same answer, and the only place that knows where the stores differ by design.
+//! What counts as the same reply, and where the stores differ by design.
 
-use super::{Answer, KeyView, Observed, Operation};
-use crate::words::{Acquired, Entry, Extended, Millis, News, Onward, Released, Token};
+use super::{KeyView, Observed, Operation, Reply};
+use crate::words::{Acquired, Entry, Extended, HandOff, Millis, Notification, Released, Token};
 
 /// Where a store differs from a Redis server by design.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
-    /// How long a queue lasts that nobody joins; `None`: a store that knows who is gone keeps it.
-    pub queue_lasts: Option<Millis>,
-    /// Whoever is gone has left all lines at once, and nothing of it comes late.
-    pub forgets_who_left: bool,
-    /// Whether a release that finds nothing is answered from a list of the last releases. Else the
-    /// token tells whether the lock was given back, went on to others, or ended.
+    /// How long a queue lasts that no owner joins. `None`: the store removes clients that have gone, and keeps it.
+    pub queue_ttl: Option<Millis>,
+    /// A client that has gone has left all queues at once, and none of its requests arrives late.
+    pub forgets_departed: bool,
+    /// Whether the reply to a release that finds nothing comes from a list of the last releases. Otherwise the
+    /// token tells whether the lock was released, was granted to others, or ended.
     pub remembers_releases: bool,
     /// Whether it can lose what it knows, and live.
     pub loses_data: bool,
-    /// Of how many requests that leave together it may serve some at once; one: it takes each by itself.
-    pub together: usize,
+    /// The largest batch of requests. With one, the store serves each request by itself.
+    pub batch: usize,
 }
 
 impl Design {
     /// A Redis server.
     pub const REDIS: Self = Self {
-        queue_lasts: Some(20_000),
-        forgets_who_left: false,
+        queue_ttl: Some(20_000),
+        forgets_departed: false,
         remembers_releases: false,
         loses_data: true,
-        together: 5,
+        batch: 5,
     };
 
     /// The embedded store.
     pub const MEMORY: Self = Self {
-        queue_lasts: None,
-        forgets_who_left: true,
+        queue_ttl: None,
+        forgets_departed: true,
         remembers_releases: true,
         loses_data: false,
-        together: 1,
+        batch: 1,
     };
 }
 
 impl Design {
-    /// What a store answers where the model's server answers this. `earlier`: the owner gave the lock
-    /// back before.
+    /// Returns the store's reply where the model's server gives this one. `earlier`: the owner released the lock
+    /// before.
     fn released(self, model: Released, holds: bool, count: u8, earlier: bool) -> Released {
         match model {
-            Released::MovedOn | Released::NotHeld | Released::Done(Onward::Unknown)
+            Released::MovedOn | Released::NotHeld | Released::Done(HandOff::Unknown)
                 if self.remembers_releases && !holds =>
             {
                 if count == 0 && earlier {
-                    Released::Done(Onward::Unknown)
+                    Released::Done(HandOff::Unknown)
                 } else {
                     Released::NotHeld
                 }
@@ -73,55 +73,49 @@ pub(super) fn compare(
     (model, store): (&Observed, &Observed),
     late: Millis,
 ) -> Result<(), String> {
-    answers(
-        design,
-        operation,
-        past,
-        (&model.answer, &store.answer),
-        late,
-    )?;
+    replies(design, operation, past, (&model.reply, &store.reply), late)?;
     views(model, store, late)
 }
 
-/// Compares the answers to one request.
-pub(super) fn answers(
+/// Compares the replies to one request.
+pub(super) fn replies(
     design: Design,
     operation: &Operation,
     past: Past,
-    (model, store): (&Answer, &Answer),
+    (model, store): (&Reply, &Reply),
     late: Millis,
 ) -> Result<(), String> {
-    let answers_agree = match (model, store) {
-        (Answer::Acquired(model), Answer::Acquired(store)) => acquired(model, store, late),
-        (Answer::Released(model), Answer::Released(store)) => {
+    let replies_agree = match (model, store) {
+        (Reply::Acquired(model), Reply::Acquired(store)) => acquired(model, store, late),
+        (Reply::Released(model), Reply::Released(store)) => {
             let Operation::Release(ask) = operation else {
-                return Err("nobody asked".to_owned());
+                return Err("a reply without a request".to_owned());
             };
             let model = design.released(*model, past.holds, ask.count, past.released);
             without_order(model) == without_order(*store)
         }
-        (Answer::Extended(model), Answer::Extended(store)) => {
+        (Reply::Extended(model), Reply::Extended(store)) => {
             let Operation::Extend(ask) = operation else {
-                return Err("nobody asked".to_owned());
+                return Err("a reply without a request".to_owned());
             };
             extended(*model, *store, ask.tokens)
         }
         (model, store) => model == store,
     };
-    if answers_agree {
+    if replies_agree {
         Ok(())
     } else {
-        Err("the answers differ".to_owned())
+        Err("the replies differ".to_owned())
     }
 }
 
-/// Compares what waiters were told, and the locks.
+/// Compares the notifications and the locks.
 pub(super) fn views(model: &Observed, store: &Observed, late: Millis) -> Result<(), String> {
-    if told(model) != told(store) {
-        return Err("clients are told different things".to_owned());
+    if notified(model) != notified(store) {
+        return Err("the notifications differ".to_owned());
     }
     let same = |(model, store): (&KeyView, &KeyView)| {
-        model.line == store.line && entries(model.entry, store.entry, late)
+        model.queue == store.queue && entries(model.entry, store.entry, late)
     };
     if model.keys.len() != store.keys.len() || !model.keys.iter().zip(&store.keys).all(same) {
         return Err("the locks differ".to_owned());
@@ -142,19 +136,19 @@ fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
             Acquired::Held {
                 claim,
                 ttl,
-                in_line,
+                queued,
                 first,
                 ..
             },
             Acquired::Held {
                 claim: other,
                 ttl: left,
-                in_line: also,
+                queued: also,
                 first: also_first,
                 ..
             },
         ) => {
-            let same_place = in_line == also && first == also_first;
+            let same_place = queued == also && first == also_first;
             claim == other && same_place && close(*ttl, *left, late)
         }
         _ => false,
@@ -183,7 +177,7 @@ fn entries(model: Option<Entry>, store: Option<Entry>, late: Millis) -> bool {
     }
 }
 
-/// The store's time goes on while the model's stands still, except that a loss of data takes the model
+/// The store's clock runs while the model's is stopped, except that a loss of data takes the model
 /// a millisecond.
 fn close(model: Millis, store: Millis, late: Millis) -> bool {
     const LOSSES: Millis = super::LONGEST as Millis;
@@ -191,52 +185,52 @@ fn close(model: Millis, store: Millis, late: Millis) -> bool {
 }
 
 /// Tokens are compared elsewhere.
-fn without_order(answer: Released) -> Released {
-    match answer {
-        Released::Done(Onward::Granted(_)) => Released::Done(Onward::Granted(0)),
-        answer => answer,
+fn without_order(reply: Released) -> Released {
+    match reply {
+        Released::Done(HandOff::Granted(_)) => Released::Done(HandOff::Granted(0)),
+        reply => reply,
     }
 }
 
-/// What was told, in any order. That a lock is wanted from the beginning may be part of the grant or a
-/// message of its own.
-fn told(seen: &Observed) -> Vec<News> {
-    let mut told: Vec<_> = seen.news.iter().map(without_token).collect();
-    let wanted = |news: &News| News::Wanted {
-        key: news.key(),
-        owner: news.owner(),
+/// The notifications, in any order. That a lock is wanted from the beginning may be part of the grant or a
+/// notification of its own.
+fn notified(seen: &Observed) -> Vec<Notification> {
+    let mut notified: Vec<_> = seen.notifications.iter().map(without_token).collect();
+    let wanted = |notification: &Notification| Notification::Wanted {
+        key: notification.key(),
+        owner: notification.owner(),
     };
-    for news in &mut told {
-        let is_wanted = seen.news.contains(&wanted(news));
-        if let News::Granted { others_wait, .. } = news {
+    for notification in &mut notified {
+        let is_wanted = seen.notifications.contains(&wanted(notification));
+        if let Notification::Granted { others_wait, .. } = notification {
             *others_wait |= is_wanted;
         }
     }
-    let granted: Vec<_> = told
+    let granted: Vec<_> = notified
         .iter()
-        .filter(|news| matches!(news, News::Granted { .. }))
+        .filter(|notification| matches!(notification, Notification::Granted { .. }))
         .map(wanted)
         .collect();
-    told.retain(|news| !granted.contains(news));
-    told.sort_unstable();
-    told
+    notified.retain(|notification| !granted.contains(notification));
+    notified.sort_unstable();
+    notified
 }
 
-fn without_token(news: &News) -> News {
-    match *news {
-        News::Granted {
+fn without_token(notification: &Notification) -> Notification {
+    match *notification {
+        Notification::Granted {
             key,
             owner,
             ttl,
             others_wait,
             ..
-        } => News::Granted {
+        } => Notification::Granted {
             key,
             owner,
             token: 0,
             ttl,
             others_wait,
         },
-        news @ (News::Wanted { .. } | News::AskAgain { .. }) => news,
+        notification @ (Notification::Wanted { .. } | Notification::Retry { .. }) => notification,
     }
 }

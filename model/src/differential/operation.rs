@@ -51,10 +51,10 @@ pub enum Operation {
     /// The last token of a key is lost.
     LoseToken(Key),
     /// Foreign code overwrites the last token of a key.
-    SpoilToken(Key, Token),
-    /// Requests of one kind that leave together: acquires of one lock each, or releases that give a lock
-    /// back. A store may serve some of them at once; the others follow one by one.
-    Together(Vec<Operation>),
+    InvalidateToken(Key, Token),
+    /// A batch of requests of one kind: acquires of one lock each, or releases. A store may serve some of them
+    /// at once. The others follow one by one.
+    Batch(Vec<Operation>),
 }
 
 impl Operation {
@@ -65,12 +65,12 @@ impl Operation {
             Self::Release(ask) => ask.owner.client == client,
             Self::Renew(batch) => batch.iter().any(|renewal| renewal.owner.client == client),
             Self::Extend(ask) => ask.owner.client == client,
-            Self::Together(requests) => requests.iter().any(|request| request.is_by(client)),
+            Self::Batch(requests) => requests.iter().any(|request| request.is_by(client)),
             Self::Pass(_)
             | Self::Leave(_)
             | Self::Restart
             | Self::LoseToken(_)
-            | Self::SpoilToken(..) => false,
+            | Self::InvalidateToken(..) => false,
         }
     }
 }
@@ -80,7 +80,7 @@ const LEASES: [Millis; 3] = [2_000, 10_000, 60_000];
 const PASSES: [Millis; 7] = [100, 400, 700, 1_500, 3_000, 12_000, 21_000];
 
 /// Numbers that a server's doubles cannot represent exactly.
-const SPOILT: [Token; 3] = [TOO_LARGE, TOO_LARGE + 1, i64::MAX as Token];
+const INVALID: [Token; 3] = [TOO_LARGE, TOO_LARGE + 1, i64::MAX as Token];
 
 fn key() -> impl Strategy<Value = Key> {
     // Mostly the same, so that owners meet.
@@ -128,8 +128,8 @@ fn release() -> impl Strategy<Value = Operation> {
     let next = (owner(), lease()).prop_map(|(owner, lease)| Next { owner, lease });
     let next = prop_oneof![2 => Just(None), 1 => next.prop_map(Some)];
     let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
-    let keep = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    (key(), owner(), count, keep, next).prop_map(|(key, owner, count, keep, next)| {
+    let at_least = prop_oneof![4 => Just(0), 1 => Just(3_000)];
+    (key(), owner(), count, at_least, next).prop_map(|(key, owner, count, at_least, next)| {
         let owner = of(key, owner);
         let next = next.map(|next: Next| Next {
             owner: of(key, next.owner),
@@ -137,14 +137,14 @@ fn release() -> impl Strategy<Value = Operation> {
         });
         // As the clients do it.
         let next = next.filter(|next| {
-            count == 0 && keep == 0 && next.owner != owner && next.owner.client == owner.client
+            count == 0 && at_least == 0 && next.owner != owner && next.owner.client == owner.client
         });
         Operation::Release(Release {
             key,
             owner,
             token: 0,
             count,
-            keep,
+            at_least,
             next,
         })
     })
@@ -174,7 +174,7 @@ fn extend() -> impl Strategy<Value = Operation> {
 }
 
 /// As several clients' tasks ask for locks that most likely are free, and give them back.
-fn together(most: usize) -> impl Strategy<Value = Operation> {
+fn batch(most: usize) -> impl Strategy<Value = Operation> {
     // So that those who hold a lock are often among those who give it back.
     let few = || {
         (0..CLIENTS).prop_map(|client| Owner {
@@ -200,11 +200,11 @@ fn together(most: usize) -> impl Strategy<Value = Operation> {
             owner: of(key, owner),
             token: 0,
             count: 0,
-            keep: 0,
+            at_least: 0,
             next: None,
         })
     });
-    prop_oneof![vec(acquire, 2..=most), vec(release, 2..=most)].prop_map(Operation::Together)
+    prop_oneof![vec(acquire, 2..=most), vec(release, 2..=most)].prop_map(Operation::Batch)
 }
 
 pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
@@ -214,12 +214,12 @@ pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
         8 => release(),
         2 => renew(),
         4 => extend(),
-        if design.together > 1 { 6 } else { 0 } => together(design.together.max(2)),
+        if design.batch > 1 { 6 } else { 0 } => batch(design.batch.max(2)),
         4 => select(PASSES.as_slice()).prop_map(Operation::Pass),
         1 => (0..CLIENTS).prop_map(Operation::Leave),
         loses_data => Just(Operation::Restart),
         loses_data => key().prop_map(Operation::LoseToken),
-        loses_data => (key(), select(SPOILT.as_slice()))
-            .prop_map(|(key, instead)| Operation::SpoilToken(key, instead)),
+        loses_data => (key(), select(INVALID.as_slice()))
+            .prop_map(|(key, instead)| Operation::InvalidateToken(key, instead)),
     ]
 }

@@ -3,46 +3,46 @@
 use super::{Design, KEYS, Operation, operation::CLIENTS};
 use crate::{
     server::{Constants, Server, ServerBug},
-    words::{Acquired, Effects, Entry, Extended, News, Owner, Released, Renewed, Token},
+    words::{Acquired, Effects, Entry, Extended, Notification, Owner, Released, Renewed, Token},
 };
 
 /// A store under comparison.
 pub trait Subject {
-    /// Begins anew: no locks, and every client listens.
+    /// Restarts without locks. Every client listens.
     fn reset(&mut self);
 
     /// Does one step. `token` is the last one that the owner of a release knows to be its own.
     fn apply(&mut self, operation: &Operation, token: Token) -> Observed;
 
-    /// Serves those of several requests that it can serve at once; the others are left alone.
-    fn together(&mut self, requests: &[Operation]) -> Served {
+    /// Serves the requests of a batch that it can serve at once, and skips the others.
+    fn batch(&mut self, requests: &[Operation]) -> Served {
         unreachable!("{requests:?} are served one by one")
     }
 }
 
-/// What was seen of several requests that were served at once.
+/// What was seen of a batch.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// An answer each; `None`: it is to be asked for by itself.
-    pub answers: Vec<Option<Answer>>,
-    /// What was seen afterwards; it has no answer of its own.
+    /// A reply each. `None`: the request is to be sent by itself.
+    pub replies: Vec<Option<Reply>>,
+    /// What was seen afterwards, without a reply.
     pub seen: Observed,
 }
 
 /// What was seen of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What was answered.
-    pub answer: Answer,
-    /// What owners and waiters were told.
-    pub news: Vec<News>,
+    /// The reply.
+    pub reply: Reply,
+    /// The notifications.
+    pub notifications: Vec<Notification>,
     /// Each key afterwards.
     pub keys: Vec<KeyView>,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Reply {
     /// To an acquire.
     Acquired(Acquired),
     /// To a release.
@@ -51,11 +51,11 @@ pub enum Answer {
     Renewed(Vec<Renewed>),
     /// To a request for more tokens.
     Extended(Extended),
-    /// Nobody was asked.
+    /// No request was sent.
     None,
 }
 
-impl Answer {
+impl Reply {
     pub(super) fn is_grant(&self) -> bool {
         matches!(self, Self::Acquired(Acquired::Granted { .. }))
     }
@@ -74,8 +74,8 @@ impl Answer {
 pub struct KeyView {
     /// Who holds it.
     pub entry: Option<Entry>,
-    /// Who stands in line.
-    pub line: Vec<Owner>,
+    /// Its wait queue.
+    pub queue: Vec<Owner>,
 }
 
 /// The model's server under comparison.
@@ -91,7 +91,7 @@ impl ModelSubject {
     #[must_use]
     pub fn new(design: Design) -> Self {
         let constants = Constants {
-            queue: design.queue_lasts.unwrap_or(u64::MAX / 2),
+            queue: design.queue_ttl.unwrap_or(u64::MAX / 2),
             ..Constants::REAL
         };
         let mut server = Server::new(1_000_000, constants);
@@ -117,7 +117,7 @@ impl ModelSubject {
     pub(super) fn view(&self) -> Vec<KeyView> {
         let view = |key| KeyView {
             entry: self.server.inspect(key),
-            line: self.server.line(key),
+            queue: self.server.queue(key),
         };
         (0..KEYS).map(view).collect()
     }
@@ -135,35 +135,35 @@ impl Subject for ModelSubject {
     fn apply(&mut self, operation: &Operation, token: Token) -> Observed {
         let server = &mut self.server;
         let mut effects = Effects::default();
-        let mut answer = Answer::None;
+        let mut reply = Reply::None;
         match operation {
             Operation::Acquire(ask) => {
-                answer = Answer::Acquired(server.acquire(ask, &mut effects));
+                reply = Reply::Acquired(server.acquire(ask, &mut effects));
             }
             Operation::Release(ask) => {
                 let ask = crate::words::Release {
                     token,
                     ..ask.clone()
                 };
-                answer = Answer::Released(server.release(&ask, &mut effects));
+                reply = Reply::Released(server.release(&ask, &mut effects));
             }
-            Operation::Renew(batch) => answer = Answer::Renewed(server.renew(batch)),
+            Operation::Renew(batch) => reply = Reply::Renewed(server.renew(batch)),
             Operation::Extend(ask) => {
-                answer = Answer::Extended(server.extend(ask, &mut effects));
+                reply = Reply::Extended(server.extend(ask, &mut effects));
             }
             Operation::Pass(time) => server.pass(*time),
-            Operation::Leave(client) if self.design.forgets_who_left => {
-                server.leave_all_lines(*client);
+            Operation::Leave(client) if self.design.forgets_departed => {
+                server.leave_all_queues(*client);
             }
             Operation::Leave(client) => server.leave(*client),
             Operation::Restart => server.restart(),
             Operation::LoseToken(key) => server.lose_token(*key),
-            Operation::SpoilToken(key, instead) => server.spoil_token(*key, *instead),
-            Operation::Together(_) => unreachable!("a server takes one step at a time"),
+            Operation::InvalidateToken(key, instead) => server.invalidate_token(*key, *instead),
+            Operation::Batch(_) => unreachable!("a server takes one step at a time"),
         }
         Observed {
-            answer,
-            news: effects.news,
+            reply,
+            notifications: effects.notifications,
             keys: self.view(),
         }
     }

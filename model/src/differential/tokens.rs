@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Answer, Observed, Operation, agree::Past};
+use super::{Observed, Operation, Reply, agree::Past};
 use crate::words::{
-    Acquire, Acquired, BLOCK, Entry, Extended, Holder, Key, News, Onward, Owner, Released, Token,
+    Acquire, Acquired, BLOCK, Entry, Extended, HandOff, Holder, Key, Notification, Owner, Released,
+    Token,
 };
 
 /// What is known of the tokens of one side.
@@ -42,19 +43,19 @@ impl Side {
         }
     }
 
-    /// Takes down what a step gave. Those who were told or handed a lock got it before the asker.
+    /// Records the grants of a step. Grants by hand-off come before that of the request.
     pub(super) fn note(&mut self, operation: &Operation, seen: &Observed) -> Result<(), String> {
-        self.note_answer(operation, &seen.answer, &seen.news)?;
-        if let (Operation::Acquire(ask), Answer::Acquired(Acquired::Refused)) =
-            (operation, &seen.answer)
+        self.note_reply(operation, &seen.reply, &seen.notifications)?;
+        if let (Operation::Acquire(ask), Reply::Acquired(Acquired::Refused)) =
+            (operation, &seen.reply)
         {
-            self.note_counted_anew(ask, seen)?;
+            self.note_reset_token(ask, seen)?;
         }
         self.note_view(seen)
     }
 
-    /// Takes down the token that a request counted anew for a lock of its own, before it was refused for another.
-    fn note_counted_anew(&mut self, ask: &Acquire, seen: &Observed) -> Result<(), String> {
+    /// Records the token that a request reset for a lock of its own before it was refused for another lock.
+    fn note_reset_token(&mut self, ask: &Acquire, seen: &Observed) -> Result<(), String> {
         for claim in &ask.claims {
             let view = seen.keys.get(usize::from(claim.key));
             if let Some(entry) = view.and_then(|view| view.entry)
@@ -68,23 +69,23 @@ impl Side {
         Ok(())
     }
 
-    /// Takes down what a request gave; what is seen of the keys follows.
-    pub(super) fn note_answer(
+    /// Records the grants of a request. The view of the keys follows.
+    pub(super) fn note_reply(
         &mut self,
         operation: &Operation,
-        answer: &Answer,
-        news: &[News],
+        reply: &Reply,
+        notifications: &[Notification],
     ) -> Result<(), String> {
-        for news in news {
-            if let News::Granted {
+        for notification in notifications {
+            if let Notification::Granted {
                 key, owner, token, ..
-            } = news
+            } = notification
             {
                 self.granted(*key, *owner, *token)?;
             }
         }
-        match (operation, answer) {
-            (Operation::Acquire(ask), Answer::Acquired(Acquired::Granted { tokens, .. })) => {
+        match (operation, reply) {
+            (Operation::Acquire(ask), Reply::Acquired(Acquired::Granted { tokens, .. })) => {
                 if tokens.len() != ask.claims.len() {
                     return Err(format!("{} tokens", tokens.len()));
                 }
@@ -92,7 +93,7 @@ impl Side {
                     self.granted(claim.key, claim.owner, *token)?;
                 }
             }
-            (Operation::Acquire(ask), Answer::Acquired(Acquired::Held { fences, .. })) => {
+            (Operation::Acquire(ask), Reply::Acquired(Acquired::Held { fences, .. })) => {
                 for (claim, fence) in ask.claims.iter().zip(fences) {
                     let floor = self.floor.entry(claim.key).or_default();
                     // After a loss of data none is known.
@@ -105,14 +106,14 @@ impl Side {
                     }
                 }
             }
-            (Operation::Extend(ask), Answer::Extended(Extended::More { fence, tokens }))
+            (Operation::Extend(ask), Reply::Extended(Extended::More { fence, tokens }))
                 if *tokens > 0 =>
             {
                 self.above_floor(ask.key, *fence, *tokens)?;
                 self.known.insert((ask.key, ask.owner), *fence);
             }
-            (Operation::Release(ask), Answer::Released(answer)) => {
-                if let (Released::Done(Onward::Granted(token)), Some(next)) = (answer, ask.next) {
+            (Operation::Release(ask), Reply::Released(reply)) => {
+                if let (Released::Done(HandOff::Granted(token)), Some(next)) = (reply, ask.next) {
                     self.granted(ask.key, next.owner, *token)?;
                 }
                 if ask.count == 0 && self.past(operation).holds {
@@ -124,7 +125,7 @@ impl Side {
         Ok(())
     }
 
-    /// Takes down how the keys are.
+    /// Records the view of the keys.
     pub(super) fn note_view(&mut self, seen: &Observed) -> Result<(), String> {
         self.entries = seen.keys.iter().map(|view| view.entry).collect();
         self.agrees_with_view(seen)
@@ -155,7 +156,7 @@ impl Side {
         Ok(())
     }
 
-    /// The store shows the token of whoever holds a lock.
+    /// The store shows the token of a lock's holder.
     fn agrees_with_view(&self, seen: &Observed) -> Result<(), String> {
         for (key, view) in (0..).zip(&seen.keys) {
             if let Some(entry) = view.entry

@@ -14,24 +14,24 @@ pub enum Bug {
 /// Mistakes that a client could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientBug {
-    /// A lease counts from the answer.
+    /// A lease counts from the reply.
     LeaseFromReply,
-    /// A lock that was handed on counts from the message.
-    LeaseFromMessage,
-    /// A message of a grant that the server has refused since is believed.
-    LateMessageBelieved,
+    /// The lease of a handed-off lock counts from the notification.
+    LeaseFromNotification,
+    /// A notification of a grant that has ended is accepted.
+    LateNotificationAccepted,
     /// The watchdog goes on after the release.
     RenewsAfterRelease,
-    /// A late answer revives a hold whose lease has ended.
-    RevivedByAnswer,
-    /// A renewal that is answered "not held" changes nothing.
+    /// A late reply revives a hold whose lease has ended.
+    RevivedByReply,
+    /// The reply to a renewal that the lock is not held changes nothing.
     LossIgnored,
     /// An owner is used for every hold of a client.
     OwnerReused,
-    /// A waiter relies on messages alone.
+    /// A waiter relies on notifications alone.
     NoTimer,
-    /// Whoever gives up tells nobody.
-    NoCompensation,
+    /// A caller that gives up does not leave the wait queue.
+    NeverLeavesQueue,
     /// A hold is handed over after the lease ended.
     HandOverAfterLease,
     /// A hold is handed over while the server's count may be another, and the doubt is forgotten.
@@ -44,15 +44,14 @@ pub enum ClientBug {
     BlockOfLost,
     /// Tokens of an ownership that was released are used by the next one.
     BlockOfReleased,
-    /// Answers to renewals do not tell a client that its lock is wanted. No mistake by itself: waiters ask
-    /// again.
+    /// A client does not read from a renewal that its lock is wanted. No bug by itself: waiters ask again.
     WantedUnread,
-    /// A client never learns that a lock is wanted but by the first message.
+    /// A client learns only from the first notification that its lock is wanted.
     WantedUnnoticed,
-    /// A client serves its own callers although others wait.
-    BudgetIgnored,
-    /// What is retained can be used while it is released.
+    /// A client makes any number of local hand-overs while other clients wait.
+    HandoversUnlimited,
+    /// A retained ownership is used while it is released.
     RetainedWhileReleased,
-    /// A client that shuts down keeps what it retains.
+    /// A client that shuts down does not release a retained ownership.
     RetainedAfterShutDown,
 }

@@ -1,8 +1,8 @@
-//! One client: its local queue, what it asked for, what it owns, and what it gives back.
+//! One client: its local queue, its acquisition, its ownership, and its pending releases.
 
 use super::{
     Config, Time,
-    asked::{Asked, Given},
+    acquisition::{Acquisition, Grant},
     network::Id,
     ownership::{Hold, Ownership, Tokens},
 };
@@ -15,38 +15,38 @@ pub(crate) struct Client {
     pub(super) dead: bool,
     next_owner: u8,
     next_id: Id,
-    /// Callers that are still to come.
+    /// Callers that have not arrived yet.
     pub(super) to_come: u8,
-    /// Callers in line behind whoever has the turn.
+    /// Callers that are queued behind the one with the turn.
     pub(super) waiting: u8,
     pub(super) turn: Turn,
-    pub(super) asked: Option<Asked>,
+    pub(super) acquisition: Option<Acquisition>,
     pub(super) ownership: Option<Ownership>,
-    pub(super) settling: Vec<Settling>,
-    /// What is left of the tokens of an earlier ownership; nobody but a mistake uses them.
+    pub(super) releasing: Vec<Releasing>,
+    /// The remaining tokens of an earlier ownership. Only a bug uses them.
     pub(super) spare: Option<Tokens>,
 }
 
-/// Who deals with the server.
+/// The right to send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Turn {
-    Nobody,
-    /// The head of the line.
-    Head,
-    /// The holder, or one of those that give back.
+    Free,
+    /// The first local waiter.
+    Waiter,
+    /// The holder, or an ownership that is being released.
     Holder,
 }
 
-/// A request whose answer is waited for.
+/// A request without a reply yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pending {
     pub(super) id: Id,
     pub(super) sent: Time,
 }
 
-/// An ownership that is given back.
+/// An ownership that is being released.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Settling {
+pub(crate) struct Releasing {
     pub(super) owner: Owner,
     pub(super) token: Token,
     pub(super) why: Why,
@@ -55,15 +55,15 @@ pub(crate) struct Settling {
     pub(super) pending: Option<Pending>,
 }
 
-/// Why an ownership is given back.
+/// Why an ownership is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Why {
     /// The last hold ended, or the callers gave up.
     Ended,
     /// It was retained, and another client wants it.
     Wanted,
-    /// It was retained for long enough.
-    RetainedEnough,
+    /// Its retention has ended.
+    RetentionEnded,
     /// It was retained, and the client shuts down.
     ShutDown,
     /// It was retained, and an operator asked for its release.
@@ -79,15 +79,15 @@ impl Client {
             next_id: 0,
             to_come: callers,
             waiting: 0,
-            turn: Turn::Nobody,
-            asked: None,
+            turn: Turn::Free,
+            acquisition: None,
             ownership: None,
-            settling: Vec::new(),
+            releasing: Vec::new(),
             spare: None,
         }
     }
 
-    /// What is left of a dead one.
+    /// Stops the client and forgets its state.
     pub(super) fn die(&mut self) {
         *self = Self {
             dead: true,
@@ -99,8 +99,8 @@ impl Client {
         self.ownership.as_ref()?.hold.as_ref()
     }
 
-    /// Whether a caller believes that it has the lock.
-    pub(super) fn believes(&self, now: Time) -> bool {
+    /// Returns whether a caller has a valid hold.
+    pub(super) fn holds(&self, now: Time) -> bool {
         self.hold().is_some() && self.relies(now)
     }
 
@@ -118,7 +118,7 @@ impl Client {
 
     /// Whether there is nothing to do.
     pub(super) fn is_idle(&self) -> bool {
-        self.turn == Turn::Nobody && self.ownership.is_none() && self.settling.is_empty()
+        self.turn == Turn::Free && self.ownership.is_none() && self.releasing.is_empty()
     }
 
     pub(super) fn request(&mut self, now: Time) -> Pending {
@@ -127,9 +127,9 @@ impl Client {
         Pending { id, sent: now }
     }
 
-    /// What the server is asked for.
-    pub(super) fn ask_for(&mut self, reuses_owners: bool) -> &mut Asked {
-        self.asked.get_or_insert_with(|| {
+    /// Returns the acquisition, and begins one if there is none.
+    pub(super) fn acquisition(&mut self, reuses_owners: bool) -> &mut Acquisition {
+        self.acquisition.get_or_insert_with(|| {
             let owner = Owner {
                 client: self.name,
                 sequence: self.next_owner,
@@ -137,29 +137,29 @@ impl Client {
             if !reuses_owners {
                 self.next_owner += 1;
             }
-            Asked::new(owner)
+            Acquisition::new(owner)
         })
     }
 
-    /// The head of the local queue has the lock.
-    pub(super) fn begin(&mut self, config: &Config, given: Given) {
-        let Some(asked) = self.asked.take() else {
+    /// Turns the acquisition of the first local waiter into an ownership.
+    pub(super) fn begin(&mut self, config: &Config, grant: Grant) {
+        let Some(acquisition) = self.acquisition.take() else {
             return;
         };
         self.turn = Turn::Holder;
-        let budget = self.waiting.min(Config::LOCAL_HANDOVERS);
-        let block = Tokens::granted(given.token, config.block);
+        let handovers = self.waiting.min(Config::LOCAL_HANDOVERS);
+        let block = Tokens::granted(grant.token, config.block);
         self.ownership = Some(Ownership {
-            owner: asked.owner,
+            owner: acquisition.owner,
             tokens: self.spare.take().unwrap_or(block),
             granted: block.last,
-            valid_until: given.since + given.ttl.min(Config::LEASE),
-            confirmed: given.since,
+            valid_until: grant.since + grant.ttl.min(Config::LEASE),
+            confirmed: grant.since,
             hold: None,
             retained_since: 0,
-            wanted: asked.wanted,
-            budget,
-            budget_left: budget,
+            wanted: acquisition.wanted,
+            handovers,
+            handovers_left: handovers,
             handed_over: 0,
             lost: false,
             overtaken: None,
@@ -172,10 +172,10 @@ impl Client {
         });
     }
 
-    /// The ownership is over; what the server has of it is to be given back.
+    /// Ends the ownership and queues its release.
     pub(super) fn end_ownership(&mut self, why: Why, has_turn: bool) {
         if let Some(ownership) = self.ownership.take() {
-            self.settling.push(Settling {
+            self.releasing.push(Releasing {
                 owner: ownership.owner,
                 token: ownership.tokens.fence,
                 why,
@@ -186,20 +186,20 @@ impl Client {
         }
     }
 
-    /// The turn goes to the next local waiter; what nobody waits for any more goes back to the server.
-    pub(super) fn pass_on(&mut self, tells_nobody: bool) {
+    /// Passes the turn to the next local waiter. Without one, the acquisition is released.
+    pub(super) fn pass_turn(&mut self, stays_queued: bool) {
         if self.waiting > 0 {
             self.waiting -= 1;
-            self.turn = Turn::Head;
+            self.turn = Turn::Waiter;
             return;
         }
-        self.turn = Turn::Nobody;
-        if let Some(asked) = self.asked.take()
-            && asked.concerns_server()
-            && !tells_nobody
+        self.turn = Turn::Free;
+        if let Some(acquisition) = self.acquisition.take()
+            && acquisition.concerns_server()
+            && !stays_queued
         {
-            self.settling.push(Settling {
-                owner: asked.owner,
+            self.releasing.push(Releasing {
+                owner: acquisition.owner,
                 token: 0,
                 why: Why::Ended,
                 has_turn: false,

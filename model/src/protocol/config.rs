@@ -30,8 +30,8 @@ pub struct Config {
     pub retain: Time,
     /// When the world ends. It begins at 1.
     pub end: Time,
-    /// Whether everybody does at once what is to be done, and no message takes longer than a step of the
-    /// clock. Else anything may take any time: any client may stand still in any state.
+    /// Whether each client acts as soon as it is due, and no message takes longer than a step of the clock.
+    /// Otherwise anything may take any time: a client may be paused in any state.
     pub prompt: bool,
     /// Whether the requests of a client are executed in the order of sending.
     pub in_order: bool,
@@ -46,13 +46,13 @@ pub struct Config {
 pub struct Faults {
     /// A request is lost.
     pub lost_requests: u8,
-    /// An answer is lost.
+    /// A reply is lost.
     pub lost_replies: u8,
-    /// A message to a waiter is lost.
-    pub lost_news: u8,
+    /// A notification is lost.
+    pub lost_notifications: u8,
     /// A request or a message arrives twice.
     pub repeats: u8,
-    /// A client stops waiting for an answer that may still come.
+    /// A client stops waiting for a reply that may still arrive.
     pub time_outs: u8,
     /// A caller gives up.
     pub gives_up: u8,
@@ -65,9 +65,9 @@ pub struct Faults {
     /// The server loses the last token.
     pub lost_tokens: u8,
     /// An operator asks a holder to release: its body stops, and then it releases.
-    pub asked: u8,
+    pub release_requests: u8,
     /// An operator releases a lock in its holder's name.
-    pub forced: u8,
+    pub forced_releases: u8,
 }
 
 impl Faults {
@@ -75,7 +75,7 @@ impl Faults {
     pub const NONE: Self = Self {
         lost_requests: 0,
         lost_replies: 0,
-        lost_news: 0,
+        lost_notifications: 0,
         repeats: 0,
         time_outs: 0,
         gives_up: 0,
@@ -83,13 +83,13 @@ impl Faults {
         shut_downs: 0,
         restarts: 0,
         lost_tokens: 0,
-        asked: 0,
-        forced: 0,
+        release_requests: 0,
+        forced_releases: 0,
     };
 }
 
 impl Config {
-    /// The lease that everybody asks for.
+    /// The lease that all clients request.
     pub const LEASE: Time = 3;
     /// How many local hand-overs there are while other clients wait, at the most.
     pub const LOCAL_HANDOVERS: u8 = 1;
@@ -115,7 +115,7 @@ impl Config {
         }
     }
 
-    /// Where everybody does his part in time, and requests keep their order.
+    /// A world in which clients act in time, and requests keep their order.
     #[must_use]
     pub fn prompt(name: &'static str) -> Self {
         Self {
@@ -216,10 +216,10 @@ impl Config {
 
     /// Whether the lock may be granted to another owner while its holder relies on it.
     pub(super) fn may_overtake(&self) -> bool {
-        self.faults.restarts + self.faults.forced > 0
+        self.faults.restarts + self.faults.forced_releases > 0
     }
 
-    /// Whether nothing was lost for good, so that everything is tidied up in the end.
+    /// Whether nothing is lost for good, so that everything is released in the end.
     pub(super) fn is_tidy(&self) -> bool {
         self.in_order && self.faults.crashes + self.faults.restarts == 0
     }

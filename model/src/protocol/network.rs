@@ -1,7 +1,8 @@
-//! What is under way.
+//! Messages in flight.
 
 use crate::words::{
-    Acquire, Acquired, Extend, Extended, News, Owner, Release, Released, Renewal, Renewed, Token,
+    Acquire, Acquired, Extend, Extended, Notification, Owner, Release, Released, Renewal, Renewed,
+    Token,
 };
 
 /// Tells the requests of a client apart.
@@ -20,9 +21,9 @@ pub enum Request {
     Extend(Extend),
 }
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Answer {
+pub enum Reply {
     /// To an acquire.
     Acquired(Acquired),
     /// To a release.
@@ -33,7 +34,7 @@ pub enum Answer {
     Extended(Extended),
 }
 
-/// Something that is under way.
+/// A message in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Message {
     /// From a client to the server.
@@ -49,13 +50,13 @@ pub enum Message {
     Reply {
         /// To whom.
         to: u8,
-        /// The answer to which of its requests.
+        /// The request that it replies to.
         id: Id,
-        /// The answer.
-        answer: Answer,
+        /// The reply.
+        reply: Reply,
     },
-    /// From the server to a client that did not ask.
-    News(News),
+    /// From the server to a client, without a request.
+    Notification(Notification),
     /// From a holder to the resource.
     Write {
         /// Whose hold.
@@ -85,7 +86,7 @@ impl Network {
         self.0.is_empty()
     }
 
-    /// Each message once, however often it is under way.
+    /// Each message in flight, once.
     pub(super) fn messages(&self) -> impl Iterator<Item = &Message> {
         let repeats = |at: usize| at > 0 && self.0[at - 1] == self.0[at];
         self.0
@@ -95,39 +96,39 @@ impl Network {
             .map(|(_, message)| message)
     }
 
-    /// Nobody waits for this answer any more.
+    /// Drops a reply that the client no longer awaits.
     pub(super) fn forget_reply(&mut self, client: u8, request: Id) {
         self.0.retain(|message| {
             !matches!(message, Message::Reply { to, id, .. } if *to == client && *id == request)
         });
     }
 
-    /// An owner that has ended is wanted no more.
+    /// Drops the `wanted` notifications of an owner that has ended.
     pub(super) fn forget_wanted(&mut self, ended: Owner) {
         self.0.retain(|message| {
-            !matches!(message, Message::News(News::Wanted { owner, .. }) if *owner == ended)
+            !matches!(message, Message::Notification(Notification::Wanted { owner, .. }) if *owner == ended)
         });
     }
 
-    /// Nobody is there any more whom answers and news could reach.
+    /// Drops the replies and notifications to a client that has ended.
     pub(super) fn forget_client(&mut self, client: u8) {
         self.0.retain(|message| match message {
             Message::Reply { to, .. } => *to != client,
-            Message::News(news) => news.owner().client != client,
+            Message::Notification(notification) => notification.owner().client != client,
             Message::Request { .. } | Message::Write { .. } => true,
         });
     }
 
-    /// Whether a request, or its answer, is under way.
+    /// Returns whether a request, or its reply, is in flight.
     pub(super) fn carries(&self, client: u8, request: Id) -> bool {
         self.0.iter().any(|message| match message {
             Message::Request { from, id, .. } => *from == client && *id == request,
             Message::Reply { to, id, .. } => *to == client && *id == request,
-            Message::News(_) | Message::Write { .. } => false,
+            Message::Notification(_) | Message::Write { .. } => false,
         })
     }
 
-    /// The first of a client's requests that are under way.
+    /// Returns the oldest request of a client in flight.
     pub(super) fn oldest(&self, client: u8) -> Option<Id> {
         let own = self.0.iter().filter_map(|message| match message {
             Message::Request { from, id, .. } if *from == client => Some(*id),

@@ -20,15 +20,15 @@ pub(crate) struct Ownership {
     /// Whether another client is known to wait.
     pub(super) wanted: bool,
     /// How many local hand-overs are allowed while it is wanted: as many as callers waited when it arrived.
-    pub(super) budget: u8,
+    pub(super) handovers: u8,
     /// How many of them are left.
-    pub(super) budget_left: u8,
+    pub(super) handovers_left: u8,
     /// How many local hand-overs there were since it was wanted.
     pub(super) handed_over: u8,
     /// Whether it is known to be lost, or its hold was revoked: no further hold begins. The present one keeps it until
     /// its end.
     pub(super) lost: bool,
-    /// When the server gave the lock to another owner.
+    /// When the server granted the lock to another owner.
     pub(super) overtaken: Option<Time>,
     /// The server's count may be another.
     pub(super) dirty: bool,
@@ -64,13 +64,13 @@ pub(crate) struct Hold {
     pub(super) wrote: bool,
 }
 
-/// How a lock came to a hold.
+/// How a hold got its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum How {
-    Answered,
-    Told,
-    /// The answer to a release granted it to the client's next waiter.
-    HandedOn,
+    Replied,
+    Notified,
+    /// The reply to a release granted it to the client's next waiter.
+    GrantedByRelease,
     /// The hold before it handed it over.
     HandedOver,
     /// It was retained.
@@ -107,7 +107,7 @@ impl Tokens {
         token
     }
 
-    /// More tokens were given. Those before a gap are left out.
+    /// Adds tokens. Tokens before a gap are dropped.
     pub(super) fn extend(&mut self, more: Self) {
         if more.next != self.last + 1 {
             self.next = more.next;
@@ -123,7 +123,7 @@ impl Ownership {
     }
 
     /// Whether a hold may follow the one that ends, without a request.
-    fn may_go_on(&self, config: &Config, now: Time) -> bool {
+    fn may_continue(&self, config: &Config, now: Time) -> bool {
         let is_revoked = self.lost && !config.has(ClientBug::RevokedHandedOver);
         let is_certain = !self.dirty && self.change.is_none() && !is_revoked;
         let in_time = self.is_valid(now) || config.has(ClientBug::HandOverAfterLease);
@@ -132,14 +132,14 @@ impl Ownership {
 
     /// Whether the next local waiter may have it.
     pub(super) fn may_hand_over(&self, config: &Config, now: Time) -> bool {
-        let has_budget =
-            !self.wanted || self.budget_left > 0 || config.has(ClientBug::BudgetIgnored);
-        has_budget && self.may_go_on(config, now)
+        let has_handovers =
+            !self.wanted || self.handovers_left > 0 || config.has(ClientBug::HandoversUnlimited);
+        has_handovers && self.may_continue(config, now)
     }
 
     /// Whether it may be kept without a hold.
     pub(super) fn may_be_retained(&self, config: &Config, now: Time) -> bool {
-        config.retain > 0 && !self.wanted && self.may_go_on(config, now)
+        config.retain > 0 && !self.wanted && self.may_continue(config, now)
     }
 
     /// The next hold begins.

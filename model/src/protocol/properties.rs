@@ -1,4 +1,4 @@
-//! What always holds, and what is to be seen at least once.
+//! What always holds, and what must occur at least once.
 
 use stateright::Property;
 
@@ -19,7 +19,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         P::always("tokens grow with every hold", |_, state| {
             state.broken != Some(Rule::TokensGrow)
         }),
-        P::always("a renewal creates nothing", |_, state| {
+        P::always("a renewal creates no lock", |_, state| {
             state.broken != Some(Rule::RenewalsCreateNothing)
         }),
         P::always("no hold is renewed after its release", |_, state| {
@@ -30,27 +30,27 @@ pub(super) fn of(config: &Config) -> Vec<P> {
             |_, state| state.broken != Some(Rule::NoHoldAfterLoss),
         ),
         P::always(
-            "while others wait, a client serves no more than its budget",
-            |_, state| state.broken != Some(Rule::BudgetKept),
+            "while other clients wait, a client makes no more local hand-overs than its limit",
+            |_, state| state.broken != Some(Rule::HandoversLimited),
         ),
         P::always(
             "a resource that checks tokens accepts no stale write",
             |_, state| !state.resource.accepted_stale,
         ),
         P::always(
-            "when all are dead, the lock is free after a lease",
-            |_, state| state.frees_itself(),
+            "when all clients are dead, the lock is free after a lease",
+            |_, state| state.becomes_free(),
         ),
-        P::sometimes("somebody has the lock", |_, state| {
-            state.believers().count() == 1
+        P::sometimes("a client holds the lock", |_, state| {
+            state.holders().count() == 1
         }),
-        P::sometimes("the world comes to its end", |model, state| {
+        P::sometimes("the world reaches its end", |model, state| {
             state.now() == model.config.end
         }),
     ];
     if config.may_overtake() {
         all.push(P::always(
-            "after the lock was taken from its holder, two believe for a lease at most",
+            "after the lock was granted to another owner, a client relies on it for one lease at most",
             |_, state| {
                 state.relied_on().all(|ownership| {
                     let since = ownership.overtaken.unwrap_or(ownership.valid_until);
@@ -59,16 +59,16 @@ pub(super) fn of(config: &Config) -> Vec<P> {
             },
         ));
         all.push(P::sometimes(
-            "a lock that was taken from its holder lets two believe",
-            |_, state| state.believers().count() > 1,
+            "two clients hold a lock that was granted to another owner",
+            |_, state| state.holders().count() > 1,
         ));
     } else {
         all.push(P::always(
-            "at most one holder believes that it has the lock",
-            |_, state| state.believers().count() <= 1,
+            "at most one client holds the lock",
+            |_, state| state.holders().count() <= 1,
         ));
         all.push(P::always(
-            "nobody else is given a lock that its holder relies on",
+            "no lock is granted that another client relies on",
             |_, state| {
                 state
                     .relied_on()
@@ -79,27 +79,27 @@ pub(super) fn of(config: &Config) -> Vec<P> {
     served(config, &mut all);
     ways(config, &mut all);
     retentions(config, &mut all);
-    got_over(config, &mut all);
+    survived(config, &mut all);
     all
 }
 
-/// What holds where everybody does his part in time.
+/// What holds in worlds where clients act in time.
 fn served(config: &Config, all: &mut Vec<P>) {
     if config.prompt {
         all.push(P::always(
-            "whoever waits is served before the end",
+            "every waiter is served before the end",
             |model, state| {
-                let is_served = |client: &Client| client.turn == Turn::Nobody;
+                let is_served = |client: &Client| client.turn == Turn::Free;
                 state.now() < model.config.end || state.clients.iter().all(is_served)
             },
         ));
     }
     if config.is_tidy() {
         all.push(P::always(
-            "nothing is left behind when all have gone",
+            "nothing is left behind when all clients have gone",
             |_, state| {
                 !state.is_quiet()
-                    || state.server.inspect(KEY).is_none() && state.server.line(KEY).is_empty()
+                    || state.server.inspect(KEY).is_none() && state.server.queue(KEY).is_empty()
             },
         ));
         all.push(P::always("the server counts the entries", |_, state| {
@@ -131,34 +131,34 @@ fn counts_entries(state: &State, client: &Client) -> bool {
     own.is_none_or(|entry| entry.count == entries) || state.network.messages().any(is_changing)
 }
 
-fn came(state: &State, how: How) -> bool {
+fn holds_by(state: &State, how: How) -> bool {
     state
-        .believers()
+        .holders()
         .any(|client| client.hold().is_some_and(|hold| hold.how == how))
 }
 
-fn given_up(state: &State, why: Why) -> bool {
-    let mut settling = state.clients.iter().flat_map(|client| &client.settling);
-    settling.any(|settling| settling.why == why)
+fn releases_for(state: &State, why: Why) -> bool {
+    let mut releasing = state.clients.iter().flat_map(|client| &client.releasing);
+    releasing.any(|releasing| releasing.why == why)
 }
 
-/// Each way to a lock is taken.
+/// Each way to get a lock occurs.
 fn ways(config: &Config, all: &mut Vec<P>) {
     if config.clients > 1 {
         all.push(P::sometimes(
-            "a lock is handed to another client",
-            |_, state| came(state, How::Told),
+            "a lock is handed off to another client",
+            |_, state| holds_by(state, How::Notified),
         ));
     }
     if config.callers > 1 && config.block > 1 {
         all.push(P::sometimes("a hold is handed over locally", |_, state| {
-            came(state, How::HandedOver)
+            holds_by(state, How::HandedOver)
         }));
     }
     if config.callers > 1 && config.block == 1 {
         all.push(P::sometimes(
-            "a release gives the lock to a waiter of the client",
-            |_, state| came(state, How::HandedOn),
+            "a release grants the lock to a waiter of the client",
+            |_, state| holds_by(state, How::GrantedByRelease),
         ));
     }
     if config.extends {
@@ -167,7 +167,7 @@ fn ways(config: &Config, all: &mut Vec<P>) {
                 let granted = client.ownership.as_ref().map(|own| own.granted);
                 client.hold().map(|hold| hold.token) > granted
             };
-            state.believers().any(extends)
+            state.holders().any(extends)
         }));
     }
     if config.entries > 1 {
@@ -182,7 +182,7 @@ fn ways(config: &Config, all: &mut Vec<P>) {
         all.push(P::sometimes(
             "a lock is held for longer than a lease",
             |_, state| {
-                state.believers().any(|client| {
+                state.holders().any(|client| {
                     let hold = client.hold();
                     hold.is_some_and(|hold| state.now() > hold.began + Config::LEASE)
                 })
@@ -191,7 +191,7 @@ fn ways(config: &Config, all: &mut Vec<P>) {
     }
     if !config.prompt && config.end > 1 + Config::LEASE {
         all.push(P::sometimes(
-            "a client sleeps through its lease",
+            "a client is paused for longer than its lease",
             |_, state| {
                 let asleep = |client: &Client| {
                     client
@@ -199,7 +199,7 @@ fn ways(config: &Config, all: &mut Vec<P>) {
                         .as_ref()
                         .is_some_and(|own| own.hold.is_some() && state.now() > own.valid_until)
                 };
-                state.clients.iter().any(asleep) && state.believers().next().is_some()
+                state.clients.iter().any(asleep) && state.holders().next().is_some()
             },
         ));
         if config.writes {
@@ -210,21 +210,21 @@ fn ways(config: &Config, all: &mut Vec<P>) {
     }
 }
 
-/// Each end of a retention is seen.
+/// Each end of a retention occurs.
 fn retentions(config: &Config, all: &mut Vec<P>) {
     if config.retain == 0 {
         return;
     }
     if config.callers > 1 && config.block > 1 {
         all.push(P::sometimes(
-            "a retained ownership is taken again",
-            |_, state| came(state, How::Retained),
+            "a retained ownership is used again",
+            |_, state| holds_by(state, How::Retained),
         ));
     }
     if config.clients > 1 && config.block > 1 {
         all.push(P::sometimes(
-            "a retained ownership is given up when it is wanted",
-            |_, state| given_up(state, Why::Wanted),
+            "a retained ownership is released when it is wanted",
+            |_, state| releases_for(state, Why::Wanted),
         ));
     }
     if config.renews && config.retain > Config::LEASE {
@@ -241,51 +241,51 @@ fn retentions(config: &Config, all: &mut Vec<P>) {
     if config.end > 1 + config.retain && config.block > 1 {
         all.push(P::sometimes(
             "a retained ownership ends with its time",
-            |_, state| given_up(state, Why::RetainedEnough),
+            |_, state| releases_for(state, Why::RetentionEnded),
         ));
     }
-    if config.faults.asked > 0 {
+    if config.faults.release_requests > 0 {
         all.push(P::sometimes(
-            "a retained ownership is given up when an operator asks",
-            |_, state| given_up(state, Why::Revoked),
+            "a retained ownership is released when an operator asks",
+            |_, state| releases_for(state, Why::Revoked),
         ));
     }
     if config.faults.shut_downs > 0 {
         all.push(P::sometimes(
-            "a client that shuts down gives up what it retains",
-            |_, state| given_up(state, Why::ShutDown),
+            "a client that shuts down releases a retained ownership",
+            |_, state| releases_for(state, Why::ShutDown),
         ));
     }
 }
 
-/// Each fault happens, and somebody has the lock afterwards.
-fn got_over(config: &Config, all: &mut Vec<P>) {
+/// Each fault happens, and a client holds the lock afterwards.
+fn survived(config: &Config, all: &mut Vec<P>) {
     macro_rules! faults {
         ($($fault:ident: $name:literal),* $(,)?) => {$(
             if config.faults.$fault > 0 {
                 all.push(P::sometimes($name, |model, state| {
                     state.left.$fault < model.config.faults.$fault
-                        && state.believers().next().is_some()
+                        && state.holders().next().is_some()
                 }));
             }
         )*};
     }
     faults! {
-        lost_requests: "a lost request is got over",
-        lost_replies: "a lost answer is got over",
-        lost_news: "a lost message is got over",
-        repeats: "a repeated message is got over",
-        time_outs: "a time-out is got over",
-        gives_up: "a caller that gives up is got over",
-        crashes: "a dead client is got over",
-        restarts: "a server that forgets is got over",
-        lost_tokens: "a lost token is got over",
-        asked: "a request to release is got over",
-        forced: "a release by force is got over",
+        lost_requests: "a lost request is survived",
+        lost_replies: "a lost reply is survived",
+        lost_notifications: "a lost notification is survived",
+        repeats: "a repeated message is survived",
+        time_outs: "a time-out is survived",
+        gives_up: "a caller that gives up is survived",
+        crashes: "a dead client is survived",
+        restarts: "a server that restarts is survived",
+        lost_tokens: "a lost token is survived",
+        release_requests: "a request to release is survived",
+        forced_releases: "a release by force is survived",
     }
     if config.faults.time_outs > 0 && config.faults.gives_up > 0 && !config.in_order {
         all.push(P::sometimes(
-            "a late request takes the lock for nobody",
+            "a late request acquires the lock for a caller that has gone",
             |_, state| {
                 let holder = state.server.inspect(KEY).map(|entry| entry.holder);
                 let Some(Holder::Owner(owner)) = holder else {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     server::{Constants, Server},
-    words::{Block, Effects, News, Owner, Token},
+    words::{Block, Effects, Notification, Owner, Token},
 };
 
 /// The state of the world.
@@ -21,7 +21,7 @@ pub struct State {
     pub(super) resource: Resource,
     /// What may still go wrong.
     pub(super) left: Faults,
-    /// All tokens that the server gave, in this order.
+    /// All blocks that the server granted, in this order.
     pub(super) blocks: Vec<Block>,
     /// The token of the latest hold.
     pub(super) latest: Token,
@@ -40,8 +40,8 @@ pub(crate) enum Rule {
     NoRenewalAfterRelease,
     /// A hold of an ownership that is known to be lost.
     NoHoldAfterLoss,
-    /// More local hand-overs than those for which there is a budget, while others are known to wait.
-    BudgetKept,
+    /// More local hand-overs than the limit while other clients are known to wait.
+    HandoversLimited,
 }
 
 impl State {
@@ -49,7 +49,7 @@ impl State {
         // Long before the first token, the clock stood at one.
         let constants = Constants {
             grace: Config::LEASE,
-            unheard: 1,
+            silent: 1,
             queue: 1_000,
             block: config.block,
         };
@@ -73,7 +73,7 @@ impl State {
         self.server.now()
     }
 
-    /// Nothing that comes after a broken rule says anything.
+    /// Returns whether a rule was broken. Later states are not explored.
     pub(super) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
@@ -82,10 +82,10 @@ impl State {
         &mut self.clients[usize::from(name)]
     }
 
-    pub(super) fn believers(&self) -> impl Iterator<Item = &Client> {
+    pub(super) fn holders(&self) -> impl Iterator<Item = &Client> {
         self.clients
             .iter()
-            .filter(|client| client.believes(self.now()))
+            .filter(|client| client.holds(self.now()))
     }
 
     pub(super) fn relied_on(&self) -> impl Iterator<Item = &Ownership> {
@@ -99,10 +99,10 @@ impl State {
     /// Sends a request of a client.
     pub(super) fn ask(&mut self, from: u8, id: u8, request: Request) {
         if let Request::Renew(renewal) = &request {
-            let settling = self.clients[usize::from(from)].settling.iter();
-            if settling
+            let releasing = self.clients[usize::from(from)].releasing.iter();
+            if releasing
                 .clone()
-                .any(|settling| settling.owner == renewal.owner)
+                .any(|releasing| releasing.owner == renewal.owner)
             {
                 self.broken = Some(Rule::NoRenewalAfterRelease);
             }
@@ -110,10 +110,10 @@ impl State {
         self.network.send(Message::Request { from, id, request });
     }
 
-    /// Takes down what the server did.
+    /// Records the effects of a step of the server.
     pub(super) fn note(&mut self, effects: Effects) {
         let Effects {
-            news,
+            notifications,
             grants,
             extensions,
         } = effects;
@@ -131,24 +131,24 @@ impl State {
             }
             self.blocks.push(block);
         }
-        for news in news {
-            if self.is_news(news) {
-                self.network.send(Message::News(news));
+        for notification in notifications {
+            if self.changes_anything(notification) {
+                self.network.send(Message::Notification(notification));
             }
         }
     }
 
-    /// Whether it changes anything where it arrives.
-    fn is_news(&self, news: News) -> bool {
-        let client = &self.clients[usize::from(news.owner().client)];
-        match news {
-            News::Wanted { owner, .. } => {
-                let asked = client.asked.as_ref();
+    /// Returns whether a notification changes anything on arrival.
+    fn changes_anything(&self, notification: Notification) -> bool {
+        let client = &self.clients[usize::from(notification.owner().client)];
+        match notification {
+            Notification::Wanted { owner, .. } => {
+                let acquisition = client.acquisition.as_ref();
                 let ownership = client.ownership.as_ref();
-                asked.is_some_and(|asked| asked.owner == owner)
+                acquisition.is_some_and(|acquisition| acquisition.owner == owner)
                     || ownership.is_some_and(|own| own.owner == owner && !own.wanted)
             }
-            News::Granted { .. } | News::AskAgain { .. } => !client.dead,
+            Notification::Granted { .. } | Notification::Retry { .. } => !client.dead,
         }
     }
 
@@ -159,10 +159,10 @@ impl State {
             return;
         };
         if how == How::HandedOver {
-            ownership.budget_left = ownership.budget_left.saturating_sub(1);
+            ownership.handovers_left = ownership.handovers_left.saturating_sub(1);
             ownership.handed_over += u8::from(ownership.wanted);
-            if ownership.handed_over > ownership.budget {
-                self.broken = Some(Rule::BudgetKept);
+            if ownership.handed_over > ownership.handovers {
+                self.broken = Some(Rule::HandoversLimited);
             }
         }
         if ownership.lost {
@@ -171,7 +171,7 @@ impl State {
         let owner = ownership.owner;
         let token = ownership.begin_hold(how, now);
         let is_above = if config.may_overtake() {
-            // Two may believe: then only the order of the grants counts.
+            // Two clients may hold the lock: then only the order of the grants counts.
             self.blocks.iter().any(|block| block.has(owner, token))
         } else {
             token > self.latest
@@ -182,19 +182,19 @@ impl State {
         self.latest = self.latest.max(token);
     }
 
-    /// Whether the server gave the lock to another owner since it gave this token.
+    /// Returns whether the server granted the lock to another owner after it granted this token.
     pub(super) fn is_overtaken(&self, owner: Owner, token: Token) -> bool {
         let own = self.blocks.iter().position(|block| block.has(owner, token));
         own.is_some_and(|own| self.blocks[own..].iter().any(|block| block.owner != owner))
     }
 
-    /// Whether nothing is under way and nobody has anything to do.
+    /// Returns whether no message is in flight and all clients are idle.
     pub(super) fn is_quiet(&self) -> bool {
         self.network.is_empty() && self.clients.iter().all(Client::is_idle)
     }
 
-    /// Whether, if everybody died now, a newcomer would have the lock after one lease.
-    pub(super) fn frees_itself(&self) -> bool {
+    /// Returns whether a new client would get the lock after one lease if all others died now.
+    pub(super) fn becomes_free(&self) -> bool {
         let newcomer = Owner {
             client: u8::MAX,
             sequence: 0,

@@ -6,7 +6,7 @@ mod ownership;
 
 use super::{
     Config, KEY, State, Time,
-    asked::Step,
+    acquisition::Step,
     client::{Client, Turn},
     network::{Id, Message},
     ownership::Ownership,
@@ -16,35 +16,35 @@ use crate::words::Holder;
 /// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A caller comes.
+    /// A caller arrives.
     Call(u8),
-    /// The head of a line asks for the lock.
-    Ask(u8),
-    /// The head of a line takes what it was told of.
-    Take(u8),
-    /// The head of a line gives up.
+    /// The first local waiter sends an acquire.
+    Acquire(u8),
+    /// The first local waiter begins its hold after a notification.
+    BeginHold(u8),
+    /// The first local waiter gives up.
     GiveUp(u8),
     /// A holder wants to enter once more.
     Enter(u8),
     /// A holder leaves.
     Leave(u8),
-    /// A client tells the server of a count that is lower.
+    /// A client sends a lower count.
     Count(u8),
     /// A client renews its ownership.
     Renew(u8),
     /// A client asks for more tokens.
     Extend(u8),
-    /// A client gives up what it retained for long enough.
+    /// A client releases an ownership whose retention has ended.
     EndRetention(u8),
     /// A client shuts down while it retains the lock.
     ShutDown(u8),
-    /// A client sees that its lease is over.
-    Notice(u8),
-    /// A client gives back, its n-th.
-    GiveBack(u8, usize),
-    /// A client leaves to its end what it could not give back.
+    /// A client notices that its lease has ended.
+    LoseLease(u8),
+    /// A client sends its n-th pending release.
+    Release(u8, usize),
+    /// A client abandons a release that failed, and leaves the lock to its lease.
     Abandon(u8, usize),
-    /// A client waits for an answer no longer.
+    /// A client stops waiting for a reply.
     TimeOut(u8, Id),
     /// A holder writes to the resource.
     Write(u8),
@@ -61,17 +61,17 @@ pub enum Action {
     /// The server loses the last token.
     LoseToken,
     /// An operator asks a holder to release.
-    AskToRelease(u8),
+    RequestRelease(u8),
     /// An operator releases the lock in its holder's name. The holder may learn of it.
     Force {
         /// Whether the holder learns of it at once.
-        told: bool,
+        notified: bool,
     },
     /// The clock goes on.
     Tick,
 }
 
-/// Until when callers come where everybody is to be served.
+/// When the last caller arrives in worlds where every waiter must be served.
 const LAST_CALL: Time = 2;
 
 /// Everything that can happen.
@@ -104,16 +104,16 @@ fn is_first(state: &State, message: &Message) -> bool {
 /// What a client is to do at once, or some time later.
 fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
     let (name, now) = (client.name, state.now());
-    if client.turn == Turn::Head {
-        match &client.asked {
-            None => actions.push(Action::Ask(name)),
-            Some(asked) if asked.pending.is_none() => match asked.step {
-                Step::Granted(given) if given.is_fresh(Config::LEASE, now) => {
-                    actions.push(Action::Take(name));
+    if client.turn == Turn::Waiter {
+        match &client.acquisition {
+            None => actions.push(Action::Acquire(name)),
+            Some(acquisition) if acquisition.pending.is_none() => match acquisition.step {
+                Step::Granted(grant) if grant.is_fresh(Config::LEASE, now) => {
+                    actions.push(Action::BeginHold(name));
                 }
                 Step::Waiting { .. } if config.has(super::ClientBug::NoTimer) => {}
-                Step::Waiting { look, .. } if now < look => {}
-                _ => actions.push(Action::Ask(name)),
+                Step::Waiting { ask_at, .. } if now < ask_at => {}
+                _ => actions.push(Action::Acquire(name)),
             },
             Some(_) => {}
         }
@@ -121,7 +121,7 @@ fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action
     if let Some(ownership) = &client.ownership {
         let is_valid = ownership.is_valid(now);
         if !is_valid {
-            actions.push(Action::Notice(name));
+            actions.push(Action::LoseLease(name));
         }
         if ownership.change.is_none() && ownership.dirty {
             actions.push(Action::Count(name));
@@ -144,13 +144,13 @@ fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action
             actions.push(Action::EndRetention(name));
         }
     }
-    for (at, settling) in client.settling.iter().enumerate() {
-        if settling.pending.is_none() {
-            actions.push(Action::GiveBack(name, at));
+    for (at, releasing) in client.releasing.iter().enumerate() {
+        if releasing.pending.is_none() {
+            actions.push(Action::Release(name, at));
         }
     }
     if config.prompt {
-        // An answer that cannot come is not waited for.
+        // A client does not wait for a reply that cannot arrive.
         for id in own::awaited(client) {
             if !state.network.carries(name, id) {
                 actions.push(Action::TimeOut(name, id));
@@ -174,29 +174,29 @@ fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<A
     if client.to_come > 0 && (!config.prompt || now <= LAST_CALL) {
         actions.push(Action::Call(name));
     }
-    if client.turn == Turn::Head && state.left.gives_up > 0 {
+    if client.turn == Turn::Waiter && state.left.gives_up > 0 {
         actions.push(Action::GiveUp(name));
     }
     if let Some(ownership) = &client.ownership
         && let Some(hold) = &ownership.hold
     {
-        let believes = ownership.is_valid(now);
+        let holds = ownership.is_valid(now);
         if ownership.change.is_none() {
-            // Once; again where no answer came.
+            // Once, and again without a reply.
             let may_enter = !ownership.dirty && hold.entered + 1 < config.entries;
-            if believes && !ownership.lost && (may_enter || ownership.dirty && ownership.entering) {
+            if holds && !ownership.lost && (may_enter || ownership.dirty && ownership.entering) {
                 actions.push(Action::Enter(name));
             }
             if !config.prompt || now == hold.began || hold.entries > 1 {
                 actions.push(Action::Leave(name));
             }
         }
-        if config.writes && believes && !hold.wrote {
+        if config.writes && holds && !hold.wrote {
             actions.push(Action::Write(name));
         }
     }
-    for (at, settling) in client.settling.iter().enumerate() {
-        if settling.pending.is_none() && settling.tried && !config.is_tidy() {
+    for (at, releasing) in client.releasing.iter().enumerate() {
+        if releasing.pending.is_none() && releasing.tried && !config.is_tidy() {
             actions.push(Action::Abandon(name, at));
         }
     }
@@ -215,7 +215,7 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
         let (lost, repeated) = match message {
             Message::Request { .. } => (left.lost_requests, left.repeats),
             Message::Reply { .. } => (left.lost_replies, 0),
-            Message::News(_) => (left.lost_news, left.repeats),
+            Message::Notification(_) => (left.lost_notifications, left.repeats),
             Message::Write { .. } => (0, 0),
         };
         if lost > 0 {
@@ -246,11 +246,12 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
     if let Some(Holder::Owner(owner)) = entry.map(|entry| entry.holder) {
         let client = &state.clients[usize::from(owner.client)];
         let ownership = client.ownership.as_ref();
-        if left.asked > 0 && ownership.is_some_and(|own| own.owner == owner && !own.lost) {
-            actions.push(Action::AskToRelease(client.name));
+        if left.release_requests > 0 && ownership.is_some_and(|own| own.owner == owner && !own.lost)
+        {
+            actions.push(Action::RequestRelease(client.name));
         }
-        if left.forced > 0 {
-            actions.extend([true, false].map(|told| Action::Force { told }));
+        if left.forced_releases > 0 {
+            actions.extend([true, false].map(|notified| Action::Force { notified }));
         }
     }
 }
@@ -271,7 +272,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             match message {
                 Message::Request { .. } => state.left.lost_requests -= 1,
                 Message::Reply { .. } => state.left.lost_replies -= 1,
-                Message::News(_) => state.left.lost_news -= 1,
+                Message::Notification(_) => state.left.lost_notifications -= 1,
                 Message::Write { .. } => {}
             }
         }
@@ -289,13 +290,13 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             state.left.lost_tokens -= 1;
             state.server.lose_token(KEY);
         }
-        Action::AskToRelease(name) => {
-            state.left.asked -= 1;
+        Action::RequestRelease(name) => {
+            state.left.release_requests -= 1;
             ownership::revoke(config, state, name);
         }
-        Action::Force { told } => {
-            state.left.forced -= 1;
-            own::force(config, state, told);
+        Action::Force { notified } => {
+            state.left.forced_releases -= 1;
+            own::force(config, state, notified);
         }
         Action::Tick => state.server.pass(1),
         action => own::act(config, state, &action),

@@ -3,12 +3,12 @@
 use super::{Server, ServerBug};
 use crate::words::{Acquire, Acquired, Effects, Holder, Millis, Token};
 
-/// What is known of one of the locks before anything is given.
+/// One of the locks, before anything is granted.
 #[derive(Clone, Copy)]
 struct Seen {
     /// `None`: the lock is free.
     ttl: Option<Millis>,
-    mine: bool,
+    owned: bool,
     /// The fence: the first token of the block.
     token: Option<Token>,
     /// Whether the block was reserved for this request.
@@ -26,18 +26,18 @@ pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects)
         if entry.is_none() && ask.count != 1 {
             return Acquired::NotHeld;
         }
-        let mine = server.holds(claim.key, claim.owner);
-        if mine && server.is_spoilt(claim.key) {
+        let owned = server.holds(claim.key, claim.owner);
+        if owned && server.is_invalid(claim.key) {
             return Acquired::Refused;
         }
         let fence = server.fence(claim.key);
         seen.push(Seen {
             ttl: entry.as_ref().map(|entry| entry.ttl),
-            mine,
-            token: (mine && fence > 0).then_some(fence),
+            owned,
+            token: (owned && fence > 0).then_some(fence),
             fresh: false,
         });
-        if entry.is_some() && !mine {
+        if entry.is_some() && !owned {
             taken = Some((n, entry.map(|entry| entry.ttl)));
             break;
         }
@@ -51,11 +51,11 @@ pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects)
     }
     match taken {
         Some((n, ttl)) => refuse(server, ask, &seen, (n, ttl), !was_taken, effects),
-        None => give(server, ask, &seen, effects),
+        None => grant(server, ask, &seen, effects),
     }
 }
 
-/// A block for each lock; unless one of them goes to somebody in line, who comes first.
+/// Reserves a block for each lock, unless one of them is handed off to a waiter.
 fn tokens(
     server: &mut Server,
     ask: &Acquire,
@@ -67,10 +67,10 @@ fn tokens(
         let token = seen.token.or_else(|| server.next_block(claim.key));
         let token = token.ok_or(NoToken)?;
         seen.token = Some(token);
-        if !seen.mine {
-            let first = server.first_in_line(claim.key);
-            let (lock, asks) = ((claim.key, token), Some(claim.owner));
-            if server.hand_off(lock, first, asks, ask.waits, effects) {
+        if !seen.owned {
+            let first = server.dequeue(claim.key);
+            let (lock, requester) = ((claim.key, token), Some(claim.owner));
+            if server.hand_off(lock, first, requester, ask.waits, effects) {
                 return Ok(Some((n, Some(server.constants.grace))));
             }
         }
@@ -91,33 +91,33 @@ fn refuse(
             if server.holds(claim.key, claim.owner) {
                 server.lock(claim.key).held = None;
                 if let Some(token) = server.next_block(claim.key) {
-                    let first = server.first_in_line(claim.key);
+                    let first = server.dequeue(claim.key);
                     server.hand_off((claim.key, token), first, None, false, effects);
                 }
             } else if n < at && seen[n].ttl.is_none() {
                 // Free, and not taken either.
-                if !server.line(claim.key).is_empty()
+                if !server.queue(claim.key).is_empty()
                     && let Some(token) = seen[n].token.or_else(|| server.next_block(claim.key))
                 {
-                    let first = server.first_in_line(claim.key);
+                    let first = server.dequeue(claim.key);
                     server.hand_off((claim.key, token), first, None, false, effects);
                 }
             }
         }
     }
     let claim = &ask.claims[at];
-    let was_in_line = server.line(claim.key).contains(&claim.owner);
+    let was_queued = server.queue(claim.key).contains(&claim.owner);
     if ask.waits {
-        server.stand_in_line(claim.key, claim.owner);
+        server.enqueue(claim.key, claim.owner);
     }
-    let first = ask.waits && server.line(claim.key).first() == Some(&claim.owner);
-    if first && !handed_off && !(was_in_line && server.has(ServerBug::WantedOnce)) {
-        server.tell_wanted(claim.key, effects);
+    let first = ask.waits && server.queue(claim.key).first() == Some(&claim.owner);
+    if first && !handed_off && !(was_queued && server.has(ServerBug::WantedOnce)) {
+        server.notify_wanted(claim.key, effects);
     }
     Acquired::Held {
         claim: at,
         ttl: ttl.unwrap_or_default(),
-        in_line: ask.waits,
+        queued: ask.waits,
         first,
         fences: ask
             .claims
@@ -127,7 +127,7 @@ fn refuse(
     }
 }
 
-fn give(server: &mut Server, ask: &Acquire, seen: &[Seen], effects: &mut Effects) -> Acquired {
+fn grant(server: &mut Server, ask: &Acquire, seen: &[Seen], effects: &mut Effects) -> Acquired {
     let until = server.now + ask.lease;
     let adds = server.has(ServerBug::CountAdded);
     for (claim, seen) in ask.claims.iter().zip(seen) {
@@ -136,7 +136,7 @@ fn give(server: &mut Server, ask: &Acquire, seen: &[Seen], effects: &mut Effects
                 held.count = if adds { held.count + 1 } else { ask.count };
                 held.until = held.until.max(until);
             }
-            _ => server.lock(claim.key).give(claim.owner, ask.count, until),
+            _ => server.lock(claim.key).grant(claim.owner, ask.count, until),
         }
         if seen.fresh {
             let token = seen.token.unwrap_or_default();
@@ -149,6 +149,6 @@ fn give(server: &mut Server, ask: &Acquire, seen: &[Seen], effects: &mut Effects
         others_wait: ask
             .claims
             .iter()
-            .any(|claim| !server.line(claim.key).is_empty()),
+            .any(|claim| !server.queue(claim.key).is_empty()),
     }
 }

@@ -9,7 +9,7 @@ pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -
     if !server.holds(ask.key, ask.owner) {
         return Extended::NotHeld;
     }
-    if server.is_spoilt(ask.key) {
+    if server.is_invalid(ask.key) {
         return Extended::Refused;
     }
     let fence = server.fence(ask.key);

@@ -1,7 +1,7 @@
 //! `release.lua`.
 
 use super::{Held, Server, ServerBug};
-use crate::words::{Effects, Holder, Onward, Release, Released};
+use crate::words::{Effects, HandOff, Holder, Release, Released};
 
 pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects) -> Released {
     let mut holds = server.holds(ask.key, ask.owner);
@@ -15,13 +15,13 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
         if let Some(held) = &mut server.lock(ask.key).held {
             held.count = ask.count;
         }
-        return Released::Done(Onward::Unknown);
+        return Released::Done(HandOff::Unknown);
     }
     if !holds {
-        return again(server, ask);
+        return repeated(server, ask);
     }
-    if ask.keep > 0 {
-        let until = server.now + ask.keep;
+    if ask.at_least > 0 {
+        let until = server.now + ask.at_least;
         let lock = server.lock(ask.key);
         lock.held = Some(Held {
             by: Holder::Kept,
@@ -29,51 +29,50 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
             until,
         });
         lock.fence += 1;
-        server.tell_first(ask.key, ask.keep, effects);
-        return Released::Done(Onward::Unknown);
+        server.notify_first(ask.key, ask.at_least, effects);
+        return Released::Done(HandOff::Unknown);
     }
     server.lock(ask.key).held = None;
-    Released::Done(pass_on(server, ask, effects))
+    Released::Done(hand_off_or_free(server, ask, effects))
 }
 
-/// Gives a lock that has just become free to whoever is next.
-fn pass_on(server: &mut Server, ask: &Release, effects: &mut Effects) -> Onward {
-    let first = server.first_in_line(ask.key);
+/// Grants a lock that has just become free to the next waiter.
+fn hand_off_or_free(server: &mut Server, ask: &Release, effects: &mut Effects) -> HandOff {
+    let first = server.dequeue(ask.key);
     if ask.next.is_none() && first.is_none() {
         server.lock(ask.key).fence += 1;
-        return Onward::Unknown;
+        return HandOff::Unknown;
     }
-    let token = if server.has(ServerBug::TokenKept) {
+    let token = if server.has(ServerBug::TokenReused) {
         Some(server.fence(ask.key))
     } else {
         server.next_block(ask.key)
     };
     let Some(token) = token else {
-        return Onward::Unknown;
+        return HandOff::Unknown;
     };
     let joins = ask.next.is_some();
     let handed_off = server.hand_off((ask.key, token), first, None, joins, effects);
     match ask.next {
-        None => Onward::Unknown,
+        None => HandOff::Unknown,
         Some(next) if handed_off => {
-            server.stand_in_line(ask.key, next.owner);
-            Onward::InLine
+            server.enqueue(ask.key, next.owner);
+            HandOff::Queued
         }
         Some(next) => {
             let until = server.now + next.lease;
-            server.lock(ask.key).give(next.owner, 1, until);
+            server.lock(ask.key).grant(next.owner, 1, until);
             let block = server.block(ask.key, next.owner, token);
             effects.grants.push(block);
-            Onward::Granted(token)
+            HandOff::Granted(token)
         }
     }
 }
 
-/// An owner that holds nothing leaves the line; where an earlier copy of the request was done, the
-/// answer is the same again.
-fn again(server: &mut Server, ask: &Release) -> Released {
+/// Removes an owner that holds nothing from the wait queue. A repeated request gets the same reply again.
+fn repeated(server: &mut Server, ask: &Release) -> Released {
     let (now, fence) = (server.now, server.fence(ask.key));
-    let is_spoilt = server.is_spoilt(ask.key);
+    let is_invalid = server.is_invalid(ask.key);
     let lock = server.lock(ask.key);
     lock.queue.retain(|(owner, _)| *owner != ask.owner);
     if let Some(next) = ask.next {
@@ -82,18 +81,18 @@ fn again(server: &mut Server, ask: &Release) -> Released {
         {
             held.until = held.until.max(now + next.lease);
             return Released::Done(match fence {
-                0 => Onward::Unknown,
-                token => Onward::Granted(token),
+                0 => HandOff::Unknown,
+                token => HandOff::Granted(token),
             });
         }
         if lock.queue.iter().any(|(owner, _)| *owner == next.owner) {
-            return Released::Done(Onward::InLine);
+            return Released::Done(HandOff::Queued);
         }
     }
     match fence.checked_sub(ask.token) {
-        _ if is_spoilt => Released::MovedOn,
+        _ if is_invalid => Released::MovedOn,
         None | Some(0) => Released::NotHeld,
-        Some(1) => Released::Done(Onward::Unknown),
+        Some(1) => Released::Done(HandOff::Unknown),
         Some(_) => Released::MovedOn,
     }
 }

@@ -117,7 +117,7 @@ async fn a_server_that_forgets_is_advised() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_lock_is_1_and_told_what_to_grant() {
+async fn a_user_who_may_not_lock_is_1_and_learns_what_to_grant() {
     let rules = "on >s3cret resetkeys ~lock:* -@all +evalsha +script|load +get";
     let server = RedisServer::builder()
         .acl_user("reader", rules)
@@ -158,7 +158,7 @@ async fn the_permissions_of_the_prefix_count() {
 }
 
 #[tokio::test]
-async fn the_older_protocol_and_a_replica_are_told() {
+async fn the_older_protocol_and_a_replica_are_reported() {
     let (server, replica) = (RedisServer::start(), RedisServer::start());
     let url = format!("{}?protocol=resp2", server.url());
     let outcome = run(&url, &["doctor"]).await;

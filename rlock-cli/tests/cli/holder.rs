@@ -44,7 +44,7 @@ async fn a_time_out_names_the_process_that_holds_the_lock() {
 }
 
 #[tokio::test]
-async fn a_holder_that_stands_still_delays_no_time_out() {
+async fn a_paused_holder_delays_no_time_out() {
     let server = RedisServer::start();
     let running = hold(&server, &["-k", "order:42"]).await;
     let client = LockClient::connect(&server.url()).await.expect("it runs");

@@ -108,7 +108,7 @@ async fn silence_is_a_diagnosis() {
 }
 
 #[tokio::test]
-async fn what_nobody_holds_is_told_from_what_a_silent_holder_has() {
+async fn a_free_lock_is_told_apart_from_one_of_a_silent_holder() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let kept = client.lock("kept").at_least(Duration::from_secs(60));

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::common::{LONG, Running, hold, is_running, start};
 
 /// Runs until a signal, and says which.
-const TOLD: &str = "for s in HUP INT TERM USR1; do trap \"echo $s; exit 0\" $s; done
+const ECHO_SIGNALS: &str = "for s in HUP INT TERM USR1; do trap \"echo $s; exit 0\" $s; done
     echo held; for i in $(seq 1200); do sleep 0.05; done";
 
 /// Ignores TERM, and so does what it has started. Shows the process ids of both.
@@ -23,7 +23,7 @@ fn holding(server: &RedisServer, options: &[&str], script: &str) -> Running {
 #[tokio::test]
 async fn a_command_whose_lock_is_deleted_is_stopped() {
     let server = RedisServer::start();
-    let mut running = holding(&server, &[], TOLD);
+    let mut running = holding(&server, &[], ECHO_SIGNALS);
     running.expect("held").await;
     assert!(server.del("lock:{a}").await);
     let outcome = running.end().await;
@@ -35,7 +35,7 @@ async fn a_command_whose_lock_is_deleted_is_stopped() {
 #[tokio::test]
 async fn a_command_whose_lock_is_replaced_is_stopped_and_the_new_lock_stays() {
     let server = RedisServer::start();
-    let mut running = holding(&server, &["--signal", "INT"], TOLD);
+    let mut running = holding(&server, &["--signal", "INT"], ECHO_SIGNALS);
     running.expect("held").await;
     let other = "00000000-0000-4000-8000-000000000000:1";
     let script = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], ARGV[1], 1)";
@@ -51,7 +51,7 @@ async fn a_command_whose_lock_is_replaced_is_stopped_and_the_new_lock_stays() {
 #[tokio::test]
 async fn one_of_several_locks_that_is_lost_stops_the_command_and_the_others_are_released() {
     let server = RedisServer::start();
-    let mut running = holding(&server, &["-k", "b"], TOLD);
+    let mut running = holding(&server, &["-k", "b"], ECHO_SIGNALS);
     running.expect("held").await;
     assert!(server.del("lock:{b}").await);
     let outcome = running.end().await;
@@ -128,7 +128,7 @@ async fn max_hold_stops_the_command_and_keeps_the_lock_until_then() {
 #[tokio::test]
 async fn a_server_that_dies_ends_the_command_with_its_lease() {
     let server = RedisServer::start();
-    let mut running = holding(&server, &["--lease", "1s"], TOLD);
+    let mut running = holding(&server, &["--lease", "1s"], ECHO_SIGNALS);
     running.expect("held").await;
     server.kill();
     let outcome = running.end().await;
@@ -163,7 +163,7 @@ async fn a_short_outage_loses_nothing() {
 #[tokio::test]
 async fn a_loss_that_only_the_release_finds_is_reported() {
     let server = RedisServer::start();
-    // RESP2 has no news of changes, and the next renewal is far away.
+    // RESP2 has no reports of changes, and the next renewal is far away.
     let url = format!("{}?protocol=resp2", server.url());
     for (policy, expected) in [("term", 124), ("continue", 0)] {
         let script = ["--", "sh", "-c", "echo held; read -r line"];

@@ -135,7 +135,7 @@ async fn with_json_each_lock_is_an_object() {
 }
 
 #[tokio::test]
-async fn a_scan_finds_what_silent_holders_and_nobody_hold() {
+async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "stopped"]).await;
     let client = client(&server).await;
@@ -196,7 +196,7 @@ async fn a_terminal_shows_a_heading_and_lines_that_fit() {
 }
 
 #[tokio::test]
-async fn it_lists_again_and_again_until_nobody_reads() {
+async fn it_lists_again_and_again_until_its_output_is_closed() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");

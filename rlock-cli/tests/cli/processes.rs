@@ -56,7 +56,7 @@ async fn a_process_that_leaves_the_group_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn if_rlock_is_killed_the_command_is_told_and_the_lock_is_free_after_its_lease() {
+async fn if_rlock_is_killed_the_command_gets_a_signal_and_the_lock_is_free_after_its_lease() {
     let server = RedisServer::start();
     let script = "echo $$; exec sleep 60";
     let words = ["run", "-k", "a", "--lease", "1s", "--", "sh", "-c", script];
@@ -86,7 +86,7 @@ async fn if_rlock_is_killed_the_command_receives_the_chosen_signal() {
 }
 
 #[tokio::test]
-async fn a_command_that_somebody_stops_keeps_its_lock() {
+async fn a_command_that_is_stopped_keeps_its_lock() {
     let server = RedisServer::start();
     let script = "echo $$; read -r line";
     let words = ["run", "-k", "a", "--lease", "1s", "--", "sh", "-c", script];

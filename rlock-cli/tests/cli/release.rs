@@ -17,7 +17,7 @@ async fn release(server: &RedisServer, words: &[&str]) -> Outcome {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_wants_to_be_told_yes() {
+async fn without_a_terminal_it_requires_yes() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
     for way in [&["--ask"][..], &["--token", "1"], &["--force"]] {
@@ -120,7 +120,7 @@ async fn the_token_of_an_older_hold_takes_nothing() {
 }
 
 #[tokio::test]
-async fn force_hands_the_lock_to_the_waiter() {
+async fn force_hands_the_lock_off_to_the_waiter() {
     let server = RedisServer::start();
     let (holder, next) = (client(&server).await, client(&server).await);
     let guard = holder.lock("order:42").acquire().await.expect("free");
@@ -154,7 +154,7 @@ async fn what_at_least_keeps_is_released_by_force_only() {
 }
 
 #[tokio::test]
-async fn a_retained_lock_is_given_back() {
+async fn a_retained_lock_is_released() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("order:42").retain(Duration::from_secs(60));
@@ -190,7 +190,7 @@ async fn on_a_terminal_it_asks_first() {
 }
 
 #[tokio::test]
-async fn a_lock_that_changes_hands_before_the_answer_is_not_taken() {
+async fn a_lock_that_changes_hands_before_the_reply_is_not_revoked() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");
@@ -203,5 +203,5 @@ async fn a_lock_that_changes_hands_before_the_answer_is_not_taken() {
     shell.shows("changed hands").await;
     shell.is_back_after(1).await;
     assert!(guard.is_valid());
-    guard.release().await.expect("nobody took it");
+    guard.release().await.expect("it was not taken");
 }

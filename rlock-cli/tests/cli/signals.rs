@@ -87,7 +87,7 @@ async fn a_signal_while_waiting_ends_rlock_and_takes_nothing() {
     assert_eq!(holder.end().await.code, Some(0));
     assert!(
         !server.exists("lock:{a}").await,
-        "nobody was handed the lock"
+        "the lock was handed off to no waiter"
     );
 }
 

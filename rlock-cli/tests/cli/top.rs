@@ -152,7 +152,7 @@ async fn a_terminal_without_a_size_is_shown_lines() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_each_look_is_a_line() {
+async fn without_a_terminal_each_listing_is_a_line() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");

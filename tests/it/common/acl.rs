@@ -6,7 +6,7 @@ use rlock_testkit::RedisServer;
 
 const DOCUMENT: &str = include_str!("../../../docs/security.md");
 
-/// What everybody needs at every server.
+/// What every user needs at every server.
 pub(crate) fn of_a_server() -> String {
     let (_, rest) = DOCUMENT
         .split_once(" -@all\n")

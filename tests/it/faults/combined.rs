@@ -16,7 +16,7 @@ use rlock_core::{InCurrentScope, LockClient, LockError, LockGuard};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_free, assert_soon_in_line, begin, client, connect, count,
+    LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, begin, client, connect, count,
     hold, its_turn, ms, name,
 };
 
@@ -84,7 +84,7 @@ impl Drop for Slow {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_body_is_dropped_before_its_lock_is_given_back() {
+async fn a_stopped_body_is_dropped_before_its_lock_is_released() {
     let server = RedisServer::start();
     let (said, dropping) = mpsc::channel();
     let (go, word) = mpsc::channel();
@@ -139,7 +139,7 @@ async fn a_turn_given_to_one_that_is_cancelled_goes_to_the_next() {
 
 /// Not when the timers of the waiters come to it.
 #[tokio::test]
-async fn of_many_that_are_given_back_together_those_with_waiters_go_on_at_once() {
+async fn of_many_locks_released_in_a_batch_those_with_waiters_are_handed_off_at_once() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let keys: Vec<_> = (0..16).map(|n| format!("k{n}")).collect();
@@ -151,7 +151,7 @@ async fn of_many_that_are_given_back_together_those_with_waiters_go_on_at_once()
     let mut waiting = Vec::new();
     for key in &keys[8..10] {
         waiting.push(acquiring(other.lock(key).lease(LASTING).wait(LONG)));
-        assert_soon_in_line(&server, key, 1).await;
+        assert_soon_queued(&server, key, 1).await;
     }
     let released = held.into_iter().map(LockGuard::release);
     try_join_all(released).await.expect("all were held");
@@ -196,7 +196,7 @@ async fn a_lock_that_is_passed_to_a_caller_that_is_not_polled_ends_with_its_leas
 }
 
 #[tokio::test]
-async fn a_lock_that_is_lost_on_its_way_to_the_next_caller_is_acquired_anew() {
+async fn a_lock_that_is_lost_on_its_way_to_the_next_caller_is_acquired_again() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let lock = one.lock("k").lease(LASTING).wait(LONG);
@@ -233,7 +233,7 @@ async fn a_retention_that_ends_before_the_next_renewal_ends_in_time() {
 
 /// A lease that is not renewed is granted by the store, which grants both locks or takes both back.
 #[tokio::test]
-async fn a_retained_lock_that_a_refused_call_gave_back_is_not_retained_again() {
+async fn a_retained_lock_that_a_refused_call_released_is_not_retained_again() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let lock = one.lock("a").lease(LASTING).retain(LASTING).wait(LONG);
@@ -299,9 +299,9 @@ async fn a_client_serves_seventeen_local_waiters_at_most_before_another_client()
         begin(&mut waits).await;
         tasks.push(tokio::spawn(waits));
     }
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     tasks.push(tokio::spawn(enters(&single, "single")));
-    assert_soon_in_line(&server, "k", 2).await;
+    assert_soon_queued(&server, "k", 2).await;
     held.release().await.expect("held");
     let tasks = within(LONG, "all have their turns", try_join_all(tasks)).await;
     tasks.expect("no panic");
@@ -314,7 +314,7 @@ async fn a_client_serves_seventeen_local_waiters_at_most_before_another_client()
 
 /// Only the clock tells of the end of the lease.
 #[tokio::test]
-async fn a_hold_whose_watchdog_stands_still_is_not_valid_after_its_lease() {
+async fn a_hold_whose_watchdog_is_paused_is_not_valid_after_its_lease() {
     let background = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

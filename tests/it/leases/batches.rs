@@ -120,7 +120,7 @@ async fn scripts_that_are_forgotten_again_and_again_cost_no_lock() {
 
 /// The news of the loss do not come: the next renewal finds out.
 #[tokio::test]
-async fn a_loss_that_is_not_told_is_found_by_the_renewal() {
+async fn a_loss_that_is_not_reported_is_found_by_the_renewal() {
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
     let mut guards = renewed(&server, &client, keys(20)).await;
@@ -152,7 +152,7 @@ async fn what_a_nested_entry_asks_for_counts_from_then_on() {
 }
 
 #[tokio::test]
-async fn nobody_is_renewed_any_more_when_the_server_is_gone_and_all_are_told() {
+async fn no_hold_is_renewed_after_the_server_is_gone_and_all_losses_are_reported() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guards = renewed(&server, &client, keys(20)).await;

@@ -18,7 +18,7 @@ fn fence(key: &str) -> String {
 }
 
 /// Shortens the fence's time to a short rest.
-async fn let_time_go_by(server: &RedisServer, key: &str) {
+async fn advance_time(server: &RedisServer, key: &str) {
     let put: bool = server.command(&["PEXPIRE", &fence(key), LITTLE]).await;
     assert!(put, "{key} has a fence");
 }
@@ -40,11 +40,11 @@ async fn assert_stays_after_each_use(
     assert_stays(server, "k", retention).await;
     for _ in 0..5 {
         held.release().await.expect("held");
-        let_time_go_by(server, "k").await;
+        advance_time(server, "k").await;
         held = lock.acquire().await.expect("free");
         assert_stays(server, "k", retention).await;
         // A grant to the next local waiter, whose lease is not renewed and so comes from the store.
-        let_time_go_by(server, "k").await;
+        advance_time(server, "k").await;
         let unrenewed = lock.clone().watchdog(false);
         let mut next = Box::pin(unrenewed.acquire());
         begin(&mut next).await;
@@ -99,7 +99,7 @@ async fn fences_of_locks_that_are_taken_together_stay_as_long() {
         for key in &keys {
             assert_stays(&server, key, HOUR * 48).await;
             if round < 2 {
-                let_time_go_by(&server, key).await;
+                advance_time(&server, key).await;
             }
         }
     }

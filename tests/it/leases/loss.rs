@@ -146,7 +146,7 @@ async fn a_loss_is_noticed_at_once_after_every_kind_of_own_change() {
 }
 
 #[tokio::test]
-async fn without_news_the_next_renewal_finds_the_loss() {
+async fn without_a_report_the_next_renewal_finds_the_loss() {
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
     for command in [vec!["DEL", "lock:{k}"], vec!["FLUSHALL"]] {
@@ -274,7 +274,7 @@ async fn a_killed_server_stops_the_body_by_the_end_of_its_lease() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_frozen_past_the_lease_gives_it_to_another() {
+async fn a_server_that_was_paused_past_the_lease_grants_the_lock_to_another() {
     let server = RedisServer::start();
     let (client, other) = (client(&server).await, client(&server).await);
     let guard = client.lock("k").lease(ms(700));
@@ -296,7 +296,7 @@ async fn a_server_that_was_frozen_past_the_lease_gives_it_to_another() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_release_after_the_leases_end_does_not_wait_for_the_server() {
     let server = RedisServer::start();
-    // The watchdog runs here, so that it stands still while this thread sleeps.
+    // The watchdog runs here, so that it is blocked while this thread sleeps.
     let builder = LockClient::builder().runtime(tokio::runtime::Handle::current());
     let client = builder.connect(&server.url()).await.expect("it is up");
     let lock = client.lock("k").lease(ms(500));
@@ -339,7 +339,7 @@ async fn a_release_after_the_loss_leaves_the_next_owner_alone() {
 }
 
 #[tokio::test]
-async fn a_body_that_ended_before_its_loss_was_noticed_is_told_at_the_end() {
+async fn a_loss_that_is_noticed_after_the_body_is_reported_at_the_end() {
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
     let body = async {
@@ -412,7 +412,7 @@ async fn a_process_that_was_stopped_past_its_lease_finds_out_before_its_next_ste
 }
 
 #[tokio::test]
-async fn a_loss_lets_the_next_of_the_same_process_go_on() {
+async fn a_loss_passes_the_turn_to_the_next_local_waiter() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(LASTING).wait(LONG);
@@ -435,7 +435,7 @@ async fn a_loss_lets_the_next_of_the_same_process_go_on() {
 }
 
 #[tokio::test]
-async fn losing_is_told_to_everybody_who_listens() {
+async fn a_loss_is_reported_to_every_listener() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(LASTING);
@@ -454,7 +454,7 @@ async fn losing_is_told_to_everybody_who_listens() {
     assert_eq!(told, Some(LostCause::Removed));
     assert_lost(&outer, AT_ONCE, LostCause::Removed).await;
     assert_lost(&inner, AT_ONCE, LostCause::Removed).await;
-    // A nested acquire of a lost hold does not quietly take the lock anew.
+    // A nested acquire of a lost hold does not quietly acquire the lock again.
     let nested = outer.scope(lock.acquire()).await;
     assert_eq!(cause_of(nested), Some(LostCause::Removed));
     assert!(!server.exists(&name("k")).await);

@@ -145,7 +145,7 @@ async fn max_hold_ends_the_hold_and_the_renewals() {
     let guard = guard.expect("free");
     let held = timed(assert_lost(&guard, LONG, LostCause::MaxHold)).await.1;
     assert!(held + asked >= ms(1200), "told already after {held:?}");
-    // Nobody gives the lock back, yet it is not kept: the lease ends it.
+    // Nobody releases the lock, yet it is not kept: the lease ends it.
     let next = other.lock("k").wait(LONG);
     let (next, waited) = timed(next.acquire()).await;
     drop(next.expect("the renewals have ended"));
@@ -153,7 +153,7 @@ async fn max_hold_ends_the_hold_and_the_renewals() {
 }
 
 #[tokio::test]
-async fn a_release_after_max_hold_says_what_the_guard_was_told() {
+async fn a_release_after_max_hold_returns_the_cause_that_the_guard_reported() {
     let server = RedisServer::start();
     let client = client(&server).await;
     // Once while the lease still lasts, and once after it has ended too.
@@ -171,7 +171,7 @@ async fn a_release_after_max_hold_says_what_the_guard_was_told() {
 }
 
 #[tokio::test]
-async fn max_hold_stops_a_body_and_gives_the_lock_back() {
+async fn max_hold_stops_a_body_and_releases_the_lock() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(LASTING).max_hold(ms(300));
@@ -249,7 +249,7 @@ async fn a_renewal_never_shortens_the_time_to_live() {
 }
 
 #[tokio::test]
-async fn a_renewal_never_creates_a_lock_anew() {
+async fn a_renewal_never_creates_a_lock() {
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
     let guard = client.lock("k").lease(ms(600));

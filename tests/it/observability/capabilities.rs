@@ -21,7 +21,7 @@ fn server_without(commands: &[&str]) -> RedisServer {
 }
 
 /// The log lines about missing capabilities of the server.
-fn said(server: &RedisServer) -> Vec<String> {
+fn logged(server: &RedisServer) -> Vec<String> {
     let mut lines = logged_of(&server.address());
     lines.retain(|line| line.contains("missing="));
     lines
@@ -29,15 +29,15 @@ fn said(server: &RedisServer) -> Vec<String> {
 
 /// Asserts that one line reports missing capabilities, with all of these parts.
 #[track_caller]
-fn assert_said(server: &RedisServer, parts: &[&str]) {
-    let lines = said(server);
+fn assert_logged(server: &RedisServer, parts: &[&str]) {
+    let lines = logged(server);
     assert_eq!(lines.len(), 1, "{lines:?}");
     for part in parts {
         assert!(lines[0].contains(part), "no {part:?} in {lines:?}");
     }
 }
 
-/// Takes a lock, enters, renews, and gives it back.
+/// Takes a lock, enters, renews, and releases it.
 async fn live(client: &LockClient) {
     let lock = client.lock("life").lease(ms(600));
     let outer = lock.acquire().await.expect("free");
@@ -63,7 +63,7 @@ async fn of_a_server_that_can_do_everything_nothing_is_said() {
         live(&client).await;
         assert!(hand_over(&client, &url).await < AT_ONCE);
     }
-    assert_eq!(said(&server), Vec::<String>::new());
+    assert_eq!(logged(&server), Vec::<String>::new());
 }
 
 /// As one before Redis 6 does, and some proxies.
@@ -72,15 +72,15 @@ async fn a_server_without_resp3_is_spoken_to_by_resp2() {
     let server = server_without(&["HELLO"]);
     let client = connect(&server.url()).await;
     let what = "RESP3: a lock that is deleted is noticed by the next renewal";
-    assert_said(&server, &["WARN", what]);
+    assert_logged(&server, &["WARN", what]);
     assert_losses_are_found_by_renewals(&server, &client).await;
 }
 
 #[tokio::test]
-async fn whoever_asked_for_resp2_is_not_told_that_resp3_is_missing() {
+async fn a_client_configured_for_resp2_does_not_report_missing_resp3() {
     let server = server_without(&["HELLO"]);
     live(&connect(&resp2(&server.url())).await).await;
-    assert_eq!(said(&server), Vec::<String>::new());
+    assert_eq!(logged(&server), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -88,17 +88,17 @@ async fn without_tracking_losses_are_found_by_renewals() {
     let server = server_without(&["CLIENT"]);
     let client = connect(&server.url()).await;
     let what = "CLIENT TRACKING: a lock that is deleted";
-    assert_said(&server, &["WARN", what]);
+    assert_logged(&server, &["WARN", what]);
     assert_losses_are_found_by_renewals(&server, &client).await;
 }
 
 #[tokio::test]
-async fn without_messages_waiters_come_by_news_of_the_lock_or_by_timers() {
+async fn without_notifications_waiters_proceed_by_reported_changes_or_timers() {
     for (protocol, within) in [("resp3", AT_ONCE), ("resp2", ms(9000))] {
         let server = server_without(&["SUBSCRIBE"]);
         let url = format!("{}?protocol={protocol}", server.url());
         let client = connect(&url).await;
-        assert_said(&server, &["WARN", "SUBSCRIBE: a waiter"]);
+        assert_logged(&server, &["WARN", "SUBSCRIBE: a waiter"]);
         live(&client).await;
         let took = hand_over(&client, &url).await;
         assert!(took < within, "{protocol}: {took:?}");
@@ -109,19 +109,19 @@ async fn without_messages_waiters_come_by_news_of_the_lock_or_by_timers() {
 async fn several_that_are_missing_are_told_in_one_line() {
     let server = server_without(&["HELLO", "SUBSCRIBE"]);
     let client = connect(&server.url()).await;
-    assert_said(&server, &["RESP3: ", "; SUBSCRIBE: "]);
+    assert_logged(&server, &["RESP3: ", "; SUBSCRIBE: "]);
     live(&client).await;
 }
 
 #[tokio::test]
-async fn a_server_that_runs_no_scripts_is_told_at_once_and_refuses_every_lock() {
+async fn a_server_without_scripts_is_reported_at_once_and_refuses_every_lock() {
     let server = server_without(&["EVALSHA"]);
     for url in [server.url(), resp2(&server.url())] {
         let client = connect(&url).await;
         let error = client.lock("k").acquire().await.expect_err("no scripts");
         assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     }
-    let lines = said(&server);
+    let lines = logged(&server);
     assert_eq!(lines.len(), 2, "one for each client: {lines:?}");
     for line in lines {
         let all =
@@ -141,7 +141,7 @@ async fn what_is_missing_is_said_once_and_not_with_every_connection() {
         })
         .await;
     }
-    assert_said(&server, &["SUBSCRIBE: "]);
+    assert_logged(&server, &["SUBSCRIBE: "]);
 }
 
 /// Where the server tells what the user may not do, that line has named it.

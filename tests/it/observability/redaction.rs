@@ -164,7 +164,7 @@ async fn nothing_that_is_written_contains_a_key() {
     assert_redacted(&held.release().await.expect_err("gone"));
     short.lost().await;
     assert_redacted(&short.release().await.expect_err("lost"));
-    one.shutdown().await.expect_err("not given back");
+    one.shutdown().await.expect_err("not released");
     assert_redacted(&lock(&one, 1).acquire().await.expect_err("closed"));
     drop(other);
 

@@ -28,7 +28,7 @@ fn losses(key: &str) -> Vec<String> {
 }
 
 /// Asserts that each loss is logged once with this cause, and that no line follows.
-async fn assert_told_once(test: &str, cause: LostCause) {
+async fn assert_reported_once(test: &str, cause: LostCause) {
     for key in keys(test) {
         eventually(LONG, "the loss is logged", async || {
             !losses(&key).is_empty()
@@ -66,7 +66,7 @@ async fn sleep_past_the_lease() {
 }
 
 #[tokio::test]
-async fn an_expiry_is_told_once_whether_the_watchdog_or_the_body_or_the_guard_notices() {
+async fn an_expiry_is_reported_once_by_the_watchdog_the_body_or_the_guard() {
     const TEST: &str = "expired";
     keep_log();
     let here = client_here(Reentry::Counted);
@@ -105,11 +105,11 @@ async fn an_expiry_is_told_once_whether_the_watchdog_or_the_body_or_the_guard_no
             }
         }
     }
-    assert_told_once(TEST, LostCause::Expired).await;
+    assert_reported_once(TEST, LostCause::Expired).await;
 }
 
 #[tokio::test]
-async fn an_expiry_that_a_nested_call_notices_is_told_once() {
+async fn an_expiry_that_a_nested_call_notices_is_reported_once() {
     for (test, reentry) in [
         ("nested-local", Reentry::Local),
         ("nested-counted", Reentry::Counted),
@@ -124,12 +124,12 @@ async fn an_expiry_that_a_nested_call_notices_is_told_once() {
             assert_eq!(cause_of(nested), Some(LostCause::Expired));
             drop(guard);
         }
-        assert_told_once(test, LostCause::Expired).await;
+        assert_reported_once(test, LostCause::Expired).await;
     }
 }
 
 #[tokio::test]
-async fn a_removal_that_the_server_tells_of_is_told_once() {
+async fn a_removal_that_the_server_reports_is_reported_once() {
     const TEST: &str = "removed";
     let server = RedisServer::start();
     let client = client(&server).await;
@@ -143,11 +143,11 @@ async fn a_removal_that_the_server_tells_of_is_told_once() {
         assert_eq!(cause_of(outcome), Some(LostCause::Removed));
     })
     .await;
-    assert_told_once(TEST, LostCause::Removed).await;
+    assert_reported_once(TEST, LostCause::Removed).await;
 }
 
 #[tokio::test]
-async fn a_removal_that_a_renewal_finds_is_told_once() {
+async fn a_removal_that_a_renewal_finds_is_reported_once() {
     const TEST: &str = "renewed";
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
@@ -160,11 +160,11 @@ async fn a_removal_that_a_renewal_finds_is_told_once() {
         assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
     })
     .await;
-    assert_told_once(TEST, LostCause::Removed).await;
+    assert_reported_once(TEST, LostCause::Removed).await;
 }
 
 #[tokio::test]
-async fn a_removal_that_only_the_release_finds_is_told_once() {
+async fn a_removal_that_only_the_release_finds_is_reported_once() {
     const TEST: &str = "released";
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
@@ -179,11 +179,11 @@ async fn a_removal_that_only_the_release_finds_is_told_once() {
         }
     })
     .await;
-    assert_told_once(TEST, LostCause::Removed).await;
+    assert_reported_once(TEST, LostCause::Removed).await;
 }
 
 #[tokio::test]
-async fn a_removal_that_a_nested_call_finds_is_told_once() {
+async fn a_removal_that_a_nested_call_finds_is_reported_once() {
     const TEST: &str = "entered";
     let server = RedisServer::start();
     let client = resp2_client(&server).await;
@@ -196,11 +196,11 @@ async fn a_removal_that_a_nested_call_finds_is_told_once() {
         assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
     })
     .await;
-    assert_told_once(TEST, LostCause::Removed).await;
+    assert_reported_once(TEST, LostCause::Removed).await;
 }
 
 #[tokio::test]
-async fn each_hold_that_a_shutdown_ends_is_told_once() {
+async fn each_hold_that_a_shutdown_ends_is_reported_once() {
     const TEST: &str = "closed";
     keep_log();
     let client = LockClient::in_memory();
@@ -222,15 +222,15 @@ async fn each_hold_that_a_shutdown_ends_is_told_once() {
         })
         .await;
     }
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
     for body in join_all(bodies).await {
         assert_eq!(body.expect("no panic"), Some(LostCause::Closed));
     }
-    assert_told_once(TEST, LostCause::Closed).await;
+    assert_reported_once(TEST, LostCause::Closed).await;
 }
 
 #[tokio::test]
-async fn a_hold_beyond_its_max_hold_is_told_once_and_in_time() {
+async fn a_hold_beyond_its_max_hold_is_reported_once_and_in_time() {
     const TEST: &str = "max-hold";
     const LIMIT: Duration = Duration::from_millis(50);
     let client = LockClient::in_memory();
@@ -250,7 +250,7 @@ async fn a_hold_beyond_its_max_hold_is_told_once_and_in_time() {
         assert_eq!(cause_of(guard.release().await), Some(LostCause::MaxHold));
     })
     .await;
-    assert_told_once(TEST, LostCause::MaxHold).await;
+    assert_reported_once(TEST, LostCause::MaxHold).await;
 
     let guard = client.lock("hangs").lease(LASTING).max_hold(LIMIT);
     let guard = guard.acquire().await.expect("free");
@@ -262,7 +262,7 @@ async fn a_hold_beyond_its_max_hold_is_told_once_and_in_time() {
 }
 
 #[tokio::test]
-async fn what_is_released_in_time_is_told_as_no_loss() {
+async fn a_release_in_time_is_not_reported_as_a_loss() {
     const TEST: &str = "in-time";
     let server = RedisServer::start();
     let client = client(&server).await;
@@ -278,7 +278,7 @@ async fn what_is_released_in_time_is_told_as_no_loss() {
     })
     .await;
     tokio::time::sleep(ms(1500)).await;
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
     for key in keys(TEST) {
         assert_eq!(losses(&key), Vec::<String>::new());
     }
@@ -286,7 +286,7 @@ async fn what_is_released_in_time_is_told_as_no_loss() {
 
 /// The reply to the first release is lost. At the second, another owner has the lock.
 #[tokio::test]
-async fn a_release_that_was_cancelled_after_it_was_done_is_told_as_no_loss() {
+async fn a_release_that_was_cancelled_after_it_was_done_is_not_reported_as_a_loss() {
     keep_log();
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
@@ -323,7 +323,7 @@ fn failures(key: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_renewal_that_fails_is_told_when_it_fails_and_none_after_the_loss() {
+async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
     const LEASE: Duration = Duration::from_secs(6);
     keep_log();
     let server = RedisServer::start();
@@ -377,7 +377,7 @@ async fn each_renewal_that_fails_is_told_when_it_fails_and_none_after_the_loss()
 }
 
 #[tokio::test]
-async fn an_outage_that_ends_before_the_leases_is_told_when_it_begins_and_when_it_ends() {
+async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() {
     const LOCKS: usize = 200;
     keep_log();
     let server = RedisServer::start();
@@ -431,7 +431,7 @@ async fn an_outage_that_ends_before_the_leases_is_told_when_it_begins_and_when_i
 }
 
 #[tokio::test]
-async fn a_silent_server_is_told_once_and_so_is_its_return() {
+async fn a_silent_server_is_logged_once_and_so_is_its_return() {
     keep_log();
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
@@ -471,10 +471,10 @@ async fn the_first_connection_is_not_connected_again() {
     assert_eq!(again.count(), 0, "{lines:#?}");
 }
 
-/// A nested acquire that is cancelled leaves the lock to the background, which gives it back as the guard
+/// A nested acquire that is cancelled leaves the lock to the background, which releases it as the guard
 /// does: after the guard's own release, or, where another one keeps both from it until then, before.
 #[tokio::test]
-async fn a_lock_that_is_given_back_twice_is_not_lost() {
+async fn a_lock_that_is_released_twice_is_not_lost() {
     keep_log();
     let server = RedisServer::start();
     let builder = LockClient::builder().reentry(Reentry::Counted);
@@ -511,7 +511,7 @@ async fn a_lock_that_is_given_back_twice_is_not_lost() {
 
 /// A subscriber may have thread-locals of its own, which are gone by then.
 #[test]
-fn a_loss_that_is_first_noticed_in_a_threads_destructor_is_told_elsewhere() {
+fn a_loss_that_is_first_noticed_in_a_threads_destructor_is_reported_elsewhere() {
     thread_local! {
         static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) };
     }

@@ -130,7 +130,7 @@ async fn an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder() {
     waiting.abort();
     assert_eq!(outcome("cancelled").await, ("cancelled".into(), None));
     drop(held);
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
     lock("error").acquire().await.expect_err("closed");
     assert_eq!(outcome("error").await, ("error".into(), None));
 }
@@ -265,7 +265,7 @@ async fn a_span_of_a_guard_that_outlives_its_client_closes() {
         .acquire()
         .await
         .expect("free");
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
     tokio::time::sleep(Duration::from_millis(100)).await;
     drop(guard);
     drop(client);

@@ -78,7 +78,7 @@ fn a_short_run_with_sentinels_and_a_failover_leaves_a_history_without_violations
     assert!(cut.iter().any(|fault| text.contains(fault)), "{text}");
 }
 
-/// With a seed by which servers are killed and stand still, two of them at a time.
+/// With a seed by which servers are killed and paused, two of them at a time.
 #[test]
 #[ignore = "scripts/test-all"]
 fn a_short_run_on_a_quorum_leaves_a_history_without_violations() {
@@ -88,7 +88,7 @@ fn a_short_run_on_a_quorum_leaves_a_history_without_violations() {
     }
 }
 
-/// With a seed by which a replica takes its master's place, a slot moves and clients hear nothing of some nodes before
+/// With a seed by which a replica takes its master's place, a slot moves, and clients receive nothing of some nodes before
 /// the run is over.
 #[test]
 #[ignore = "scripts/test-all"]
@@ -100,7 +100,7 @@ fn a_short_run_on_a_cluster_leaves_a_history_without_violations() {
 }
 
 #[test]
-fn a_history_with_two_holders_at_once_is_told_by_the_exit_code() {
+fn a_history_with_two_holders_at_once_fails_by_its_exit_code() {
     let file = Scratch::new("bad");
     let grant = |owner: &str, token: u64, inside: u64| {
         format!(

@@ -1,16 +1,16 @@
 //! The Lua scripts on a real server give the answers that the model of the protocol gives.
 
-mod together;
+mod batch;
 
 use redis::{Commands, Connection, Script, Value};
 use rlock_model::{
     differential::{
-        Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Served, Subject, replay, run,
+        CLIENTS, Design, KEYS, KeyView, Observed, Operation, Reply, Served, Subject, replay, run,
     },
     server::TOO_LARGE,
     words::{
-        Acquire, Acquired, BLOCK, Claim, Entry, Extend, Extended, Holder, Key, Millis, News, Next,
-        Onward, Owner, Release, Released, Renewal, Renewed, Token,
+        Acquire, Acquired, BLOCK, Claim, Entry, Extend, Extended, HandOff, Holder, Key, Millis,
+        Next, Notification, Owner, Release, Released, Renewal, Renewed, Token,
     },
 };
 use rlock_testkit::{RedisServer, Scripts};
@@ -58,27 +58,27 @@ impl Scripted {
         for claim in &ask.claims {
             call.arg(name(claim.owner));
         }
-        let answer: Vec<i64> = match call.invoke(&mut self.commands) {
+        let reply: Vec<i64> = match call.invoke(&mut self.commands) {
             Err(error) if error.to_string().contains("is no fencing token") => {
                 return Acquired::Refused;
             }
-            answer => answer.expect("no error"),
+            reply => reply.expect("no error"),
         };
         let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
-        match answer.as_slice() {
+        match reply.as_slice() {
             [is_wanted @ (1 | 2), tokens @ ..] => Acquired::Granted {
                 tokens: tokens.iter().map(unsigned).collect(),
                 others_wait: *is_wanted == 2,
             },
-            [0, claim, ttl, in_line, fences @ ..] => Acquired::Held {
+            [0, claim, ttl, queued, fences @ ..] => Acquired::Held {
                 claim: usize::try_from(*claim).expect("not negative"),
                 ttl: unsigned(ttl),
-                in_line: *in_line > 0,
-                first: *in_line == 2,
+                queued: *queued > 0,
+                first: *queued == 2,
                 fences: fences.iter().map(unsigned).collect(),
             },
             [-1] => Acquired::NotHeld,
-            answer => panic!("{answer:?} to {ask:?}"),
+            reply => panic!("{reply:?} to {ask:?}"),
         }
     }
 
@@ -88,7 +88,7 @@ impl Scripted {
         call.key(lock(ask.key))
             .arg(name(ask.owner))
             .arg(ask.count)
-            .arg(ask.keep)
+            .arg(ask.at_least)
             .arg(token);
         call.arg(FENCE_TTL + lease).arg(CHANNELS).arg(LEAST_TOKEN);
         if let Some(next) = ask.next {
@@ -96,14 +96,14 @@ impl Scripted {
         }
         match call.invoke(&mut self.commands).expect("no error") {
             Value::Int(0) => Released::NotHeld,
-            Value::Int(1) => Released::Done(Onward::Unknown),
+            Value::Int(1) => Released::Done(HandOff::Unknown),
             Value::Int(2) => Released::MovedOn,
-            Value::BulkString(empty) if empty.is_empty() => Released::Done(Onward::InLine),
+            Value::BulkString(empty) if empty.is_empty() => Released::Done(HandOff::Queued),
             Value::Int(token) if ask.next.is_some() => {
                 let token = u64::try_from(token).expect("a token");
-                Released::Done(Onward::Granted(token))
+                Released::Done(HandOff::Granted(token))
             }
-            answer => panic!("{answer:?} to {ask:?}"),
+            reply => panic!("{reply:?} to {ask:?}"),
         }
     }
 
@@ -137,16 +137,16 @@ impl Scripted {
             .arg(name(ask.owner))
             .arg(ask.tokens)
             .arg(LEAST_TOKEN);
-        let answer: Vec<Token> = match call.invoke(&mut self.commands) {
+        let reply: Vec<Token> = match call.invoke(&mut self.commands) {
             Err(error) if error.to_string().contains("is no fencing token") => {
                 return Extended::Refused;
             }
-            answer => answer.expect("no error"),
+            reply => reply.expect("no error"),
         };
-        match *answer.as_slice() {
+        match *reply.as_slice() {
             [] => Extended::NotHeld,
             [fence, tokens] => Extended::More { fence, tokens },
-            _ => panic!("{answer:?} to {ask:?}"),
+            _ => panic!("{reply:?} to {ask:?}"),
         }
     }
 
@@ -156,45 +156,45 @@ impl Scripted {
             .key(lock(key))
             .invoke(&mut self.commands)
             .expect("no error");
-        let line: Vec<String> = self
+        let queue: Vec<String> = self
             .commands
             .zrange(format!("{}:queue", lock(key)), 0, -1)
             .expect("no error");
         KeyView {
             entry: entry_of(entry),
-            line: line.iter().map(|name| owner(name)).collect(),
+            queue: queue.iter().map(|name| owner(name)).collect(),
         }
     }
 
-    fn seen(&mut self, answer: Answer) -> Observed {
+    fn seen(&mut self, reply: Reply) -> Observed {
         Observed {
-            answer,
-            news: self.told(),
+            reply,
+            notifications: self.notified(),
             keys: (0..KEYS).map(|key| self.view(key)).collect(),
         }
     }
 
     fn leave(&mut self, client: u8) {
         self.listeners[usize::from(client)] = None;
-        while self.hear(client, "are you there?") > 0 {}
+        while self.receive(client, "are you there?") > 0 {}
     }
 
-    fn hear(&mut self, client: u8, message: &str) -> usize {
+    fn receive(&mut self, client: u8, message: &str) -> usize {
         self.commands
             .publish(channel(client), message)
             .expect("no error")
     }
 
     /// What the clients were told since this was asked last.
-    fn told(&mut self) -> Vec<News> {
+    fn notified(&mut self) -> Vec<Notification> {
         self.rounds += 1;
         let last = format!("round {}", self.rounds);
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for client in 0..CLIENTS {
             if self.listeners[usize::from(client)].is_none() {
                 continue;
             }
-            assert_eq!(self.hear(client, &last), 1, "client {client} listens");
+            assert_eq!(self.receive(client, &last), 1, "client {client} listens");
             let listener = self.listeners[usize::from(client)]
                 .as_mut()
                 .expect("it is there");
@@ -205,10 +205,10 @@ impl Scripted {
                 if text == last {
                     break;
                 }
-                told.push(news(&text));
+                notified.push(notification(&text));
             }
         }
-        told
+        notified
     }
 }
 
@@ -240,12 +240,12 @@ fn owner(name: &str) -> Owner {
     }
 }
 
-fn entry_of(answer: Value) -> Option<Entry> {
-    if matches!(&answer, Value::Array(items) if items.is_empty()) {
+fn entry_of(reply: Value) -> Option<Entry> {
+    if matches!(&reply, Value::Array(items) if items.is_empty()) {
         return None;
     }
     let (holder, count, ttl, token, _queue): (String, u8, Millis, String, Vec<String>) =
-        redis::from_redis_value(answer).expect("an entry");
+        redis::from_redis_value(reply).expect("an entry");
     Some(Entry {
         holder: if holder == "kept" {
             Holder::Kept
@@ -264,7 +264,7 @@ fn entry_of(answer: Value) -> Option<Entry> {
     })
 }
 
-fn news(text: &str) -> News {
+fn notification(text: &str) -> Notification {
     let words: Vec<&str> = text.splitn(4, ' ').collect();
     let [name, token, ms, lock] = words[..] else {
         panic!("`{text}` to a waiter")
@@ -275,10 +275,10 @@ fn news(text: &str) -> News {
     let key = key.expect("a lock").parse().expect("one of ours");
     let (owner, ms) = (owner(name), ms.parse().expect("a number"));
     if token == "wanted" {
-        return News::Wanted { key, owner };
+        return Notification::Wanted { key, owner };
     }
     if token.is_empty() {
-        News::AskAgain {
+        Notification::Retry {
             key,
             owner,
             after: ms,
@@ -292,7 +292,7 @@ fn news(text: &str) -> News {
             panic!("`{text}` to a waiter")
         };
         assert_eq!(size, BLOCK);
-        News::Granted {
+        Notification::Granted {
             key,
             owner,
             token,
@@ -307,7 +307,7 @@ impl Subject for Scripted {
         redis::cmd("FLUSHALL")
             .exec(&mut self.commands)
             .expect("no error");
-        self.told();
+        self.notified();
         for client in 0..CLIENTS {
             let listener = &mut self.listeners[usize::from(client)];
             if listener.is_none() {
@@ -326,12 +326,12 @@ impl Subject for Scripted {
     }
 
     fn apply(&mut self, operation: &Operation, token: Token) -> Observed {
-        let mut answer = Answer::None;
+        let mut reply = Reply::None;
         match operation {
-            Operation::Acquire(ask) => answer = Answer::Acquired(self.acquire(ask)),
-            Operation::Release(ask) => answer = Answer::Released(self.release(ask, token)),
-            Operation::Renew(batch) => answer = Answer::Renewed(self.renew(batch)),
-            Operation::Extend(ask) => answer = Answer::Extended(self.extend(ask)),
+            Operation::Acquire(ask) => reply = Reply::Acquired(self.acquire(ask)),
+            Operation::Release(ask) => reply = Reply::Released(self.release(ask, token)),
+            Operation::Renew(batch) => reply = Reply::Renewed(self.renew(batch)),
+            Operation::Extend(ask) => reply = Reply::Extended(self.extend(ask)),
             Operation::Pass(time) => {
                 let mut call = self.time.prepare_invoke();
                 for key in 0..KEYS {
@@ -350,34 +350,34 @@ impl Subject for Scripted {
                 let fence = format!("{}:fence", lock(*key));
                 self.commands.del::<_, ()>(fence).expect("no error");
             }
-            Operation::SpoilToken(key, instead) => {
+            Operation::InvalidateToken(key, instead) => {
                 let fence = format!("{}:fence", lock(*key));
                 self.commands
                     .set_ex::<_, _, ()>(fence, instead, 1_000_000)
                     .expect("no error");
             }
-            Operation::Together(_) => unreachable!("served one by one or by another script"),
+            Operation::Batch(_) => unreachable!("served one by one or by another script"),
         }
-        self.seen(answer)
+        self.seen(reply)
     }
 
-    fn together(&mut self, requests: &[Operation]) -> Served {
-        let answers = self.serve(requests);
+    fn batch(&mut self, requests: &[Operation]) -> Served {
+        let replies = self.serve(requests);
         Served {
-            answers,
-            seen: self.seen(Answer::None),
+            replies,
+            seen: self.seen(Reply::None),
         }
     }
 }
 
 #[test]
-fn the_scripts_answer_as_the_model_does() {
+fn the_scripts_reply_as_the_model_does() {
     let server = RedisServer::start();
     let tally = run(Scripted::new(&server), Design::REDIS);
     println!("{tally:?}");
     assert!(tally.inconclusive * 10 <= tally.sequences, "{tally:?}");
     assert!(
-        tally.granted > 100 && tally.held > 100 && tally.news > 20 && tally.together > 50,
+        tally.granted > 100 && tally.held > 100 && tally.notifications > 20 && tally.batch > 50,
         "{tally:?}"
     );
 }
@@ -395,7 +395,7 @@ fn claim(key: Key, owner: Owner) -> Claim {
     Claim { key, owner }
 }
 
-fn asks(claims: &[Claim], waits: bool) -> Operation {
+fn request(claims: &[Claim], waits: bool) -> Operation {
     Operation::Acquire(Acquire {
         claims: claims.to_vec(),
         lease: 2_000,
@@ -415,21 +415,21 @@ fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
         owner: Owner { sequence: 1, ..ONE },
         lease: 2_000,
     };
-    for (keep, next) in [(0, None), (3_000, None), (0, Some(waiter))] {
+    for (at_least, next) in [(0, None), (3_000, None), (0, Some(waiter))] {
         let release = Release {
             key: 0,
             owner: ONE,
             token: 0,
             count: 0,
-            keep,
+            at_least,
             next,
         };
         replays(&[
-            asks(&[claim(0, ONE)], false),
+            request(&[claim(0, ONE)], false),
             Operation::LoseToken(0),
             Operation::Release(release),
             Operation::Pass(21_000),
-            asks(&[claim(0, OTHER)], false),
+            request(&[claim(0, OTHER)], false),
         ]);
     }
 }
@@ -441,35 +441,35 @@ fn a_lock_that_ended_goes_to_its_waiter_when_another_of_several_is_taken() {
         sequence: 0,
     };
     replays(&[
-        asks(&[claim(0, ONE)], false),
-        asks(&[claim(0, waiter)], true),
+        request(&[claim(0, ONE)], false),
+        request(&[claim(0, waiter)], true),
         Operation::Pass(1_500),
-        asks(&[claim(1, ONE)], false),
+        request(&[claim(1, ONE)], false),
         Operation::Pass(700),
-        asks(&[claim(0, OTHER), claim(1, OTHER)], true),
+        request(&[claim(0, OTHER), claim(1, OTHER)], true),
     ]);
 }
 
 #[test]
-fn a_token_that_was_lost_is_counted_anew_even_if_another_lock_is_refused() {
+fn a_lost_token_is_reset_even_if_another_lock_is_refused() {
     replays(&[
-        asks(&[claim(0, ONE)], false),
-        Operation::SpoilToken(1, TOO_LARGE + 1),
+        request(&[claim(0, ONE)], false),
+        Operation::InvalidateToken(1, TOO_LARGE + 1),
         Operation::LoseToken(0),
-        asks(&[claim(0, ONE), claim(1, OTHER)], false),
-        asks(&[claim(0, ONE)], false),
+        request(&[claim(0, ONE), claim(1, OTHER)], false),
+        request(&[claim(0, ONE)], false),
     ]);
 }
 
 #[test]
-fn a_spoilt_token_is_refused_and_the_lock_is_given_back_all_the_same() {
+fn an_invalid_token_is_refused_and_the_lock_is_released() {
     let release = |owner, next| {
         Operation::Release(Release {
             key: 0,
             owner,
             token: 0,
             count: 0,
-            keep: 0,
+            at_least: 0,
             next,
         })
     };
@@ -480,19 +480,19 @@ fn a_spoilt_token_is_refused_and_the_lock_is_given_back_all_the_same() {
     };
     for next in [None, Some(next)] {
         replays(&[
-            asks(&[claim(0, ONE)], false),
-            Operation::SpoilToken(0, TOO_LARGE + 1),
-            asks(&[claim(0, OTHER)], true),
-            asks(&[claim(0, ONE)], false),
+            request(&[claim(0, ONE)], false),
+            Operation::InvalidateToken(0, TOO_LARGE + 1),
+            request(&[claim(0, OTHER)], true),
+            request(&[claim(0, ONE)], false),
             release(ONE, next),
             release(ONE, next),
-            asks(&[claim(0, OTHER)], true),
-            Operation::Together(vec![
-                asks(&[claim(0, OTHER)], false),
-                asks(&[claim(1, OTHER)], false),
+            request(&[claim(0, OTHER)], true),
+            Operation::Batch(vec![
+                request(&[claim(0, OTHER)], false),
+                request(&[claim(1, OTHER)], false),
             ]),
             Operation::LoseToken(0),
-            asks(&[claim(0, OTHER)], true),
+            request(&[claim(0, OTHER)], true),
         ]);
     }
 }

@@ -38,7 +38,7 @@ fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
         let capped = client.lock("order:3").max_hold(Duration::from_millis(100));
         capped.acquire().await.expect("free").lost().await;
         guard.release().await.expect("held");
-        client.shutdown().await.expect("everything is given back");
+        client.shutdown().await.expect("everything is released");
     });
 }
 
@@ -84,7 +84,7 @@ fn a_runtime_of_the_users_can_carry_the_background() {
         tokio::time::sleep(Duration::from_millis(900)).await;
         assert!(guard.is_valid(), "renewed");
         drop(guard);
-        client.shutdown().await.expect("everything is given back");
+        client.shutdown().await.expect("everything is released");
         assert!(!server.exists("lock:{order:1}").await);
     });
 }

@@ -118,7 +118,7 @@ fn an_attempt_to_connect_ends() {
 }
 
 #[test]
-fn a_runtime_that_is_driven_again_goes_on_where_it_was() {
+fn a_runtime_that_is_driven_again_continues_where_it_was() {
     let (runtime, server) = (undriven(), RedisServer::start());
     for (what, client) in clients(&runtime, &server) {
         let lock = client.lock(format!("again-{}", what.replace(' ', "-")));

@@ -13,7 +13,7 @@ fn trusting(authority: &Authority) -> LockClientBuilder {
         .tls_ca(authority.ca_pem())
 }
 
-/// Takes a lock from both runtimes' connections, and gives it back.
+/// Takes a lock from both runtimes' connections, and releases it.
 async fn assert_works(client: &LockClient) {
     let lock = client.lock("k").lease(LASTING);
     let guard = lock.acquire().await.expect("free");
@@ -144,7 +144,7 @@ async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certifi
 /// Checks that nothing is connected to, and that the error names the option, but nothing that was given.
 async fn assert_invalid(builder: LockClientBuilder, option: &str, reason: &str) {
     let shown = format!("{builder:?}");
-    // Nobody listens there.
+    // No server listens there.
     let error = builder.connect("rediss://127.0.0.1:1/").await;
     let error = error.expect_err("it cannot be read");
     assert!(

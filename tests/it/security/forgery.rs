@@ -7,8 +7,8 @@ use rlock_core::{LockClient, LockError, LockGuard, LostCause};
 use rlock_testkit::{RedisServer, assert_taken, eventually};
 
 use crate::common::{
-    Acquiring, LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_in_line,
-    client, count, hold, in_line, its_turn, ms, name,
+    Acquiring, LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_queued, client,
+    count, hold, its_turn, ms, name, wait_queue,
 };
 
 /// A server, who holds the lock `k` there, and who waits for it in another process.
@@ -17,13 +17,13 @@ async fn held_and_waited_for() -> (RedisServer, LockGuard, (LockClient, Acquirin
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     (server, held, (other, waiting))
 }
 
-/// The owner that stands in line, and its client's channel.
-async fn first_in_line(server: &RedisServer) -> (String, String) {
-    let owner = in_line(server, "k").await.swap_remove(0);
+/// The owner that is queued, and its client's channel.
+async fn first_waiter(server: &RedisServer) -> (String, String) {
+    let owner = wait_queue(server, "k").await.swap_remove(0);
     let channel = format!("lock:client:{}", &owner[..36]);
     (owner, channel)
 }
@@ -36,7 +36,7 @@ async fn publish(server: &RedisServer, channel: &str, message: &str) {
 #[tokio::test]
 async fn messages_that_make_no_sense_change_nothing() {
     let (server, held, (_other, waiting)) = held_and_waited_for().await;
-    let (owner, channel) = first_in_line(&server).await;
+    let (owner, channel) = first_waiter(&server).await;
     let (token, lock) = (held.fencing_token() + 2, name("k"));
     let stranger = format!("{}:1", &owner[..36]);
     for message in [
@@ -71,12 +71,12 @@ async fn messages_that_make_no_sense_change_nothing() {
     assert_passed_on(held, waiting).await;
 }
 
-/// Whoever asked a while ago makes sure first: the server knows better.
+/// A waiter that asked a while ago makes sure first: the server knows better.
 #[tokio::test]
-async fn a_forged_grant_is_not_believed_by_whoever_asked_a_while_ago() {
+async fn a_forged_grant_is_not_accepted_by_a_waiter_that_asked_long_ago() {
     let (server, held, (_other, waiting)) = held_and_waited_for().await;
     tokio::time::sleep(ms(500)).await;
-    let (owner, channel) = first_in_line(&server).await;
+    let (owner, channel) = first_waiter(&server).await;
     let token = held.fencing_token() + 2;
     for ms in [1000, 86_400_000, u64::MAX] {
         let message = format!("{owner} {token}/16/0 {ms} {}", name("k"));
@@ -93,9 +93,9 @@ async fn a_forged_grant_is_not_believed_by_whoever_asked_a_while_ago() {
 /// A waiter that has just asked accepts it. Its first renewal, a few milliseconds later, finds that it holds nothing.
 /// Nothing changes on the server.
 #[tokio::test]
-async fn a_forged_grant_that_is_believed_is_found_out_soon_and_takes_nothing_from_the_holder() {
+async fn a_forged_grant_that_is_accepted_ends_soon_and_leaves_the_holder_its_lock() {
     let (server, held, (other, waiting)) = held_and_waited_for().await;
-    let (owner, channel) = first_in_line(&server).await;
+    let (owner, channel) = first_waiter(&server).await;
     let (ask, forged) = (
         format!("{owner}  0 {}", name("k")),
         format!("{owner} {}/1/0 86400000 {}", u64::MAX - 1, name("k")),
@@ -108,7 +108,7 @@ async fn a_forged_grant_that_is_believed_is_found_out_soon_and_takes_nothing_fro
         waiting.is_finished()
     })
     .await;
-    let misled = waiting.await.expect("no panic").expect("it believes it");
+    let misled = waiting.await.expect("no panic").expect("it is accepted");
     assert_eq!(misled.fencing_token(), u64::MAX - 1);
     assert!(misled.valid_for() < ms(1000), "{:?}", misled.valid_for());
     assert_lost(&misled, ms(2000), LostCause::Removed).await;

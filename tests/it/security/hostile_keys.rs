@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use crate::common::{LASTING, LONG, acquiring, client, resp2_client};
 
 /// What a waiter may take that is told; its timer would take five seconds.
-const TOLD: Duration = Duration::from_secs(4);
+const NOTIFIED: Duration = Duration::from_secs(4);
 
 /// Everything that means something in a key, a name on the server, a message, a protocol, a script, a
 /// pattern or a log; and anything else.
@@ -104,7 +104,7 @@ async fn assert_locks_of_their_own(
         })
         .await;
         guard.release().await.expect("held");
-        let next = tokio::time::timeout(TOLD, waiting).await;
+        let next = tokio::time::timeout(NOTIFIED, waiting).await;
         let next = next.unwrap_or_else(|_| panic!("nobody told of {key:?}"));
         let next = next.expect("no panic").expect("its turn");
         assert_eq!(next.key(), key);

@@ -122,7 +122,7 @@ async fn no_password_is_in_anything_that_a_client_shows_or_logs() {
         server.kill_clients("pubsub").await;
         guard.release().await.expect("held");
         assert_silent(&lock.acquire().await.expect("free"));
-        client.shutdown().await.expect("given back");
+        client.shutdown().await.expect("released");
     }
     // Refused while it connects again.
     let client = connect(&format!("redis://alice:{ENCODED}@{at}/")).await;

@@ -79,7 +79,7 @@ fn all_but(left_out: &str) -> Vec<&'static str> {
 }
 
 /// Since Redis 7 a server can tell what a user may do.
-async fn tells_permissions(server: &RedisServer) -> bool {
+async fn reports_permissions(server: &RedisServer) -> bool {
     let ask = "return redis.acl_check_cmd and 1 or 0";
     server.command::<u64>(&["EVAL", ask, "0"]).await == 1
 }
@@ -91,7 +91,7 @@ fn warnings(server: &RedisServer) -> Vec<String> {
     lines
 }
 
-/// Takes, renews, enters and gives back; `Err` with what was done, if one of them fails.
+/// Takes, renews, enters and releases; `Err` with what was done, if one of them fails.
 async fn life_of_a_lock(client: &LockClient, key: &str) -> Result<(), (&'static str, LockError)> {
     let lock = client.lock(key).lease(ms(600)).wait(ms(300));
     let outer = lock.acquire().await.map_err(|error| ("take", error))?;
@@ -129,7 +129,7 @@ async fn assert_one_at_a_time(server: &RedisServer, what: &str) {
     exclusion.assert_held();
 }
 
-/// How long the next in line waits who comes by this protocol.
+/// How long the next waiter waits that uses this protocol.
 async fn hand_over_by(protocol: &str, server: &RedisServer, one: &LockClient) -> Duration {
     hand_over(one, &format!("{}?protocol={protocol}", url(server))).await
 }
@@ -176,7 +176,7 @@ async fn the_least_permissions_are_enough_for_everything() {
         with_many
     );
     for server in [one, two, three, four, five] {
-        if !tells_permissions(&server).await {
+        if !reports_permissions(&server).await {
             continue;
         }
         let said = warnings(&server);
@@ -194,7 +194,7 @@ async fn the_least_permissions_are_enough_for_everything() {
 }
 
 #[tokio::test]
-async fn with_all_permissions_nothing_is_refused_and_nobody_waits_for_a_timer() {
+async fn with_all_permissions_nothing_is_refused_and_no_call_waits_for_a_timer() {
     let server = server_with(&all());
     let one = connect(&url(&server)).await;
     life_of_a_lock(&one, "k").await.expect("allowed");
@@ -254,7 +254,7 @@ async fn fails_at(
 }
 
 #[tokio::test]
-async fn whoever_lacks_a_needed_permission_is_told_and_leaves_nothing_behind() {
+async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_behind() {
     let fails = [
         ("~lock:*", "take"),
         ("+evalsha", "take"),
@@ -292,7 +292,7 @@ async fn whoever_lacks_a_needed_permission_is_told_and_leaves_nothing_behind() {
         }
         let command = left_out.trim_start_matches('+');
         let by_script = !matches!(left_out, "~lock:*" | "+evalsha" | "+script|load");
-        if by_script && tells_permissions(&server).await {
+        if by_script && reports_permissions(&server).await {
             let said = warnings(&server);
             assert_eq!(said.len(), 1, "{said:?}");
             assert!(said[0].contains("ERROR") && said[0].contains(&format!("\"{command}\"")));
@@ -306,7 +306,7 @@ async fn whoever_lacks_a_needed_permission_is_told_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn whoever_lacks_another_permission_has_locks_that_work_but_slower_where_it_says_so() {
+async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() {
     let slower = [
         // Permission, whether waiters are still told, whether losses still are.
         ("&lock:*", false, true),
@@ -344,7 +344,7 @@ async fn whoever_lacks_another_permission_has_locks_that_work_but_slower_where_i
         assert_eq!(took < AT_ONCE, told_of_losses, "{left_out}: {took:?}");
         assert!(took < ms(8000), "{left_out}: by a renewal, {took:?}");
         assert_one_at_a_time(&server, left_out).await;
-        if tells_permissions(&server).await {
+        if reports_permissions(&server).await {
             let command = left_out
                 .trim_start_matches(['+', '&'])
                 .replace("lock:*", "publish");
@@ -359,7 +359,7 @@ async fn whoever_lacks_another_permission_has_locks_that_work_but_slower_where_i
 
 /// A release whose answer was lost is sent again, and finds nothing; a later token says that it was done.
 #[tokio::test]
-async fn without_the_permission_to_count_releases_one_whose_answer_was_lost_looks_like_a_loss() {
+async fn without_the_permission_to_count_releases_one_whose_reply_was_lost_looks_like_a_loss() {
     for (rules, told) in [(all(), true), (all_but("+incr"), false)] {
         let server = server_with(&rules);
         let proxy = Proxy::in_front_of(&server);
@@ -398,11 +398,11 @@ async fn a_client_asks_once_for_its_permissions() {
 
 /// Whoever may load no scripts is told too, where another client has loaded them.
 #[tokio::test]
-async fn what_is_refused_is_told_without_the_permission_to_load_scripts() {
+async fn a_refusal_is_reported_without_the_permission_to_load_scripts() {
     let mut rules = all_but("+script|load");
     rules.retain(|rule| *rule != "+publish");
     let server = server_with(&rules);
-    if !tells_permissions(&server).await {
+    if !reports_permissions(&server).await {
         return;
     }
     drop(connect(&url(&server)).await);

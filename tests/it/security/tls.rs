@@ -91,7 +91,7 @@ async fn a_server_whose_certificate_the_system_trusts_is_used() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused() {
+async fn a_certificate_of_an_unknown_authority_is_refused() {
     let server = RedisServer::builder().tls().start();
     let error = LockClient::connect(&server.tls_url())
         .await

@@ -238,7 +238,7 @@ async fn skipped_or_failed(name: &str) -> Result<String, LockError> {
     if_taken = Night::Skipped(String::new()),
     or_else = |error| Night::Skipped(error.to_string())
 )]
-fn skipped_or_told(client: &LockClient) -> Night {
+fn blocking_skipped_or_failed(client: &LockClient) -> Night {
     Night::Done
 }
 
@@ -263,11 +263,11 @@ async fn if_taken_leaves_other_errors_to_or_else() {
     let client = LockClient::in_memory();
     let guard = client.lock("if-taken").acquire().await.expect("free");
     let elsewhere = client.clone();
-    let skipped = std::thread::spawn(move || skipped_or_told(&elsewhere)).join();
+    let skipped = std::thread::spawn(move || blocking_skipped_or_failed(&elsewhere)).join();
     assert_eq!(skipped.expect("no panic"), Night::Skipped(String::new()));
     guard.release().await.expect("held");
 
-    let Night::Skipped(why) = skipped_or_told(&client) else {
+    let Night::Skipped(why) = blocking_skipped_or_failed(&client) else {
         panic!("it ran inside of a task")
     };
     assert!(why.contains("spawn_blocking"), "{why}");
@@ -468,7 +468,7 @@ async fn several_keys_enter_what_the_call_chain_holds_and_take_the_rest() {
 }
 
 #[tokio::test]
-async fn several_keys_that_wait_for_one_keep_nobody_from_the_others() {
+async fn several_keys_that_wait_for_one_keep_no_call_from_the_others() {
     #[distributed_lock(key = ["account:a", "account:b"], wait = "forever", client = client)]
     async fn both(client: &LockClient) -> Result<(), LockError> {
         Ok(())
@@ -490,7 +490,7 @@ async fn several_keys_that_wait_for_one_keep_nobody_from_the_others() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let lock = client.lock("account:a").wait(Duration::from_secs(2));
         for _ in 0..5 {
-            lock.run(async {}).await.expect("nobody has it");
+            lock.run(async {}).await.expect("it is free");
         }
         held.release().await.expect("held");
         waiting.await.expect("no panic").expect("granted");

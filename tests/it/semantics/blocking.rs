@@ -70,7 +70,7 @@ fn threads_exclude_each_other() {
 }
 
 #[test]
-fn a_panic_in_a_closure_releases_before_it_goes_on() {
+fn a_panic_in_a_closure_releases_before_it_continues() {
     for (client, _server) in both() {
         let lock = client.lock("ledger");
         let body = std::panic::AssertUnwindSafe(|| lock.run_blocking(|| panic!("in the closure")));

@@ -1,6 +1,6 @@
 //! Every call of the public interface is dropped at every one of its polls: right after it, when what it
 //! waits for is there, while its request is on the way, and while the answer is. Afterwards there is no
-//! lock, no place in line, no subscription and no renewal, the next has the lock at once, and the
+//! lock, no place in the queue, no subscription and no renewal, the next has the lock at once, and the
 //! client works as before.
 
 mod calls;
@@ -22,13 +22,10 @@ use place::{
 /// What holds at every store, and by every way to a server. The calls mostly wait: each kind of them has a place of
 /// its own, and all places are used at the same time.
 async fn everywhere(place: impl AsyncFn(&'static str) -> Place, least: usize) {
-    tokio::join!(
-        while_nobody_waits(&place, least),
-        while_others_wait(&place, least)
-    );
+    tokio::join!(without_waiters(&place, least), with_waiters(&place, least));
 }
 
-async fn while_nobody_waits(place: &impl AsyncFn(&'static str) -> Place, least: usize) {
+async fn without_waiters(place: &impl AsyncFn(&'static str) -> Place, least: usize) {
     tokio::join!(
         at(place("free"), async |place| {
             calls::of_a_free_lock(place, least).await;
@@ -43,7 +40,7 @@ async fn while_nobody_waits(place: &impl AsyncFn(&'static str) -> Place, least: 
     );
 }
 
-async fn while_others_wait(place: &impl AsyncFn(&'static str) -> Place, least: usize) {
+async fn with_waiters(place: &impl AsyncFn(&'static str) -> Place, least: usize) {
     tokio::join!(
         at(place("taken"), async |place| {
             calls::of_a_taken_lock(place, Own, least.max(1)).await;
@@ -77,24 +74,24 @@ fn at<'a>(
 
 #[tokio::test]
 async fn whatever_is_cancelled_on_the_runtime_of_its_client_leaves_nothing_behind() {
-    while_nobody_waits(&async |_| Place::near(Counted).await, 2).await;
+    without_waiters(&async |_| Place::caller(Counted).await, 2).await;
 }
 
 #[tokio::test]
 async fn whatever_is_cancelled_on_that_runtime_while_others_wait_leaves_nothing_behind() {
-    while_others_wait(&async |_| Place::near(Counted).await, 2).await;
+    with_waiters(&async |_| Place::caller(Counted).await, 2).await;
 }
 
 #[tokio::test]
 #[ignore = "scripts/test-all"]
 async fn whatever_is_cancelled_on_another_runtime_leaves_nothing_behind() {
-    everywhere(async |_| Place::home(Counted).await, 2).await;
+    everywhere(async |_| Place::background(Counted).await, 2).await;
 }
 
 #[tokio::test]
 #[ignore = "scripts/test-all"]
 async fn whatever_is_cancelled_by_the_older_protocol_leaves_nothing_behind() {
-    everywhere(async |_| Place::near_by_resp2(Counted).await, 2).await;
+    everywhere(async |_| Place::caller_by_resp2(Counted).await, 2).await;
 }
 
 #[tokio::test]
@@ -106,8 +103,8 @@ async fn whatever_is_cancelled_in_the_embedded_store_leaves_nothing_behind() {
 async fn what_is_cancelled_inside_a_hold_that_counts_locally_leaves_it_as_it_was() {
     let places = [
         Place::memory("local", Local).await,
-        Place::near(Local).await,
-        Place::home(Local).await,
+        Place::caller(Local).await,
+        Place::background(Local).await,
     ];
     let inside = places.iter().map(async |place| {
         calls::inside_a_hold(place, 0).await;
@@ -120,8 +117,8 @@ async fn what_is_cancelled_inside_a_hold_that_counts_locally_leaves_it_as_it_was
 async fn connecting_that_is_cancelled_leaves_no_connection() {
     for place in [
         Place::memory("connect", Counted).await,
-        Place::near(Counted).await,
-        Place::near_by_resp2(Counted).await,
+        Place::caller(Counted).await,
+        Place::caller_by_resp2(Counted).await,
     ] {
         let least = if place.server().is_some() { 2 } else { 0 };
         calls::of_a_client_s_beginning(&place, least).await;

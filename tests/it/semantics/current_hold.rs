@@ -128,7 +128,7 @@ async fn a_hold_in_another_thread_or_task_ends_with_the_call_that_it_is_of() {
 }
 
 #[tokio::test]
-async fn a_nested_hold_ends_with_its_own_call_and_the_outer_one_goes_on() {
+async fn a_nested_hold_ends_with_its_own_call_and_the_outer_one_continues() {
     for reentry in [Reentry::Local, Reentry::Counted] {
         let client = in_memory(reentry);
         let lock = client.lock("k").lease(LASTING);
@@ -210,7 +210,7 @@ async fn after_a_shutdown_a_hold_says_whether_it_ended_before() {
     let running = entered.await.expect("the body runs");
     let guarded = client.lock("g").acquire().await.expect("free");
     let of_guard = guarded.scope(async { here() }).await;
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
     assert_eq!(
         cause_of(body.await.expect("no panic")),
         Some(LostCause::Closed)

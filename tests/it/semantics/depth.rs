@@ -70,33 +70,25 @@ async fn assert_nothing_left(server: &RedisServer, client: &LockClient) {
 
 #[test]
 #[ignore = "scripts/test-all"]
-fn a_return_and_an_error_go_up_through_a_thousand_entries_that_are_each_given_back() {
+fn a_return_and_an_error_pass_through_a_thousand_entries_that_are_each_released() {
     with_room(|| async {
         let server = RedisServer::start();
         let client = client(&server).await;
         let depth = client.scope(descend(DEPTH, Bottom::Returns)).await;
         assert_eq!(depth.expect("enters"), DEPTH);
-        assert_eq!(
-            count(&server).await,
-            0,
-            "given back before the call returns"
-        );
+        assert_eq!(count(&server).await, 0, "released before the call returns");
 
         let error = client.scope(descend(DEPTH, Bottom::Fails)).await;
         let error = error.expect_err("the body's own");
         assert!(error.to_string().contains("the bottom"), "{error}");
-        assert_eq!(
-            count(&server).await,
-            0,
-            "given back before the call returns"
-        );
+        assert_eq!(count(&server).await, 0, "released before the call returns");
         assert_nothing_left(&server, &client).await;
     });
 }
 
 #[test]
 #[ignore = "scripts/test-all"]
-fn a_panic_unwinds_through_a_thousand_entries_that_are_each_given_back() {
+fn a_panic_unwinds_through_a_thousand_entries_that_are_each_released() {
     with_room(|| async {
         let server = RedisServer::start();
         let client = client(&server).await;
@@ -104,18 +96,14 @@ fn a_panic_unwinds_through_a_thousand_entries_that_are_each_given_back() {
         let panic = AssertUnwindSafe(call).catch_unwind().await;
         let panic = panic.expect_err("it goes on unwinding");
         assert_eq!(panic.downcast_ref(), Some(&"at the bottom"));
-        assert_eq!(
-            count(&server).await,
-            0,
-            "given back before the panic goes on"
-        );
+        assert_eq!(count(&server).await, 0, "released before the panic goes on");
         assert_nothing_left(&server, &client).await;
     });
 }
 
 #[test]
 #[ignore = "scripts/test-all"]
-fn a_call_that_is_cancelled_a_thousand_entries_deep_gives_the_lock_back() {
+fn a_call_that_is_cancelled_a_thousand_entries_deep_releases_the_lock() {
     with_room(|| async {
         let server = RedisServer::start();
         let client = client(&server).await;

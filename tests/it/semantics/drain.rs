@@ -67,10 +67,7 @@ async fn a_running_body_ends_takes_further_locks_and_nothing_else_does() {
         let outcome = within(LONG, "the body ends", body).await.expect("no panic");
         assert_eq!(outcome.expect("held to its end").expect("both"), 3);
         let drained = within(LONG, "it ends", draining).await.expect("no panic");
-        assert_eq!(
-            drained.expect("everything is given back"),
-            Drained::Completed
-        );
+        assert_eq!(drained.expect("everything is released"), Drained::Completed);
         let closed = client.lock("order:1").acquire().await.expect_err("closed");
         assert!(matches!(closed, LockError::Closed { .. }), "{closed:?}");
         if let Some(server) = server {
@@ -124,7 +121,7 @@ async fn what_does_not_end_in_time_is_stopped() {
         entered.await.expect("it begins");
         let (drained, took) = timed(client.drain(ms(300))).await;
         assert_eq!(
-            drained.expect("given back"),
+            drained.expect("released"),
             Drained::Interrupted { locks: 1 }
         );
         assert!(took >= ms(300) && took < LONG, "{took:?}");
@@ -185,7 +182,7 @@ async fn nested_entries_of_a_process_alone_are_let_in_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_during_a_shutdown_is_told_that_the_client_is_closed() {
+async fn a_call_during_a_shutdown_fails_because_the_client_is_closed() {
     for _ in 0..300 {
         let client = LockClient::in_memory();
         let asking: Vec<_> = (0..4)
@@ -200,7 +197,7 @@ async fn a_call_during_a_shutdown_is_told_that_the_client_is_closed() {
                 })
             })
             .collect();
-        client.shutdown().await.expect("given back");
+        client.shutdown().await.expect("released");
         for asking in asking {
             let error = within(LONG, "it ends", asking).await.expect("no panic");
             assert!(matches!(error, LockError::Closed { .. }), "{error:?}");

@@ -56,7 +56,7 @@ async fn a_lease_out_of_bounds_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn the_server_keeps_a_lease_no_shorter_than_its_holder_believes() {
+async fn the_server_keeps_a_lease_no_shorter_than_its_holder_relies_on() {
     let server = RedisServer::start();
     let client = client(&server).await;
     // What the server is told is whole milliseconds.

@@ -34,7 +34,7 @@ async fn all_are_taken_sorted_and_each_once() {
         guard.release().await.expect("held");
         // A dropped guard releases all of them, too.
         drop(locks.try_acquire().await.expect("an answer").expect("free"));
-        let again = locks.wait(LONG).acquire().await.expect("given back");
+        let again = locks.wait(LONG).acquire().await.expect("released");
         again.release().await.expect("held");
         if let Some(server) = server {
             assert_nothing_left(&server).await;
@@ -97,7 +97,7 @@ async fn those_that_the_call_is_inside_of_are_entered_again() {
 }
 
 #[tokio::test]
-async fn the_loss_of_one_is_told_and_stops_a_body() {
+async fn the_loss_of_one_is_reported_and_stops_a_body() {
     let client = LockClient::in_memory();
     let locks = client.lock_all((0..5).map(|n| format!("item:{n}")));
     let guard = locks.acquire().await.expect("free");
@@ -121,7 +121,7 @@ async fn the_loss_of_one_is_told_and_stops_a_body() {
         "{error:?}"
     );
     let again = locks.try_acquire().await.expect("an answer");
-    drop(again.expect("all were given back"));
+    drop(again.expect("all were released"));
 }
 
 #[test]

@@ -117,7 +117,7 @@ async fn a_lock_of_another_process_is_plain_contention() {
 }
 
 #[tokio::test]
-async fn a_guard_and_an_annotated_call_and_a_bare_spawn_are_told_the_way_out() {
+async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
     #[distributed_lock(key = "k", wait = "100ms")]
     async fn pay() -> Result<(), LockError> {
         Ok(())

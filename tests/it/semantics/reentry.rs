@@ -15,7 +15,7 @@ use crate::common::{client, connect_with};
 
 const SOON: Duration = Duration::from_millis(200);
 
-/// The count that the server shows for the only owner of `key`, 0 if nobody holds it.
+/// The count that the server shows for the only owner of `key`, 0 if it has no holder.
 async fn count(server: &RedisServer, key: &str) -> u32 {
     let hash = server.hgetall(&format!("lock:{{{key}}}")).await;
     assert!(hash.len() <= 1, "more than one owner: {hash:?}");
@@ -385,7 +385,7 @@ async fn many_nested_entries_at_once_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn a_nested_acquire_that_nobody_polls_does_not_hold_up_a_release() {
+async fn a_nested_acquire_that_is_not_polled_does_not_delay_a_release() {
     let server = RedisServer::start();
     let client = connect_with(Duration::from_millis(300), &server.url()).await;
     let lock = client.lock("order:1");
@@ -402,12 +402,7 @@ async fn a_nested_acquire_that_nobody_polls_does_not_hold_up_a_release() {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     drop(nested);
     let gone = async || count(&server, "order:1").await == 0;
-    rlock_testkit::eventually(
-        Duration::from_secs(20),
-        "the background gives it back",
-        gone,
-    )
-    .await;
+    rlock_testkit::eventually(Duration::from_secs(20), "the background releases it", gone).await;
 }
 
 #[tokio::test]

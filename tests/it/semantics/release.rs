@@ -1,4 +1,4 @@
-//! Whatever ends a body or a guard, the lock is given back: after the body's values are gone.
+//! Whatever ends a body or a guard, the lock is released: after the body's values are gone.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -85,7 +85,7 @@ async fn a_return_releases_after_the_bodys_values_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_releases_before_it_goes_on() {
+async fn a_panic_releases_before_it_continues() {
     use futures_util::FutureExt;
 
     let server = Arc::new(RedisServer::start());
@@ -198,14 +198,14 @@ async fn five_thousand_guards_dropped_at_once_leave_no_key() {
     }
     assert_eq!(server.keys("lock:{many:*}").await.len(), 5000);
     drop(guards);
-    eventually(LONG, "all are given back", async || {
+    eventually(LONG, "all are released", async || {
         server.keys("lock:{many:*}").await.is_empty()
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_was_dropped_before_the_last_client_is_still_given_back() {
+async fn a_guard_dropped_before_the_last_client_is_still_released() {
     let server = RedisServer::start();
     let guard = client(&server)
         .await
@@ -223,7 +223,7 @@ async fn what_was_dropped_before_the_last_client_is_still_given_back() {
 }
 
 #[tokio::test]
-async fn a_body_that_panics_while_it_is_dropped_still_gives_the_lock_back() {
+async fn a_body_that_panics_while_it_is_dropped_releases_the_lock() {
     use futures_util::FutureExt;
 
     struct PanicsOnDrop;
@@ -246,7 +246,7 @@ async fn a_body_that_panics_while_it_is_dropped_still_gives_the_lock_back() {
 }
 
 #[tokio::test]
-async fn at_least_keeps_the_lock_taken_and_nobody_waits_for_it() {
+async fn at_least_keeps_the_lock_taken_without_delaying_its_caller() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("order:1").at_least(Duration::from_secs(4));
@@ -276,7 +276,7 @@ async fn a_body_that_does_not_end(
 }
 
 #[tokio::test]
-async fn shutdown_gives_everything_back_and_stops_bodies() {
+async fn shutdown_releases_everything_and_stops_bodies() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:1").acquire().await.expect("free");
@@ -286,7 +286,7 @@ async fn shutdown_gives_everything_back_and_stops_bodies() {
         async move { lock.acquire().await.map(drop) }
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
-    client.shutdown().await.expect("everything is given back");
+    client.shutdown().await.expect("everything is released");
     assert!(server.keys("lock:{order:?}").await.is_empty());
     assert!(!guard.is_valid());
     let lost = guard.release().await.expect_err("lost");
@@ -352,11 +352,11 @@ async fn two_shutdowns_at_once_and_one_after_a_cancelled_one_wait_for_the_same_l
             let mut poll = poll;
             std::future::poll_fn(|cx| std::task::Poll::Ready(poll(cx))).await;
             drop(first);
-            client.shutdown().await.expect("everything is given back");
+            client.shutdown().await.expect("everything is released");
         } else {
             let (one, other) = tokio::join!(client.shutdown(), client.shutdown());
-            one.expect("everything is given back");
-            other.expect("everything is given back");
+            one.expect("everything is released");
+            other.expect("everything is released");
         }
         assert!(server.keys("lock:{order:?}").await.is_empty());
         running.await.expect("no panic").expect_err("stopped");
@@ -365,7 +365,7 @@ async fn two_shutdowns_at_once_and_one_after_a_cancelled_one_wait_for_the_same_l
 }
 
 #[tokio::test]
-async fn a_release_after_max_hold_gives_the_lock_back_and_says_so() {
+async fn a_release_after_max_hold_releases_the_lock_and_returns_the_loss() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("order:1").max_hold(Duration::from_millis(100));
@@ -386,7 +386,7 @@ async fn a_release_after_max_hold_gives_the_lock_back_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_kept_lock_is_held_by_nobody() {
+async fn a_kept_lock_has_no_holder() {
     let server = RedisServer::start();
     for client in [LockClient::in_memory(), client(&server).await] {
         let lock = client.lock("order:1").at_least(Duration::from_secs(20));
@@ -419,7 +419,7 @@ async fn at_least_also_holds_after_an_error_a_panic_and_a_cancellation() {
     let cancelled = tokio::time::timeout(Duration::from_millis(50), endless).await;
     cancelled.expect_err("it is dropped");
     for key in ["error", "panic", "cancelled"] {
-        eventually(LONG, "nobody holds it, and it is taken", async || {
+        eventually(LONG, "it has no holder, and it is taken", async || {
             let info = client.inspect(key).await.expect("an answer");
             info.expect("still taken").holder().is_none()
         })

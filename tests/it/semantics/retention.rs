@@ -43,7 +43,7 @@ async fn the_next_call_costs_no_request() {
         last = token;
     }
     assert_eq!(watch.count_of("EVALSHA").await, 0);
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
     assert!(!server.exists(&name("k")).await);
 }
 
@@ -145,9 +145,9 @@ async fn a_drained_a_shut_down_and_a_dropped_client_give_retained_locks_back() {
         match how {
             "drain" => {
                 let drained = within(LONG, "drained", client.drain(RETAIN)).await;
-                assert_eq!(drained.expect("given back"), rlock_core::Drained::Completed);
+                assert_eq!(drained.expect("released"), rlock_core::Drained::Completed);
             }
-            "shutdown" => client.shutdown().await.expect("given back"),
+            "shutdown" => client.shutdown().await.expect("released"),
             _ => drop(client),
         }
         assert_soon_free(&server, "k").await;
@@ -155,7 +155,7 @@ async fn a_drained_a_shut_down_and_a_dropped_client_give_retained_locks_back() {
 }
 
 #[tokio::test]
-async fn a_retained_lock_that_was_deleted_is_acquired_anew() {
+async fn a_retained_lock_that_was_deleted_is_acquired_again() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let kept = keep(&one, "k", RETAIN).await;
@@ -274,7 +274,7 @@ async fn the_attribute_and_the_builder_retain_too() {
     let lock = client.lock("other").retain(Duration::ZERO);
     lock.run(async {}).await.expect("free");
     assert!(!server.exists(&name("other")).await);
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
 }
 
 #[tokio::test]
@@ -322,7 +322,7 @@ async fn a_nested_entry_that_is_dropped_just_before_its_hold_releases_nothing_of
     assert_soon_free(&server, "k").await;
 }
 
-/// Whoever comes just when the ownership becomes idle is not left to the end of the retention.
+/// A caller that comes just when the ownership becomes idle is not left to the end of the retention.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
     let server = RedisServer::start();
@@ -340,5 +340,5 @@ async fn a_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
     for task in all {
         task.expect("no panic");
     }
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
 }

@@ -123,7 +123,7 @@ async fn refusal(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_another_login_says_where_that_stands_in_the_url() {
+async fn a_server_that_rejects_the_login_names_its_place_in_the_url() {
     let server = RedisServer::builder()
         .password("right")
         .acl_user("alice", "on >right ~* &* +@all")
@@ -143,7 +143,7 @@ async fn a_server_that_wants_another_login_says_where_that_stands_in_the_url() {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_wants_another_login_says_where_that_stands_in_the_url() {
+async fn a_sentinel_that_rejects_the_login_names_its_place_in_the_url() {
     let master = RedisServer::builder().password("right").start();
     let sentinel = RedisServer::builder()
         .password("right")
@@ -166,7 +166,7 @@ async fn a_sentinel_that_wants_another_login_says_where_that_stands_in_the_url()
 }
 
 #[tokio::test]
-async fn a_cluster_that_wants_another_login_says_where_that_stands_in_the_url() {
+async fn a_cluster_that_rejects_the_login_names_its_place_in_the_url() {
     let node = RedisServer::builder()
         .password("right")
         .cluster_node(Duration::from_secs(5))

@@ -64,13 +64,13 @@ async fn assert_soon_only_fences(cluster: &RedisCluster, key: &str) {
 
 async fn assert_soon_free(cluster: &RedisCluster, key: &str) {
     let lock = name(key);
-    eventually(LONG, "the lock is given back", async || {
+    eventually(LONG, "the lock is released", async || {
         !cluster.command::<bool>(&lock, &["EXISTS", &lock]).await
     })
     .await;
 }
 
-async fn assert_soon_in_line(cluster: &RedisCluster, key: &str, waiting: u64) {
+async fn assert_soon_queued(cluster: &RedisCluster, key: &str, waiting: u64) {
     let queue = format!("{}:queue", name(key));
     eventually(LONG, "the line has its waiters", async || {
         cluster.command::<u64>(&queue, &["ZCARD", &queue]).await == waiting
@@ -100,13 +100,13 @@ async fn a_lock_at_any_master_is_held_by_one_client_and_counts_its_entries() {
 }
 
 #[tokio::test]
-async fn a_waiter_is_told_of_its_turn_at_once() {
+async fn a_waiter_is_notified_of_its_turn_at_once() {
     let cluster = shared().await;
     let (one, other) = (client(cluster).await, client(cluster).await);
     for key in keys(cluster, "turn").await {
         let guard = hold(&one, &key).await;
         let waiting = acquiring(other.lock(&key).wait(LONG));
-        assert_soon_in_line(cluster, &key, 1).await;
+        assert_soon_queued(cluster, &key, 1).await;
         let started = Instant::now();
         guard.release().await.expect("held");
         let next = its_turn(waiting).await;
@@ -155,7 +155,7 @@ async fn contend(
 }
 
 #[tokio::test]
-async fn processes_enter_one_at_a_time_and_are_told_of_their_turns() {
+async fn processes_enter_one_at_a_time_and_are_notified_of_their_turns() {
     let cluster = shared().await;
     let key = cluster.key_at(1, "processes").await;
     let started = Instant::now();

@@ -4,15 +4,15 @@
 //! and the suite checks it; `docs/topologies.md` lists it.
 
 mod holders;
-mod line;
 mod locks;
 mod many;
+mod queue;
 
 use std::time::Duration;
 
 use rlock_core::LockClient;
 
-pub(crate) use self::{holders::*, line::*, locks::*, many::*};
+pub(crate) use self::{holders::*, locks::*, many::*, queue::*};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -49,25 +49,25 @@ macro_rules! conformance {
                 #[tokio::test]
                 async fn the_watchdog_renews_for_as_long_as_the_lock_is_held();
                 #[tokio::test]
-                async fn a_lock_that_somebody_deletes_is_lost_as_its_topology_tells();
+                async fn a_deleted_lock_is_lost_as_its_topology_reports_it();
                 #[tokio::test]
-                async fn inspect_tells_who_holds_the_lock();
+                async fn inspect_shows_the_holder_of_the_lock();
                 #[tokio::test]
-                async fn who_waits_for_a_kept_lock_is_served_when_at_least_is_over();
+                async fn a_waiter_for_a_kept_lock_is_served_when_at_least_is_over();
                 #[tokio::test]
                 async fn options_out_of_bounds_are_errors_that_name_the_option_and_the_value();
                 #[tokio::test]
                 async fn keys_with_hash_tags_and_hostile_values_are_locks_of_their_own();
                 #[tokio::test]
-                async fn clients_are_served_in_the_order_of_asking_and_nobody_overtakes();
+                async fn clients_are_served_in_the_order_of_their_requests();
                 #[tokio::test]
-                async fn whoever_stands_in_line_comes_before_others_when_a_lease_has_ended();
+                async fn queued_waiters_come_before_others_when_a_lease_has_ended();
                 #[tokio::test]
                 async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_the_next();
                 #[tokio::test]
                 async fn the_last_handle_of_a_waiting_client_takes_its_place_along();
                 #[tokio::test]
-                async fn the_holder_says_who_it_is();
+                async fn the_holder_describes_itself();
                 #[tokio::test]
                 async fn all_locks_are_listed_with_their_holders();
                 #[tokio::test]
@@ -77,9 +77,9 @@ macro_rules! conformance {
                 #[tokio::test]
                 async fn the_token_of_a_later_hold_of_the_same_client_is_known();
                 #[tokio::test]
-                async fn a_lock_is_taken_by_force_from_a_holder_that_does_not_answer();
+                async fn a_lock_is_released_by_force_if_its_holder_does_not_reply();
                 #[tokio::test]
-                async fn a_retained_lock_is_given_back_when_it_is_asked_for();
+                async fn a_retained_lock_is_released_when_it_is_wanted();
                 #[tokio::test]
                 async fn a_call_that_gives_up_leaves_nothing_behind();
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,7 +87,7 @@ macro_rules! conformance {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn tasks_that_come_back_at_once_let_another_client_in();
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn whoever_wants_several_keys_is_served_in_whatever_order_they_are_named();
+                async fn a_call_of_several_keys_is_served_in_any_order_of_their_names();
             }
         }
     };
@@ -106,7 +106,7 @@ conformance!(resp3: Topology::server());
 conformance!(resp2: Topology::server_by_resp2());
 conformance!(sentinel: Topology::sentinel().await);
 conformance!(cluster: Topology::cluster().await);
-// Five servers: while all are well, and while two of them stand still, the first or others.
+// Five servers: while all are well, and while two of them are paused, the first or others.
 conformance!(five: Topology::quorum_without(&[]));
 conformance!(without_the_first: Topology::quorum_without(&[0, 3]));
 conformance!(without_others: Topology::quorum_without(&[2, 4]));

@@ -35,7 +35,7 @@ impl Pair {
         }
     }
 
-    /// From here on the replica hears nothing.
+    /// From here on the replica receives nothing.
     async fn cut_off_the_replica(&self) {
         let unreachable = RedisServer::start();
         unreachable.kill();
@@ -78,7 +78,7 @@ async fn a_lock_that_had_reached_the_replica_is_kept_through_a_failover() {
 
 /// What no single server can prevent, and what the token is for.
 #[tokio::test]
-async fn a_lock_that_had_not_reached_the_replica_is_lost_and_the_token_tells() {
+async fn a_lock_that_had_not_reached_the_replica_is_lost_and_the_token_shows_it() {
     let pair = Pair::new().await;
     // It misses the grant.
     pair.cut_off_the_replica().await;
@@ -93,7 +93,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_the_token_tells() {
     next.release().await.expect("held");
 }
 
-/// A demoted master goes on answering, and refuses writes: whoever stays there has no lock.
+/// A demoted master goes on answering, and refuses writes: a client that stays there has no lock.
 #[tokio::test]
 async fn a_client_leaves_a_master_that_was_demoted() {
     let pair = Pair::new().await;
@@ -162,12 +162,12 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
 }
 
 #[tokio::test]
-async fn whoever_waited_at_the_old_master_has_its_turn_at_the_new_one() {
+async fn a_waiter_at_the_old_master_has_its_turn_at_the_new_one() {
     let pair = Pair::new().await;
     let held = pair.client.lock("k").lease(ms(3000)).acquire().await;
     let held = held.expect("free");
     let waiting = acquiring(pair.other.lock("k").lease(LASTING).wait(LONG * 2));
-    crate::common::assert_soon_in_line(&pair.replica, "k", 1).await;
+    crate::common::assert_soon_queued(&pair.replica, "k", 1).await;
     pair.master.kill();
     pair.fail_over().await;
     tokio::time::sleep(ms(2000)).await;
@@ -195,7 +195,7 @@ async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a
 }
 
 #[tokio::test]
-async fn a_server_that_starts_with_an_old_save_gives_larger_tokens_than_before() {
+async fn a_server_that_starts_from_an_old_save_grants_larger_tokens_than_before() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let lock = client.lock("k").lease(LASTING).wait(LONG);
@@ -211,7 +211,7 @@ async fn a_server_that_starts_with_an_old_save_gives_larger_tokens_than_before()
     assert!(token > before, "{token} after {before}");
 }
 
-/// A waiter stands in line at a master that is demoted, and its lock is given to another. Answers how long it
+/// A waiter is queued at a master that is demoted, and its lock is given to another. Answers how long it
 /// had waited by then.
 async fn waits_at_a_demoted_master() -> Duration {
     let pair = Pair::new().await;
@@ -226,14 +226,14 @@ async fn waits_at_a_demoted_master() -> Duration {
     pair.replica.catch_up_with(&pair.master).await;
     let asked = Instant::now();
     let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-    crate::common::assert_soon_in_line(&pair.master, "k", 1).await;
+    crate::common::assert_soon_queued(&pair.master, "k", 1).await;
     pair.replica.catch_up_with(&pair.master).await;
     pair.fail_over().await;
     pair.master.follow(&pair.replica).await;
     pair.address.reset();
     held.release().await.expect("held");
     let next = pair.other.lock("k").lease(LASTING).wait(LONG);
-    let next = next.acquire().await.expect("it was given back");
+    let next = next.acquire().await.expect("it was released");
     let known_for = asked.elapsed();
     let told = tokio::time::timeout(ms(500), waiting).await;
     assert!(told.is_err(), "{told:?} although another has it: {next:?}");
@@ -244,8 +244,8 @@ async fn waits_at_a_demoted_master() -> Duration {
 /// What is published at a master is told by its replicas too, but how many heard it is counted at the
 /// master alone.
 #[tokio::test]
-async fn a_waiter_at_a_demoted_master_is_not_told_of_a_lock_that_another_has() {
-    // Whoever has waited for a third of a second asks before it believes such a message, and is refused.
+async fn a_waiter_at_a_demoted_master_is_not_granted_the_lock_of_another() {
+    // A waiter that has waited for a third of a second asks before it accepts such a message, and is refused.
     const BELIEVES: Duration = Duration::from_millis(200);
     for _ in 0..20 {
         if waits_at_a_demoted_master().await < BELIEVES {

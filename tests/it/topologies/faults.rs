@@ -3,9 +3,9 @@
 //! which servers, and what topologies do differently by nature, they say themselves
 //! ([`Fronted`](rlock_testkit::Fronted)).
 
-mod answers;
 mod losses;
 mod outages;
+mod replies;
 mod requests;
 
 use std::{
@@ -17,12 +17,12 @@ use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockGuard};
 use rlock_testkit::{Fronted, eventually};
 
-pub(crate) use self::{answers::*, losses::*, outages::*, requests::*};
+pub(crate) use self::{losses::*, outages::*, replies::*, requests::*};
 use crate::common::{LASTING, LONG, ms};
 
 const KEY: &str = Fronted::KEY;
 
-/// A bound for what waits for no lease to end, and for no timer of those who hear nothing.
+/// A bound for what waits for no lease to end, and for no timer of those who receive nothing.
 const SOON: Duration = Duration::from_secs(4);
 
 /// The lock, with a lease that does not end within a test.
@@ -109,11 +109,11 @@ macro_rules! faults {
 
             faults! {
                 $fronted;
-                an_acquire_whose_answer_is_lost_takes_the_lock_once,
-                an_acquire_that_asks_once_and_hears_nothing_leaves_nothing,
-                an_entry_whose_answer_is_lost_counts_once,
-                a_release_whose_answer_is_lost_succeeds_and_does_not_touch_the_next_hold,
-                a_renewal_whose_answer_is_lost_is_repeated_in_time,
+                an_acquire_whose_reply_is_lost_is_granted_once,
+                an_acquire_without_waiting_and_without_a_reply_leaves_nothing,
+                an_entry_whose_reply_is_lost_counts_once,
+                a_release_whose_reply_is_lost_succeeds_and_does_not_touch_the_next_hold,
+                a_renewal_whose_reply_is_lost_is_repeated_in_time,
                 an_acquire_that_is_cancelled_while_it_is_under_way_leaves_nothing,
                 a_request_that_runs_after_it_was_given_up_leaves_nothing,
                 a_waiter_whose_connection_is_cut_has_its_turn,
@@ -122,7 +122,7 @@ macro_rules! faults {
                 a_slow_network_costs_no_hold,
                 a_hold_ends_with_its_lease_when_the_servers_are_silent,
                 a_hold_ends_with_its_lease_when_the_servers_cannot_be_reached,
-                a_hold_ends_with_its_lease_when_the_servers_stand_still,
+                a_hold_ends_with_its_lease_when_the_servers_are_paused,
                 a_lock_that_is_deleted_is_lost_and_does_not_come_back,
                 a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends,
             }

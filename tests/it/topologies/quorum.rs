@@ -1,5 +1,6 @@
 //! Locks on several servers that know nothing of each other: what more than half of them grant.
 
+mod batch;
 mod exclusion;
 mod far;
 mod five;
@@ -10,7 +11,6 @@ mod permissions;
 mod refusals;
 mod restarts;
 mod same;
-mod together;
 mod tokens;
 mod validity;
 mod waiting;

@@ -8,7 +8,7 @@ use rlock_testkit::{FAILOVER, RedisServer, Trio, eventually, within};
 
 use crate::common::{
     FAILOVER_LEASE, LASTING, LONG, acquiring, assert_outlives_the_master, assert_soon_free,
-    assert_soon_in_line, client, hold, ms, name, resp2, timed,
+    assert_soon_queued, client, hold, ms, name, resp2, timed,
 };
 
 /// A master and its replica.
@@ -59,7 +59,7 @@ async fn a_lock_is_granted_when_the_replica_has_it() {
 }
 
 #[tokio::test]
-async fn a_lock_that_a_stopped_replica_does_not_get_is_given_back_and_the_error_says_so() {
+async fn a_lock_that_a_stopped_replica_does_not_get_is_released_with_an_error() {
     let (master, replica) = pair().await;
     let (strict, other) = (
         careful(&master.url(), 1, ms(300)).await,
@@ -69,7 +69,7 @@ async fn a_lock_that_a_stopped_replica_does_not_get_is_given_back_and_the_error_
     let (outcome, took) = timed(strict.lock("k").lease(LASTING).acquire()).await;
     assert_too_few(&outcome.expect_err("no replica answers"), 0, 1);
     assert!(took >= ms(300) && took < LONG, "{took:?}");
-    assert!(!master.exists(&name("k")).await, "given back by then");
+    assert!(!master.exists(&name("k")).await, "released by then");
     let next = other.lock("k").acquire().await.expect("free");
     next.release().await.expect("held");
     replica.resume();
@@ -112,7 +112,7 @@ async fn one_replica_is_not_two() {
 
 /// The grant comes by the connection of the one who gives the lock on.
 #[tokio::test]
-async fn a_lock_that_another_process_gives_on_has_to_reach_the_replica_too() {
+async fn a_lock_that_another_process_hands_off_has_to_reach_the_replica_too() {
     let (master, replica) = pair().await;
     let other = client(&master).await;
     for reaches in [true, false] {
@@ -120,7 +120,7 @@ async fn a_lock_that_another_process_gives_on_has_to_reach_the_replica_too() {
         let strict = careful(&master.url(), 1, time).await;
         let held = hold(&other, "k").await;
         let waiting = acquiring(strict.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_in_line(&master, "k", 1).await;
+        assert_soon_queued(&master, "k", 1).await;
         replica.catch_up_with(&master).await;
         if !reaches {
             replica.pause();
@@ -159,7 +159,7 @@ async fn a_lock_that_is_handed_over_within_the_process_has_to_reach_the_replica_
 }
 
 #[tokio::test]
-async fn whoever_waits_for_replicas_holds_up_no_other_request() {
+async fn a_call_that_waits_for_replicas_delays_no_other_request() {
     let (master, replica) = pair().await;
     let strict = careful(&master.url(), 1, ms(6000)).await;
     let held = strict.lock("held").lease(ms(900)).acquire().await;
@@ -206,7 +206,7 @@ async fn many_wait_for_replicas_together_and_not_one_after_the_other() {
 #[tokio::test]
 async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_together() {
     let (master, replica) = pair().await;
-    // Without news of changes, which would end the hold before.
+    // Without reports of changes, which would end the hold before.
     let strict = careful(&resp2(&master.url()), 1, LONG).await;
     let take = |key: &str| {
         let lock = strict.lock(key).lease(LASTING).wait(LONG);
@@ -225,7 +225,7 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
     on_master("under way").await;
     // Its `WAIT` has left by now.
     tokio::time::sleep(ms(500)).await;
-    let (spoilt, one, other) = (take("spoilt"), take("one"), take("other"));
+    let (invalid, one, other) = (take("spoilt"), take("one"), take("other"));
     for key in ["spoilt", "one", "other"] {
         on_master(key).await;
     }
@@ -240,7 +240,7 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
             .await
             .expect("held");
     }
-    let error = within(LONG, "an answer", spoilt).await.expect("no panic");
+    let error = within(LONG, "an answer", invalid).await.expect("no panic");
     let error = error.expect_err("it is something else");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
@@ -309,7 +309,7 @@ async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
     let patient = careful(&master.url(), 1, LONG).await;
     replica.follow(&master).await;
     let again = patient.lock("k").wait(LONG * 2).acquire().await;
-    again.expect("given back").release().await.expect("held");
+    again.expect("released").release().await.expect("held");
 }
 
 #[tokio::test]
@@ -320,7 +320,7 @@ async fn without_the_permission_to_wait_the_error_names_it() {
     let error = strict.lock("k").acquire().await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(error.to_string().contains("wait"), "{error}");
-    assert!(!server.exists(&name("k")).await, "given back");
+    assert!(!server.exists(&name("k")).await, "released");
 }
 
 #[tokio::test]

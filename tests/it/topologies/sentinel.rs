@@ -7,7 +7,7 @@ use rlock_testkit::{FAILOVER, Proxy, SERVICE, Trio, eventually};
 
 use crate::common::{
     FAILOVER_LEASE as LEASE, LONG, acquiring, assert_lost, assert_outlives_the_master,
-    assert_passed_on, assert_soon_free, assert_soon_in_line, assert_soon_renewed, connect, count,
+    assert_passed_on, assert_soon_free, assert_soon_queued, assert_soon_renewed, connect, count,
     hold, leave_behind, ms, name, pttl_in,
 };
 
@@ -16,13 +16,13 @@ async fn client(trio: &Trio) -> LockClient {
 }
 
 #[tokio::test]
-async fn whoever_knows_the_sentinels_finds_the_master() {
+async fn a_client_with_the_sentinels_addresses_finds_the_master() {
     let trio = Trio::start().await;
     let (one, other) = (client(&trio).await, client(&trio).await);
     let guard = hold(&one, "k").await;
     assert_eq!(count(&trio.master, &guard).await, Some(1));
     let waiting = acquiring(other.lock("k").wait(LONG));
-    assert_soon_in_line(&trio.master, "k", 1).await;
+    assert_soon_queued(&trio.master, "k", 1).await;
     assert_passed_on(guard, waiting).await;
     assert_soon_free(&trio.master, "k").await;
 }
@@ -35,7 +35,7 @@ async fn holders_and_waiters_follow_a_failover() {
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
     let waiting = acquiring(other.lock("k").wait(FAILOVER * 2));
-    assert_soon_in_line(&trio.master, "k", 1).await;
+    assert_soon_queued(&trio.master, "k", 1).await;
     trio.replica.catch_up_with(&trio.master).await;
     assert_outlives_the_master(&trio, "k").await;
     assert!(guard.is_valid() && !waiting.is_finished());
@@ -111,7 +111,7 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
 }
 
 #[tokio::test]
-async fn sentinels_that_are_gone_or_stand_still_are_no_obstacle() {
+async fn sentinels_that_are_gone_or_paused_are_no_obstacle() {
     let trio = Trio::start().await;
     trio.sentinels[0].kill();
     trio.sentinels[1].pause();
@@ -142,7 +142,7 @@ async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
 }
 
 #[tokio::test]
-async fn a_service_that_nobody_knows_and_sentinels_that_are_not_there_are_told() {
+async fn the_error_names_an_unknown_service_and_missing_sentinels() {
     let trio = Trio::start().await;
     let url = trio.url().replace(SERVICE, "invoices");
     let error = LockClient::connect(&url)
@@ -159,7 +159,7 @@ async fn a_service_that_nobody_knows_and_sentinels_that_are_not_there_are_told()
     }
     let error = LockClient::connect(&trio.url())
         .await
-        .expect_err("nobody there");
+        .expect_err("no server is there");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains(SERVICE), "{error}");
 }

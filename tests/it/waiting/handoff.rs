@@ -19,21 +19,21 @@ use rlock_testkit::{
 use tokio::{task::JoinHandle, time::timeout};
 
 use crate::common::{
-    LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_free, assert_soon_in_line,
-    assert_soon_listening, begin, cause_of, client, connect, count, hold, holder, in_line, ms,
-    name, queue, resp2, resp2_client,
+    LASTING, LONG, assert_lost, assert_nothing_left, assert_soon_free, assert_soon_listening,
+    assert_soon_queued, begin, cause_of, client, connect, count, hold, holder, ms, name, queue,
+    resp2, resp2_client,
     speed::{assert_at_most, in_time},
-    timed,
+    timed, wait_queue,
 };
 
 /// For how long a lock is a waiter's that has not said yet that it is there.
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_MS: i64 = 1000;
-/// Whoever was last heard of this long ago may have died unnoticed.
+/// A waiter that was silent for this long may be dead.
 const UNHEARD: Duration = Duration::from_millis(100);
-/// A waiter that hears nothing looks again after five seconds; one that is told comes before that.
-const TOLD: Duration = Duration::from_secs(4);
-/// The timer of a waiter that hears nothing, the grace of the one before it, and some noise.
+/// A waiter that receives nothing looks again after five seconds; one that is told comes before that.
+const NOTIFIED_WITHIN: Duration = Duration::from_secs(4);
+/// The timer of a waiter that receives nothing, the grace of the one before it, and some noise.
 const BY_TIMER: Duration = Duration::from_millis(7500);
 /// How many of one process come in a row while another process waits.
 const IN_A_ROW: usize = 16;
@@ -49,10 +49,10 @@ fn wait_for(client: &LockClient, key: &str) -> Waiting {
     })
 }
 
-/// A task that stands in line at the server, at this place.
-async fn stand(server: &RedisServer, client: &LockClient, key: &str, place: u64) -> Waiting {
+/// A task that is queued at the server, at this place.
+async fn enqueue(server: &RedisServer, client: &LockClient, key: &str, place: u64) -> Waiting {
     let waiting = wait_for(client, key);
-    assert_soon_in_line(server, key, place).await;
+    assert_soon_queued(server, key, place).await;
     waiting
 }
 
@@ -71,7 +71,7 @@ struct Seen {
 }
 
 /// Reads it in one step.
-async fn look(server: &RedisServer, key: &str) -> Seen {
+async fn observe(server: &RedisServer, key: &str) -> Seen {
     const READ: &str = "return {redis.call('HKEYS', KEYS[1]), redis.call('PTTL', KEYS[1]), \
         redis.call('GET', KEYS[1] .. ':fence') or '0'}";
     let (owners, ttl, token) = server.command(&["EVAL", READ, "1", &name(key)]).await;
@@ -139,25 +139,25 @@ async fn percent(watch: &mut CommandWatch, log: &Log) -> u64 {
 }
 
 #[tokio::test]
-async fn a_release_gives_the_lock_to_the_next_process_in_the_same_step() {
+async fn a_release_hands_the_lock_off_to_the_next_process_in_the_same_step() {
     let server = RedisServer::start();
     for protocol in ["resp3", "resp2"] {
         let one = client(&server).await;
         let proxy = Proxy::in_front_of(&server);
         let other = connect(&format!("{}?protocol={protocol}", proxy.url())).await;
         let held = hold(&one, "k").await;
-        let before = look(&server, "k").await;
-        let waiting = stand(&server, &other, "k", 1).await;
-        let next = in_line(&server, "k").await;
+        let before = observe(&server, "k").await;
+        let waiting = enqueue(&server, &other, "k", 1).await;
+        let next = wait_queue(&server, "k").await;
 
         // What the waiter hears comes late.
         proxy.hold_replies();
         held.release().await.expect("held");
-        let given = look(&server, "k").await;
+        let given = observe(&server, "k").await;
         assert_eq!(given.owners, next, "{protocol}");
         assert!(given.ttl > 0 && given.ttl <= GRACE_MS, "{given:?}");
         assert!(given.token > before.token, "{before:?} {given:?}");
-        assert_eq!(in_line(&server, "k").await, Vec::<String>::new());
+        assert_eq!(wait_queue(&server, "k").await, Vec::<String>::new());
         for newcomer in [&one, &client(&server).await] {
             assert_taken(newcomer, "k").await;
         }
@@ -165,12 +165,12 @@ async fn a_release_gives_the_lock_to_the_next_process_in_the_same_step() {
         proxy.pass();
 
         let (guard, _) = served(waiting).await;
-        let taken = look(&server, "k").await;
+        let taken = observe(&server, "k").await;
         assert_eq!(taken.owners, next);
         assert_eq!(guard.owner().to_string(), next[0]);
         assert_eq!(guard.fencing_token(), given.token, "{taken:?}");
         eventually(ms(900), "the lock is held for its lease", async || {
-            look(&server, "k").await.ttl > GRACE_MS
+            observe(&server, "k").await.ttl > GRACE_MS
         })
         .await;
         assert!(guard.is_valid());
@@ -185,12 +185,12 @@ async fn a_lock_that_is_waited_for_only_shortly_is_held_for_its_lease_too() {
     let (one, other) = (client(&server).await, client(&server).await);
     for _ in 0..20 {
         let held = hold(&one, "k").await;
-        let waiting = stand(&server, &other, "k", 1).await;
+        let waiting = enqueue(&server, &other, "k", 1).await;
         held.release().await.expect("held");
         let (guard, _) = served(waiting).await;
         assert!(guard.is_valid());
         eventually(ms(900), "the lock is held for its lease", async || {
-            look(&server, "k").await.ttl > GRACE_MS
+            observe(&server, "k").await.ttl > GRACE_MS
         })
         .await;
         eventually(ms(900), "the guard knows", async || {
@@ -202,7 +202,7 @@ async fn a_lock_that_is_waited_for_only_shortly_is_held_for_its_lease_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_somebody_waits_the_lock_is_never_free() {
+async fn with_a_waiter_the_lock_is_never_free() {
     let server = RedisServer::start();
     let mut locks = Vec::new();
     for _ in 0..4 {
@@ -211,10 +211,10 @@ async fn while_somebody_waits_the_lock_is_never_free() {
     }
     let first = hold(&client(&server).await, "k").await;
     let entering = tokio::spawn(enter_all(locks, 60));
-    assert_soon_in_line(&server, "k", 4).await;
+    assert_soon_queued(&server, "k", 4).await;
     first.release().await.expect("held");
     // Long before all have been inside.
-    let token = look(&server, "k").await.token;
+    let token = observe(&server, "k").await.token;
     let mut tokens = Vec::new();
     let mut connection = server.connection().await;
     while tokens.len() < 100 {
@@ -281,7 +281,7 @@ async fn a_thousand_waiters_of_one_process() {
     let held = hold(&other, "k").await;
     let locks = (0..1000).map(|_| one.lock("k").wait(LONG * 3)).collect();
     let entering = tokio::spawn(enter_all(locks, 1));
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     let mut watch = server.watch_commands().await;
     held.release().await.expect("held");
     let log = entering.await.expect("no panic");
@@ -296,7 +296,7 @@ async fn a_change_among_a_hundred_processes_costs_what_it_costs_among_ten() {
 }
 
 async fn changes_among_ten_and_a_hundred_processes() {
-    // It asks, makes sure that it has the lock, and gives it back.
+    // It asks, makes sure that it has the lock, and releases it.
     const COST: u64 = 350;
     let mut among_ten = None;
     for processes in [10, 100] {
@@ -310,7 +310,7 @@ async fn changes_among_ten_and_a_hundred_processes() {
             .collect();
         let mut watch = server.watch_commands().await;
         let entering = tokio::spawn(enter_all(locks, 1));
-        assert_soon_in_line(&server, "k", processes).await;
+        assert_soon_queued(&server, "k", processes).await;
         held.release().await.expect("held");
         let log = entering.await.expect("no panic");
         let cost = percent(&mut watch, &log).await;
@@ -330,24 +330,28 @@ async fn processes_are_served_in_the_order_of_asking() {
         resp2_client(&server).await,
         client(&server).await,
     ];
-    // Each gives the lock back and stands in line again, behind the others.
+    // Each releases the lock and is queued again, behind the others.
     let mut held = hold(&clients[0], "k").await;
     let mut waiting = Vec::new();
     for (place, client) in [(1, &clients[1]), (2, &clients[2])] {
-        waiting.push(stand(&server, client, "k", place).await);
+        waiting.push(enqueue(&server, client, "k", place).await);
     }
     let mut token = held.fencing_token();
     for round in 0..12 {
         waiting.push(wait_for(&clients[round % 3], "k"));
         tokio::time::sleep(ms(50)).await;
-        let line = in_line(&server, "k").await;
+        let line = wait_queue(&server, "k").await;
         held.release().await.expect("held");
-        assert_eq!(look(&server, "k").await.owners, line[..1], "round {round}");
+        assert_eq!(
+            observe(&server, "k").await.owners,
+            line[..1],
+            "round {round}"
+        );
         held = served(waiting.remove(0)).await.0;
         assert_eq!(held.owner().to_string(), line[0], "round {round}");
         assert!(held.fencing_token() > token, "round {round}");
         token = held.fencing_token();
-        assert_soon_in_line(&server, "k", 2).await;
+        assert_soon_queued(&server, "k", 2).await;
     }
     held.release().await.expect("held");
     for waiting in waiting {
@@ -357,7 +361,7 @@ async fn processes_are_served_in_the_order_of_asking() {
 }
 
 /// The lock of a holder that is gone becomes free by its lease, unannounced. Whoever asks first then
-/// takes it for the first in line.
+/// takes it for the first waiter.
 #[tokio::test]
 async fn a_newcomer_does_not_overtake_when_a_lease_has_ended() {
     for waits in [false, true] {
@@ -371,8 +375,8 @@ async fn a_newcomer_does_not_overtake_when_a_lease_has_ended() {
             .expect("the way is free");
         let brief = one.lock("k").lease(ms(1200)).watchdog(false);
         let held = brief.acquire().await.expect("free");
-        let waiting = stand(&server, &patient, "k", 1).await;
-        let next = in_line(&server, "k").await;
+        let waiting = enqueue(&server, &patient, "k", 1).await;
+        let next = wait_queue(&server, "k").await;
         // It does not come to ask by itself.
         proxy.hold_requests();
         eventually(LONG, "the lease ends", async || {
@@ -381,13 +385,13 @@ async fn a_newcomer_does_not_overtake_when_a_lease_has_ended() {
         .await;
         let behind = if waits {
             let behind = wait_for(&newcomer, "k");
-            assert_soon_in_line(&server, "k", 1).await;
+            assert_soon_queued(&server, "k", 1).await;
             Some(behind)
         } else {
             assert_taken(&newcomer, "k").await;
             None
         };
-        assert_eq!(look(&server, "k").await.owners, next);
+        assert_eq!(observe(&server, "k").await.owners, next);
         proxy.pass();
         let (guard, _) = served(waiting).await;
         assert_eq!(guard.owner().to_string(), next[0]);
@@ -411,13 +415,13 @@ async fn a_waiter_that_is_gone_leaves_no_place_and_the_next_has_the_lock_at_once
         let wait = if way == "time-out" { ms(1500) } else { LONG };
         let lock = goes.lock("k").wait(wait);
         let going = tokio::spawn(async move { lock.acquire().await.map(drop) });
-        assert_soon_in_line(&server, "k", 1).await;
-        let waiting = stand(&server, &other, "k", 2).await;
-        let line = in_line(&server, "k").await;
+        assert_soon_queued(&server, "k", 1).await;
+        let waiting = enqueue(&server, &other, "k", 2).await;
+        let line = wait_queue(&server, "k").await;
         let ended = match way {
             "time-out" => going.await.expect("no panic"),
             "shutdown" => {
-                goes.shutdown().await.expect("everything is given back");
+                goes.shutdown().await.expect("everything is released");
                 going.await.expect("no panic")
             }
             _ => {
@@ -436,11 +440,11 @@ async fn a_waiter_that_is_gone_leaves_no_place_and_the_next_has_the_lock_at_once
             (_, ended) => panic!("{way}: {ended:?}"),
         }
         eventually(ms(3000), way, async || {
-            in_line(&server, "k").await == line[1..]
+            wait_queue(&server, "k").await == line[1..]
         })
         .await;
         held.release().await.expect("held");
-        assert_eq!(look(&server, "k").await.owners, line[1..], "{way}");
+        assert_eq!(observe(&server, "k").await.owners, line[1..], "{way}");
         served(waiting).await.0.release().await.expect("held");
         assert_nothing_left(&server).await;
     }
@@ -484,12 +488,12 @@ async fn a_local_waiter_behind_silent_ones_waits_for_a_grace_period_of_each() {
     let released = Instant::now();
     let (guard, granted) = served(waiting).await;
     let took = granted - released;
-    assert!(took > GRACE && took < TOLD, "{took:?}");
+    assert!(took > GRACE && took < NOTIFIED_WITHIN, "{took:?}");
     guard.release().await.expect("held");
 }
 
 #[tokio::test]
-async fn a_waiter_that_is_cancelled_anywhere_before_or_after_it_is_given_the_lock_passes_it_on() {
+async fn a_waiter_that_is_cancelled_before_or_after_its_grant_passes_the_lock_on() {
     let server = RedisServer::start();
     let (one, goes) = (client(&server).await, client(&server).await);
     let other = client(&server).await;
@@ -499,24 +503,24 @@ async fn a_waiter_that_is_cancelled_anywhere_before_or_after_it_is_given_the_loc
             let lock = goes.lock("k").lease(LASTING).wait(LONG);
             let mut going = Box::pin(lock.acquire());
             advance(&mut going, polls).await;
-            assert_soon_in_line(&server, "k", 1).await;
-            let waiting = stand(&server, &other, "k", 2).await;
-            let line = in_line(&server, "k").await;
+            assert_soon_queued(&server, "k", 1).await;
+            let waiting = enqueue(&server, &other, "k", 2).await;
+            let line = wait_queue(&server, "k").await;
             let released = if given {
                 let released = Instant::now();
                 held.release().await.expect("held");
-                assert_eq!(look(&server, "k").await.owners, line[..1]);
+                assert_eq!(observe(&server, "k").await.owners, line[..1]);
                 drop(going);
                 released
             } else {
                 drop(going);
                 eventually(ms(3000), "its place is gone", async || {
-                    in_line(&server, "k").await == line[1..]
+                    wait_queue(&server, "k").await == line[1..]
                 })
                 .await;
                 let released = Instant::now();
                 held.release().await.expect("held");
-                assert_eq!(look(&server, "k").await.owners, line[1..]);
+                assert_eq!(observe(&server, "k").await.owners, line[1..]);
                 released
             };
             let (guard, granted) = served(waiting).await;
@@ -533,10 +537,10 @@ async fn the_place_of_one_that_is_cancelled_goes_to_the_next_of_its_process_with
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
-    let leader = stand(&server, &other, "k", 1).await;
-    let place = in_line(&server, "k").await;
+    let leader = enqueue(&server, &other, "k", 1).await;
+    let place = wait_queue(&server, "k").await;
     let next = wait_for(&other, "k");
-    let behind = stand(&server, &client(&server).await, "k", 2).await;
+    let behind = enqueue(&server, &client(&server).await, "k", 2).await;
     let mut watch = server.watch_commands().await;
     leader.abort();
     assert!(leader.await.expect_err("aborted").is_cancelled());
@@ -560,36 +564,36 @@ async fn a_waiting_process_that_is_killed_is_skipped_at_once() {
     let mut victims = Vec::new();
     for place in 1..=2 {
         victims.push(crate::common::worker(&words));
-        assert_soon_in_line(&server, "k", place).await;
+        assert_soon_queued(&server, "k", place).await;
     }
-    let waiting = stand(&server, &other, "k", 3).await;
-    let line = in_line(&server, "k").await;
+    let waiting = enqueue(&server, &other, "k", 3).await;
+    let line = wait_queue(&server, "k").await;
     for victim in &mut victims {
         victim.kill();
     }
     assert_soon_listening(&server, 2).await;
     held.release().await.expect("held");
-    assert_eq!(look(&server, "k").await.owners, line[2..]);
+    assert_eq!(observe(&server, "k").await.owners, line[2..]);
     served(waiting).await.0.release().await.expect("held");
     assert_nothing_left(&server).await;
 }
 
 /// And what it was given meanwhile, it does not believe to have.
 #[tokio::test]
-async fn a_waiting_process_that_stands_still_costs_the_grace() {
+async fn a_paused_waiter_costs_the_grace_period() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
     let lease = LASTING.as_millis().to_string();
     let mut sleeper = crate::common::worker(&["hold", &server.url(), "k", &lease]);
-    assert_soon_in_line(&server, "k", 1).await;
-    let waiting = stand(&server, &other, "k", 2).await;
-    let line = in_line(&server, "k").await;
+    assert_soon_queued(&server, "k", 1).await;
+    let waiting = enqueue(&server, &other, "k", 2).await;
+    let line = wait_queue(&server, "k").await;
     tokio::time::sleep(ms(1200)).await;
     sleeper.pause();
     let released = Instant::now();
     held.release().await.expect("held");
-    let given = look(&server, "k").await;
+    let given = observe(&server, "k").await;
     assert_eq!(given.owners, line[..1]);
     let (guard, granted) = served(waiting).await;
     let took = granted - released;
@@ -597,12 +601,12 @@ async fn a_waiting_process_that_stands_still_costs_the_grace() {
     assert!(guard.fencing_token() > given.token);
 
     sleeper.resume();
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     tokio::time::sleep(ms(1500)).await;
     assert_eq!(
-        look(&server, "k").await.owners,
+        observe(&server, "k").await.owners,
         [guard.owner().to_string()],
-        "nobody else believes to have it"
+        "no other holder relies on it"
     );
     assert!(guard.is_valid());
     let token = guard.fencing_token();
@@ -610,30 +614,30 @@ async fn a_waiting_process_that_stands_still_costs_the_grace() {
     // Only now: the line was not there before.
     let before = sleeper.expect_line(LONG, "holding").await;
     assert_eq!(before, Vec::<String>::new());
-    assert!(look(&server, "k").await.token > token);
+    assert!(observe(&server, "k").await.token > token);
     sleeper.kill();
 }
 
-/// Workers that stand still in line, behind each other, at these places.
+/// Workers that are paused in the queue, behind each other, at these places.
 async fn sleepers(server: &RedisServer, places: RangeInclusive<u64>) -> Vec<Worker> {
     let lease = LASTING.as_millis().to_string();
     let mut sleepers = Vec::new();
     for place in places {
         let mut sleeper = crate::common::worker(&["hold", &server.url(), "k", &lease]);
-        assert_soon_in_line(server, "k", place).await;
+        assert_soon_queued(server, "k", place).await;
         sleeper.pause();
         sleepers.push(sleeper);
     }
     sleepers
 }
 
-/// How long one waits behind three that stand still, with so many behind it that stand still, too.
-async fn waits_behind_three_that_stand_still(behind: u64) -> Duration {
+/// How long one waits behind three that are paused, with so many behind it that are paused too.
+async fn waits_behind_three_paused_waiters(behind: u64) -> Duration {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
     let _before = sleepers(&server, 1..=3).await;
-    let waiting = stand(&server, &other, "k", 4).await;
+    let waiting = enqueue(&server, &other, "k", 4).await;
     let _behind = sleepers(&server, 5..=4 + behind).await;
     // Its timer has just begun.
     tokio::time::sleep(UNHEARD).await;
@@ -644,26 +648,26 @@ async fn waits_behind_three_that_stand_still(behind: u64) -> Duration {
     granted - released
 }
 
-/// The last in line is told to look after them.
+/// The last waiter is told to look after them.
 #[tokio::test]
-async fn each_of_several_in_a_row_that_stand_still_costs_the_grace() {
-    let took = waits_behind_three_that_stand_still(0).await;
+async fn each_of_several_paused_waiters_in_a_row_costs_the_grace_period() {
+    let took = waits_behind_three_paused_waiters(0).await;
     assert!(took + ms(150) >= GRACE * 3, "{took:?}");
     // By a timer it would take almost two seconds longer than this.
     assert!(took < GRACE * 3 + ms(2000), "{took:?}");
 }
 
-/// Whoever wakes up first looks after each of the others in turn.
+/// The waiter that wakes up first asks for each of the others in turn.
 #[tokio::test]
-async fn where_the_last_in_line_stands_still_as_well_a_timer_comes_before_that_once() {
-    let took = waits_behind_three_that_stand_still(1).await;
+async fn if_the_last_waiter_is_paused_too_a_timer_fires_first_once() {
+    let took = waits_behind_three_paused_waiters(1).await;
     assert!(took + ms(150) >= GRACE * 3, "{took:?}");
     assert!(took < BY_TIMER + GRACE * 2, "{took:?}");
 }
 
 /// News of a grant that has ended meanwhile, in the process itself.
 #[tokio::test]
-async fn news_that_come_after_the_grace_are_not_believed() {
+async fn notifications_after_the_grace_period_are_not_accepted() {
     let server = RedisServer::start();
     for protocol in ["resp3", "resp2"] {
         let (one, other) = (client(&server).await, client(&server).await);
@@ -672,15 +676,15 @@ async fn news_that_come_after_the_grace_are_not_believed() {
         let url = format!("{}?protocol={protocol}", proxy.url());
         let late = late.connect(&url).await.expect("the way is free");
         let held = hold(&one, "k").await;
-        let waiting = stand(&server, &late, "k", 1).await;
+        let waiting = enqueue(&server, &late, "k", 1).await;
         proxy.hold_replies();
         held.release().await.expect("held");
-        let given = look(&server, "k").await;
+        let given = observe(&server, "k").await;
         let lock = other.lock("k").lease(LASTING).wait(LONG);
         let guard = lock.acquire().await.expect("after the grace");
         assert!(guard.fencing_token() > given.token);
         proxy.pass();
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         tokio::time::sleep(ms(500)).await;
         assert!(!waiting.is_finished(), "{protocol}");
         assert_eq!(count(&server, &guard).await, Some(1));
@@ -707,9 +711,9 @@ async fn a_message_that_is_lost_costs_one_timer() {
         let (one, other) = (connect(&url).await, connect(&url).await);
         let third = connect(&url).await;
         let held = hold(&one, "k").await;
-        let waiting = stand(&server, &other, "k", 1).await;
-        let behind = stand(&server, &third, "k", 2).await;
-        let line = in_line(&server, "k").await;
+        let waiting = enqueue(&server, &other, "k", 1).await;
+        let behind = enqueue(&server, &third, "k", 2).await;
+        let line = wait_queue(&server, "k").await;
         let (lock, owner) = (name("k"), held.owner().to_string());
         let left: u64 = server
             .command(&["EVAL", GIVE, "1", &lock, &owner, &line[0]])
@@ -735,7 +739,7 @@ async fn a_message_that_is_lost_costs_one_timer() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_hears_nothing_for_a_while_gets_the_lock_and_nobody_is_inside_beside_it() {
+async fn a_waiter_without_replies_for_a_while_gets_the_lock_and_is_the_only_holder() {
     let server = RedisServer::start();
     for protocol in ["resp3", "resp2"] {
         let (one, third) = (client(&server).await, client(&server).await);
@@ -743,8 +747,8 @@ async fn a_waiter_that_hears_nothing_for_a_while_gets_the_lock_and_nobody_is_ins
         let deaf = connect(&format!("{}?protocol={protocol}", proxy.url())).await;
         let inside = Exclusion::new();
         let held = hold(&one, "k").await;
-        let waiting = stand(&server, &deaf, "k", 1).await;
-        let behind = stand(&server, &third, "k", 2).await;
+        let waiting = enqueue(&server, &deaf, "k", 1).await;
+        let behind = enqueue(&server, &third, "k", 2).await;
         let enter = async |waiting: Waiting| {
             let (guard, granted) = served(waiting).await;
             let entered = inside.enter(guard.owner().to_string());
@@ -777,7 +781,7 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
         locks.push(single.lock("k").wait(LONG * 3));
         let first = hold(&client(&server).await, "k").await;
         let entering = tokio::spawn(enter_all(locks, 4_000 / tasks));
-        assert_soon_in_line(&server, "k", 2).await;
+        assert_soon_queued(&server, "k", 2).await;
         first.release().await.expect("held");
         let log = entering.await.expect("no panic");
         let own: Vec<usize> = log
@@ -807,17 +811,17 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
 }
 
 #[tokio::test]
-async fn those_who_come_after_the_lock_came_wait_for_the_other_process() {
+async fn local_callers_that_arrive_after_the_lock_wait_for_the_other_process() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
-    let waiting = stand(&server, &other, "k", 1).await;
+    let waiting = enqueue(&server, &other, "k", 1).await;
     let late = wait_for(&one, "k");
     tokio::time::sleep(ms(100)).await;
-    let line = in_line(&server, "k").await;
+    let line = wait_queue(&server, "k").await;
     held.release().await.expect("held");
-    let seen = look(&server, "k").await;
-    assert_eq!(seen.owners, line, "the other was in line before");
+    let seen = observe(&server, "k").await;
+    assert_eq!(seen.owners, line, "the other was queued before");
     let (guard, _) = served(waiting).await;
     assert!(!late.is_finished());
     guard.release().await.expect("held");
@@ -856,7 +860,7 @@ async fn one_room(client: &LockClient, key: &str, room: &Exclusion) -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_wants_several_keys_in_whatever_order_is_served_among_others() {
+async fn a_call_of_several_keys_in_any_order_is_served_among_others() {
     const TIMES: u64 = 20;
     let server = RedisServer::start();
     let rooms = Rooms::default();
@@ -905,7 +909,7 @@ async fn c_a(client: &LockClient, rooms: &[Exclusion; 3]) -> Result<(), LockErro
 /// What a process was given for a call that wanted several keys, and gave back, is not what a call
 /// behind it is given, in whatever order the news of that come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_given_back_because_another_key_was_taken_is_nobodys() {
+async fn a_lock_released_because_another_key_was_taken_is_free() {
     const TIMES: u64 = 60;
     let server = RedisServer::start();
     let rooms: [Exclusion; 3] = std::array::from_fn(|_| Exclusion::new());
@@ -937,7 +941,7 @@ async fn what_was_given_back_because_another_key_was_taken_is_nobodys() {
 }
 
 #[tokio::test]
-async fn who_wants_several_keys_waits_for_each_and_keeps_none_from_others() {
+async fn a_call_of_several_keys_waits_for_each_and_keeps_none_from_others() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let third = client(&server).await;
@@ -947,11 +951,11 @@ async fn who_wants_several_keys_waits_for_each_and_keeps_none_from_others() {
         let (other, rooms) = (other.clone(), rooms.clone());
         async move { a_then_b(&other, &rooms).await.map(|()| Instant::now()) }
     });
-    // It stands in line for the first that is taken.
-    assert_soon_in_line(&server, "a", 1).await;
-    assert_soon_in_line(&server, "b", 0).await;
+    // It is queued for the first that is taken.
+    assert_soon_queued(&server, "a", 1).await;
+    assert_soon_queued(&server, "b", 0).await;
     a.release().await.expect("held");
-    assert_soon_in_line(&server, "b", 1).await;
+    assert_soon_queued(&server, "b", 1).await;
     assert!(!both.is_finished());
     eventually(ms(800), "what it does not need yet is free", async || {
         !server.exists(&name("a")).await
@@ -962,21 +966,21 @@ async fn who_wants_several_keys_waits_for_each_and_keeps_none_from_others() {
     b.release().await.expect("held");
     let entered = within(LONG, "both are free", both).await;
     let took = entered.expect("no panic").expect("granted") - released;
-    assert!(took < TOLD, "{took:?}");
+    assert!(took < NOTIFIED_WITHIN, "{took:?}");
     assert_nothing_left(&server).await;
 }
 
-/// It comes to stand in line for a key behind a holder of its own process, and then finds another key
+/// It is queued for a key behind a holder of its own process, and then finds another key
 /// taken.
 #[tokio::test]
-async fn who_wants_several_keys_stands_in_line_for_one_of_them_at_a_time() {
+async fn a_call_of_several_keys_is_queued_for_one_of_them_at_a_time() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let third = client(&server).await;
     let rooms = Rooms::default();
     let a = hold(&third, "a").await;
     let b = hold(&one, "b").await;
-    let waiting = stand(&server, &other, "b", 1).await;
+    let waiting = enqueue(&server, &other, "b", 1).await;
     let both = tokio::spawn({
         let (one, rooms) = (one.clone(), rooms.clone());
         async move { a_then_b(&one, &rooms).await }
@@ -984,19 +988,19 @@ async fn who_wants_several_keys_stands_in_line_for_one_of_them_at_a_time() {
     tokio::time::sleep(ms(200)).await;
     b.release().await.expect("held");
     let (b, _) = served(waiting).await;
-    assert_soon_in_line(&server, "a", 1).await;
-    assert_soon_in_line(&server, "b", 0).await;
+    assert_soon_queued(&server, "a", 1).await;
+    assert_soon_queued(&server, "b", 0).await;
     b.release().await.expect("held");
-    assert_eq!(look(&server, "b").await.owners, Vec::<String>::new());
+    assert_eq!(observe(&server, "b").await.owners, Vec::<String>::new());
     a.release().await.expect("held");
     let both = within(LONG, "both are free", both).await;
     both.expect("no panic").expect("granted");
     assert_nothing_left(&server).await;
 }
 
-/// The one that is free has somebody in line who does not know of that yet.
+/// The one that is free has a waiter that has not been notified yet.
 #[tokio::test]
-async fn whoever_finds_one_of_several_keys_free_and_another_taken_hands_the_free_one_on() {
+async fn a_refused_call_of_several_keys_hands_off_the_free_ones() {
     #[distributed_lock(key = ["a", "b"], wait = "0s", client = client)]
     async fn both_at_once(client: &LockClient) -> Result<(), LockError> {
         Ok(())
@@ -1006,13 +1010,13 @@ async fn whoever_finds_one_of_several_keys_free_and_another_taken_hands_the_free
     let third = client(&server).await;
     let a = hold(&one, "a").await;
     let b = hold(&one, "b").await;
-    let waiting = stand(&server, &other, "a", 1).await;
+    let waiting = enqueue(&server, &other, "a", 1).await;
     assert!(server.del(&name("a")).await);
     let asked = Instant::now();
     let error = both_at_once(&third).await;
     assert!(matches!(error, Err(LockError::Timeout { .. })), "{error:?}");
     let (a_of_other, came) = served(waiting).await;
-    assert!(came - asked < TOLD, "{:?}", came - asked);
+    assert!(came - asked < NOTIFIED_WITHIN, "{:?}", came - asked);
     a_of_other.release().await.expect("held");
     b.release().await.expect("held");
     assert_lost(&a, LONG, LostCause::Removed).await;
@@ -1021,19 +1025,19 @@ async fn whoever_finds_one_of_several_keys_free_and_another_taken_hands_the_free
 }
 
 #[tokio::test]
-async fn a_kept_lock_goes_on_in_order_when_its_time_is_over() {
+async fn a_kept_lock_is_granted_in_order_after_its_at_least() {
     const LEAST: Duration = Duration::from_millis(1500);
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let lock = one.lock("k").lease(LASTING).at_least(LEAST);
     let held = lock.acquire().await.expect("free");
     let since = Instant::now();
-    let waiting = stand(&server, &other, "k", 1).await;
-    let line = in_line(&server, "k").await;
+    let waiting = enqueue(&server, &other, "k", 1).await;
+    let line = wait_queue(&server, "k").await;
     let own = wait_for(&one, "k");
     tokio::time::sleep(ms(100)).await;
     held.release().await.expect("held");
-    assert_eq!(look(&server, "k").await.owners, ["kept"]);
+    assert_eq!(observe(&server, "k").await.owners, ["kept"]);
     let (guard, granted) = served(waiting).await;
     let after = granted - since;
     assert!(
@@ -1079,7 +1083,7 @@ async fn a_lock_that_was_handed_over_is_kept_for_its_at_least_as_well() {
 }
 
 /// Loses the answer to the next script that concerns the lock.
-fn lose_the_next_answer(proxy: &Proxy) {
+fn lose_the_next_reply(proxy: &Proxy) {
     let lock = name("k");
     proxy.drop_replies_if(1, move |request| {
         request.is("EVALSHA") && request.mentions(&lock)
@@ -1087,7 +1091,7 @@ fn lose_the_next_answer(proxy: &Proxy) {
 }
 
 #[tokio::test]
-async fn a_handing_over_whose_answer_is_lost_is_done_once() {
+async fn a_hand_off_whose_reply_is_lost_is_done_once() {
     let server = RedisServer::start();
     for protocol in ["resp3", "resp2"] {
         for (own, elsewhere) in [(1, 0), (0, 1), (2, 1), (1, 2)] {
@@ -1098,7 +1102,7 @@ async fn a_handing_over_whose_answer_is_lost_is_done_once() {
             let mut tokens = vec![held.fencing_token()];
             let mut waiting = Vec::new();
             for place in 1..=elsewhere {
-                waiting.push(stand(&server, &client(&server).await, "k", place).await);
+                waiting.push(enqueue(&server, &client(&server).await, "k", place).await);
             }
             for _ in 0..own {
                 waiting.push(wait_for(&one, "k"));
@@ -1114,14 +1118,17 @@ async fn a_handing_over_whose_answer_is_lost_is_done_once() {
                 guard.release().await.expect("held");
                 granted
             };
-            lose_the_next_answer(&proxy);
+            lose_the_next_reply(&proxy);
             let released = Instant::now();
             let release = async { held.release().await.expect("it was held") };
             let rest = join_all(waiting.into_iter().map(enter));
             let ((), granted) = tokio::join!(release, rest);
             assert_eq!(proxy.replies_lost(), 1, "the fault has struck");
             let last = granted.into_iter().max().expect("some") - released;
-            assert!(last < TOLD, "{protocol} {own} {elsewhere}: {last:?}");
+            assert!(
+                last < NOTIFIED_WITHIN,
+                "{protocol} {own} {elsewhere}: {last:?}"
+            );
             inside.assert_held();
             assert_eq!(tokens.len() as u64, 1 + own + elsewhere);
             assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
@@ -1131,7 +1138,7 @@ async fn a_handing_over_whose_answer_is_lost_is_done_once() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_repeated_after_the_lock_went_on_says_that_it_was_done() {
+async fn a_release_that_is_repeated_after_the_hand_off_succeeds() {
     let server = RedisServer::start();
     let (other, third) = (client(&server).await, client(&server).await);
     // Once while the next holds the lock, once while the one behind it does, once when it is free.
@@ -1140,9 +1147,9 @@ async fn a_release_that_is_repeated_after_the_lock_went_on_says_that_it_was_done
         let one = crate::common::builder().response_timeout(LONG);
         let one = one.connect(&proxy.url()).await.expect("the way is free");
         let held = hold(&one, "k").await;
-        let waiting = stand(&server, &other, "k", 1).await;
-        let behind = stand(&server, &third, "k", 2).await;
-        lose_the_next_answer(&proxy);
+        let waiting = enqueue(&server, &other, "k", 1).await;
+        let behind = enqueue(&server, &third, "k", 2).await;
+        lose_the_next_reply(&proxy);
         proxy.refuse();
         let release = tokio::spawn(held.release());
         let (guard, _) = served(waiting).await;
@@ -1171,7 +1178,7 @@ async fn a_release_that_is_repeated_after_the_lock_went_on_says_that_it_was_done
 }
 
 #[tokio::test]
-async fn after_everything_was_flushed_those_in_line_get_the_lock_by_their_timers() {
+async fn after_a_flush_queued_waiters_get_the_lock_by_their_timers() {
     let server = RedisServer::start();
     for protocol in ["resp3", "resp2"] {
         let url = format!("{}?protocol={protocol}", server.url());
@@ -1179,8 +1186,8 @@ async fn after_everything_was_flushed_those_in_line_get_the_lock_by_their_timers
         let third = connect(&url).await;
         let brief = one.lock("k").lease(ms(3000));
         let held = brief.acquire().await.expect("free");
-        let waiting = stand(&server, &other, "k", 1).await;
-        let behind = stand(&server, &third, "k", 2).await;
+        let waiting = enqueue(&server, &other, "k", 1).await;
+        let behind = enqueue(&server, &third, "k", 2).await;
         let token = held.fencing_token();
         let () = server.command(&["FLUSHALL"]).await;
         let flushed = Instant::now();
@@ -1203,18 +1210,18 @@ async fn after_everything_was_flushed_those_in_line_get_the_lock_by_their_timers
 }
 
 #[tokio::test]
-async fn a_line_that_nobody_stands_in_any_more_vanishes_by_itself() {
+async fn a_wait_queue_without_owners_expires() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
-    let waiting = stand(&server, &other, "k", 1).await;
+    let waiting = enqueue(&server, &other, "k", 1).await;
     let left = server.pttl(&queue("k")).await;
     assert!((1..=20_000).contains(&left), "{left}");
     // Whoever waits comes by before that.
     tokio::time::sleep(ms(6500)).await;
     let left = server.pttl(&queue("k")).await;
     assert!((15_000..=20_000).contains(&left), "{left}");
-    assert_eq!(in_line(&server, "k").await.len(), 1);
+    assert_eq!(wait_queue(&server, "k").await.len(), 1);
     held.release().await.expect("held");
     served(waiting).await.0.release().await.expect("held");
     assert_nothing_left(&server).await;
@@ -1225,14 +1232,14 @@ async fn a_waiter_of_a_holder_that_is_killed_is_not_overtaken_by_its_own_process
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let mut victim = holder(&server, "k", ms(1500)).await;
-    let waiting = stand(&server, &one, "k", 1).await;
+    let waiting = enqueue(&server, &one, "k", 1).await;
     let mut behind = Vec::new();
     for _ in 0..3 {
         let mut waiter = Box::pin(wait_for(&one, "k"));
         begin(&mut waiter).await;
         behind.push(waiter);
     }
-    let elsewhere = stand(&server, &other, "k", 2).await;
+    let elsewhere = enqueue(&server, &other, "k", 2).await;
     victim.kill();
     let (guard, _) = served(waiting).await;
     guard.release().await.expect("held");
@@ -1255,9 +1262,9 @@ async fn messages_for_other_clients_do_not_wake_a_waiter() {
     let (one, other) = (client(&server).await, client(&server).await);
     let third = connect(&resp2(&server.url())).await;
     let held = hold(&one, "k").await;
-    let first = stand(&server, &other, "k", 1).await;
-    let second = stand(&server, &third, "k", 2).await;
-    let line = in_line(&server, "k").await;
+    let first = enqueue(&server, &other, "k", 1).await;
+    let second = enqueue(&server, &third, "k", 2).await;
+    let line = wait_queue(&server, "k").await;
     held.release().await.expect("held");
     let (guard, _) = served(first).await;
     let mut watch = server.watch_commands().await;
@@ -1278,7 +1285,7 @@ async fn messages_for_other_clients_do_not_wake_a_waiter() {
 /// Answers, messages and connections get lost all the time, and processes are not heard of for a
 /// while. Leases last longer than all of that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_gets_lost_on_the_way_nobody_is_inside_beside_another_and_all_are_served() {
+async fn with_lost_requests_and_replies_one_call_holds_at_a_time_and_all_are_served() {
     const TIMES: usize = 30;
     let server = RedisServer::start();
     let proxies: Vec<_> = (0..4).map(|_| Proxy::in_front_of(&server)).collect();
@@ -1362,7 +1369,7 @@ async fn a_lock_that_was_handed_over_a_moment_ago_survives_an_outage() {
     let (one, other) = (client(&server).await, client(&server).await);
     for before in [150, 300] {
         let held = hold(&one, "k").await;
-        let waiting = stand(&server, &other, "k", 1).await;
+        let waiting = enqueue(&server, &other, "k", 1).await;
         held.release().await.expect("held");
         let (guard, _) = served(waiting).await;
         tokio::time::sleep(ms(before)).await;
@@ -1378,12 +1385,12 @@ async fn a_lock_that_was_handed_over_a_moment_ago_survives_an_outage() {
 /// Requests and news go by different connections: news of what an owner was given and lost may come
 /// after the answer that it waits again. Their token is older than the present holder's.
 #[tokio::test]
-async fn news_that_are_older_than_the_present_holder_are_not_believed() {
+async fn notifications_older_than_the_present_holder_are_not_accepted() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
-    let waiting = stand(&server, &other, "k", 1).await;
-    let owner = in_line(&server, "k").await.remove(0);
+    let waiting = enqueue(&server, &other, "k", 1).await;
+    let owner = wait_queue(&server, "k").await.remove(0);
     let (id, _) = owner.split_once(':').expect("client and number");
     let (channel, token) = (format!("lock:client:{id}"), held.fencing_token() - 1);
     let late = format!("{owner} {token}/16/0 1000 {}", name("k"));
@@ -1398,7 +1405,7 @@ async fn news_that_are_older_than_the_present_holder_are_not_believed() {
 
 /// Tokens are kept for two days: long after the last of them, not after the first.
 #[tokio::test]
-async fn the_last_token_is_kept_while_a_process_hands_a_lock_on_to_itself() {
+async fn the_last_token_is_kept_during_local_hand_overs() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let mut held = hold(&client, "k").await;

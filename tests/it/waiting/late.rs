@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::common::{
-    LASTING, LONG, assert_soon_free, begin, client, connect, hold, in_line, ms, name, timed,
+    LASTING, LONG, assert_soon_free, begin, client, connect, hold, ms, name, timed, wait_queue,
 };
 
 /// The connection by which a client is told of what it was given.
@@ -28,15 +28,15 @@ const HOME: usize = 0;
 /// The connection by which the requests of tasks go that share a runtime with their client.
 const NEAR: usize = 1;
 
-/// A waiter that hears nothing looks again after five seconds; one that is told comes before that.
-const TOLD: Duration = Duration::from_secs(4);
+/// A waiter that receives nothing looks again after five seconds; one that is told comes before that.
+const NOTIFIED_WITHIN: Duration = Duration::from_secs(4);
 
 /// A client whose two connections go through a gate, and both are in use.
 async fn behind_gate(server: &RedisServer) -> (Gate, LockClient) {
     let gate = Gate::in_front_of(server);
     let client = connect(&gate.url()).await;
     eventually(LONG, "the second connection is set up", async || {
-        // The server sends its news of changes elsewhere.
+        // The server sends its reports of changes elsewhere.
         let clients: String = server.command(&["CLIENT", "LIST"]).await;
         let mut words = clients.split_whitespace();
         words.any(|word| word.starts_with("redir=") && !["redir=-1", "redir=0"].contains(&word))
@@ -71,10 +71,10 @@ async fn both(client: LockClient, wait: Duration) -> Result<(), LockError> {
     take(&client, wait).await
 }
 
-/// Waits until that many stand in line, for less time than passes until a waiter that sleeps looks.
+/// Waits until that many are queued, for less time than passes until a waiter that sleeps looks.
 async fn assert_line(server: &RedisServer, key: &str, waiting: usize) {
-    eventually(TOLD, "the line has its waiters", async || {
-        in_line(server, key).await.len() == waiting
+    eventually(NOTIFIED_WITHIN, "the line has its waiters", async || {
+        wait_queue(server, key).await.len() == waiting
     })
     .await;
 }
@@ -106,7 +106,7 @@ async fn assert_served_after(
 }
 
 #[tokio::test]
-async fn news_of_a_grant_that_has_ended_gives_nothing_to_whoever_asked_again() {
+async fn a_notification_of_an_ended_grant_gives_nothing_to_a_waiter_that_asked_again() {
     let server = RedisServer::start();
     let (gate, late) = behind_gate(&server).await;
     let (holder, other) = (client(&server).await, client(&server).await);
@@ -115,7 +115,7 @@ async fn news_of_a_grant_that_has_ended_gives_nothing_to_whoever_asked_again() {
     let lock = lasting(&late, "k");
     let quitter = runtime.spawn(async move { lock.acquire().await });
     assert_line(&server, "k", 1).await;
-    let owner = in_line(&server, "k").await.remove(0);
+    let owner = wait_queue(&server, "k").await.remove(0);
     let lock = lasting(&late, "k");
     let mut first = Box::pin(async move { lock.acquire().await.expect("granted in the end") });
     begin(&mut first).await;
@@ -127,14 +127,14 @@ async fn news_of_a_grant_that_has_ended_gives_nothing_to_whoever_asked_again() {
     tokio::time::sleep(ms(300)).await;
     gate.hold(HOME, Way::Replies);
     held.release().await.expect("held");
-    let second = within(TOLD, "the lock goes on", second).await;
+    let second = within(NOTIFIED_WITHIN, "the lock goes on", second).await;
     let second = second.expect("no panic");
     assert!(gate.holds(HOME, Way::Replies));
     eventually(LONG, "the first asks again", async || {
-        in_line(&server, "k").await.contains(&owner)
+        wait_queue(&server, "k").await.contains(&owner)
     })
     .await;
-    // The answer that it stands in line again goes by the other connection.
+    // The answer that it is queued again goes by the other connection.
     tokio::time::sleep(ms(30)).await;
     gate.pass(HOME, Way::Replies);
     assert_served_after(&server, second, first).await;
@@ -142,7 +142,7 @@ async fn news_of_a_grant_that_has_ended_gives_nothing_to_whoever_asked_again() {
 }
 
 #[tokio::test]
-async fn news_of_a_lock_that_was_given_back_gives_nothing_to_those_behind() {
+async fn a_notification_of_a_released_lock_gives_nothing_to_later_waiters() {
     let server = RedisServer::start();
     let (gate, late) = behind_gate(&server).await;
     let (one, two, other) = (
@@ -171,7 +171,12 @@ async fn news_of_a_lock_that_was_given_back_gives_nothing_to_those_behind() {
     gate.hold(HOME, Way::Replies);
     held.release().await.expect("held");
     quitter.abort();
-    let elsewhere = within(TOLD, "what is of no use alone goes on", elsewhere).await;
+    let elsewhere = within(
+        NOTIFIED_WITHIN,
+        "what is of no use alone goes on",
+        elsewhere,
+    )
+    .await;
     let elsewhere = elsewhere.expect("no panic");
     assert_line(&server, "a", 1).await;
     tokio::time::sleep(ms(30)).await;
@@ -201,13 +206,13 @@ async fn a_lock_with_a_short_lease_is_not_given_when_its_lease_is_over() {
         let waiting = within(LONG, "the waiter has its turn", waiting).await;
         let (valid, at) = waiting.expect("no panic");
         let took = at - released;
-        // A machine that stands still may let any lease pass.
+        // A machine that is paused may let any lease pass.
         assert!(valid || took > lease / 2, "{key}: lost after {took:?}");
     }
 }
 
 #[tokio::test]
-async fn a_refusal_to_one_that_does_not_wait_puts_nobody_behind_it_to_sleep() {
+async fn a_refusal_to_a_call_that_does_not_wait_delays_no_waiter_behind_it() {
     let server = RedisServer::start();
     let (holder, late) = (client(&server).await, client(&server).await);
     let held = hold(&holder, "k").await;
@@ -223,11 +228,11 @@ async fn a_refusal_to_one_that_does_not_wait_puts_nobody_behind_it_to_sleep() {
     held.release().await.expect("held");
     let (guard, waited) = timed(patient).await;
     assert!(guard.expect("no panic").is_valid());
-    assert!(waited < TOLD, "it waited {waited:?}");
+    assert!(waited < NOTIFIED_WITHIN, "it waited {waited:?}");
 }
 
 #[tokio::test]
-async fn whoever_turns_to_another_lock_leaves_the_line_of_the_first() {
+async fn a_call_that_turns_to_another_lock_leaves_the_queue_of_the_first() {
     let server = RedisServer::start();
     let (waiter, holder, other) = (
         client(&server).await,
@@ -245,15 +250,15 @@ async fn whoever_turns_to_another_lock_leaves_the_line_of_the_first() {
     assert_line(&server, "b", 0).await;
     several.abort();
     assert_line(&server, "a", 0).await;
-    assert_eq!(in_line(&server, "b").await, [""; 0]);
+    assert_eq!(wait_queue(&server, "b").await, [""; 0]);
     held_b.release().await.expect("held");
     let guard = other.lock("b").try_acquire().await.expect("an answer");
-    assert!(guard.is_some(), "nobody waits for it");
+    assert!(guard.is_some(), "no call waits for it");
     held_a.release().await.expect("held");
 }
 
 #[tokio::test]
-async fn a_place_in_line_is_left_by_whoever_took_it_over_and_waits_for_another_lock() {
+async fn a_place_in_the_queue_is_left_by_a_call_that_turns_to_another_lock() {
     let server = RedisServer::start();
     let (waiter, holder) = (client(&server).await, client(&server).await);
     let held_b = hold(&holder, "b").await;
@@ -320,7 +325,7 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
     assert_soon_free(&server, "k").await;
     let (guard, waited) = timed(lasting(&other, "k").acquire()).await;
     assert!(guard.expect("free").is_valid());
-    assert!(waited < TOLD, "it waited {waited:?}");
+    assert!(waited < NOTIFIED_WITHIN, "it waited {waited:?}");
 }
 
 /// Polls the future this long after it was woken, as a task does whose thread has other work.
@@ -345,7 +350,7 @@ async fn late_by<F: Future>(delay: Duration, future: F) -> F::Output {
 #[tokio::test]
 async fn hand_overs_that_come_too_late_to_be_used_count_as_such() {
     const TASKS: usize = 4;
-    // Those who stood in line when the lock came, twice over: the count begins before the wait does.
+    // Those that were queued when the lock came, twice over: the count begins before the wait does.
     const MOST: u64 = 2 * TASKS as u64;
     let server = RedisServer::start();
     let (busy, other) = (client(&server).await, client(&server).await);
@@ -380,7 +385,7 @@ async fn hand_overs_that_come_too_late_to_be_used_count_as_such() {
     assert!(before <= MOST, "{before} came first, for {waited:?}");
 }
 
-/// The reply to a release is late, by which the next local waiter got its place in line. Meanwhile that waiter
+/// The reply to a release is late, by which the next local waiter got its place in the queue. Meanwhile that waiter
 /// is given the lock, and another client asks for it.
 #[tokio::test]
 async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_came() {
@@ -405,7 +410,7 @@ async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_cam
 
     gate.hold(NEAR, Way::Replies);
     let releasing = tokio::spawn(held.release());
-    let first = within(TOLD, "the other client has its turn", first).await;
+    let first = within(NOTIFIED_WITHIN, "the other client has its turn", first).await;
     first.expect("no panic").release().await.expect("held");
     let second = wait_for(lasting(&single, "k"));
     assert_line(&server, "k", 1).await;

@@ -7,8 +7,8 @@ use rlock_core::{LockError, current};
 use rlock_testkit::{RedisServer, SharedExclusion, Worker, within};
 
 use crate::common::{
-    LASTING, LONG, assert_soon_in_line, assert_the_lease_ends_what_a_process_left, client, ms,
-    name, worker,
+    LASTING, LONG, assert_soon_queued, assert_the_lease_ends_what_a_process_left, client, ms, name,
+    worker,
 };
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn the_lock_of_a_process_that_is_killed_inside_passes_on_when_its_lease_en
             lock.run(body).await
         }
     });
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     let token: u64 = server
         .command(&["GET", &format!("{}:fence", name("k"))])
         .await;
@@ -111,8 +111,8 @@ async fn a_process_that_shuts_its_client_down_leaves_no_lock() {
     }
 }
 
-/// What is dropped is given back in the background, and a process that ends takes its background
-/// with it. The lease then ends what was not given back in time: `shutdown().await` is for
+/// What is dropped is released in the background, and a process that ends takes its background
+/// with it. The lease then ends what was not released in time: `shutdown().await` is for
 /// certainty.
 #[tokio::test]
 async fn a_process_that_just_ends_leaves_its_lock_to_the_lease_at_worst() {

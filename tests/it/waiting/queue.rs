@@ -11,12 +11,12 @@ use rlock_testkit::{CommandWatch, Exclusion, Proxy, RedisServer, within};
 use tokio::task::JoinHandle;
 
 use crate::common::{
-    LASTING, LONG, assert_soon_free, assert_soon_in_line, assert_soon_listening, begin, client,
+    LASTING, LONG, assert_soon_free, assert_soon_listening, assert_soon_queued, begin, client,
     connect, count, hold, holder, ms, name, polled, resp2, resp2_client, timed,
 };
 
-/// A waiter that hears nothing looks again after five seconds; one that is told comes before that.
-const TOLD: Duration = Duration::from_secs(4);
+/// A waiter that receives nothing looks again after five seconds; one that is told comes before that.
+const NOTIFIED_WITHIN: Duration = Duration::from_secs(4);
 
 /// A task that waits for the lock, and how long it took.
 fn wait_for(client: &LockClient, key: &str) -> JoinHandle<(LockGuard, Instant)> {
@@ -82,7 +82,7 @@ async fn a_waiter_that_gives_up_does_not_hold_up_those_behind_it() {
     held.release().await.expect("held");
     let (next, waited) = timed(patient).await;
     next.expect("its turn").release().await.expect("held");
-    assert!(waited < TOLD, "it waited {waited:?}");
+    assert!(waited < NOTIFIED_WITHIN, "it waited {waited:?}");
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn a_process_that_waits_for_another_sends_nothing_after_its_first_tries() 
         let held = hold(&holder, "k").await;
         let mut watch = server.watch_commands().await;
         let waiting: Vec<_> = (0..50).map(|_| wait_for(&waiter, "k")).collect();
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         settled(&mut watch).await;
         tokio::time::sleep(ms(2500)).await;
         let seen = watch.seen().await;
@@ -131,18 +131,18 @@ async fn a_wait_costs_one_request_and_the_release_that_ends_it_grants_the_lock()
     let held = hold(&holder, "k").await;
     let mut watch = server.watch_commands().await;
     let waiting = wait_for(&waiter, "k");
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     assert_eq!(watch.count_of("EVALSHA").await, 1);
     held.release().await.expect("held");
     let (guard, _) = waiting.await.expect("no panic");
-    // On a machine that stands still meanwhile, the waiter makes sure.
+    // On a machine that is paused meanwhile, the waiter makes sure.
     let requests = watch.count_of("EVALSHA").await;
     assert!((2..=3).contains(&requests), "{requests}");
     guard.release().await.expect("held");
 }
 
 #[tokio::test]
-async fn a_release_is_told_to_a_waiter_in_another_process() {
+async fn a_release_notifies_a_waiter_in_another_process() {
     let server = RedisServer::start();
     for (one, other) in [
         (client(&server).await, client(&server).await),
@@ -151,7 +151,7 @@ async fn a_release_is_told_to_a_waiter_in_another_process() {
     ] {
         let held = hold(&one, "k").await;
         let waiting = wait_for(&other, "k");
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         tokio::time::sleep(ms(200)).await;
         assert!(!waiting.is_finished());
         let released = Instant::now();
@@ -160,7 +160,7 @@ async fn a_release_is_told_to_a_waiter_in_another_process() {
         let handed_over = granted - released;
         assert!(handed_over < ms(2000), "it took {handed_over:?}");
         guard.release().await.expect("held");
-        assert_soon_in_line(&server, "k", 0).await;
+        assert_soon_queued(&server, "k", 0).await;
     }
 }
 
@@ -170,14 +170,18 @@ async fn a_guard_that_is_dropped_wakes_the_waiters_as_well() {
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
     let waiting = wait_for(&other, "k");
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     let dropped = Instant::now();
     drop(held);
     let (_guard, granted) = waiting.await.expect("no panic");
-    assert!(granted - dropped < TOLD, "it took {:?}", granted - dropped);
+    assert!(
+        granted - dropped < NOTIFIED_WITHIN,
+        "it took {:?}",
+        granted - dropped
+    );
 }
 
-/// The message is sent while nobody listens.
+/// The message is sent while no client listens.
 #[tokio::test]
 async fn a_wake_up_that_was_lost_with_its_connection_is_made_up_for() {
     let server = RedisServer::start();
@@ -187,7 +191,7 @@ async fn a_wake_up_that_was_lost_with_its_connection_is_made_up_for() {
         let waiter = connect(&format!("{}?protocol={protocol}", proxy.url())).await;
         let held = hold(&holder, "k").await;
         let waiting = wait_for(&waiter, "k");
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         tokio::time::sleep(ms(200)).await;
 
         proxy.refuse();
@@ -212,7 +216,7 @@ async fn a_subscription_that_the_server_cuts_is_taken_up_again() {
         let waiter = connect(&format!("{}?protocol={protocol}", server.url())).await;
         let held = hold(&holder, "k").await;
         let waiting = wait_for(&waiter, "k");
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         tokio::time::sleep(ms(200)).await;
         // Each client's own connection, or the one that is for messages alone.
         assert_eq!(server.kill_clients("pubsub").await, 2, "{protocol}");
@@ -221,23 +225,23 @@ async fn a_subscription_that_the_server_cuts_is_taken_up_again() {
         let released = Instant::now();
         let (guard, granted) = waiting.await.expect("no panic");
         let delay = granted - released;
-        assert!(delay < TOLD, "{protocol}: it took {delay:?}");
+        assert!(delay < NOTIFIED_WITHIN, "{protocol}: it took {delay:?}");
         guard.release().await.expect("held");
-        assert_soon_in_line(&server, "k", 0).await;
+        assert_soon_queued(&server, "k", 0).await;
 
         // Every connection at once, and the release only when the subscription is back.
         let held = hold(&holder, "k").await;
         let waiting = wait_for(&waiter, "k");
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         server.kill_clients("normal").await;
         server.kill_clients("pubsub").await;
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         assert!(held.is_valid());
         let released = Instant::now();
         held.release().await.expect("held");
         let (guard, granted) = waiting.await.expect("no panic");
         let delay = granted - released;
-        assert!(delay < TOLD, "{protocol}: it took {delay:?}");
+        assert!(delay < NOTIFIED_WITHIN, "{protocol}: it took {delay:?}");
         guard.release().await.expect("held");
     }
 }
@@ -252,7 +256,7 @@ async fn a_wake_up_that_is_swallowed_delays_its_waiter_and_no_more() {
     let held = holder.lock("k").lease(ms(1500));
     let held = held.acquire().await.expect("free");
     let waiting = wait_for(&waiter, "k");
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     tokio::time::sleep(ms(200)).await;
     proxy.black_hole_replies();
     held.release().await.expect("held");
@@ -262,7 +266,7 @@ async fn a_wake_up_that_is_swallowed_delays_its_waiter_and_no_more() {
     let healed = Instant::now();
     let (guard, granted) = waiting.await.expect("no panic");
     let delay = granted - healed;
-    assert!(delay < TOLD, "it took {delay:?}");
+    assert!(delay < NOTIFIED_WITHIN, "it took {delay:?}");
     guard.release().await.expect("held");
 }
 
@@ -273,7 +277,7 @@ async fn a_holder_that_is_killed_lets_the_waiter_in_when_its_lease_ends() {
     let waiter = client(&server).await;
     let mut worker = holder(&server, "k", LEASE).await;
     let waiting = wait_for(&waiter, "k");
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     tokio::time::sleep(LEASE).await;
     assert!(!waiting.is_finished(), "the holder is alive and renews");
     worker.kill();
@@ -318,7 +322,7 @@ async fn a_wait_ends_in_time_and_names_the_key() {
 }
 
 #[tokio::test]
-async fn who_will_not_wait_asks_once_and_does_not() {
+async fn a_call_that_does_not_wait_sends_one_request() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
@@ -354,7 +358,7 @@ async fn the_wait_bounds_reconnects_too() {
     let held = hold(&one, "k").await;
     let lock = other.lock("k").wait(WAIT);
     let waiting = tokio::spawn(async move { timed(lock.acquire()).await });
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     server.kill();
     let (outcome, took) = waiting.await.expect("no panic");
     let error = outcome.expect_err("the server is gone");
@@ -396,16 +400,16 @@ async fn a_waiter_that_is_cancelled_leaves_nothing_behind() {
     let owner = held.owner().to_string();
     for polls in 1..8 {
         let lock = other.lock("k").wait(LONG);
-        // However far it has come: a waiter is polled a few times until it stands still.
+        // However far it has come: a waiter is polled a few times until it makes no progress.
         let waiter = tokio::time::timeout(ms(100), polled(polls, lock.acquire())).await;
         assert!(!matches!(waiter, Ok(Some(_))), "it was taken");
     }
-    assert_soon_in_line(&server, "k", 0).await;
+    assert_soon_queued(&server, "k", 0).await;
     let waiting = wait_for(&other, "k");
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     waiting.abort();
     assert!(waiting.await.expect_err("aborted").is_cancelled());
-    assert_soon_in_line(&server, "k", 0).await;
+    assert_soon_queued(&server, "k", 0).await;
 
     let keys = server.keys("*").await;
     assert_eq!(keys, [name("k"), format!("{}:fence", name("k"))]);
@@ -413,17 +417,17 @@ async fn a_waiter_that_is_cancelled_leaves_nothing_behind() {
     assert_eq!(owners.into_keys().collect::<Vec<_>>(), [owner]);
 
     let waiting = wait_for(&other, "k");
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     let released = Instant::now();
     held.release().await.expect("held");
     let (guard, granted) = waiting.await.expect("no panic");
-    assert!(granted - released < TOLD);
+    assert!(granted - released < NOTIFIED_WITHIN);
     guard.release().await.expect("held");
     assert_soon_free(&server, "k").await;
 }
 
 #[tokio::test]
-async fn a_place_in_line_ends_with_the_wait_whatever_ends_it() {
+async fn a_place_in_the_queue_ends_with_the_wait() {
     let server = RedisServer::start();
     for (one, other) in [
         (client(&server).await, client(&server).await),
@@ -432,15 +436,15 @@ async fn a_place_in_line_ends_with_the_wait_whatever_ends_it() {
         let held = hold(&one, "k").await;
         let lock = other.lock("k").wait(ms(400));
         let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         waiting.await.expect("no panic").expect_err("it is taken");
-        assert_soon_in_line(&server, "k", 0).await;
+        assert_soon_queued(&server, "k", 0).await;
 
         let waiting = wait_for(&other, "k");
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         held.release().await.expect("held");
         let (guard, _) = waiting.await.expect("no panic");
-        assert_soon_in_line(&server, "k", 0).await;
+        assert_soon_queued(&server, "k", 0).await;
         assert!(guard.is_valid());
         guard.release().await.expect("held");
     }

@@ -13,7 +13,7 @@ use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_testkit::{Exclusion, RedisServer, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_in_line, client, hold, holder, ms, name, queue,
+    LASTING, LONG, acquiring, assert_soon_queued, client, hold, holder, ms, name, queue,
     resp2_client, timed,
 };
 
@@ -32,7 +32,7 @@ async fn a_lock_without_an_end_is_asked_for_again_and_again() {
         assert_eq!(server.pttl(&name("k")).await, -1);
         let lock = client.lock("k").lease(LASTING).wait(LONG);
         let waiting = tokio::spawn(async move { timed(lock.acquire()).await });
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         tokio::time::sleep(ms(500)).await;
         assert!(!waiting.is_finished());
         assert!(server.del(&name("k")).await);
@@ -84,7 +84,7 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
         let guard = holder.lock("k").lease(lease).acquire().await;
         let guard = guard.expect("free");
         let goes = async || {
-            assert_soon_in_line(&server, "k", 2).await;
+            assert_soon_queued(&server, "k", 2).await;
             tokio::time::sleep(after).await;
             assert!(server.del(&name("k")).await);
         };
@@ -104,7 +104,7 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
 }
 
 #[tokio::test]
-async fn a_lock_whose_holder_stands_still_has_its_next_holder_when_its_lease_ends() {
+async fn a_lock_of_a_paused_holder_has_its_next_holder_when_its_lease_ends() {
     let cases = ["resp3", "resp2"].map(async |protocol| {
         let server = RedisServer::start();
         let clients = match protocol {
@@ -113,7 +113,7 @@ async fn a_lock_whose_holder_stands_still_has_its_next_holder_when_its_lease_end
         };
         let mut stopped = holder(&server, "k", ms(3000)).await;
         let goes = async || {
-            assert_soon_in_line(&server, "k", 2).await;
+            assert_soon_queued(&server, "k", 2).await;
             tokio::time::sleep(ms(1300)).await;
             let holder: Vec<String> = server.command(&["HKEYS", &name("k")]).await;
             stopped.pause();
@@ -154,7 +154,7 @@ async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
     for n in 1..=WAITERS {
         let client = client(&server).await;
         waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
-        assert_soon_in_line(&server, "k", n).await;
+        assert_soon_queued(&server, "k", n).await;
     }
     let mut watch = server.watch_commands().await;
     watch.clear().await;
@@ -182,7 +182,7 @@ async fn a_deleted_queue_costs_a_waiter_one_timer() {
     let (one, other) = (client(&server).await, client(&server).await);
     let held = hold(&one, "k").await;
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     assert!(server.del(&queue("k")).await);
     held.release().await.expect("held");
     let guard = within(CAP, "it asks again", waiting)
@@ -217,7 +217,7 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
             }));
         }
     }
-    assert_soon_in_line(&server, "k", CLIENTS - 1).await;
+    assert_soon_queued(&server, "k", CLIENTS - 1).await;
     let mut watch = server.watch_commands().await;
     for kind in ["normal", "pubsub"] {
         server.kill_clients(kind).await;

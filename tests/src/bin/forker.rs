@@ -48,15 +48,15 @@ async fn child(client: &LockClient, guard: LockGuard) {
     });
     println!("child valid {}", guard.is_valid());
     let started = Instant::now();
-    tell(
+    report(
         "child nested",
         guard.scope(client.lock("k").wait(WAIT).acquire()).await,
     );
-    tell(
+    report(
         "child acquires",
         client.lock("other").wait(WAIT).acquire().await,
     );
-    tell(
+    report(
         "child resumes",
         client.lock("kept").wait(WAIT).acquire().await,
     );
@@ -74,7 +74,7 @@ async fn child(client: &LockClient, guard: LockGuard) {
 async fn parent(client: &LockClient, guard: LockGuard, child: i32) {
     let started = Instant::now();
     while started.elapsed() < LEASE * 2 {
-        tell(
+        report(
             "parent acquires",
             client.lock("other").wait(WAIT).acquire().await,
         );
@@ -85,13 +85,13 @@ async fn parent(client: &LockClient, guard: LockGuard, child: i32) {
     match guard.release().await {
         Ok(()) => {
             println!("parent releases");
-            client.shutdown().await.expect("given back");
+            client.shutdown().await.expect("released");
         }
         Err(error) => println!("parent releases: {error:?}"),
     }
 }
 
-fn tell(who: &str, outcome: Result<LockGuard, LockError>) {
+fn report(who: &str, outcome: Result<LockGuard, LockError>) {
     match outcome {
         Ok(guard) => println!("{who}: {}", guard.owner()),
         Err(error) => println!("{who}: {error:?}"),

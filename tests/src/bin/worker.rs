@@ -134,10 +134,10 @@ async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
         "at-once" => drop(guard),
         "after-shutdown" => {
             drop(guard);
-            client.shutdown().await.expect("everything is given back");
+            client.shutdown().await.expect("everything is released");
         }
         "holding-at-shutdown" => {
-            client.shutdown().await.expect("everything is given back");
+            client.shutdown().await.expect("everything is released");
             println!("valid {}", guard.is_valid());
             std::process::exit(0);
         }

@@ -56,10 +56,10 @@ impl Cluster {
         join_all(left).await.concat()
     }
 
-    pub(super) async fn left_by_nobody(&self) -> Vec<String> {
+    pub(super) async fn left_without_holder(&self) -> Vec<String> {
         let cluster = self.up().await;
         let masters = cluster.masters().await;
-        let left = masters.map(|master| leftovers::of_nobody(cluster.node(master)));
+        let left = masters.map(|master| leftovers::without_holder(cluster.node(master)));
         join_all(left).await.concat()
     }
 }

@@ -124,15 +124,15 @@ impl Ground {
     }
 
     /// What is left when all clients are gone.
-    pub(super) async fn left_by_nobody(&self) -> Vec<String> {
+    pub(super) async fn left_without_holder(&self) -> Vec<String> {
         match &self.sort {
             Sort::Servers(servers) => {
                 let left = servers
                     .iter()
-                    .map(async |server| leftovers::of_nobody(&*server.up().await).await);
+                    .map(async |server| leftovers::without_holder(&*server.up().await).await);
                 join_all(left).await.concat()
             }
-            Sort::Cluster(cluster) => cluster.left_by_nobody().await,
+            Sort::Cluster(cluster) => cluster.left_without_holder().await,
         }
     }
 

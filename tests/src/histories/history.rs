@@ -32,9 +32,9 @@ pub(super) struct Hold {
     /// When it was first seen to be over: left, or not valid any more.
     pub(super) ended: Option<u64>,
     pub(super) left: Option<u64>,
-    /// Whether the store confirmed that it was given back, with nothing lost.
+    /// Whether the store confirmed that it was released, with nothing lost.
     pub(super) released: bool,
-    /// Whether a body runs inside, which its client stops before it gives the lock back.
+    /// Whether a body runs inside, which its client stops before it releases the lock.
     pub(super) in_body: bool,
 }
 
@@ -262,7 +262,7 @@ impl History {
     }
 
     /// Whether the store forgets locks by it. What a replica has to have before it counts is not lost with
-    /// a master that is killed; one that only stands still may go on for a moment beside the next.
+    /// a master that is killed; one that is only paused may go on for a moment beside the next.
     fn loses_data(&self, kind: FaultKind) -> bool {
         let replicas = self.run.as_ref().map_or(0, |run| run.replicas);
         kind.loses_data() && !(replicas > 0 && kind == FaultKind::MasterKilled)

@@ -34,7 +34,7 @@ pub(super) enum Record {
         at: u64,
         valid_until: Option<u64>,
     },
-    /// A holder is about to give its lock back, or stopped.
+    /// A holder is about to release its lock, or stopped.
     Left { key: String, owner: String, at: u64 },
     /// The resource was written to.
     Written(Written),
@@ -126,7 +126,7 @@ pub(super) enum Outcome {
     /// The caller is inside.
     Granted,
     Released,
-    /// Somebody else had it, and the caller did not wait longer.
+    /// Another owner had it, and the caller did not wait longer.
     Taken,
     Lost,
     /// The store did not answer in time.
@@ -193,7 +193,7 @@ pub(super) enum FaultKind {
     /// Every second connection got nothing through, new ones too.
     EverySecondSilenced,
     ServerPaused,
-    /// The server stood still again and again, for a moment each.
+    /// The server was paused again and again, for a moment each.
     ServerSlowed,
     /// The server was killed, and came back with its data.
     ServerRestarted,
@@ -201,7 +201,7 @@ pub(super) enum FaultKind {
     ServerKilled,
     /// The master was killed, and its replica took its place.
     MasterKilled,
-    /// The master stood still for so long that its replica took its place.
+    /// The master was paused for so long that its replica took its place.
     MasterPaused,
     /// Nobody reached the master until its replica took its place, and for a while after; then there were two, until
     /// it was told.

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// So many violations of a property are told in full.
-const TOLD: usize = 10;
+const NOTIFIED: usize = 10;
 /// In a run as long as this, in seconds, some write of a former holder should come late.
 const LONG_ENOUGH: u64 = 30;
 
@@ -22,7 +22,7 @@ pub(super) struct Report {
     /// Calls by kind and outcome.
     operations: BTreeMap<String, BTreeMap<String, u64>>,
     calls: u64,
-    /// How often somebody came to be inside a lock.
+    /// How often a caller entered a lock.
     grants: u64,
     faults: BTreeMap<String, u64>,
     /// How many requests and replies the proxies lost one by one.
@@ -70,7 +70,7 @@ impl Report {
         for violation in all {
             let count = violations.entry(violation.property).or_default();
             *count += 1;
-            if *count <= TOLD as u64 {
+            if *count <= NOTIFIED as u64 {
                 told.push(violation);
             }
         }
@@ -108,7 +108,7 @@ impl Report {
                 longest_by_nature_ms,
                 others_by_nature,
             },
-            faults: told_by_kind(faults),
+            faults: counted_by_kind(faults),
             messages_lost: history
                 .faults
                 .iter()
@@ -158,7 +158,7 @@ fn calls(history: &History) -> u64 {
         .sum()
 }
 
-fn told_by_kind(faults: BTreeMap<FaultKind, u64>) -> BTreeMap<String, u64> {
+fn counted_by_kind(faults: BTreeMap<FaultKind, u64>) -> BTreeMap<String, u64> {
     faults
         .into_iter()
         .map(|(kind, count)| (kind.to_string(), count))

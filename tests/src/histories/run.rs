@@ -154,5 +154,5 @@ async fn on_servers(
     // What they saw last is recorded when they are dropped.
     eyes.shutdown().await;
     tokio::task::block_in_place(|| drop(slots));
-    note(ground.left_by_nobody().await);
+    note(ground.left_without_holder().await);
 }

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_at_the_end_is_recorded_and_what_is_kept_is_nobody_s() {
+    fn locks_at_the_end_are_recorded_and_kept_ones_have_no_holder() {
         let records = seen(|sightings| {
             sightings.saw("k", Some(KEPT), 1);
             sightings.saw("l", Some("a:1"), 2);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn each_measure_that_grows_is_told() {
+    fn each_measure_that_grows_is_reported() {
         let all = samples(|second| Sample {
             second,
             memory: 20_000 + second * 200,

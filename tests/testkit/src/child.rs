@@ -42,7 +42,7 @@ impl LeashedChild {
         self.child.id()
     }
 
-    /// Sends SIGSTOP and returns once the process stands still.
+    /// Sends SIGSTOP and returns once the process is paused.
     pub(crate) fn pause(&mut self) {
         if self.paused || self.exited().is_some() {
             return;

@@ -89,13 +89,13 @@ impl Exclusion {
         self.count().max_inside
     }
 
-    /// Every entry that found somebody inside.
+    /// Every entry that found another holder inside.
     #[must_use]
     pub fn overlaps(&self) -> Vec<Overlap> {
         self.count().overlaps.clone()
     }
 
-    /// Panics with the details if two were ever inside at once, or if nobody ever entered.
+    /// Panics with the details if two were ever inside at once, or if none ever entered.
     pub fn assert_held(&self) {
         assert_no(&self.overlaps(), self.entries());
     }
@@ -105,7 +105,7 @@ impl Exclusion {
     }
 }
 
-/// Somebody inside an [`Exclusion`]; leaves when dropped.
+/// A holder inside an [`Exclusion`]; leaves when dropped.
 #[derive(Debug)]
 pub struct Inside {
     witness: Exclusion,
@@ -124,7 +124,7 @@ impl Drop for Inside {
 /// Counts who is inside, across processes: a list of events on a server of its own, in that server's
 /// order. Use another server than the one under test, or its faults hit the witness.
 ///
-/// Note an entry after the lock was granted, and the leaving before it is given back: then every
+/// Note an entry after the lock was granted, and the leaving before it is released: then every
 /// overlap in the list was one in the world.
 #[derive(Clone)]
 pub struct SharedExclusion {
@@ -173,12 +173,12 @@ impl SharedExclusion {
         replay(&self.events().await).0
     }
 
-    /// Every entry that found somebody inside.
+    /// Every entry that found another holder inside.
     pub async fn overlaps(&self) -> Vec<Overlap> {
         replay(&self.events().await).1
     }
 
-    /// Panics with the details if two were ever inside at once, or if nobody ever entered.
+    /// Panics with the details if two were ever inside at once, or if none ever entered.
     pub async fn assert_held(&self) {
         let events = self.events().await;
         let entries = events.iter().filter(|(event, _)| event == "enter").count();
@@ -218,9 +218,9 @@ impl fmt::Debug for SharedExclusion {
     }
 }
 
-/// Somebody inside a [`SharedExclusion`]. Stays inside until it says that it leaves.
+/// A holder inside a [`SharedExclusion`]. Stays inside until it says that it leaves.
 #[derive(Debug)]
-#[must_use = "call `leave` before the lock is given back"]
+#[must_use = "call `leave` before the lock is released"]
 pub struct SharedInside {
     witness: SharedExclusion,
     name: String,

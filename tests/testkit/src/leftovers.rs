@@ -9,7 +9,7 @@ use crate::{RedisServer, server::client_of};
 
 /// Longer than the leases in use: what was left to its lease is gone by then.
 const LOCKS: Duration = Duration::from_secs(5);
-/// Longer than a queue that nobody renews stays.
+/// Longer than a wait queue stays that no owner renews.
 const QUEUES: Duration = Duration::from_secs(30);
 /// Longer than the leases in use: a hold that is still renewed shows.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -28,11 +28,11 @@ pub async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec<String
 pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
     let mut left = Vec::new();
     let is_lock = |key: &String| !key.ends_with(":fence") && !key.ends_with(":queue");
-    let locks = still_there(LOCKS, async || keys(server, is_lock).await).await;
+    let locks = still_present(LOCKS, async || keys(server, is_lock).await).await;
     if !locks.is_empty() {
         left.push(format!("locks that nobody wants: {locks:?}"));
     }
-    let places = still_there(LOCKS, async || places(server).await).await;
+    let places = still_present(LOCKS, async || places(server).await).await;
     if !places.is_empty() {
         left.push(format!("places in line that nobody wants: {places:?}"));
     }
@@ -46,7 +46,7 @@ pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
 }
 
 /// When the clients are gone.
-pub async fn of_nobody(server: &RedisServer) -> Vec<String> {
+pub async fn without_holder(server: &RedisServer) -> Vec<String> {
     let mut left = Vec::new();
     let end = Instant::now() + LOCKS;
     while server.client_count().await > 0 && Instant::now() < end {
@@ -60,7 +60,7 @@ pub async fn of_nobody(server: &RedisServer) -> Vec<String> {
     }
     // Fences stay for a day on purpose.
     let stays = |key: &String| !key.ends_with(":fence");
-    let all = still_there(QUEUES, async || keys(server, stays).await).await;
+    let all = still_present(QUEUES, async || keys(server, stays).await).await;
     if !all.is_empty() {
         left.push(format!("keys that nobody wants: {all:?}"));
     }
@@ -98,7 +98,7 @@ async fn keys(server: &RedisServer, sort: impl Fn(&String) -> bool) -> Vec<Strin
     keys
 }
 
-/// The owners in line whose clients are there. Those of dead clients go with their queue.
+/// The queued owners whose clients are there. Those of dead clients go with their queue.
 async fn places(server: &RedisServer) -> Vec<String> {
     let mut places = Vec::new();
     let clients = server.listening().await;
@@ -114,7 +114,7 @@ async fn places(server: &RedisServer) -> Vec<String> {
 }
 
 /// What does not go by itself.
-async fn still_there(within: Duration, look: impl AsyncFn() -> Vec<String>) -> Vec<String> {
+async fn still_present(within: Duration, look: impl AsyncFn() -> Vec<String>) -> Vec<String> {
     let end = Instant::now() + within;
     loop {
         let there = look().await;

@@ -22,7 +22,7 @@ use control::Control;
 ///
 /// It runs on a thread and a runtime of its own, so a blocked test does not stop it, and it goes when
 /// it is dropped. Every method takes effect before it returns: what the proxy reads afterwards is
-/// subject to it. A fault that counts starts counting then, and starting it anew replaces it.
+/// subject to it. A fault that counts starts counting then, and starting it again replaces it.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,

@@ -1,4 +1,4 @@
-//! A listener that is served on the present thread until somebody stops it.
+//! A listener that is served on the present thread until it is stopped.
 
 use std::{future::Future, io, net::TcpListener as StdTcpListener};
 

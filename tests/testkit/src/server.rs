@@ -160,7 +160,7 @@ impl RedisServer {
         self.process().is_some()
     }
 
-    /// Whether the process runs, and does not stand still.
+    /// Whether the process runs, and is not paused.
     #[must_use]
     pub fn answers(&self) -> bool {
         self.process()
@@ -175,7 +175,7 @@ impl RedisServer {
     }
 
     /// Stops the server (SIGSTOP): connections stay open and nothing is answered. Returns once the
-    /// process stands still.
+    /// process is paused.
     pub fn pause(&self) {
         self.running(LeashedChild::pause);
     }
@@ -193,7 +193,7 @@ impl RedisServer {
         }
     }
 
-    /// Starts the server anew on the same port, empty. Kills it first if it still runs.
+    /// Restarts the server on the same port, empty. Kills it first if it still runs.
     pub fn restart(&self) {
         self.kill();
         let _ = fs::remove_file(self.directory.join("dump.rdb"));
@@ -203,7 +203,7 @@ impl RedisServer {
         self.restart_with_data();
     }
 
-    /// Starts the server anew on the same port, with what was [saved](Self::save), or what it appended to its files if it does so. Kills it first if it
+    /// Restarts the server on the same port, with what was [saved](Self::save), or what it appended to its files if it does so. Kills it first if it
     /// still runs. It may still be loading when this returns.
     pub fn restart_with_data(&self) {
         self.kill();

@@ -1,4 +1,4 @@
-//! That a lock is somebody else's.
+//! That another owner has a lock.
 
 use std::panic::Location;
 

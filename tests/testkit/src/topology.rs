@@ -25,7 +25,7 @@ pub enum Topology {
     Memory,
     /// One server, spoken to by RESP3.
     Server(RedisServer),
-    /// One server, spoken to by RESP2: without news of changes, and with a second connection for messages.
+    /// One server, spoken to by RESP2: without reports of changes, and with a second connection for messages.
     ServerByResp2(RedisServer),
     /// A master and its replica, and three Sentinels that tell which is which.
     Sentinel(Box<Trio>),
@@ -33,7 +33,7 @@ pub enum Topology {
     Quorum {
         /// All of them.
         servers: Vec<RedisServer>,
-        /// Which of them stand still.
+        /// Which of them are paused.
         stopped: Vec<usize>,
     },
     /// Three masters with a replica each, that share the locks.
@@ -67,13 +67,13 @@ impl Topology {
     }
 }
 
-/// What becomes of a lock that somebody else deletes on the server, by its name.
+/// What becomes of a lock that another client deletes on the server, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deletion {
     /// Nobody else can.
     Impossible,
     /// The server tells the holder.
-    ToldAtOnce,
+    NotifiedAtOnce,
     /// The holder finds out when it renews its lease.
     FoundByRenewal,
 }
@@ -86,7 +86,7 @@ impl Topology {
         match self {
             Self::Memory => Deletion::Impossible,
             Self::Server(_) | Self::Sentinel(_) | Self::Quorum { .. } | Self::Cluster(_) => {
-                Deletion::ToldAtOnce
+                Deletion::NotifiedAtOnce
             }
             Self::ServerByResp2(_) => Deletion::FoundByRenewal,
         }
@@ -100,8 +100,8 @@ impl Topology {
             Self::Server(server) | Self::ServerByResp2(server) => vec![server],
             Self::Sentinel(trio) => vec![&trio.master],
             Self::Quorum { servers, stopped } => {
-                let goes_on = |(n, server)| (!stopped.contains(&n)).then_some(server);
-                servers.iter().enumerate().filter_map(goes_on).collect()
+                let running = |(n, server)| (!stopped.contains(&n)).then_some(server);
+                servers.iter().enumerate().filter_map(running).collect()
             }
         }
     }
@@ -122,7 +122,7 @@ impl Topology {
         connected.expect("the store is there")
     }
 
-    /// Starts five servers that know nothing of each other; these of them stand still.
+    /// Starts five servers that know nothing of each other; these of them are paused.
     #[must_use]
     pub fn quorum_without(stopped: &[usize]) -> Self {
         let servers: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();

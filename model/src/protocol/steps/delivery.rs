@@ -1,23 +1,23 @@
-//! What arrives, and what it does.
+//! Messages that arrive.
 
 use super::ownership::{lose, wanted};
 use crate::{
     protocol::{
         ClientBug, Config, KEY, State, Time,
-        asked::Given,
+        acquisition::Grant,
         client::{Client, Pending},
-        network::{Answer, Id, Message, Request},
+        network::{Id, Message, Reply, Request},
         ownership::{How, Ownership, Tokens},
         state::Rule,
     },
-    words::{Acquired, Effects, Extended, News, Onward, Released, Renewed},
+    words::{Acquired, Effects, Extended, HandOff, Notification, Released, Renewed},
 };
 
 pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
     match message {
         Message::Request { from, id, request } => execute(state, from, id, &request),
-        Message::Reply { to, id, answer } => read(config, state, to, id, &answer),
-        Message::News(news) => hear(config, state, news),
+        Message::Reply { to, id, reply } => read(config, state, to, id, &reply),
+        Message::Notification(notification) => receive(config, state, notification),
         Message::Write { owner, token } => {
             let State {
                 resource, blocks, ..
@@ -29,41 +29,41 @@ pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
 
 fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
     let mut effects = Effects::default();
-    let answer = match request {
-        Request::Acquire(ask) => Answer::Acquired(state.server.acquire(ask, &mut effects)),
-        Request::Release(ask) => Answer::Released(state.server.release(ask, &mut effects)),
+    let reply = match request {
+        Request::Acquire(ask) => Reply::Acquired(state.server.acquire(ask, &mut effects)),
+        Request::Release(ask) => Reply::Released(state.server.release(ask, &mut effects)),
         Request::Renew(renewal) => {
             let was_free = state.server.inspect(KEY).is_none();
             let held = state.server.renew(&[*renewal])[0];
             if was_free && state.server.inspect(KEY).is_some() {
                 state.broken = Some(Rule::RenewalsCreateNothing);
             }
-            Answer::Renewed(held)
+            Reply::Renewed(held)
         }
-        Request::Extend(ask) => Answer::Extended(state.server.extend(ask, &mut effects)),
+        Request::Extend(ask) => Reply::Extended(state.server.extend(ask, &mut effects)),
     };
     state.note(effects);
-    // An answer that nobody waits for changes nothing.
+    // A reply that no client awaits changes nothing.
     if super::own::awaited(&state.clients[usize::from(from)]).contains(&id) {
         state.network.send(Message::Reply {
             to: from,
             id,
-            answer,
+            reply,
         });
     }
 }
 
-fn read(config: &Config, state: &mut State, name: u8, id: Id, answer: &Answer) {
+fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: &Reply) {
     let is_it = |pending: &mut Pending| pending.id == id;
     let client = state.client(name);
-    match answer {
-        Answer::Acquired(answer) => {
-            let asked = client
-                .asked
+    match reply {
+        Reply::Acquired(reply) => {
+            let acquisition = client
+                .acquisition
                 .as_mut()
-                .and_then(|asked| asked.pending.take_if(is_it));
-            if let Some(pending) = asked {
-                answered(config, state, name, pending, answer);
+                .and_then(|acquisition| acquisition.pending.take_if(is_it));
+            if let Some(pending) = acquisition {
+                acquired(config, state, name, pending, reply);
                 return;
             }
             let change = client
@@ -71,16 +71,16 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, answer: &Answer) {
                 .as_mut()
                 .and_then(|ownership| ownership.change.take_if(is_it));
             if let Some(pending) = change {
-                entered(config, state, name, pending, answer);
+                entered(config, state, name, pending, reply);
             }
         }
-        Answer::Released(answer) => {
+        Reply::Released(reply) => {
             let change = client
                 .ownership
                 .as_mut()
                 .and_then(|ownership| ownership.change.take_if(is_it));
             if change.is_some() {
-                if matches!(answer, Released::Done(_)) {
+                if matches!(reply, Released::Done(_)) {
                     let ownership = client.ownership.iter_mut();
                     ownership.for_each(|ownership| ownership.dirty = false);
                 } else {
@@ -88,20 +88,20 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, answer: &Answer) {
                 }
                 return;
             }
-            released(config, state, name, id, *answer);
+            released(config, state, name, id, *reply);
         }
-        Answer::Renewed(answer) => renewed(config, state, name, id, *answer),
-        Answer::Extended(answer) => extended(config, state, name, id, *answer),
+        Reply::Renewed(reply) => renewed(config, state, name, id, *reply),
+        Reply::Extended(reply) => extended(config, state, name, id, *reply),
     }
 }
 
-fn answered(config: &Config, state: &mut State, name: u8, pending: Pending, answer: &Acquired) {
+fn acquired(config: &Config, state: &mut State, name: u8, pending: Pending, reply: &Acquired) {
     let now = state.now();
     let client = state.client(name);
-    let Some(asked) = &mut client.asked else {
+    let Some(acquisition) = &mut client.acquisition else {
         return;
     };
-    match answer {
+    match reply {
         Acquired::Granted {
             tokens,
             others_wait,
@@ -109,32 +109,32 @@ fn answered(config: &Config, state: &mut State, name: u8, pending: Pending, answ
             let from_reply = config.has(ClientBug::LeaseFromReply);
             let since = if from_reply { now } else { pending.sent };
             let (token, ttl) = (tokens[0], Config::LEASE);
-            let given = Given {
+            let grant = Grant {
                 token,
                 since,
                 ttl,
-                how: How::Answered,
+                how: How::Replied,
             };
-            asked.given(given);
-            asked.wanted |= others_wait;
+            acquisition.grant(grant);
+            acquisition.wanted |= others_wait;
             if since + ttl > now {
-                client.begin(config, given);
-                state.begin_hold(config, name, How::Answered);
+                client.begin(config, grant);
+                state.begin_hold(config, name, How::Replied);
             }
         }
         Acquired::Held { ttl, fences, .. } => {
-            asked.in_doubt = asked.was_in_doubt;
-            asked.is_past(fences[0]);
-            asked.in_line(pending.sent, *ttl, now);
+            acquisition.in_doubt = acquisition.was_in_doubt;
+            acquisition.end_grants(fences[0]);
+            acquisition.queued(pending.sent, *ttl, now);
         }
         // In the explored worlds, only clients write to the server.
         Acquired::NotHeld | Acquired::Refused => {}
     }
 }
 
-fn entered(config: &Config, state: &mut State, name: u8, pending: Pending, answer: &Acquired) {
+fn entered(config: &Config, state: &mut State, name: u8, pending: Pending, reply: &Acquired) {
     let now = state.now();
-    match answer {
+    match reply {
         Acquired::Granted { .. } => {
             if let Some(ownership) = &mut state.client(name).ownership {
                 ownership.dirty = !confirm(config, ownership, pending.sent, now);
@@ -152,9 +152,9 @@ fn entered(config: &Config, state: &mut State, name: u8, pending: Pending, answe
     }
 }
 
-/// The server confirmed the lease. An ownership whose lease has ended is over, whatever comes late.
+/// Applies a confirmation of the lease. A late reply does not revive a lease that has ended.
 fn confirm(config: &Config, ownership: &mut Ownership, sent: Time, now: Time) -> bool {
-    if !ownership.is_valid(now) && !config.has(ClientBug::RevivedByAnswer) {
+    if !ownership.is_valid(now) && !config.has(ClientBug::RevivedByReply) {
         return false;
     }
     ownership.valid_until = ownership.valid_until.max(sent + Config::LEASE);
@@ -162,7 +162,7 @@ fn confirm(config: &Config, ownership: &mut Ownership, sent: Time, now: Time) ->
     true
 }
 
-fn renewed(config: &Config, state: &mut State, name: u8, id: Id, answer: Renewed) {
+fn renewed(config: &Config, state: &mut State, name: u8, id: Id, reply: Renewed) {
     let now = state.now();
     let Some(ownership) = &mut state.client(name).ownership else {
         return;
@@ -172,10 +172,10 @@ fn renewed(config: &Config, state: &mut State, name: u8, id: Id, answer: Renewed
         return;
     };
     let renewal = ownership.renewals.remove(at);
-    if answer.held {
+    if reply.held {
         confirm(config, ownership, renewal.sent, now);
         let unread = [ClientBug::WantedUnread, ClientBug::WantedUnnoticed];
-        if answer.wanted && !unread.into_iter().any(|bug| config.has(bug)) {
+        if reply.wanted && !unread.into_iter().any(|bug| config.has(bug)) {
             wanted(config, state, name);
         }
     } else if !config.has(ClientBug::LossIgnored) {
@@ -183,7 +183,7 @@ fn renewed(config: &Config, state: &mut State, name: u8, id: Id, answer: Renewed
     }
 }
 
-fn extended(config: &Config, state: &mut State, name: u8, id: Id, answer: Extended) {
+fn extended(config: &Config, state: &mut State, name: u8, id: Id, reply: Extended) {
     let Some(ownership) = &mut state.client(name).ownership else {
         return;
     };
@@ -191,7 +191,7 @@ fn extended(config: &Config, state: &mut State, name: u8, id: Id, answer: Extend
     if ownership.extension.take_if(is_it).is_none() {
         return;
     }
-    match answer {
+    match reply {
         Extended::More { fence, tokens } if tokens > 0 => {
             let more = Tokens::extension(fence, tokens, config.block);
             ownership.tokens.extend(more);
@@ -201,73 +201,77 @@ fn extended(config: &Config, state: &mut State, name: u8, id: Id, answer: Extend
     }
 }
 
-fn released(config: &Config, state: &mut State, name: u8, id: Id, answer: Released) {
+fn released(config: &Config, state: &mut State, name: u8, id: Id, reply: Released) {
     let now = state.now();
     let client = state.client(name);
-    let mut settling = client.settling.iter();
-    let Some(at) = settling.position(|settling| settling.pending.is_some_and(|p| p.id == id))
+    let mut releasing = client.releasing.iter();
+    let Some(at) = releasing.position(|releasing| releasing.pending.is_some_and(|p| p.id == id))
     else {
         return;
     };
-    let settling = client.settling.remove(at);
-    if !settling.has_turn {
+    let releasing = client.releasing.remove(at);
+    if !releasing.has_turn {
         return;
     }
-    if let (Released::Done(onward), Some(pending)) = (answer, settling.pending) {
-        went_on(client, onward, pending.sent, now);
+    if let (Released::Done(hand_off), Some(pending)) = (reply, releasing.pending) {
+        handed_off(client, hand_off, pending.sent, now);
     }
-    client.pass_on(config.has(ClientBug::NoCompensation));
+    client.pass_turn(config.has(ClientBug::NeverLeavesQueue));
 }
 
-fn went_on(client: &mut Client, onward: Onward, sent: Time, now: Time) {
-    let Some(asked) = &mut client.asked else {
+fn handed_off(client: &mut Client, hand_off: HandOff, sent: Time, now: Time) {
+    let Some(acquisition) = &mut client.acquisition else {
         return;
     };
     let ttl = Config::LEASE;
-    match onward {
-        Onward::Granted(token) => {
-            asked.given(Given {
+    match hand_off {
+        HandOff::Granted(token) => {
+            acquisition.grant(Grant {
                 token,
                 since: sent,
                 ttl,
-                how: How::HandedOn,
+                how: How::GrantedByRelease,
             });
         }
-        Onward::InLine => asked.in_line(sent, ttl, now),
-        Onward::Unknown => {}
+        HandOff::Queued => acquisition.queued(sent, ttl, now),
+        HandOff::Unknown => {}
     }
 }
 
-fn hear(config: &Config, state: &mut State, news: News) {
+fn receive(config: &Config, state: &mut State, notification: Notification) {
     let now = state.now();
-    let (name, owner) = (news.owner().client, news.owner());
+    let (name, owner) = (notification.owner().client, notification.owner());
     let client = state.client(name);
     let owns = client
         .ownership
         .as_ref()
         .is_some_and(|ownership| ownership.owner == owner);
-    if owns && matches!(news, News::Wanted { .. }) {
+    if owns && matches!(notification, Notification::Wanted { .. }) {
         wanted(config, state, name);
         return;
     }
-    let Some(asked) = client.asked.as_mut().filter(|asked| asked.owner == owner) else {
+    let Some(acquisition) = client
+        .acquisition
+        .as_mut()
+        .filter(|acquisition| acquisition.owner == owner)
+    else {
         return;
     };
-    match news {
-        News::Granted {
+    match notification {
+        Notification::Granted {
             token,
             ttl,
             others_wait,
             ..
         } => {
-            if token <= asked.past && !config.has(ClientBug::LateMessageBelieved) {
+            if token <= acquisition.past_fence && !config.has(ClientBug::LateNotificationAccepted) {
                 return;
             }
-            let from_message = config.has(ClientBug::LeaseFromMessage);
-            asked.told(token, ttl, from_message.then_some(now));
-            asked.wanted |= others_wait;
+            let from_message = config.has(ClientBug::LeaseFromNotification);
+            acquisition.notified(token, ttl, from_message.then_some(now));
+            acquisition.wanted |= others_wait;
         }
-        News::Wanted { .. } => asked.wanted = true,
-        News::AskAgain { after, .. } => asked.look_after(after, now),
+        Notification::Wanted { .. } => acquisition.wanted = true,
+        Notification::Retry { after, .. } => acquisition.retry_after(after, now),
     }
 }

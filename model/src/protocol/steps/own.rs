@@ -1,13 +1,13 @@
-//! What clients do by themselves.
+//! Steps of the clients.
 
 use super::{
     Action,
-    ownership::{call, extend, give_up, leave, lose, renew},
+    ownership::{call, end_retention, extend, leave, lose, renew},
 };
 use crate::{
     protocol::{
         ClientBug, Config, KEY, State,
-        asked::Step,
+        acquisition::Step,
         client::{Client, Turn, Why},
         network::{Id, Message, Request},
         ownership::Ownership,
@@ -15,19 +15,22 @@ use crate::{
     words::{Acquire, Claim, Holder, Next, Owner, Release, Renewal},
 };
 
-/// The requests whose answers a client waits for.
+/// Returns the requests without a reply yet.
 pub(super) fn awaited(client: &Client) -> Vec<Id> {
-    let asked = client.asked.iter().filter_map(|asked| asked.pending);
-    let settling = client
-        .settling
+    let acquisition = client
+        .acquisition
         .iter()
-        .filter_map(|settling| settling.pending);
+        .filter_map(|acquisition| acquisition.pending);
+    let releasing = client
+        .releasing
+        .iter()
+        .filter_map(|releasing| releasing.pending);
     let of_ownership = client.ownership.iter().flat_map(|ownership| {
         let renewals = ownership.renewals.iter().copied();
         let others = ownership.change.into_iter().chain(ownership.extension);
         others.chain(renewals)
     });
-    let all = asked.chain(settling).chain(of_ownership);
+    let all = acquisition.chain(releasing).chain(of_ownership);
     all.map(|pending| pending.id).collect()
 }
 
@@ -46,7 +49,7 @@ fn release(owner: Owner, token: u64, count: u8, next: Option<Next>) -> Request {
         owner,
         token,
         count,
-        keep: 0,
+        at_least: 0,
         next,
     })
 }
@@ -56,53 +59,53 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
         Action::Call(name) => {
             let client = state.client(name);
             client.to_come -= 1;
-            if client.turn == Turn::Nobody {
+            if client.turn == Turn::Free {
                 call(config, state, name);
             } else {
                 client.waiting += 1;
             }
         }
-        Action::Ask(name) => ask(config, state, name),
-        Action::Take(name) => {
+        Action::Acquire(name) => ask(config, state, name),
+        Action::BeginHold(name) => {
             let client = state.client(name);
-            if let Some(asked) = &client.asked
-                && let Step::Granted(given) = asked.step
+            if let Some(acquisition) = &client.acquisition
+                && let Step::Granted(grant) = acquisition.step
             {
-                client.begin(config, given);
-                state.begin_hold(config, name, given.how);
+                client.begin(config, grant);
+                state.begin_hold(config, name, grant.how);
             }
         }
         Action::GiveUp(name) => {
             state.left.gives_up -= 1;
-            if let Some(asked) = &mut state.client(name).asked
-                && let Some(pending) = asked.pending.take()
+            if let Some(acquisition) = &mut state.client(name).acquisition
+                && let Some(pending) = acquisition.pending.take()
             {
                 state.network.forget_reply(name, pending.id);
             }
             state
                 .client(name)
-                .pass_on(config.has(ClientBug::NoCompensation));
+                .pass_turn(config.has(ClientBug::NeverLeavesQueue));
         }
         Action::Enter(name) => change(state, name, true),
         Action::Count(name) => change(state, name, false),
         Action::Leave(name) => leave(config, state, name),
         Action::Extend(name) => extend(config, state, name),
-        Action::EndRetention(name) => give_up(config, state, name, Why::RetainedEnough),
+        Action::EndRetention(name) => end_retention(config, state, name, Why::RetentionEnded),
         Action::ShutDown(name) => {
             state.left.shut_downs -= 1;
             state.client(name).to_come = 0;
-            give_up(config, state, name, Why::ShutDown);
+            end_retention(config, state, name, Why::ShutDown);
         }
         Action::Renew(name) => renew(state, name),
-        Action::Notice(name) => {
+        Action::LoseLease(name) => {
             lose(config, state, name, true);
         }
-        Action::GiveBack(name, at) => give_back(config, state, name, at),
+        Action::Release(name, at) => send_release(config, state, name, at),
         Action::Abandon(name, at) => {
             let client = state.client(name);
-            let settling = client.settling.remove(at);
-            if settling.has_turn {
-                client.pass_on(false);
+            let releasing = client.releasing.remove(at);
+            if releasing.has_turn {
+                client.pass_turn(false);
             }
         }
         Action::TimeOut(name, id) => time_out(config, state, name, id),
@@ -120,7 +123,7 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
 }
 
 /// An operator releases the lock in its holder's name.
-pub(super) fn force(config: &Config, state: &mut State, told: bool) {
+pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     let Some(entry) = state.server.inspect(KEY) else {
         return;
     };
@@ -129,7 +132,7 @@ pub(super) fn force(config: &Config, state: &mut State, told: bool) {
     };
     let client = state.client(owner.client);
     let is_its = |own: &Ownership| own.owner == owner;
-    let may_know = told && client.ownership.as_ref().is_some_and(is_its);
+    let may_know = notified && client.ownership.as_ref().is_some_and(is_its);
     // The holder awaits no reply to it.
     let id = client.request(0).id;
     let request = release(owner, entry.token, 0, None);
@@ -147,14 +150,14 @@ fn ask(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
     let pending = client.request(now);
-    let asked = client.ask_for(config.has(ClientBug::OwnerReused));
-    asked.begin(now);
-    asked.pending = Some(pending);
-    let request = acquire(asked.owner, 1, true);
+    let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
+    acquisition.begin(now);
+    acquisition.pending = Some(pending);
+    let request = acquire(acquisition.owner, 1, true);
     state.ask(name, pending.id, request);
 }
 
-/// Tells the server of one more entry, or of the count as it is.
+/// Sends one more entry, or the present count.
 fn change(state: &mut State, name: u8, entering: bool) {
     let now = state.now();
     let client = state.client(name);
@@ -174,23 +177,23 @@ fn change(state: &mut State, name: u8, entering: bool) {
     state.ask(name, pending.id, request);
 }
 
-fn give_back(config: &Config, state: &mut State, name: u8, at: usize) {
+fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     let now = state.now();
     let client = state.client(name);
     let pending = client.request(now);
     let mut next = None;
-    if client.settling[at].has_turn && client.waiting > 0 {
-        let asked = client.ask_for(config.has(ClientBug::OwnerReused));
-        asked.begin(now);
+    if client.releasing[at].has_turn && client.waiting > 0 {
+        let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
+        acquisition.begin(now);
         next = Some(Next {
-            owner: asked.owner,
+            owner: acquisition.owner,
             lease: Config::LEASE,
         });
     }
-    let settling = &mut client.settling[at];
-    settling.pending = Some(pending);
-    settling.tried = true;
-    let (owner, token) = (settling.owner, settling.token);
+    let releasing = &mut client.releasing[at];
+    releasing.pending = Some(pending);
+    releasing.tried = true;
+    let (owner, token) = (releasing.owner, releasing.token);
     state.ask(name, pending.id, release(owner, token, 0, next));
     if config.has(ClientBug::RenewsAfterRelease) {
         let pending = state.client(name).request(now);
@@ -210,8 +213,8 @@ fn time_out(config: &Config, state: &mut State, name: u8, id: Id) {
     state.network.forget_reply(name, id);
     let is_it = |pending: &mut crate::protocol::client::Pending| pending.id == id;
     let client = state.client(name);
-    if let Some(asked) = &mut client.asked {
-        asked.pending.take_if(is_it);
+    if let Some(acquisition) = &mut client.acquisition {
+        acquisition.pending.take_if(is_it);
     }
     if let Some(ownership) = &mut client.ownership {
         if ownership.change.take_if(is_it).is_some() {
@@ -220,12 +223,14 @@ fn time_out(config: &Config, state: &mut State, name: u8, id: Id) {
         ownership.extension.take_if(is_it);
         ownership.renewals.retain(|pending| pending.id != id);
     }
-    let mut settling = client.settling.iter_mut();
-    if let Some(settling) = settling.find(|settling| settling.pending.is_some_and(|p| p.id == id)) {
-        settling.pending = None;
+    let mut releasing = client.releasing.iter_mut();
+    if let Some(releasing) =
+        releasing.find(|releasing| releasing.pending.is_some_and(|p| p.id == id))
+    {
+        releasing.pending = None;
         // Others may find out for themselves how the server is.
-        if std::mem::take(&mut settling.has_turn) {
-            client.pass_on(config.has(ClientBug::NoCompensation));
+        if std::mem::take(&mut releasing.has_turn) {
+            client.pass_turn(config.has(ClientBug::NeverLeavesQueue));
         }
     }
 }

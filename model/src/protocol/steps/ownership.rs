@@ -10,7 +10,7 @@ use crate::{
     words::{Extend, Renewal},
 };
 
-/// A caller comes, and nobody is before it.
+/// A caller arrives, and the turn is free.
 pub(super) fn call(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
@@ -21,14 +21,14 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8) {
         }
         Some(_) => {
             end_ownership(config, state, name, Why::Ended, false);
-            state.client(name).turn = Turn::Head;
+            state.client(name).turn = Turn::Waiter;
         }
-        None => client.turn = Turn::Head,
+        None => client.turn = Turn::Waiter,
     }
 }
 
-/// An entry ends. With the last one, the hold ends, and the ownership goes on to the next local waiter,
-/// is retained, or is given back.
+/// Ends an entry. With the last one the hold ends: the ownership is handed over to the next local waiter,
+/// retained, or released.
 pub(super) fn leave(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
@@ -49,13 +49,13 @@ pub(super) fn leave(config: &Config, state: &mut State, name: u8) {
     } else if client.waiting == 0 && ownership.may_be_retained(config, now) {
         ownership.hold = None;
         ownership.retained_since = now;
-        client.turn = Turn::Nobody;
+        client.turn = Turn::Free;
     } else {
         end_ownership(config, state, name, Why::Ended, true);
     }
 }
 
-/// Another client waits for what this one owns. What is retained is given up at once.
+/// Applies that another client waits for the lock. A retained ownership is released at once.
 pub(super) fn wanted(config: &Config, state: &mut State, name: u8) {
     if let Some(ownership) = &mut state.client(name).ownership {
         ownership.wanted = true;
@@ -63,21 +63,21 @@ pub(super) fn wanted(config: &Config, state: &mut State, name: u8) {
         state.network.forget_wanted(owner);
     }
     if state.client(name).retains() {
-        give_up(config, state, name, Why::Wanted);
+        end_retention(config, state, name, Why::Wanted);
     }
 }
 
 /// An operator asks for the release. A hold keeps the ownership until its end.
 pub(super) fn revoke(config: &Config, state: &mut State, name: u8) {
     if state.client(name).retains() {
-        give_up(config, state, name, Why::Revoked);
+        end_retention(config, state, name, Why::Revoked);
     } else if let Some(ownership) = &mut state.client(name).ownership {
         ownership.lost = true;
     }
 }
 
-/// Gives up what is retained.
-pub(super) fn give_up(config: &Config, state: &mut State, name: u8, why: Why) {
+/// Releases a retained ownership.
+pub(super) fn end_retention(config: &Config, state: &mut State, name: u8, why: Why) {
     let kept = state.client(name).ownership.clone();
     end_ownership(config, state, name, why, false);
     let client = state.client(name);
@@ -85,11 +85,11 @@ pub(super) fn give_up(config: &Config, state: &mut State, name: u8, why: Why) {
         client.ownership = kept;
     }
     if config.has(ClientBug::RetainedAfterShutDown) && why == Why::ShutDown {
-        client.settling.pop();
+        client.releasing.pop();
     }
 }
 
-/// An ownership ends, and nobody waits for answers to requests for it any more.
+/// Ends an ownership and drops the replies to its requests.
 fn end_ownership(config: &Config, state: &mut State, name: u8, why: Why, has_turn: bool) {
     let State {
         clients, network, ..
@@ -138,14 +138,14 @@ pub(super) fn extend(config: &Config, state: &mut State, name: u8) {
     let extend = Extend {
         key: KEY,
         owner: ownership.owner,
-        // One alone is not given.
+        // A single token is not granted.
         tokens: config.block.max(2),
     };
     state.ask(name, pending.id, Request::Extend(extend));
 }
 
-/// An ownership is lost. The turn goes on first; `gives_back`: the server may still have it.
-pub(super) fn lose(config: &Config, state: &mut State, name: u8, gives_back: bool) {
+/// Applies a loss and passes the turn. `releases`: the server may still have the ownership.
+pub(super) fn lose(config: &Config, state: &mut State, name: u8, releases: bool) {
     let client = state.client(name);
     let has_hold = client.hold().is_some();
     let Some(ownership) = &mut client.ownership else {
@@ -162,10 +162,10 @@ pub(super) fn lose(config: &Config, state: &mut State, name: u8, gives_back: boo
     }
     end_ownership(config, state, name, Why::Ended, false);
     let client = state.client(name);
-    if !gives_back {
-        client.settling.pop();
+    if !releases {
+        client.releasing.pop();
     }
     if has_hold {
-        client.pass_on(config.has(ClientBug::NoCompensation));
+        client.pass_turn(config.has(ClientBug::NeverLeavesQueue));
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::FutureExt;
 use rlock_model::{
-    differential::{Answer, CLIENTS, Design, KEYS, KeyView, Observed, Operation, Subject, run},
+    differential::{CLIENTS, Design, KEYS, KeyView, Observed, Operation, Reply, Subject, run},
     words,
 };
 use uuid::Uuid;
@@ -24,13 +24,13 @@ use crate::{
     },
 };
 
-type Told = Arc<Mutex<Vec<words::News>>>;
+type Notified = Arc<Mutex<Vec<words::Notification>>>;
 
 #[derive(Default)]
 struct Embedded {
     shared: Arc<SharedStore>,
     clients: Vec<Option<MemoryStore>>,
-    told: Told,
+    notified: Notified,
 }
 
 impl Embedded {
@@ -69,26 +69,26 @@ fn millis(time: Duration) -> words::Millis {
     time.as_micros().div_ceil(1_000).try_into().expect("short")
 }
 
-fn take_down(news: Event, told: &mut Vec<words::News>) {
-    told.push(match news {
+fn record(event: Event, notified: &mut Vec<words::Notification>) {
+    notified.push(match event {
         Event::Granted {
             key,
             owner,
             block,
             ttl,
             wanted,
-        } => words::News::Granted {
+        } => words::Notification::Granted {
             key: key_back(&key),
             owner: owner_back(owner),
             token: block.first,
             ttl: millis(ttl),
             others_wait: wanted,
         },
-        Event::Wanted { key, owner } => words::News::Wanted {
+        Event::Wanted { key, owner } => words::Notification::Wanted {
             key: key_back(&key),
             owner: owner_back(owner),
         },
-        Event::Retry { key, owner, after } => words::News::AskAgain {
+        Event::Retry { key, owner, after } => words::Notification::Retry {
             key: key_back(&key),
             owner: owner_back(owner),
             after: millis(after),
@@ -101,8 +101,8 @@ fn take_down(news: Event, told: &mut Vec<words::News>) {
     });
 }
 
-fn at_once<T>(answer: impl Future<Output = T>) -> T {
-    answer
+fn at_once<T>(reply: impl Future<Output = T>) -> T {
+    reply
         .now_or_never()
         .expect("the embedded store answers at once")
 }
@@ -123,9 +123,9 @@ impl Embedded {
             count: ask.count.into(),
             waits: ask.waits,
         };
-        let asks = self.client(ask.claims[0].owner.client);
-        let answer = asks.acquire(&request, send());
-        match at_once(answer).expect("never fails") {
+        let requester = self.client(ask.claims[0].owner.client);
+        let reply = requester.acquire(&request, send());
+        match at_once(reply).expect("never fails") {
             Acquired::Granted { tokens, wanted, .. } => words::Acquired::Granted {
                 tokens: tokens.to_vec(),
                 others_wait: wanted,
@@ -139,7 +139,7 @@ impl Embedded {
             } => words::Acquired::Held {
                 claim,
                 ttl: millis(ttl.expect("every lease ends")),
-                in_line: queued.is_some(),
+                queued: queued.is_some(),
                 first: queued.is_some_and(|place| place.first),
                 fences: fences.to_vec(),
             },
@@ -158,15 +158,15 @@ impl Embedded {
             owner: owner(ask.owner),
             token,
             count: ask.count.into(),
-            at_least: Duration::from_millis(ask.keep),
+            at_least: Duration::from_millis(ask.at_least),
             next,
         };
-        let answer = self.client(ask.owner.client).release(&release, send());
-        match at_once(answer).expect("never fails") {
-            Released::Done(onward) => words::Released::Done(match onward {
-                HandOff::Granted(grant) => words::Onward::Granted(grant.block.first),
-                HandOff::Queued { .. } => words::Onward::InLine,
-                HandOff::Unknown => words::Onward::Unknown,
+        let reply = self.client(ask.owner.client).release(&release, send());
+        match at_once(reply).expect("never fails") {
+            Released::Done(hand_off) => words::Released::Done(match hand_off {
+                HandOff::Granted(grant) => words::HandOff::Granted(grant.block.first),
+                HandOff::Queued { .. } => words::HandOff::Queued,
+                HandOff::Unknown => words::HandOff::Unknown,
             }),
             Released::NotHeld => words::Released::NotHeld,
             Released::MovedOn => words::Released::MovedOn,
@@ -180,9 +180,9 @@ impl Embedded {
             lease: Duration::from_millis(renewal.lease),
         };
         let renewals: Vec<Renewal> = batch.iter().map(renewal).collect();
-        let asks = self.client(batch[0].owner.client);
-        let answer = asks.renew(&renewals, send());
-        let kept = at_once(answer).expect("never fails").kept;
+        let requester = self.client(batch[0].owner.client);
+        let reply = requester.renew(&renewals, send());
+        let kept = at_once(reply).expect("never fails").kept;
         let renewed = |kept: &RenewalOutcome| words::Renewed {
             held: kept.is_whole(),
             wanted: *kept == RenewalOutcome::Wanted,
@@ -195,9 +195,9 @@ impl Embedded {
             key: key(ask.key),
             owner: owner(ask.owner),
         };
-        let asks = self.client(ask.owner.client);
-        let answer = at_once(asks.extend(&claim, ask.tokens, send()));
-        match answer.expect("never fails") {
+        let requester = self.client(ask.owner.client);
+        let reply = at_once(requester.extend(&claim, ask.tokens, send()));
+        match reply.expect("never fails") {
             Some(block) => words::Extended::More {
                 fence: block.fence(),
                 tokens: block.size,
@@ -238,7 +238,7 @@ impl Embedded {
             });
         KeyView {
             entry,
-            line: state.queues.of(&key).map(owner_back).collect(),
+            queue: state.queues.of(&key).map(owner_back).collect(),
         }
     }
 }
@@ -247,10 +247,10 @@ impl Subject for Embedded {
     fn reset(&mut self) {
         *self = Self::default();
         for client in 0..CLIENTS {
-            let told = Arc::clone(&self.told);
-            let listener = Arc::new(move |news| {
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                take_down(news, &mut told);
+            let notified = Arc::clone(&self.notified);
+            let listener = Arc::new(move |event| {
+                let mut notified = notified.lock().unwrap_or_else(PoisonError::into_inner);
+                record(event, &mut notified);
             });
             let client = Uuid::from_u128(client.into());
             let (shared, clock) = (Arc::clone(&self.shared), ClientClock::default());
@@ -260,32 +260,32 @@ impl Subject for Embedded {
     }
 
     fn apply(&mut self, operation: &Operation, token: words::Token) -> Observed {
-        let answer = match operation {
-            Operation::Acquire(ask) => Answer::Acquired(self.acquire(ask)),
-            Operation::Release(ask) => Answer::Released(self.release(ask, token)),
-            Operation::Renew(batch) => Answer::Renewed(self.renew(batch)),
-            Operation::Extend(ask) => Answer::Extended(self.extend(ask)),
+        let reply = match operation {
+            Operation::Acquire(ask) => Reply::Acquired(self.acquire(ask)),
+            Operation::Release(ask) => Reply::Released(self.release(ask, token)),
+            Operation::Renew(batch) => Reply::Renewed(self.renew(batch)),
+            Operation::Extend(ask) => Reply::Extended(self.extend(ask)),
             Operation::Pass(time) => {
                 self.pass(Duration::from_millis(*time));
-                Answer::None
+                Reply::None
             }
             Operation::Leave(client) => {
                 self.clients[usize::from(*client)] = None;
-                Answer::None
+                Reply::None
             }
-            Operation::Restart | Operation::LoseToken(_) | Operation::SpoilToken(..) => {
+            Operation::Restart | Operation::LoseToken(_) | Operation::InvalidateToken(..) => {
                 unreachable!(
                     "the embedded store loses nothing while it lives, and others write nothing"
                 )
             }
-            Operation::Together(_) => unreachable!("its requests do not travel"),
+            Operation::Batch(_) => unreachable!("its requests do not travel"),
         };
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = std::mem::take(&mut *told);
-        drop(told);
+        let mut notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
+        let notifications = std::mem::take(&mut *notified);
+        drop(notified);
         Observed {
-            answer,
-            news,
+            reply,
+            notifications,
             keys: (0..KEYS).map(|key| self.view(key)).collect(),
         }
     }
@@ -297,7 +297,7 @@ fn the_embedded_store_answers_as_the_model_does() {
     println!("{tally:?}");
     assert_eq!(tally.inconclusive, 0, "{tally:?}");
     assert!(
-        tally.granted > 100 && tally.held > 100 && tally.news > 20,
+        tally.granted > 100 && tally.held > 100 && tally.notifications > 20,
         "{tally:?}"
     );
 }

@@ -20,7 +20,7 @@ async fn fork(way: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_child_takes_nothing_gives_nothing_back_and_is_told_so_at_once() {
+async fn a_forked_child_neither_acquires_nor_releases_and_fails_at_once() {
     for way in ["blocking", "async"] {
         let said = fork(way).await;
         for call in ["child nested", "child acquires", "child resumes"] {

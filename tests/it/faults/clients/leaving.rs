@@ -12,14 +12,14 @@ use crate::common::{
 };
 
 /// Nothing runs in a process that is aborted; what a panic drops on its way out of `main` may or may
-/// not be given back before the process ends. The lease ends what is left.
+/// not be released before the process ends. The lease ends what is left.
 #[tokio::test]
 async fn the_lock_of_a_process_that_is_aborted_or_panics_ends_with_its_lease() {
     assert_the_lease_ends_what_a_process_left(&["by-abort", "by-panic"], false).await;
 }
 
 #[test]
-fn a_runtime_that_goes_with_bodies_inside_gives_their_locks_back() {
+fn a_runtime_that_is_dropped_with_its_bodies_releases_their_locks() {
     let server = RedisServer::start();
     let (watching, serving) = (Runtime::new().expect("a runtime"), Runtime::new());
     let serving = serving.expect("a runtime");
@@ -36,7 +36,7 @@ fn a_runtime_that_goes_with_bodies_inside_gives_their_locks_back() {
         keys.len() == 20
     }));
     serving.shutdown_timeout(LONG);
-    watching.block_on(eventually(LONG, "all are given back", async || {
+    watching.block_on(eventually(LONG, "all are released", async || {
         server.keys("lock:{body:*}").await.is_empty()
     }));
     // The client has a runtime of its own, and goes on.
@@ -81,10 +81,10 @@ async fn a_client_that_is_shut_down_at_a_silent_server_leaves_its_locks_to_the_l
     let guard = guard.expect("free");
     server.pause();
     let (outcome, took) = timed(within(LONG, "it ends", client.shutdown())).await;
-    let error = outcome.expect_err("nobody answers");
+    let error = outcome.expect_err("no server replies");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert!(took < LONG / 2, "{took:?}");
-    assert!(!guard.is_valid(), "nobody looks after it any more");
+    assert!(!guard.is_valid(), "no watchdog renews it any more");
     server.resume();
     assert_soon_free(&server, "k").await;
 }

@@ -1,4 +1,4 @@
-//! What only a fencing token can prevent: a holder that stood still writes after its lease.
+//! What only a fencing token can prevent: a holder that was paused writes after its lease.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn token(worker: &mut Worker) -> u64 {
 }
 
 #[tokio::test]
-async fn storage_that_compares_tokens_refuses_a_holder_that_stood_still_past_its_lease() {
+async fn storage_that_compares_tokens_refuses_a_holder_that_was_paused_past_its_lease() {
     const LEASE: Duration = Duration::from_secs(1);
     let (server, storage) = (RedisServer::start(), Storage(RedisServer::start()));
     let mut sleeper = holder(&server, "k", LEASE).await;

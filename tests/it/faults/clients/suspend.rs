@@ -1,4 +1,4 @@
-//! A machine that sleeps: the clock of leases goes on, timers stand still. Clients are given a clock that
+//! A machine that sleeps: the clock of leases goes on, timers are stopped. Clients are given a clock that
 //! the test makes jump.
 
 use std::{
@@ -163,7 +163,7 @@ async fn a_body_that_slept_through_the_end_of_its_lease_is_dropped_at_its_next_a
 }
 
 #[tokio::test]
-async fn a_body_that_stands_still_is_dropped_when_the_clock_is_looked_at() {
+async fn a_body_that_is_not_polled_is_dropped_when_the_clock_is_read() {
     for place in Place::all(Reentry::Counted).await {
         let lock = place.client.lock("k");
         let body = async {
@@ -205,7 +205,7 @@ async fn a_short_lease_that_begins_right_after_a_sleep_is_renewed() {
 }
 
 #[tokio::test]
-async fn max_hold_goes_on_while_the_machine_sleeps() {
+async fn max_hold_continues_while_the_machine_sleeps() {
     for place in Place::all(Reentry::Counted).await {
         let lock = place.client.lock("k").lease(HOUR * 24).max_hold(HOUR / 2);
         let guard = lock.acquire().await.expect("free");
@@ -240,7 +240,7 @@ async fn acquired_across_a_sleep(
 }
 
 #[tokio::test]
-async fn an_answer_from_before_the_sleep_is_no_grant() {
+async fn a_reply_from_before_the_sleep_is_no_grant() {
     let server = RedisServer::start();
     let gate = Gate::in_front_of(&server);
     let place = Place::at("gate", &gate.url(), None, Reentry::Counted, None).await;

@@ -1,4 +1,4 @@
-//! Servers and networks that stand still for a while, and renewals that run late.
+//! Servers and networks that are paused for a while, and renewals that run late.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rlock_testkit::{Proxy, RedisServer};
 
 use crate::common::{LASTING, LONG, assert_lost, cause_of, client, connect, count, ms, name};
 
-/// How a server stands still.
+/// How a server is paused.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
     /// SIGSTOP and SIGCONT.
@@ -52,7 +52,7 @@ async fn a_place(stop: Stop) -> (RedisServer, LockClient) {
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_for_less_than_a_lease_keeps_its_locks() {
+async fn a_server_that_is_paused_for_less_than_a_lease_keeps_its_locks() {
     let case = async |stop: Stop| {
         let (server, client) = a_place(stop).await;
         let guard = client.lock("k").lease(ms(3000)).acquire().await;

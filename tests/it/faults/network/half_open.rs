@@ -7,7 +7,7 @@ use rlock_core::{LockClient, LockGuard, LostCause};
 use rlock_testkit::{Proxy, RedisServer};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_soon_in_line, client, connect, count, its_turn,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_queued, client, connect, count, its_turn,
     ms, name, resp2, timed,
 };
 
@@ -40,7 +40,7 @@ impl Place {
 const PROTOCOLS: [&str; 2] = ["resp3", "resp2"];
 
 #[tokio::test]
-async fn a_renewal_that_hears_nothing_goes_by_another_connection() {
+async fn a_renewal_without_a_reply_is_sent_over_another_connection() {
     let case = async |protocol| {
         let place = Place::new(protocol).await;
         let guard = place.held(ms(3000)).await;
@@ -54,7 +54,7 @@ async fn a_renewal_that_hears_nothing_goes_by_another_connection() {
 }
 
 #[tokio::test]
-async fn a_call_that_hears_nothing_is_repeated_by_another_connection() {
+async fn a_call_without_a_reply_is_repeated_over_another_connection() {
     let case = async |protocol| {
         let place = Place::new(protocol).await;
         place.proxy.half_open();
@@ -69,7 +69,7 @@ async fn a_call_that_hears_nothing_is_repeated_by_another_connection() {
         nested.release().await.expect("held");
         place.proxy.half_open();
         let (outcome, took) = timed(guard.release()).await;
-        outcome.expect("given back");
+        outcome.expect("released");
         assert!(took < ms(6000), "{protocol}: {took:?}");
         assert!(!place.server.exists(&name("k")).await, "{protocol}");
     };
@@ -78,14 +78,14 @@ async fn a_call_that_hears_nothing_is_repeated_by_another_connection() {
 
 /// The message that would have told it goes nowhere.
 #[tokio::test]
-async fn a_waiter_that_cannot_be_told_asks_by_its_timer() {
+async fn a_waiter_that_cannot_be_notified_asks_by_its_timer() {
     let case = async |protocol| {
         let place = Place::new(protocol).await;
         let other = client(&place.server).await;
         let held = other.lock("k").lease(ms(2000)).acquire().await;
         let held = held.expect("free");
         let waiting = acquiring(place.client.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_in_line(&place.server, "k", 1).await;
+        assert_soon_queued(&place.server, "k", 1).await;
         place.proxy.half_open();
         held.release().await.expect("held");
         let (guard, took) = timed(its_turn(waiting)).await;
@@ -97,7 +97,7 @@ async fn a_waiter_that_cannot_be_told_asks_by_its_timer() {
 }
 
 #[tokio::test]
-async fn a_loss_is_noticed_by_the_next_renewal_although_nobody_tells() {
+async fn a_loss_without_a_notification_is_noticed_by_the_next_renewal() {
     let place = Place::new("resp3").await;
     let guard = place.held(ms(3000)).await;
     place.proxy.half_open();
@@ -108,7 +108,7 @@ async fn a_loss_is_noticed_by_the_next_renewal_although_nobody_tells() {
 /// Where nothing is sent there is nothing to miss: the system has to ask.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn the_system_is_told_to_ask_on_idle_connections_and_to_give_up_on_unanswered_ones() {
+async fn idle_connections_use_tcp_keepalive_and_unacknowledged_data_times_out() {
     use std::{fs, net::SocketAddr};
 
     use rustix::{

@@ -27,7 +27,7 @@ async fn connecting_to_a_silent_server_ends_with_the_connect_timeout() {
 }
 
 #[tokio::test]
-async fn renewals_whose_answers_come_late_count() {
+async fn renewals_with_late_replies_count() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let client = connect(&proxy.url()).await;
@@ -63,7 +63,7 @@ async fn a_lock_survives_an_outage_that_ends_well_before_its_lease() {
 }
 
 #[tokio::test]
-async fn during_an_outage_nobody_is_said_to_hold_the_lock() {
+async fn during_an_outage_no_holder_is_named() {
     let server = RedisServer::start();
     let client = connect_with(Duration::from_millis(200), &server.url()).await;
     let lock = client.lock("order:1").wait(Duration::from_millis(500));
@@ -144,7 +144,7 @@ async fn a_nested_grant_that_comes_after_the_loss_does_not_bring_the_hold_back()
     assert!(matches!(nested, Err(LockError::Lost { .. })), "{nested:?}");
     let again = within(
         LONG,
-        "nobody keeps it",
+        "it is free",
         client.lock("order:1").wait(LONG).acquire(),
     )
     .await;
@@ -152,7 +152,7 @@ async fn a_nested_grant_that_comes_after_the_loss_does_not_bring_the_hold_back()
 }
 
 #[tokio::test]
-async fn of_several_keys_none_is_kept_when_one_is_lost_before_the_answer() {
+async fn of_several_keys_none_is_kept_when_one_is_lost_before_the_reply() {
     #[distributed_lock(key = ["account:a", "account:b"], wait = "20s", lease = "20s", client = client)]
     async fn both(client: &LockClient) -> Result<(), LockError> {
         Ok(())
@@ -170,12 +170,7 @@ async fn of_several_keys_none_is_kept_when_one_is_lost_before_the_answer() {
     let taken = other.lock("account:a").acquire().await.expect("free");
     proxy.pass();
     let given_back = async || !server.exists("lock:{account:b}").await;
-    eventually(
-        Duration::from_secs(10),
-        "the other is given back",
-        given_back,
-    )
-    .await;
+    eventually(Duration::from_secs(10), "the other is released", given_back).await;
     taken.release().await.expect("held");
     within(LONG, "both are granted", waiting)
         .await

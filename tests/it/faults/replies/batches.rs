@@ -101,7 +101,7 @@ fn of_several(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn an_answer_to_several_that_is_lost_counts_nothing_twice_and_loses_nothing() {
+async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
     for newer in [true, false] {
         let (server, proxy, client) = behind_a_proxy(ms(400), newer).await;
         let keys = some_keys();

@@ -6,7 +6,7 @@ use rlock_core::{Lock, LockClient, LockError, LostCause};
 use rlock_testkit::{Proxy, RedisServer, Request, assert_taken, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, connect,
+    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_queued, client, connect,
     connect_with, count, dropped_when_woken_after, hold, ms, name, polled, resp2, timed,
 };
 
@@ -41,7 +41,7 @@ impl Place {
     }
 
     /// Loses the answer to the next script that concerns the lock.
-    fn lose_the_next_answer(&self) {
+    fn lose_the_next_reply(&self) {
         self.proxy.drop_replies_if(1, |request| {
             request.is("EVALSHA") && request.mentions("lock:{k}")
         });
@@ -53,7 +53,7 @@ impl Place {
 
     async fn assert_nothing_left(&self) {
         assert_soon_free(&self.server, "k").await;
-        assert_soon_in_line(&self.server, "k", 0).await;
+        assert_soon_queued(&self.server, "k", 0).await;
     }
 
     /// The other client gets the lock long before its lease, or the pause of a deaf waiter, ends.
@@ -69,7 +69,7 @@ impl Place {
             }
         })
         .await;
-        // What was cancelled may reach the server later, and is given back then.
+        // What was cancelled may reach the server later, and is released then.
         assert_soon_free(&self.server, "k").await;
     }
 }
@@ -79,9 +79,9 @@ async fn client_of(server: &RedisServer) -> LockClient {
 }
 
 #[tokio::test]
-async fn an_acquire_whose_answer_is_lost_takes_the_lock_once() {
+async fn an_acquire_whose_reply_is_lost_is_granted_once() {
     let place = Place::new().await;
-    place.lose_the_next_answer();
+    place.lose_the_next_reply();
     let guard = place.lock().acquire().await.expect("granted after all");
     place.assert_answers_lost(1);
     assert_eq!(count(&place.server, &guard).await, Some(1));
@@ -91,14 +91,14 @@ async fn an_acquire_whose_answer_is_lost_takes_the_lock_once() {
 }
 
 #[tokio::test]
-async fn an_acquire_that_does_not_wait_and_hears_nothing_leaves_nothing_behind() {
+async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing_behind() {
     let place = Place::new().await;
-    place.lose_the_next_answer();
+    place.lose_the_next_reply();
     let error = place.lock().try_acquire().await.expect_err("no answer");
     place.assert_answers_lost(1);
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     place
-        .assert_soon_taken_by_another("the orphan is given back")
+        .assert_soon_taken_by_another("the orphan is released")
         .await;
 }
 
@@ -113,11 +113,11 @@ async fn an_acquire_whose_request_is_lost_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_nested_acquire_whose_answer_is_lost_counts_once() {
+async fn a_nested_acquire_whose_reply_is_lost_counts_once() {
     let place = Place::new().await;
     let lock = place.lock();
     let outer = lock.acquire().await.expect("free");
-    place.lose_the_next_answer();
+    place.lose_the_next_reply();
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     place.assert_answers_lost(1);
     assert_eq!(count(&place.server, &outer).await, Some(2));
@@ -128,28 +128,28 @@ async fn a_nested_acquire_whose_answer_is_lost_counts_once() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_is_lost_succeeds() {
+async fn a_release_whose_reply_is_lost_succeeds() {
     let place = Place::new().await;
     let guard = place.lock().acquire().await.expect("free");
-    place.lose_the_next_answer();
-    guard.release().await.expect("given back, once");
+    place.lose_the_next_reply();
+    guard.release().await.expect("released, once");
     place.assert_answers_lost(1);
     assert!(!place.server.exists(&name("k")).await);
 }
 
 #[tokio::test]
-async fn a_nested_release_whose_answer_is_lost_lowers_the_count_once() {
+async fn a_nested_release_whose_reply_is_lost_lowers_the_count_once() {
     let place = Place::new().await;
     let lock = place.lock();
     let outer = lock.acquire().await.expect("free");
     let middle = outer.scope(lock.acquire()).await.expect("enters");
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     assert_eq!(count(&place.server, &outer).await, Some(3));
-    place.lose_the_next_answer();
+    place.lose_the_next_reply();
     inner.release().await.expect("held");
     place.assert_answers_lost(1);
     assert_eq!(count(&place.server, &outer).await, Some(2));
-    place.lose_the_next_answer();
+    place.lose_the_next_reply();
     middle.release().await.expect("held");
     assert_eq!(count(&place.server, &outer).await, Some(1));
     outer.release().await.expect("held");
@@ -162,10 +162,10 @@ async fn a_repeated_release_does_not_free_the_lock_of_the_next_owner() {
     let guard = place.lock().acquire().await.expect("free");
     let next = place.other.lock("k").lease(LASTING).wait(LONG);
     let next = tokio::spawn(async move { next.acquire().await.expect("its turn") });
-    assert_soon_in_line(&place.server, "k", 1).await;
+    assert_soon_queued(&place.server, "k", 1).await;
 
     // The release is executed, and cannot be repeated before the next owner is in.
-    place.lose_the_next_answer();
+    place.lose_the_next_reply();
     place.proxy.refuse();
     let release = tokio::spawn(guard.release());
     let next = within(LONG, "the next owner is in", next).await;
@@ -173,7 +173,7 @@ async fn a_repeated_release_does_not_free_the_lock_of_the_next_owner() {
     // The server may be quicker than the proxy, which is to lose the answer before it passes others.
     let lost = async || place.proxy.replies_lost() == 1;
     eventually(LONG, "the answer is lost", lost).await;
-    assert!(!release.is_finished(), "it has heard nothing");
+    assert!(!release.is_finished(), "it has received no reply");
     let before = place.proxy.requests_of("EVALSHA");
     place.proxy.pass();
     let outcome = within(LONG, "the release ends", release).await;
@@ -198,7 +198,7 @@ async fn cancelled<F: Future>(call: impl Fn() -> F, mut after: impl AsyncFnMut(&
                     polled(polls, call()).await;
                 }
             };
-            // One that is not woken any more stands still.
+            // One that is not woken any more makes no progress.
             let _ = tokio::time::timeout(ms(50), call).await;
             after(&format!("cancelled {when} poll {polls}")).await;
         }
@@ -230,7 +230,7 @@ async fn a_waiting_acquire_that_is_cancelled_anywhere_leaves_nothing_behind() {
     .await;
     let owners = place.server.hgetall(&name("k")).await;
     assert_eq!(owners.len(), 1, "{owners:?}");
-    assert_soon_in_line(&place.server, "k", 0).await;
+    assert_soon_queued(&place.server, "k", 0).await;
     taken.release().await.expect("held");
     place.assert_soon_taken_by_another("all have gone").await;
     place.assert_nothing_left().await;
@@ -255,20 +255,20 @@ async fn a_nested_acquire_that_is_cancelled_anywhere_leaves_the_count_right() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_cancelled_anywhere_gives_the_lock_back() {
+async fn a_release_that_is_cancelled_at_any_step_releases_the_lock() {
     let place = Place::new().await;
     for polls in 0..6 {
         let guard = place.lock().acquire().await.expect("free");
         drop(polled(polls, guard.release()).await);
         place
-            .assert_soon_taken_by_another("it is given back in the background")
+            .assert_soon_taken_by_another("it is released in the background")
             .await;
     }
     place.assert_nothing_left().await;
 }
 
 #[tokio::test]
-async fn an_acquire_at_a_frozen_server_fails_in_time_and_its_orphan_is_given_back() {
+async fn an_acquire_at_a_paused_server_fails_in_time_and_a_late_grant_is_released() {
     let place = Place::with_response_timeout(ms(300)).await;
     for wait in [ms(150), ms(900)] {
         place.server.pause();
@@ -279,7 +279,7 @@ async fn an_acquire_at_a_frozen_server_fails_in_time_and_its_orphan_is_given_bac
         // What was sent runs now, long after the caller has given up.
         place.server.resume();
         place
-            .assert_soon_taken_by_another("the orphan is given back")
+            .assert_soon_taken_by_another("the orphan is released")
             .await;
     }
     place.assert_nothing_left().await;
@@ -313,7 +313,7 @@ async fn an_acquire_that_runs_late_blocks_others_for_a_lease_at_most() {
     lock.acquire()
         .await
         .map(drop)
-        .expect("free, and given back in the background");
+        .expect("free, and released in the background");
     let acquire = place
         .proxy
         .requests()
@@ -400,7 +400,7 @@ async fn a_lease_counts_from_before_its_request_was_sent() {
 }
 
 #[tokio::test]
-async fn an_answer_later_than_its_lease_is_no_grant() {
+async fn a_reply_later_than_its_lease_is_no_grant() {
     let place = Place::with_response_timeout(Duration::from_secs(10)).await;
     place.proxy.delay_replies(ms(600));
     for (key, wait) in [("at once", Duration::ZERO), ("after some tries", ms(1500))] {
@@ -426,7 +426,7 @@ enum Outage {
     Loses,
     /// Bytes are late.
     Holds,
-    /// Requests run, and nobody hears of it.
+    /// Requests run, and no reply arrives.
     LosesReplies,
     /// The connection is cut, and no other is to be had.
     Refuses,
@@ -487,7 +487,7 @@ async fn an_outage_that_outlasts_the_lease_is_a_loss_by_its_end() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_reset_is_replaced_and_tells_of_losses_again() {
+async fn a_connection_that_is_reset_is_replaced_and_reports_losses_again() {
     for watchdog in [true, false] {
         let place = Place::new().await;
         let guard = place.lock().watchdog(watchdog);
@@ -533,7 +533,7 @@ async fn a_half_closed_connection_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_connection_cut_within_an_answer_is_replaced() {
+async fn a_connection_cut_within_a_reply_is_replaced() {
     let place = Place::new().await;
     let older = connect(&resp2(&place.proxy.url())).await;
     for client in [&place.client, &older] {
@@ -543,7 +543,7 @@ async fn a_connection_cut_within_an_answer_is_replaced() {
             let guard = lock.acquire().await.expect("granted after all");
             assert_eq!(count(&place.server, &guard).await, Some(1), "{bytes}");
             place.proxy.cut_after_bytes(bytes);
-            guard.release().await.expect("given back");
+            guard.release().await.expect("released");
             assert!(!place.server.exists(&name("k")).await, "{bytes}");
         }
     }

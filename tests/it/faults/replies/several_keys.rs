@@ -1,10 +1,10 @@
-//! A call for several keys whose answer is lost: what it was given before may have been taken back.
+//! A call for several keys whose reply is lost: what it was given before may have been rolled back.
 
 use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_testkit::{Proxy, RedisServer, Request, eventually};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_in_line, client, connect, count,
+    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, client, connect, count,
     hold, its_turn, ms,
 };
 
@@ -20,7 +20,7 @@ fn asks_for_two(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn what_may_have_been_taken_back_is_not_used_by_the_next_in_line() {
+async fn a_grant_that_may_be_rolled_back_is_not_used_by_the_next_waiter() {
     for lost_once in [true, false] {
         let server = RedisServer::start();
         let proxy = Proxy::in_front_of(&server);
@@ -64,7 +64,7 @@ async fn what_may_have_been_taken_back_is_not_used_by_the_next_in_line() {
 
 /// The store hands `a` off to the first caller, which asks for both again. The refusal gives `a` back.
 #[tokio::test]
-async fn a_lock_that_was_handed_off_and_taken_back_is_not_used_by_the_next_in_line() {
+async fn a_lock_that_was_handed_off_and_rolled_back_is_not_used_by_the_next_waiter() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let (one, other) = (connect(&proxy.url()).await, client(&server).await);
@@ -73,14 +73,14 @@ async fn a_lock_that_was_handed_off_and_taken_back_is_not_used_by_the_next_in_li
         let one = one.clone();
         async move { a_and_b(&one).await }
     });
-    assert_soon_in_line(&server, "a", 1).await;
+    assert_soon_queued(&server, "a", 1).await;
     let b = hold(&other, "b").await;
     let next = acquiring(one.lock("a").lease(LASTING).wait(LONG));
     proxy.drop_replies_if(u64::MAX, asks_for_two);
     a.release().await.expect("held");
     eventually(LONG, "it asks for both", async || proxy.replies_lost() > 0).await;
     let third = other.lock("a").lease(LASTING).wait(LONG).acquire().await;
-    let third = third.expect("it was taken back");
+    let third = third.expect("it was rolled back");
     several.abort();
     tokio::time::sleep(ms(200)).await;
     assert!(!next.is_finished(), "another client has it");

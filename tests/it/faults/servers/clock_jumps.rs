@@ -7,7 +7,7 @@ use rlock_core::{LockClient, LostCause};
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_soon_in_line, client, its_turn, ms, name,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_queued, client, its_turn, ms, name,
     resp2_client,
 };
 
@@ -19,7 +19,7 @@ async fn jump_ahead(server: &RedisServer) {
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_ahead_ends_a_lease_and_its_holder_is_told() {
+async fn a_clock_that_jumps_ahead_ends_a_lease_and_the_loss_is_reported() {
     let server = RedisServer::start();
     let clients = [
         // Told by the server, and by the next renewal.
@@ -31,7 +31,7 @@ async fn a_clock_that_jumps_ahead_ends_a_lease_and_its_holder_is_told() {
         let guard = client.lock("k").lease(lease).acquire().await;
         let guard = guard.expect("free");
         let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         jump_ahead(&server).await;
         assert_lost(&guard, ms(5000), LostCause::Removed).await;
         let next = its_turn(waiting).await;

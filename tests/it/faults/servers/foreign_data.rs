@@ -5,15 +5,15 @@ use rlock_core::{Lock, LockClient, LockError, LockGuard, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_free, assert_soon_in_line, begin, client, hold, in_line,
-    ms, name, queue, resp2_client,
+    LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, begin, client, hold, ms, name,
+    queue, resp2_client, wait_queue,
 };
 
 /// The first invalid token: Lua counts in doubles, which are exact below it.
 const LIMIT: u64 = 1 << 53;
 
 /// Invalid tokens, and tokens too large for the next grant.
-const SPOILT: [&str; 16] = [
+const INVALID: [&str; 16] = [
     "9007199254740990",
     "9007199254740991",
     "9007199254740992",
@@ -36,7 +36,7 @@ fn fence(key: &str) -> String {
     format!("{}:fence", name(key))
 }
 
-async fn spoil(server: &RedisServer, key: &str, fence_is: &str) {
+async fn invalidate(server: &RedisServer, key: &str, fence_is: &str) {
     let () = server
         .command(&["SET", &fence(key), fence_is, "PX", "100000000"])
         .await;
@@ -65,19 +65,19 @@ async fn a_fence_that_cannot_be_counted_on_is_refused_and_left_alone() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("k").wait(LONG);
-    for spoilt in SPOILT {
-        spoil(&server, "k", spoilt).await;
-        let error = within(ms(5000), spoilt, lock.acquire()).await;
-        assert_names_the_fence(&error.expect_err(spoilt), "k");
-        let error = lock.try_acquire().await.expect_err(spoilt);
+    for invalid in INVALID {
+        invalidate(&server, "k", invalid).await;
+        let error = within(ms(5000), invalid, lock.acquire()).await;
+        assert_names_the_fence(&error.expect_err(invalid), "k");
+        let error = lock.try_acquire().await.expect_err(invalid);
         assert_names_the_fence(&error, "k");
-        let error = with_both(&client).await.expect_err(spoilt);
+        let error = with_both(&client).await.expect_err(invalid);
         assert_names_the_fence(&error, "k");
         for key in ["k", "other"] {
-            assert!(!server.exists(&name(key)).await, "{spoilt}: {key}");
+            assert!(!server.exists(&name(key)).await, "{invalid}: {key}");
         }
-        assert_eq!(fence_of(&server, "k").await, spoilt, "it is as it was");
-        assert!(server.pttl(&fence("k")).await > 99_000_000, "{spoilt}");
+        assert_eq!(fence_of(&server, "k").await, invalid, "it is as it was");
+        assert!(server.pttl(&fence("k")).await > 99_000_000, "{invalid}");
         // The remedy that the error names.
         assert!(server.del(&fence("k")).await);
         let guard = lock.acquire().await.expect("out of the way");
@@ -91,19 +91,19 @@ async fn a_fence_that_cannot_be_counted_on_is_refused_and_left_alone() {
 async fn a_fence_that_cannot_be_counted_on_fails_no_lock_that_is_asked_for_together_with_its_own() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let keys: Vec<String> = (0..SPOILT.len() * 2).map(|n| format!("k{n}")).collect();
-    for (key, spoilt) in keys.iter().zip(SPOILT) {
-        spoil(&server, key, spoilt).await;
+    let keys: Vec<String> = (0..INVALID.len() * 2).map(|n| format!("k{n}")).collect();
+    for (key, invalid) in keys.iter().zip(INVALID) {
+        invalidate(&server, key, invalid).await;
     }
     let locks: Vec<Lock> = keys.iter().map(|key| client.lock(key).wait(LONG)).collect();
     for _ in 0..5 {
         let taken = join_all(locks.iter().map(Lock::acquire)).await;
         for (n, (key, taken)) in keys.iter().zip(taken).enumerate() {
-            match (SPOILT.get(n), taken) {
-                (Some(spoilt), taken) => {
-                    assert_names_the_fence(&taken.expect_err(spoilt), key);
-                    assert!(!server.exists(&name(key)).await, "{spoilt}");
-                    assert_eq!(fence_of(&server, key).await, *spoilt, "it is as it was");
+            match (INVALID.get(n), taken) {
+                (Some(invalid), taken) => {
+                    assert_names_the_fence(&taken.expect_err(invalid), key);
+                    assert!(!server.exists(&name(key)).await, "{invalid}");
+                    assert_eq!(fence_of(&server, key).await, *invalid, "it is as it was");
                 }
                 (None, taken) => drop(taken.expect("its own fence is sound")),
             }
@@ -116,7 +116,7 @@ async fn tokens_grow_up_to_the_last_that_can_be_told_apart_and_not_beyond() {
     let server = RedisServer::start();
     let client = client(&server).await;
     for below in 1..12 {
-        spoil(&server, "k", &(LIMIT - below).to_string()).await;
+        invalidate(&server, "k", &(LIMIT - below).to_string()).await;
         let mut last = LIMIT - below;
         let error = loop {
             // Takes one request and local hand-overs in turn.
@@ -145,31 +145,31 @@ async fn tokens_grow_up_to_the_last_that_can_be_told_apart_and_not_beyond() {
 }
 
 #[tokio::test]
-async fn a_lock_whose_fence_was_spoilt_while_it_was_held_is_renewed_and_given_back() {
+async fn a_lock_whose_fence_became_invalid_is_renewed_and_released() {
     let server = RedisServer::start();
-    let each = SPOILT.iter().enumerate().map(async |(n, spoilt)| {
+    let each = INVALID.iter().enumerate().map(async |(n, invalid)| {
         let key = &format!("k-{n}");
         let (one, other) = (client(&server).await, client(&server).await);
         let guard = one.lock(key).lease(ms(1500)).acquire().await.expect("free");
         let waits = other.lock(key).wait(LONG);
         let waiting = acquiring(waits.clone());
-        assert_soon_in_line(&server, key, 1).await;
-        spoil(&server, key, spoilt).await;
-        if spoilt.ends_with('3') {
+        assert_soon_queued(&server, key, 1).await;
+        invalidate(&server, key, invalid).await;
+        if invalid.ends_with('3') {
             tokio::time::sleep(ms(2000)).await;
         }
-        assert!(guard.is_valid(), "{spoilt}");
+        assert!(guard.is_valid(), "{invalid}");
         let nested = one.lock(key).wait(ms(0));
         let outcome = guard.scope(nested.run(async {})).await;
-        if !SPOILT[..2].contains(spoilt) {
+        if !INVALID[..2].contains(invalid) {
             assert_names_the_fence(&outcome.expect_err("it would have no token"), key);
             // The background corrects its count.
             tokio::time::sleep(ms(100)).await;
         }
         guard.release().await.expect("held");
-        assert!(!server.exists(&name(key)).await, "{spoilt}");
+        assert!(!server.exists(&name(key)).await, "{invalid}");
         // The waiter is notified, or asks by its timer.
-        let error = within(LONG, spoilt, waiting).await.expect("no panic");
+        let error = within(LONG, invalid, waiting).await.expect("no panic");
         assert_names_the_fence(&error.expect_err("no token"), key);
         assert!(server.del(&fence(key)).await);
         let guard = waits.acquire().await.expect("out of the way");
@@ -180,15 +180,15 @@ async fn a_lock_whose_fence_was_spoilt_while_it_was_held_is_renewed_and_given_ba
 
 /// The token distinguishes a late message from an earlier one, but an invalid fence has no token.
 #[tokio::test]
-async fn a_waiter_that_saw_a_spoilt_fence_is_given_the_lock_when_that_is_mended() {
+async fn a_waiter_that_saw_an_invalid_fence_is_granted_the_lock_when_it_is_repaired() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let guard = hold(&one, "k").await;
     let sound = fence_of(&server, "k").await;
-    spoil(&server, "k", "9007199254740993").await;
+    invalidate(&server, "k", "9007199254740993").await;
     let waiting = acquiring(other.lock("k").wait(LONG).lease(LASTING));
-    assert_soon_in_line(&server, "k", 1).await;
-    spoil(&server, "k", &sound).await;
+    assert_soon_queued(&server, "k", 1).await;
+    invalidate(&server, "k", &sound).await;
     let before = guard.fencing_token();
     guard.release().await.expect("held");
     let next = within(ms(3000), "it is told", waiting).await;
@@ -197,7 +197,7 @@ async fn a_waiter_that_saw_a_spoilt_fence_is_given_the_lock_when_that_is_mended(
 }
 
 /// Waits until the wait queue is empty, for less time than a queue takes to expire.
-async fn assert_soon_nobody_in_line(server: &RedisServer, key: &str, after: &str) {
+async fn assert_soon_none_queued(server: &RedisServer, key: &str, after: &str) {
     let gone = async || !server.exists(&queue(key)).await;
     eventually(ms(5000), after, gone).await;
 }
@@ -212,18 +212,18 @@ async fn refused(waiting: crate::common::Acquiring, what: &str) {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_lock_became_another_key_leaves_no_place_in_line() {
+async fn a_waiter_whose_lock_became_another_key_leaves_the_queue() {
     let server = RedisServer::start();
     for command in [["SET", "text"], ["RPUSH", "item"]] {
         for waiter in [client(&server).await, resp2_client(&server).await] {
             let holder = client(&server).await;
             let guard = hold(&holder, "k").await;
             let waiting = acquiring(waiter.lock("k").wait(LONG));
-            assert_soon_in_line(&server, "k", 1).await;
+            assert_soon_queued(&server, "k", 1).await;
             assert!(server.del(&name("k")).await);
             let _: redis::Value = server.command(&[command[0], &name("k"), command[1]]).await;
             refused(waiting, "it is no lock").await;
-            assert_soon_nobody_in_line(&server, "k", "the place is given up").await;
+            assert_soon_none_queued(&server, "k", "the place is given up").await;
             drop(guard);
             assert!(server.del(&name("k")).await);
         }
@@ -232,7 +232,7 @@ async fn a_waiter_whose_lock_became_another_key_leaves_no_place_in_line() {
 
 /// Checks every end of a call except a grant. The server refuses one of the commands from then on.
 #[tokio::test]
-async fn a_waiter_that_is_refused_for_good_leaves_no_place_in_line() {
+async fn a_waiter_that_is_refused_for_good_leaves_the_queue() {
     const RULES: &str = "on >s3cret ~* &* +@all";
     let server = RedisServer::builder().acl_user("app", RULES).start();
     for command in [
@@ -243,7 +243,7 @@ async fn a_waiter_that_is_refused_for_good_leaves_no_place_in_line() {
         let url = server.url_as("app", "s3cret");
         let waiter = LockClient::connect(&url).await.expect("it is up");
         let waiting = acquiring(waiter.lock("k").wait(ms(9000)));
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         server.set_user("app", &format!("-{command}")).await;
         assert!(server.del(&name("k")).await);
         let outcome = within(LONG, command, waiting).await.expect("no panic");
@@ -252,7 +252,7 @@ async fn a_waiter_that_is_refused_for_good_leaves_no_place_in_line() {
             !matches!(refused, Some(LockError::Timeout { .. })),
             "{command}: {refused:?}"
         );
-        assert_soon_nobody_in_line(&server, "k", command).await;
+        assert_soon_none_queued(&server, "k", command).await;
         server.set_user("app", &format!("+{command}")).await;
         drop(guard);
         let _: redis::Value = server.command(&["DEL", &name("k")]).await;
@@ -260,18 +260,18 @@ async fn a_waiter_that_is_refused_for_good_leaves_no_place_in_line() {
 }
 
 #[tokio::test]
-async fn a_waiter_of_several_keys_of_which_one_became_another_key_leaves_no_place_in_line() {
+async fn a_waiter_of_several_keys_of_which_one_became_another_key_leaves_the_queue() {
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server).await, client(&server).await);
     let guard = hold(&holder, "other").await;
     let call = tokio::spawn(async move { with_both_waiting(&waiter).await });
-    assert_soon_in_line(&server, "other", 1).await;
+    assert_soon_queued(&server, "other", 1).await;
     let () = server.command(&["SET", &name("k"), "text"]).await;
     guard.release().await.expect("held");
     let outcome = within(LONG, "it is refused", call).await.expect("no panic");
     let error = outcome.expect_err("one is no lock");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert_soon_nobody_in_line(&server, "other", "the place is given up").await;
+    assert_soon_none_queued(&server, "other", "the place is given up").await;
     assert_soon_free(&server, "other").await;
 }
 
@@ -281,17 +281,17 @@ async fn with_both_waiting(client: &LockClient) -> Result<(), LockError> {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_client_is_shut_down_leaves_no_place_in_line() {
+async fn a_waiter_whose_client_is_shut_down_leaves_the_queue() {
     let server = RedisServer::start();
     let (holder, waiter) = (client(&server).await, client(&server).await);
     let _guard = hold(&holder, "k").await;
     let waiting = acquiring(waiter.lock("k").wait(LONG));
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     waiter.shutdown().await.expect("nothing is held");
     let outcome = waiting.await.expect("no panic");
     assert!(
         matches!(outcome, Err(LockError::Closed { .. })),
         "{outcome:?}"
     );
-    assert_eq!(in_line(&server, "k").await, Vec::<String>::new());
+    assert_eq!(wait_queue(&server, "k").await, Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! A server whose memory is full: locks can be given back, and whoever may lose them is warned.
+//! A server whose memory is full: locks can be released, and whoever may lose them is warned.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_in_line, client, hold, its_turn, ms,
+    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_queued, client, hold, its_turn, ms,
     name, timed,
 };
 
@@ -55,7 +55,7 @@ async fn a_client_warns_of_every_policy_that_may_evict_locks_and_of_no_other() {
 }
 
 #[tokio::test]
-async fn the_holder_of_a_lock_that_is_evicted_is_told_at_once() {
+async fn the_loss_of_an_evicted_lock_is_reported_at_once() {
     keep_log();
     for policy in EVICTING {
         let server = RedisServer::start();
@@ -93,21 +93,21 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
             let lock = client.lock("k").lease(LASTING).wait(LONG);
             tokio::spawn(async move { lock.run(async {}).await })
         });
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         tokio::time::sleep(ms(200)).await;
         server.config_set("maxmemory", "1").await;
         let owner = held.owner().to_string();
         if dropped {
             drop(held);
         } else {
-            held.release().await.expect("given back");
+            held.release().await.expect("released");
         }
         let given_back = async {
             while server.hgetall(&name("k")).await.contains_key(&owner) {
                 tokio::time::sleep(ms(10)).await;
             }
         };
-        within(LONG, "it is given back", given_back).await;
+        within(LONG, "it is released", given_back).await;
         tokio::time::sleep(ms(300)).await;
         // Whoever was not given the lock at once has it when there is room.
         server.config_set("maxmemory", "0").await;
@@ -135,7 +135,7 @@ async fn a_client_of_a_full_server_can_be_shut_down_and_leaves_nothing() {
         "{refused:?}"
     );
     assert!(took < ms(2500), "{took:?}");
-    client.shutdown().await.expect("everything is given back");
+    client.shutdown().await.expect("everything is released");
     assert_eq!(server.keys("lock:{many:*}").await, Vec::<String>::new());
     assert_eq!(guards.len(), 50);
 }

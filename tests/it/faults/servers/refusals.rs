@@ -8,7 +8,7 @@ use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_queued, cause_of, client,
     connect, count, hold, its_turn, ms, name, timed,
 };
 
@@ -16,7 +16,7 @@ use crate::common::{
 const SHORT: Duration = Duration::from_millis(400);
 
 /// In a state in which the server refuses with this word: who will not wait is told so in time.
-async fn assert_told(client: &LockClient, word: &str) {
+async fn assert_error_says(client: &LockClient, word: &str) {
     // What the server says is known once it has said it: until then the connection may be in question.
     eventually(LONG, word, async || {
         let (outcome, took) = timed(client.lock("new").wait(SHORT).acquire()).await;
@@ -32,7 +32,7 @@ async fn assert_told(client: &LockClient, word: &str) {
 
 /// The same, and who waits is served when the state has passed.
 async fn assert_waited_for(client: &LockClient, word: &str, passes: impl Future<Output = ()>) {
-    assert_told(client, word).await;
+    assert_error_says(client, word).await;
     let waiting = acquiring(client.lock("new").lease(LASTING).wait(LONG * 2));
     tokio::time::sleep(SHORT).await;
     assert!(!waiting.is_finished(), "{word}: it waits");
@@ -54,7 +54,7 @@ async fn a_server_that_loads_its_data_is_waited_for_and_has_the_locks_that_were_
     let () = server.command(&["DEBUG", "POPULATE", "1500"]).await;
     server.save().await;
     server.restart_with_data();
-    assert_told(&one, "LOADING").await;
+    assert_error_says(&one, "LOADING").await;
     // This state passes by itself.
     let new = one.lock("new").wait(LONG * 2).acquire().await;
     new.expect("loaded").release().await.expect("held");
@@ -176,7 +176,7 @@ async fn a_release_that_is_refused_is_done_when_the_server_lets_it() {
             assert!(shown.contains("NOREPLICAS"), "{shown}");
         }
         tokio::time::sleep(ms(300)).await;
-        assert!(server.exists(&name("k")).await, "it cannot be given back");
+        assert!(server.exists(&name("k")).await, "it cannot be released");
         server.config_set("min-replicas-to-write", "0").await;
         assert_soon_free(&server, "k").await;
     }
@@ -262,7 +262,7 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
         let waiter = connect(&server.url()).await;
         let guard = hold(&client, "k").await;
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         server.set_user("locker", refused).await;
         let owner = guard.owner().to_string();
         let outcome = guard.release().await;
@@ -275,22 +275,22 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
     .await;
 }
 
-/// As above, where the next in line cannot be given the lock either.
+/// As above, where the next waiter cannot be given the lock either.
 #[tokio::test]
 async fn a_release_that_may_let_nothing_expire_is_done_all_the_same() {
     let (server, client) = trusted().await;
     let waiter = connect(&server.url()).await;
     let guard = hold(&client, "k").await;
     let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     server.set_user("locker", "-pexpire").await;
     let outcome = guard.release().await;
     server.set_user("locker", "+@all").await;
-    outcome.expect("it is given back");
+    outcome.expect("it is released");
     its_turn(waiting).await.release().await.expect("held");
 }
 
-/// What an acquire wrote before one of its commands was refused is taken back by the same script.
+/// What an acquire wrote before one of its commands was refused is rolled back by the same script.
 #[tokio::test]
 async fn a_refusal_in_the_middle_of_an_acquire_leaves_nothing_taken() {
     for refused in [

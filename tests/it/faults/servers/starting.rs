@@ -143,11 +143,11 @@ async fn a_lock_of_a_lazy_client_whose_servers_stay_away_ends_with_its_wait() {
         service.goes();
         let client = service.lazy(LockClient::builder().response_timeout(ms(300)));
         let (outcome, took) = timed(client.lock("k").wait(ms(500)).acquire()).await;
-        let error = outcome.expect_err("nobody is there");
+        let error = outcome.expect_err("no server is there");
         assert!(error.is_outage(), "{urls:?}: {error:?}");
         assert!(took < ms(500) + ms(3000), "{urls:?}: {took:?}");
         let (outcome, took) = timed(client.ping()).await;
-        let error = outcome.expect_err("nobody is there");
+        let error = outcome.expect_err("no server is there");
         assert!(error.is_outage(), "{urls:?}: {error:?}");
         assert!(took < ms(300) + ms(3000), "{urls:?}: {took:?}");
         let shown = error.to_string();
@@ -181,7 +181,7 @@ async fn a_connect_wait_ends_where_servers_stay_away() {
         service.goes();
         let builder = LockClient::builder().connect_wait(ms(700));
         let (outcome, took) = timed(service.connect(builder)).await;
-        let error = outcome.expect_err("nobody is there");
+        let error = outcome.expect_err("no server is there");
         assert!(error.is_outage(), "{:?}: {error:?}", service.urls);
         let shown = error.to_string();
         assert!(shown.contains("could not connect to "), "{shown}");
@@ -359,7 +359,7 @@ async fn a_blocking_connect_inside_an_async_task_is_refused() {
 }
 
 #[tokio::test]
-async fn a_ping_answers_as_long_as_locks_have_servers_enough() {
+async fn a_ping_succeeds_while_enough_servers_for_locks_reply() {
     let memory = LockClient::in_memory();
     memory.ping().await.expect("embedded");
     memory.shutdown().await.expect("nothing is held");
@@ -385,7 +385,7 @@ async fn a_ping_answers_as_long_as_locks_have_servers_enough() {
         let master = &service.servers[0];
         master.pause();
         let (outcome, took) = timed(client.ping()).await;
-        let error = outcome.expect_err("it stands still");
+        let error = outcome.expect_err("it is paused");
         assert!(error.is_outage(), "{:?}: {error:?}", service.urls);
         assert!(took < ms(500) + ms(3000), "{:?}: {took:?}", service.urls);
         master.resume();
@@ -422,5 +422,5 @@ fn clients_locks_and_guards_may_be_used_across_a_caught_panic() {
         .lock("k")
         .wait(Duration::ZERO)
         .run_blocking(|| ())
-        .expect("given back");
+        .expect("released");
 }

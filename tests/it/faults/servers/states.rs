@@ -7,11 +7,11 @@ use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, escape};
 use rlock_testkit::{Proxy, RedisServer, assert_taken, eventually};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_in_line, cause_of, client,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_queued, cause_of, client,
     connect, count, hold, its_turn, ms, name, resp2, resp2_client, timed,
 };
 
-/// Takes, enters, inspects, waits, hands over and gives back; panics where something is amiss.
+/// Takes, enters, inspects, waits, hands over and releases; panics where something is amiss.
 async fn assert_all_works(one: &LockClient, other: &LockClient, key: &str) {
     let lock = one.lock(key).lease(LASTING);
     let guard = lock.acquire().await.expect("free");
@@ -61,7 +61,7 @@ async fn a_flush_of_all_scripts_between_any_two_calls_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_restart_without_data_is_noticed_and_tokens_go_on_growing() {
+async fn a_restart_without_data_is_noticed_and_tokens_keep_growing() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("k").lease(LASTING);
@@ -85,7 +85,7 @@ async fn a_restart_without_data_is_noticed_and_tokens_go_on_growing() {
 }
 
 #[tokio::test]
-async fn tokens_go_on_growing_when_the_servers_clock_was_set_back() {
+async fn tokens_keep_growing_when_the_servers_clock_was_set_back() {
     /// In the year 2033.
     const LAST: u64 = 2_000_000_000_000_000;
     let server = RedisServer::start();
@@ -103,7 +103,7 @@ async fn tokens_go_on_growing_when_the_servers_clock_was_set_back() {
 
 /// Eviction can take the last token of a lock that is held.
 #[tokio::test]
-async fn tokens_go_on_growing_when_the_last_one_is_gone_before_the_release() {
+async fn tokens_keep_growing_when_the_last_one_is_gone_before_the_release() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let lock = one.lock("k").lease(LASTING);
@@ -122,13 +122,13 @@ async fn tokens_go_on_growing_when_the_last_one_is_gone_before_the_release() {
     let guard = lock.acquire().await.expect("free");
     grows(&guard);
     let waiting = acquiring(other.lock("k").wait(LONG));
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     assert!(server.del(&fence).await);
     guard.release().await.expect("held");
     let guard = its_turn(waiting).await;
     grows(&guard);
     guard.release().await.expect("held");
-    // Several are given back by one script.
+    // Several are released by one script.
     let keys: Vec<_> = (0..16).map(|n| format!("k{n}")).collect();
     let locks: Vec<_> = keys.iter().map(|key| one.lock(key)).collect();
     let taken = || join_all(locks.iter().map(Lock::acquire));
@@ -238,7 +238,7 @@ async fn a_server_that_is_not_there_is_unavailable_within_the_connect_timeout() 
     for url in [nobody.url(), proxy.url(), socket, resp2(&proxy.url())] {
         let builder = LockClient::builder().connect_timeout(ms(500));
         let (outcome, took) = timed(builder.connect(&url)).await;
-        let error = outcome.expect_err("nobody answers");
+        let error = outcome.expect_err("no server replies");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
         assert!(took < ms(2500), "{url}: {took:?}");
         let shown = error.to_string();
@@ -354,7 +354,7 @@ async fn everything_works_by_socket_and_by_either_protocol() {
 }
 
 #[tokio::test]
-async fn a_full_server_takes_no_lock_and_still_lets_every_lock_be_given_back() {
+async fn a_full_server_grants_no_lock_and_accepts_every_release() {
     let server = RedisServer::builder()
         .config("maxmemory-policy", "noeviction")
         .start();
@@ -377,8 +377,8 @@ async fn a_full_server_takes_no_lock_and_still_lets_every_lock_be_given_back() {
 
     tokio::time::sleep(ms(1500)).await;
     assert!(outer.is_valid(), "leases are renewed all the same");
-    inner.release().await.expect("given back");
-    outer.release().await.expect("given back");
+    inner.release().await.expect("released");
+    outer.release().await.expect("released");
     assert!(!server.exists(&name("k")).await);
     drop(dropped);
     assert_soon_free(&server, "dropped").await;
@@ -391,7 +391,7 @@ async fn a_full_server_takes_no_lock_and_still_lets_every_lock_be_given_back() {
 }
 
 #[tokio::test]
-async fn shutdown_gives_every_lock_back() {
+async fn shutdown_releases_every_lock() {
     let server = RedisServer::start();
     for client in [client(&server).await, resp2_client(&server).await] {
         let mut guards = Vec::new();
@@ -400,7 +400,7 @@ async fn shutdown_gives_every_lock_back() {
             guards.push(lock.acquire().await.expect("free"));
         }
         assert_eq!(server.keys("lock:{many:*}").await.len(), 100);
-        client.shutdown().await.expect("everything is given back");
+        client.shutdown().await.expect("everything is released");
         assert_eq!(server.keys("lock:{many:*}").await.len(), 0);
         for guard in &guards {
             assert_lost(guard, LONG, LostCause::Closed).await;
@@ -451,7 +451,7 @@ async fn locks_under_two_prefixes_have_nothing_to_do_with_each_other() {
 }
 
 #[tokio::test]
-async fn inspecting_a_lock_tells_who_holds_it() {
+async fn inspecting_a_lock_shows_its_holder() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, resp2_client(&server).await);
     assert_eq!(other.inspect("k").await.expect("an answer"), None);
@@ -606,5 +606,5 @@ async fn a_busy_server_is_waited_for() {
     let server = busy.await.expect("no panic");
     assert_eq!(count(&server, &guard).await, Some(1));
     guard.release().await.expect("held");
-    assert_soon_in_line(&server, "k", 0).await;
+    assert_soon_queued(&server, "k", 0).await;
 }

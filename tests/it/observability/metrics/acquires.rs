@@ -77,7 +77,7 @@ async fn each_outcome_of_an_acquire_is_recorded_with_its_duration() {
     assert_eq!(durations(LOCK, "cancelled").len(), 1);
 
     guard.release().await.expect("held");
-    one.shutdown().await.expect("given back");
+    one.shutdown().await.expect("released");
     lock(&one).acquire().await.expect_err("closed");
     assert_eq!(durations(LOCK, "error").len(), 1);
     assert_idle(LOCK);
@@ -112,8 +112,8 @@ async fn a_shutdown_ends_the_waits() {
     let guard = lock(&one).acquire().await.expect("free");
     let calls = [&one, &other].map(|client| acquiring(lock(client)));
     until_waiting(LOCK, 2).await;
-    other.shutdown().await.expect("given back");
-    one.shutdown().await.expect("given back");
+    other.shutdown().await.expect("released");
+    one.shutdown().await.expect("released");
     for call in calls {
         call.await.expect("no panic").expect_err("closed");
     }
@@ -206,15 +206,16 @@ async fn a_lock_of_another_process_comes_by_message() {
 /// The server tells clients with RESP3 that the lock is gone.
 #[tokio::test]
 async fn a_lock_that_was_deleted_comes_by_message_and_without_reports_by_timer() {
-    const TOLD: &str = "deleted-told:<id>";
+    const NOTIFIED: &str = "deleted-told:<id>";
     const UNTOLD: &str = "deleted-untold:<id>";
     keep_metrics();
     let server = RedisServer::start();
     let told = (client(&server).await, client(&server).await);
     let untold = (resp2_client(&server).await, resp2_client(&server).await);
-    for (lock, (one, other), expected) in
-        [(TOLD, told, [0, 0, 1, 0]), (UNTOLD, untold, [0, 0, 0, 1])]
-    {
+    for (lock, (one, other), expected) in [
+        (NOTIFIED, told, [0, 0, 1, 0]),
+        (UNTOLD, untold, [0, 0, 0, 1]),
+    ] {
         let handle = |client: &LockClient| client.lock(lock).name(lock).lease(LASTING);
         let guard = handle(&one).acquire().await.expect("free");
         let call = acquiring(handle(&other));

@@ -77,7 +77,7 @@ async fn a_hold_whose_body_panics_has_panicked() {
     let body = move || blocking.run_blocking(|| panic!("a bug"));
     let panics = tokio::task::spawn_blocking(body).await;
     assert!(panics.expect_err("it panics").is_panic());
-    let guard = lock.acquire().await.expect("given back");
+    let guard = lock.acquire().await.expect("released");
     let unwinds = tokio::spawn(async move {
         let _guard = guard;
         panic!("a bug");
@@ -186,7 +186,7 @@ async fn a_hold_that_a_shutdown_ends_is_lost_as_closed() {
     let client = LockClient::in_memory();
     let lock = client.lock("closed").name(LOCK);
     let guard = lock.acquire().await.expect("free");
-    client.shutdown().await.expect("given back");
+    client.shutdown().await.expect("released");
     assert_idle(LOCK);
     assert!(is(lost(LOCK, "closed"), 1));
     drop(guard);

@@ -185,7 +185,7 @@ async fn a_pause_of_the_process_is_recorded() {
         let pauses = values("rlock_process_pause_seconds", &[]);
         pauses.into_iter().fold(0.0, f64::max)
     };
-    // Its watchdog stands still with this thread.
+    // Its watchdog is blocked with this thread.
     let client = LockClient::builder().runtime(Handle::current());
     let client = client.in_memory().expect("a client");
     let guard = client.lock("k").lease(ms(900)).acquire().await;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{RedisServer, SERVICE};
 
-use super::{life_of_a_lock, tells_permissions, url, warnings};
+use super::{life_of_a_lock, reports_permissions, url, warnings};
 use crate::common::{LONG, acl, connect, log::keep_log, ms};
 
 /// A server whose user may do what is documented for one server, and this.
@@ -16,7 +16,7 @@ fn server_with(beyond: &str) -> RedisServer {
 }
 
 #[tokio::test]
-async fn who_waits_for_replicas_needs_one_permission_more_and_is_told_so() {
+async fn a_user_who_waits_for_replicas_needs_one_permission_more() {
     for (beyond, is_enough) in [(acl::beyond("replicas"), true), (String::new(), false)] {
         let (master, replica) = (server_with(&beyond), RedisServer::start());
         replica.follow(&master).await;
@@ -35,7 +35,7 @@ async fn who_waits_for_replicas_needs_one_permission_more_and_is_told_so() {
         assert!(matches!(error, LockError::Store { .. }), "{error:?}");
         assert_eq!(step, "take");
         assert_eq!(refused, ["wait".to_owned()].into());
-        if tells_permissions(&master).await {
+        if reports_permissions(&master).await {
             assert_eq!(said.len(), 1, "{said:?}");
             assert!(
                 said[0].contains("ERROR") && said[0].contains("wait"),

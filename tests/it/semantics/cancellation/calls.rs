@@ -96,7 +96,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
             let lock = client.lock(key);
             let nested = async { drop(lock.acquire().await) };
             let ending = cut.off(outer.scope(nested)).await;
-            place.assert_held_and_give_back(outer, cut).await;
+            place.assert_held_and_release(outer, cut).await;
             ending
         })
         .await;
@@ -108,7 +108,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
             let nested = async { Some(nested.in_current_scope()) };
             let nested = outer.scope(nested).await.expect("made inside");
             let ending = cut.off(nested).await;
-            place.assert_held_and_give_back(outer, cut).await;
+            place.assert_held_and_release(outer, cut).await;
             ending
         })
         .await;
@@ -116,7 +116,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
         .everywhere("nested run", least + 1, async |key, cut| {
             let outer = place.hold(client, key).await;
             let ending = cut.off(outer.scope(annotated(client, key))).await;
-            place.assert_held_and_give_back(outer, cut).await;
+            place.assert_held_and_release(outer, cut).await;
             ending
         })
         .await;
@@ -124,7 +124,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
         .everywhere("one of two keys held", least, async |key, cut| {
             let outer = place.hold(client, key).await;
             let ending = cut.off(outer.scope(annotated_with_two(client, key))).await;
-            place.assert_held_and_give_back(outer, cut).await;
+            place.assert_held_and_release(outer, cut).await;
             assert_nothing_left_of_the_other(place, key).await;
             ending
         })
@@ -135,7 +135,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
             let inner = outer.scope(client.lock(key).acquire()).await;
             let inner = inner.expect("the hold can be entered");
             let ending = cut.off(inner.release()).await;
-            place.assert_held_and_give_back(outer, cut).await;
+            place.assert_held_and_release(outer, cut).await;
             ending
         })
         .await;
@@ -158,7 +158,7 @@ pub(crate) async fn for_a_loss(place: &Place) {
         .everywhere("lost", 1, async |key, cut| {
             let guard = place.hold(client, key).await;
             let ending = cut.off(guard.lost()).await;
-            place.assert_held_and_give_back(guard, cut).await;
+            place.assert_held_and_release(guard, cut).await;
             ending
         })
         .await;
@@ -167,7 +167,7 @@ pub(crate) async fn for_a_loss(place: &Place) {
             let lock = client.lock(key).max_hold(LASTING);
             let guard = lock.acquire().await.expect("free");
             let ending = cut.off(guard.lost()).await;
-            place.assert_held_and_give_back(guard, cut).await;
+            place.assert_held_and_release(guard, cut).await;
             ending
         })
         .await;
@@ -176,7 +176,7 @@ pub(crate) async fn for_a_loss(place: &Place) {
             let guard = place.hold(client, key).await;
             let hold = guard.scope(async { current().expect("inside") }).await;
             let ending = cut.off(hold.lost()).await;
-            place.assert_held_and_give_back(guard, cut).await;
+            place.assert_held_and_release(guard, cut).await;
             ending
         })
         .await;
@@ -240,7 +240,7 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
             let next = place.other.lock(key);
             let mut next = Driven::new(next.acquire());
             next.until_still().await;
-            place.assert_soon_in_line(key, 1).await;
+            place.assert_soon_queued(key, 1).await;
             let ending = cut.off(guard.release()).await;
             let next = next.end().await.expect("its turn");
             next.release().await.expect("held");
@@ -267,7 +267,7 @@ pub(crate) async fn of_a_taken_lock(place: &Place, whose: Whose, least: usize) {
             let taken = place.hold(holder, key).await;
             let lock = place.client.lock(key);
             let ending = cut.off(async { drop(lock.try_acquire().await) }).await;
-            place.assert_held_and_give_back(taken, cut).await;
+            place.assert_held_and_release(taken, cut).await;
             ending
         })
         .await;
@@ -354,7 +354,7 @@ pub(crate) async fn of_a_client_s_end(place: &Place) {
                 assert!(!guard.is_valid());
             }
             if cut.polls % 2 == 0 {
-                client.shutdown().await.expect("everything is given back");
+                client.shutdown().await.expect("everything is released");
             }
             drop((guard, client));
             ending

@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Whoever is not woken for this long stands still until something happens elsewhere.
+/// A task that is not woken for this long makes no progress until something happens elsewhere.
 const STILL: Duration = Duration::from_millis(150);
 /// How long bytes take to the gate, and from it.
 const ON_THE_WAY: Duration = Duration::from_millis(10);
@@ -102,7 +102,7 @@ pub(crate) enum Ending {
     Cut,
     /// It came to its end before.
     Done,
-    /// It stood still before, and was dropped there.
+    /// It made no progress before, and was dropped there.
     Still,
 }
 

@@ -21,10 +21,10 @@ use crate::common::{LONG, ms, resp2};
 
 /// Of every lock: renewed after a quarter of it at the earliest. Nothing that the tests do lasts as long.
 pub(crate) const LEASE: Duration = Duration::from_secs(20);
-/// Milliseconds in fact; less than what ends by itself: a lease, a place in line, the look of a waiter.
+/// Milliseconds in fact; less than what ends by itself: a lease, a place in the queue, the look of a waiter.
 const AT_ONCE: Duration = Duration::from_secs(4);
-/// A lock that is handed to nobody is free again after a second; one that is given back, long before.
-const GIVEN_BACK: Duration = Duration::from_millis(800);
+/// A lock that is handed to nobody is free again after a second; one that is released, long before.
+const RELEASED: Duration = Duration::from_millis(800);
 /// More polls than any call takes.
 const MOST: usize = 60;
 
@@ -62,20 +62,20 @@ impl Place {
     }
 
     /// A server; the calls go by the connection of the runtime that made the client.
-    pub(crate) async fn near(reentry: Reentry) -> Self {
+    pub(crate) async fn caller(reentry: Reentry) -> Self {
         let server = RedisServer::start();
         let gate = Gate::in_front_of(&server);
         let url = gate.url();
-        Self::new("near", Some(server), Some((gate, None)), url, reentry).await
+        Self::new("caller", Some(server), Some((gate, None)), url, reentry).await
     }
 
-    /// As [`near`](Self::near), by the older protocol.
-    pub(crate) async fn near_by_resp2(reentry: Reentry) -> Self {
+    /// As [`caller`](Self::caller), by the older protocol.
+    pub(crate) async fn caller_by_resp2(reentry: Reentry) -> Self {
         let server = RedisServer::start();
         let gate = Gate::in_front_of(&server);
         let url = resp2(&gate.url());
         Self::new(
-            "near, resp2",
+            "caller, resp2",
             Some(server),
             Some((gate, None)),
             url,
@@ -85,7 +85,7 @@ impl Place {
     }
 
     /// A server; the calls go by the client's own connection, because another runtime made it.
-    pub(crate) async fn home(reentry: Reentry) -> Self {
+    pub(crate) async fn background(reentry: Reentry) -> Self {
         let server = RedisServer::start();
         let gate = Gate::in_front_of(&server);
         let url = gate.url();
@@ -95,7 +95,7 @@ impl Place {
             .build();
         let runtime = runtime.expect("a runtime");
         Self::new(
-            "home",
+            "background",
             Some(server),
             Some((gate, Some(runtime))),
             url,
@@ -223,19 +223,19 @@ impl Place {
     }
 
     /// The hold is entered once, as it was before the cut, and ends here.
-    pub(crate) async fn assert_held_and_give_back(&self, guard: LockGuard, cut: Cut<'_>) {
+    pub(crate) async fn assert_held_and_release(&self, guard: LockGuard, cut: Cut<'_>) {
         self.assert_soon_counts(&guard, 1, cut).await;
         guard.release().await.expect("held");
     }
 
-    /// Waits until that many owners stand in line for the lock, where that can be seen.
-    pub(crate) async fn assert_soon_in_line(&self, key: &str, count: u64) {
+    /// Waits until that many owners are queued for the lock, where that can be seen.
+    pub(crate) async fn assert_soon_queued(&self, key: &str, count: u64) {
         if let Some(server) = &self.server {
-            crate::common::assert_soon_in_line(server, key, count).await;
+            crate::common::assert_soon_queued(server, key, count).await;
         }
     }
 
-    /// No lock, no place in line, no subscription; both clients can have the lock at once.
+    /// No lock, no place in the queue, no subscription; both clients can have the lock at once.
     pub(crate) async fn assert_nothing_left(&self, key: &str, point: &str) {
         self.assert_released_before_now().await;
         if let Some(server) = &self.server {
@@ -254,7 +254,7 @@ impl Place {
             assert!(started.elapsed() < AT_ONCE, "{point}");
             let released = guard.release().await;
             released.unwrap_or_else(|error| panic!("{point}: {error}"));
-            // Whoever stands in line without wanting the lock has it now.
+            // Whoever is queued without wanting the lock has it now.
             let released = Instant::now();
             loop {
                 // The time before the question counts: on a busy machine its answer may take long.
@@ -263,13 +263,13 @@ impl Place {
                 if info.is_none() {
                     break;
                 }
-                assert!(held_for < GIVEN_BACK, "{point}: somebody was in line");
+                assert!(held_for < RELEASED, "{point}: an owner was queued");
                 sleep(ms(10)).await;
             }
         }
     }
 
-    /// What was given to the release queue before this lock was given back in the end.
+    /// What was given to the release queue before this lock was released in the end.
     async fn assert_released_before_now(&self) {
         let key = self.fresh_key();
         drop(self.hold(&self.client, &key).await);
@@ -294,7 +294,7 @@ impl Place {
         }
     }
 
-    /// Nothing was renewed after it was given back, and nothing is renewed when what was held would be.
+    /// Nothing was renewed after it was released, and nothing is renewed when what was held would be.
     pub(crate) async fn assert_no_late_renewals(&self) {
         let Some(watch) = &self.watch else {
             return;

@@ -1,5 +1,5 @@
 //! When arguments are dropped: those that the body has in the order of a plain function, and then
-//! the lock is given back; the few that it cannot have after that.
+//! the lock is released; the few that it cannot have after that.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -166,7 +166,7 @@ const LEFT: [(&str, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn what_the_body_takes_is_dropped_as_by_a_plain_function_and_then_the_lock_is_given_back() {
+async fn values_of_the_body_are_dropped_as_by_a_plain_function_before_the_release() {
     let log = Log::new("drops-taken");
     let [used, never, passed] = ["used", "never", "passed"].map(|name| log.probe(name));
     run(taken(&log, used, never, log.pair(), passed)).await;
@@ -194,7 +194,7 @@ fn what_a_synchronous_body_takes_is_dropped_so_too() {
 }
 
 #[tokio::test]
-async fn what_only_or_else_names_or_nothing_can_name_is_dropped_after_the_lock_is_given_back() {
+async fn values_that_only_or_else_names_are_dropped_after_the_release() {
     let log = Log::new("drops-left");
     let [fallback, nameless, by_reference] =
         ["fallback", "nameless", "by reference"].map(|name| log.probe(name));

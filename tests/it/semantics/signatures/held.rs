@@ -59,7 +59,7 @@ pub(crate) async fn assert_held(key: &str) {
     assert_eq!(owner, hold.owner().to_string());
 }
 
-/// Asserts that the lock was given back.
+/// Asserts that the lock was released.
 pub(crate) async fn assert_free(key: &str) {
     let info = client().inspect(key).await.expect("the store answers");
     assert!(info.is_none(), "`{key}` is held");

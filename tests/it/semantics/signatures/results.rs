@@ -102,7 +102,7 @@ async fn a_result_is_what_the_function_says() {
 }
 
 #[tokio::test]
-async fn a_body_that_panics_gives_its_lock_back() {
+async fn a_body_that_panics_releases_its_lock() {
     let panicked = tokio::spawn(run(panics())).await.expect_err("it panics");
     assert!(panicked.is_panic());
     crate::semantics::signatures::held::assert_free("panics").await;

@@ -122,7 +122,7 @@ async fn a_span_may_be_inside_or_around() {
 }
 
 #[tokio::test]
-async fn two_locks_are_taken_and_given_back() {
+async fn two_locks_are_acquired_and_released() {
     assert_eq!(run(two_locks(1)).await.expect("free"), 1);
     assert_eq!(run(two_keys_in_one(1, 2)).await.expect("free"), 3);
     for key in ["first:1", "second:1", "from:1", "to:2"] {

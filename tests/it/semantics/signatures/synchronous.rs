@@ -181,7 +181,7 @@ fn nested_calls_enter_and_several_locks_are_held_together() {
 }
 
 #[test]
-fn a_body_that_panics_gives_its_lock_back() {
+fn a_body_that_panics_releases_its_lock() {
     client();
     std::panic::catch_unwind(panics).expect_err("it panics");
     assert!(is_free_elsewhere("s-diverges"));

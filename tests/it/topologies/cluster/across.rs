@@ -43,7 +43,7 @@ async fn last_token(server: &RedisServer, key: &str) -> u64 {
 }
 
 async fn assert_soon_free_at(server: &RedisServer, key: &str) {
-    eventually(SOON, "the lock is given back", async || {
+    eventually(SOON, "the lock is released", async || {
         !server.exists(&name(key)).await
     })
     .await;
@@ -75,7 +75,7 @@ impl Failure {
 }
 
 #[tokio::test]
-async fn a_lock_is_given_back_when_the_master_of_the_next_one_fails() {
+async fn a_lock_is_released_when_the_master_of_the_next_one_fails() {
     let (cluster, client, [first, second]) = two_masters().await;
     for failure in [Failure::Refuses, Failure::StandsStill, Failure::Dies] {
         let before = last_token(cluster.node(0), &first).await;
@@ -170,7 +170,7 @@ async fn slots_are_asked_in_the_same_order_whatever_the_names_of_the_keys() {
                 let tag = format!("{{{tag}}}");
                 words.iter().any(|word| word.contains(&tag))
             };
-            // They are taken by a request for each slot, and given back after that.
+            // They are taken by a request for each slot, and released after that.
             let order: Vec<bool> = watch
                 .seen()
                 .await

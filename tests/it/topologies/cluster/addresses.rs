@@ -8,11 +8,11 @@ use rlock_testkit::{RedisCluster, RedisServer};
 use super::{keys, shared};
 use crate::common::{LASTING, connect};
 
-/// Nobody listens there.
+/// No server listens there.
 const NOBODY: &str = "127.0.0.1:1";
 
 #[tokio::test]
-async fn one_node_that_answers_leads_to_all() {
+async fn one_node_that_replies_leads_to_all() {
     let cluster = shared().await;
     let seeds = [
         format!("redis-cluster://{NOBODY},{}", cluster.node(0).address()),
@@ -31,13 +31,13 @@ async fn one_node_that_answers_leads_to_all() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_cannot_be_reached_is_told_by_its_addresses_and_without_passwords() {
+async fn the_error_for_an_unreachable_cluster_names_addresses_without_passwords() {
     let url = format!("redis-cluster://app:s3cret@{NOBODY},127.0.0.1:2");
     let error = LockClient::builder()
         .connect_timeout(Duration::from_secs(2))
         .connect(&url)
         .await
-        .expect_err("nobody is there");
+        .expect_err("no server is there");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let shown = format!("{error} {error:?}");
     assert!(shown.contains("127.0.0.1:1, 127.0.0.1:2"), "{shown}");

@@ -1,11 +1,11 @@
-//! Masters that die, stand still, or are replaced on purpose.
+//! Masters that die, are paused, or are replaced on purpose.
 
 use std::time::{Duration, Instant};
 
 use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually, within};
 
-use super::{assert_soon_free, assert_soon_in_line, client, contend, keys};
+use super::{assert_soon_free, assert_soon_queued, client, contend, keys};
 use crate::common::{
     FAILOVER_LEASE as LEASE, LASTING, LONG, acquiring, assert_lost, assert_passed_on,
     assert_soon_renewed, count, hold, leave_behind, ms, name,
@@ -20,7 +20,7 @@ async fn holders_and_waiters_follow_a_failover() {
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
     let waiting = acquiring(other.lock(&key).wait(LONG * 3));
-    assert_soon_in_line(&cluster, &key, 1).await;
+    assert_soon_queued(&cluster, &key, 1).await;
     cluster.replica_of(0).catch_up_with(cluster.node(0)).await;
     cluster.node(0).kill();
     cluster.failed_over(0).await;
@@ -33,7 +33,7 @@ async fn holders_and_waiters_follow_a_failover() {
 }
 
 #[tokio::test]
-async fn a_hold_follows_a_failover_from_a_master_that_stands_still_though_nobody_asks_for_locks() {
+async fn a_hold_follows_a_failover_from_a_paused_master_without_other_requests() {
     let cluster = RedisCluster::start().await;
     let client = client(&cluster).await;
     let key = cluster.key_at(0, "k").await;
@@ -54,7 +54,7 @@ async fn a_failover_on_purpose_is_hardly_noticed() {
     let key = cluster.key_at(1, "k").await;
     let guard = one.lock(&key).lease(LEASE).acquire().await.expect("free");
     let waiting = acquiring(other.lock(&key).wait(LONG * 3));
-    assert_soon_in_line(&cluster, &key, 1).await;
+    assert_soon_queued(&cluster, &key, 1).await;
     let () = cluster
         .replica_of(1)
         .command(&["CLUSTER", "FAILOVER"])
@@ -112,9 +112,9 @@ async fn a_node_that_is_a_master_again_repeats_no_token() {
 }
 
 #[tokio::test]
-async fn a_master_that_stands_still_holds_up_its_own_slots_alone() {
+async fn a_paused_master_delays_only_its_own_slots() {
     let cluster = RedisCluster::start().await;
-    // Nobody takes its place.
+    // No replica takes its place.
     cluster
         .replica_of(1)
         .config_set("cluster-replica-no-failover", "yes")
@@ -127,8 +127,8 @@ async fn a_master_that_stands_still_holds_up_its_own_slots_alone() {
         let lock = client.lock(format!("held-{n}")).lease(lease);
         held.push(lock.acquire().await.expect("free"));
     }
-    let stands_still = cluster.node(1);
-    stands_still.pause();
+    let paused = cluster.node(1);
+    paused.pause();
     let (mut slowest, mut valid) = (Duration::ZERO, 0);
     let until = Instant::now() + lease * 2;
     while Instant::now() < until {
@@ -142,7 +142,7 @@ async fn a_master_that_stands_still_holds_up_its_own_slots_alone() {
     }
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
     for guard in &held {
-        let elsewhere = cluster.owner_of(&name(guard.key())).await.port() != stands_still.port();
+        let elsewhere = cluster.owner_of(&name(guard.key())).await.port() != paused.port();
         if elsewhere {
             assert!(guard.is_valid(), "{} was renewed", guard.key());
             valid += 1;
@@ -151,14 +151,14 @@ async fn a_master_that_stands_still_holds_up_its_own_slots_alone() {
         }
     }
     assert!(valid > 10 && valid < 30, "{valid} of 30 lie elsewhere");
-    stands_still.resume();
+    paused.resume();
     let guard = client.lock(&keys[1]).lease(LASTING).wait(LONG);
     let guard = guard.acquire().await.expect("it is back");
     guard.release().await.expect("held");
 }
 
 #[tokio::test]
-async fn a_client_goes_on_when_every_node_that_it_was_told_of_is_gone() {
+async fn a_client_continues_when_every_configured_node_is_gone() {
     let cluster = RedisCluster::start().await;
     let client = client(&cluster).await;
     let keys = keys(&cluster, "k").await;
@@ -179,7 +179,7 @@ async fn a_client_goes_on_when_every_node_that_it_was_told_of_is_gone() {
 }
 
 #[tokio::test]
-async fn a_failover_is_seen_where_every_node_takes_its_time_to_answer() {
+async fn a_failover_is_noticed_if_every_node_replies_slowly() {
     let cluster = RedisCluster::of(&RedisServer::builder().behind_proxy()).await;
     let client = client(&cluster).await;
     let key = cluster.key_at(0, "k").await;

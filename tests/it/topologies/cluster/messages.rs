@@ -8,7 +8,7 @@ use std::{
 use rlock_core::LockClient;
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
 
-use super::{assert_soon_in_line, client, keys, shared};
+use super::{assert_soon_queued, client, keys, shared};
 use crate::common::{LASTING, LONG, acquiring, connect, hold, its_turn, name, resp2};
 
 /// Hands the lock from one client to another that waits for it; answers how long that took.
@@ -21,7 +21,7 @@ async fn hand_over(
     let guard = from.lock(key).lease(LASTING).wait(LONG).acquire().await;
     let guard = guard.expect("free");
     let waiting = acquiring(to.lock(key).lease(LASTING).wait(LONG));
-    assert_soon_in_line(cluster, key, 1).await;
+    assert_soon_queued(cluster, key, 1).await;
     let started = Instant::now();
     guard.release().await.expect("held");
     let next = its_turn(waiting).await;
@@ -56,7 +56,7 @@ async fn a_client_listens_at_each_master_by_another_name() {
 }
 
 #[tokio::test]
-async fn holder_and_waiter_are_told_by_one_message_each_of_the_node_that_has_the_slot() {
+async fn holder_and_waiter_get_one_notification_each_from_the_node_of_the_slot() {
     let cluster = RedisCluster::start().await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let key = cluster.key_at(0, "k").await;
@@ -73,7 +73,7 @@ async fn holder_and_waiter_are_told_by_one_message_each_of_the_node_that_has_the
 }
 
 #[tokio::test]
-async fn clients_of_both_protocols_are_told() {
+async fn clients_of_both_protocols_are_notified() {
     let cluster = shared().await;
     let by_resp2 = connect(&resp2(&cluster.url())).await;
     let by_resp3 = client(cluster).await;
@@ -93,7 +93,7 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
         let (holder, waiter) = (client(cluster).await, client(cluster).await);
         let guard = hold(&holder, &key).await;
         let waiting = acquiring(waiter.lock(&key).lease(LASTING).wait(LONG));
-        assert_soon_in_line(cluster, &key, 1).await;
+        assert_soon_queued(cluster, &key, 1).await;
         let deleted: u64 = cluster.command(&key, &["DEL", &name(&key)]).await;
         assert_eq!(deleted, 1);
         let started = Instant::now();

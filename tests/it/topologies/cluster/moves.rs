@@ -8,7 +8,7 @@ use rlock_testkit::{RedisCluster, eventually, within};
 use tokio::sync::Mutex;
 
 use super::{
-    assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client, contend,
+    assert_soon_free, assert_soon_only_fences, assert_soon_queued, client, contend,
     is_since_redis_7,
 };
 use crate::common::{
@@ -26,13 +26,13 @@ async fn cluster_and_key() -> (RedisCluster, String, u16) {
 }
 
 #[tokio::test]
-async fn a_lock_whose_slot_has_moved_is_kept_and_its_waiters_are_told() {
+async fn a_lock_whose_slot_has_moved_is_kept_and_its_waiters_are_notified() {
     let (cluster, key, slot) = cluster_and_key().await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let lock = one.lock(&key).lease(LEASE);
     let guard = lock.acquire().await.expect("free");
     let waiting = acquiring(other.lock(&key).wait(LONG));
-    assert_soon_in_line(&cluster, &key, 1).await;
+    assert_soon_queued(&cluster, &key, 1).await;
     cluster.move_slot(slot, 0, 1).await;
     tokio::time::sleep(LEASE * 2).await;
     assert!(guard.is_valid(), "renewed where it is now");
@@ -79,7 +79,7 @@ async fn a_lock_is_renewed_entered_and_released_wherever_its_keys_are_while_its_
     join_all(moves).await;
 }
 
-/// A token that is counted anew at the new master would meet the old one when that arrives.
+/// A token that is reset at the new master would meet the old one when that arrives.
 #[tokio::test]
 async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() {
     let (cluster, key, slot) = cluster_and_key().await;
@@ -143,7 +143,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
     let stable = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
     let () = cluster.node(1).command(&stable).await;
     let never_taken = client.lock(&new).acquire().await.map(drop);
-    // Before Redis 7 a node sends whoever asks it for several keys to the next one, too.
+    // Before Redis 7 a node sends a client that asks it for several keys to the next one, too.
     let sends_on = !is_since_redis_7(cluster.node(0)).await;
     for (outcome, names_both) in [(free, true), (several, sends_on), (never_taken, true)] {
         let error = outcome.expect_err("it cannot come into being");
@@ -230,13 +230,13 @@ async fn a_slot_that_moves_back_and_forth_under_load_breaks_nothing() {
 }
 
 #[tokio::test]
-async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_stands_still() {
+async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_is_paused() {
     let (cluster, tag, slot) = cluster_and_key().await;
     cluster
         .replica_of(1)
         .config_set("cluster-replica-no-failover", "yes")
         .await;
-    // Without news of changes, which would set apart what moves.
+    // Without reports of changes, which would set apart what moves.
     let client = connect(&resp2(&cluster.url())).await;
     let lock = |which| client.lock(format!("{{{tag}}}{which}")).lease(LEASE);
     let stays = lock("stays").acquire().await.expect("free");

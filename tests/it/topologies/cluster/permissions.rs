@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, within};
 
-use super::{assert_soon_in_line, is_since_redis_7, keys};
+use super::{assert_soon_queued, is_since_redis_7, keys};
 use crate::common::{
     LASTING, LONG, acl, acquiring, connect,
     log::{keep_log, logged_of},
@@ -43,7 +43,7 @@ async fn refused(cluster: &RedisCluster) -> BTreeSet<String> {
     all
 }
 
-/// Locks at each master are taken, entered, handed over and given back; that of the first moves meanwhile.
+/// Locks at each master are taken, entered, handed over and released; that of the first moves meanwhile.
 async fn use_locks(cluster: &RedisCluster) {
     let (one, other) = (locker(cluster).await, locker(cluster).await);
     for key in keys(cluster, "k").await {
@@ -53,7 +53,7 @@ async fn use_locks(cluster: &RedisCluster) {
             let nested = guard.scope(lock.acquire()).await.expect("enters");
             nested.release().await.expect("held");
             let next = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
-            assert_soon_in_line(cluster, &key, 1).await;
+            assert_soon_queued(cluster, &key, 1).await;
             guard.release().await.expect("held");
             // By its timer it would ask again after five.
             let next = within(ms(4000), "its turn", next).await.expect("no panic");
@@ -124,7 +124,7 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
 }
 
 #[tokio::test]
-async fn who_may_not_ask_for_the_slots_of_a_cluster_is_told_so() {
+async fn a_user_who_may_not_read_the_slots_of_a_cluster_gets_an_error() {
     let cluster = cluster_without(&["+cluster|slots"]).await;
     let url = locker_url(&cluster);
     let error = LockClient::connect(&url).await.expect_err("refused");

@@ -3,7 +3,7 @@
 use rlock_core::{LockClient, LockError, current, distributed_lock};
 use rlock_testkit::{Exclusion, RedisCluster, within};
 
-use super::{assert_soon_free, assert_soon_in_line, assert_soon_only_fences, client, keys, shared};
+use super::{assert_soon_free, assert_soon_only_fences, assert_soon_queued, client, keys, shared};
 use crate::common::{LASTING, LONG, cause_of, hold, its_turn, ms, name};
 
 #[distributed_lock(key = ["<a>", "<b>", "<c>"], wait = "60s", client = client)]
@@ -47,7 +47,7 @@ async fn locks_of_different_slots_are_taken_together_or_not_at_all() {
             "{refused:?}"
         );
         for key in keys.iter().filter(|key| *key != taken) {
-            assert!(!is_taken(cluster, key).await, "{key} was given back");
+            assert!(!is_taken(cluster, key).await, "{key} was released");
         }
         held.release().await.expect("held");
     }
@@ -58,7 +58,7 @@ async fn locks_of_different_slots_are_taken_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_one_of_several_keeps_nothing_else() {
+async fn a_call_that_waits_for_one_of_several_keys_keeps_no_other() {
     let cluster = shared().await;
     let (one, other) = (client(cluster).await, client(cluster).await);
     let keys = keys(cluster, "waits").await;
@@ -68,10 +68,10 @@ async fn whoever_waits_for_one_of_several_keeps_nothing_else() {
             let (one, keys) = (one.clone(), keys.clone());
             async move { all_three(&one, &keys[0], &keys[1], &keys[2], &[]).await }
         });
-        assert_soon_in_line(cluster, taken, 1).await;
+        assert_soon_queued(cluster, taken, 1).await;
         for key in keys.iter().filter(|key| *key != taken) {
             let lock = other.lock(key).lease(LASTING).wait(LONG);
-            let free = within(LONG, "nobody keeps it", lock.acquire()).await;
+            let free = within(LONG, "it is free", lock.acquire()).await;
             free.expect("free").release().await.expect("held");
         }
         held.release().await.expect("held");
@@ -137,7 +137,7 @@ async fn keys_that_share_a_hash_tag_are_taken_by_one_request() {
     let owner = cluster.owner_of("{tag}").await;
     let mut watch = owner.watch_commands().await;
     both(&client).await.expect("free");
-    // One takes both; they are given back one by one.
+    // One takes both; they are released one by one.
     let scripts = watch.seen().await.iter().filter(|command| {
         let is_meant = |word: &String| word.contains("{tag}");
         command.is("EVALSHA") && command.words.iter().any(is_meant)

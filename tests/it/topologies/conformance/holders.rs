@@ -30,7 +30,7 @@ fn keys(found: &[LockInfo]) -> BTreeSet<&str> {
     found.iter().map(|info| info.key.as_str()).collect()
 }
 
-pub(crate) async fn the_holder_says_who_it_is(place: Place) {
+pub(crate) async fn the_holder_describes_itself(place: Place) {
     let trace = || Some("4bf92f35\u{1b}[31m".to_owned());
     let one = place.client_of(
         LockClient::builder()
@@ -296,7 +296,7 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
     assert!(next.fencing_token() > token);
 }
 
-pub(crate) async fn a_lock_is_taken_by_force_from_a_holder_that_does_not_answer(place: Place) {
+pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(place: Place) {
     let silent = place.client_of(LockClient::builder().answers(false)).await;
     let (other, third) = (place.client().await, place.client().await);
     assert!(!other.force_release("order:42").await.expect("an answer"));
@@ -332,7 +332,7 @@ pub(crate) async fn a_lock_is_taken_by_force_from_a_holder_that_does_not_answer(
     drop(other.lock("job").wait(LONG).acquire().await.expect("free"));
 }
 
-pub(crate) async fn a_retained_lock_is_given_back_when_it_is_asked_for(place: Place) {
+pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let lock = one.lock("tenant:7").retain(Duration::from_secs(60));
     lock.run(async {}).await.expect("free");
@@ -361,5 +361,5 @@ pub(crate) async fn a_call_that_gives_up_leaves_nothing_behind(place: Place) {
     assert!(holder(&other, "order:42").await.holder.is_some());
     assert!(began.elapsed() < LONG);
     assert_eq!(listed(&other, "order:42", false).await.0.len(), 1);
-    guard.release().await.expect("nobody took it");
+    guard.release().await.expect("it was not taken");
 }

@@ -71,7 +71,7 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
         .watchdog(false);
     let guard = lock.acquire().await.expect("free");
     assert!(guard.is_valid() && guard.valid_for() < Duration::from_millis(300));
-    let lost = within(LONG, "the holder is told", guard.lost());
+    let lost = within(LONG, "the loss is reported", guard.lost());
     // A quorum whose servers lose it one after another may mend the first before the last has lost it.
     let deletes = async {
         loop {
@@ -118,7 +118,7 @@ pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: P
     lock.run(body).await.expect("kept");
 }
 
-pub(crate) async fn a_lock_that_somebody_deletes_is_lost_as_its_topology_tells(place: Place) {
+pub(crate) async fn a_deleted_lock_is_lost_as_its_topology_reports_it(place: Place) {
     let client = place.client().await;
     // The first renewal is due after five seconds at the latest, and after four at the earliest.
     let lock = client.lock("order:42").lease(Duration::from_secs(15));
@@ -130,14 +130,18 @@ pub(crate) async fn a_lock_that_somebody_deletes_is_lost_as_its_topology_tells(p
     }
     let deleted = Instant::now();
     assert!(place.delete("order:42").await);
-    let cause = within(LONG, "the holder is told", guard.lost()).await;
+    let cause = within(LONG, "the loss is reported", guard.lost()).await;
     assert_eq!(cause, LostCause::Removed);
     let at_once = deleted.elapsed() < Duration::from_secs(3);
-    assert_eq!(at_once, deletion == Deletion::ToldAtOnce, "{deletion:?}");
+    assert_eq!(
+        at_once,
+        deletion == Deletion::NotifiedAtOnce,
+        "{deletion:?}"
+    );
     assert!(guard.release().await.is_err());
 }
 
-pub(crate) async fn inspect_tells_who_holds_the_lock(place: Place) {
+pub(crate) async fn inspect_shows_the_holder_of_the_lock(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     assert_eq!(owner(&other, "order:42").await, None);
     let lock = one.lock("order:42").lease(Duration::from_secs(60));
@@ -157,13 +161,13 @@ pub(crate) async fn inspect_tells_who_holds_the_lock(place: Place) {
         "{ttl:?}"
     );
     drop((inner, guard));
-    eventually(LONG, "it is given back", async || {
+    eventually(LONG, "it is released", async || {
         owner(&other, "order:42").await.is_none()
     })
     .await;
 }
 
-pub(crate) async fn who_waits_for_a_kept_lock_is_served_when_at_least_is_over(place: Place) {
+pub(crate) async fn a_waiter_for_a_kept_lock_is_served_when_at_least_is_over(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let lock = one.lock("order:42").at_least(Duration::from_secs(1));
     let guard = lock.acquire().await.expect("free");

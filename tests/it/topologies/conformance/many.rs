@@ -98,9 +98,7 @@ pub(crate) async fn tasks_that_come_back_at_once_let_another_client_in(place: Pl
     assert!(between[between.len() / 2] <= 100, "{between:?}");
 }
 
-pub(crate) async fn whoever_wants_several_keys_is_served_in_whatever_order_they_are_named(
-    place: Place,
-) {
+pub(crate) async fn a_call_of_several_keys_is_served_in_any_order_of_their_names(place: Place) {
     #[distributed_lock(key = ["a", "b", "c"], wait = "60s", client = client)]
     async fn forwards(client: &LockClient, inside: &Exclusion) -> Result<(), LockError> {
         let _inside = inside.enter("forwards");

@@ -1,4 +1,4 @@
-//! Locks that somebody deletes.
+//! Locks that are deleted.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) async fn a_lock_that_is_deleted_is_lost_and_does_not_come_back(place:
     assert_soon_counts(&place, &guard, 1).await;
     assert!(place.delete().await);
     let bound = match place.deletion() {
-        Deletion::ToldAtOnce => LEASE / 4,
+        Deletion::NotifiedAtOnce => LEASE / 4,
         Deletion::FoundByRenewal | Deletion::Impossible => LEASE / 2,
     };
     assert_lost(&guard, bound, LostCause::Removed).await;

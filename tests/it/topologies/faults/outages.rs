@@ -70,7 +70,7 @@ pub(crate) async fn outages_shorter_than_the_lease_cost_no_hold(place: Fronted) 
 pub(crate) async fn a_slow_network_costs_no_hold(place: Fronted) {
     const LEASE: Duration = Duration::from_secs(3);
     let (one, other) = (place.client().await, place.client().await);
-    let late = place.latest_answer(LEASE);
+    let late = place.latest_reply(LEASE);
     place.ways(|way| way.delay_replies(late)).await;
     let lock = one.lock(KEY).lease(LEASE).wait(LONG);
     let body = async {
@@ -83,7 +83,7 @@ pub(crate) async fn a_slow_network_costs_no_hold(place: Fronted) {
     assert_nothing_left(&place).await;
 }
 
-/// The holder is told by the end of its lease, and whoever waits has the lock when the outage ends.
+/// The holder is told by the end of its lease, and the waiter has the lock when the outage ends.
 async fn assert_ends_with_its_lease(
     place: Fronted,
     begin: impl AsyncFnOnce(&Fronted),
@@ -98,12 +98,12 @@ async fn assert_ends_with_its_lease(
     // What was renewed at the last moment counts from before that.
     let over = async {
         tokio::time::sleep(BRIEF).await;
-        assert!(!guard.is_valid(), "nobody believes in it for longer");
+        assert!(!guard.is_valid(), "it is not valid for longer");
     };
     let told = timed(assert_lost(&guard, LONG, LostCause::Expired));
     let ((), ((), took)) = tokio::join!(over, told);
     assert!(took <= BRIEF + LATE, "told after {took:?}");
-    assert!(!waiting.is_finished(), "nobody can be given the lock");
+    assert!(!waiting.is_finished(), "the lock cannot be granted");
     tokio::time::sleep(BRIEF / 2).await;
     end(&place).await;
     let next = its_turn(waiting).await;
@@ -127,6 +127,6 @@ pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_cannot_be_reache
     assert_ends_with_its_lease(place, away, Fronted::pass).await;
 }
 
-pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_stand_still(place: Fronted) {
+pub(crate) async fn a_hold_ends_with_its_lease_when_the_servers_are_paused(place: Fronted) {
     assert_ends_with_its_lease(place, Fronted::freeze, Fronted::thaw).await;
 }

@@ -1,4 +1,4 @@
-//! Requests that nobody waits for any more when they run, and waiters that are cut off.
+//! Requests that no caller awaits any more when they run, and waiters that are cut off.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) async fn an_acquire_that_is_cancelled_while_it_is_under_way_leaves_no
         place.ways(hold).await;
         let asking = acquiring(lasting(&one));
         tokio::time::sleep(ms(200)).await;
-        assert!(!asking.is_finished(), "it hears nothing");
+        assert!(!asking.is_finished(), "it receives no reply");
         asking.abort();
         tokio::time::sleep(ms(100)).await;
         place.pass().await;
@@ -29,7 +29,7 @@ pub(crate) async fn an_acquire_that_is_cancelled_while_it_is_under_way_leaves_no
     }
 }
 
-/// It comes by a connection that its client may have left for another, by which it gives back what it may have
+/// It comes by a connection that its client may have left for another, by which it releases what it may have
 /// got: then the lease ends what runs after that.
 pub(crate) async fn a_request_that_runs_after_it_was_given_up_leaves_nothing(place: Fronted) {
     const LEASE: Duration = Duration::from_secs(2);

@@ -27,7 +27,7 @@ async fn every_server_counts_every_entry_and_keeps_nothing_but_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_tasks_of_three_clients_are_inside_one_at_a_time_while_servers_stand_still_in_turns() {
+async fn many_tasks_of_three_clients_hold_one_at_a_time_while_servers_are_paused_in_turns() {
     let five = Servers::five();
     let inside = Exclusion::new();
     let mut tasks = Vec::new();
@@ -66,7 +66,7 @@ async fn many_tasks_of_three_clients_are_inside_one_at_a_time_while_servers_stan
 
 /// Four servers can be shared out in halves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_splits_the_votes_gives_way_to_one_of_them() {
+async fn callers_that_split_the_members_give_way_to_one_of_them() {
     let four = Servers::some(4);
     let inside = Exclusion::new();
     for round in 0..20 {
@@ -93,7 +93,7 @@ async fn whoever_splits_the_votes_gives_way_to_one_of_them() {
 }
 
 #[tokio::test]
-async fn what_is_left_on_a_minority_is_in_nobodys_way() {
+async fn locks_left_on_a_minority_block_no_call() {
     for left_on in [[0, 1], [0, 3], [2, 4]] {
         let five = Servers::five();
         let client = five.client().await;
@@ -114,7 +114,7 @@ async fn what_is_left_on_a_minority_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_by_a_majority_keeps_no_vote_of_the_others() {
+async fn a_call_refused_by_a_majority_keeps_no_grant_of_the_others() {
     for votes_for_it in 0..3 {
         let three = Servers::some(3);
         let client = three.client().await;
@@ -122,18 +122,18 @@ async fn whoever_is_refused_by_a_majority_keeps_no_vote_of_the_others() {
             give_to_another(&three.0[server..=server], "k").await;
         }
         assert_taken(&client, "k").await;
-        let voter = &three.0[votes_for_it];
+        let member = &three.0[votes_for_it];
         let fence = format!("{}:fence", name("k"));
-        eventually(LONG, "it voted", async || voter.exists(&fence).await).await;
-        eventually(LONG, "the vote is taken back", async || {
-            !voter.exists(&name("k")).await
+        eventually(LONG, "it granted", async || member.exists(&fence).await).await;
+        eventually(LONG, "the grant is rolled back", async || {
+            !member.exists(&name("k")).await
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn whoever_finds_a_majority_taken_is_told_that_another_has_the_lock() {
+async fn a_call_that_finds_a_majority_taken_learns_that_another_has_the_lock() {
     let five = Servers::five();
     let client = five.impatient().await;
     let holder = five.client().await;
@@ -164,9 +164,9 @@ async fn whoever_finds_a_majority_taken_is_told_that_another_has_the_lock() {
     five.assert_soon_clean("k", &ALL).await;
 }
 
-/// Whether it is sent again or late, a vote that is taken back is not one that a later call counts on.
+/// Whether it is sent again or late, a vote that is rolled back is not one that a later call counts on.
 #[tokio::test]
-async fn whoever_follows_one_that_was_cancelled_while_it_gave_votes_back_asks_as_another_owner() {
+async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
     let three = Servers::some(3);
     for server in &three.0[1..] {
         let () = server.command(&["HSET", &name("k"), "other:1", "1"]).await;

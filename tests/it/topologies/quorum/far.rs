@@ -13,8 +13,8 @@ use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_testkit::{ClientCommand, Proxy, RedisServer, eventually};
 
 use super::{
+    batch::{release_all, take_all},
     five::{SOON, Servers},
-    together::{release_all, take_all},
 };
 use crate::common::{LASTING, LONG, ms, name, only_tokens_are_left, timed};
 
@@ -89,20 +89,20 @@ async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_severa
     drop(taken);
 }
 
-/// Whoever gives up waiting leaves the line, and that is not repeated.
+/// A caller that gives up waiting leaves the queue, and that is not repeated.
 #[tokio::test]
-async fn whoever_gives_up_waiting_among_many_requests_says_so_once() {
+async fn a_call_that_gives_up_among_many_requests_reports_it_once() {
     let far = Far::start().await;
     let held = far.three.client().await;
     let held = held.lock("held").lease(LASTING).acquire().await;
     let held = held.expect("free");
-    let goes_on = Arc::new(AtomicBool::new(true));
+    let running = Arc::new(AtomicBool::new(true));
     let company: Vec<_> = keys()
         .into_iter()
         .map(|key| {
-            let (lock, goes_on) = (far.client.lock(&key), Arc::clone(&goes_on));
+            let (lock, running) = (far.client.lock(&key), Arc::clone(&running));
             tokio::spawn(async move {
-                while goes_on.load(Ordering::Relaxed) {
+                while running.load(Ordering::Relaxed) {
                     lock.acquire()
                         .await
                         .expect("free")
@@ -127,7 +127,7 @@ async fn whoever_gives_up_waiting_among_many_requests_says_so_once() {
         command.is("EVALSHA") && command.words.iter().any(|word| word.contains(&held_name))
     };
     let late = watch.seen().await.iter().filter(of_it).count();
-    goes_on.store(false, Ordering::Relaxed);
+    running.store(false, Ordering::Relaxed);
     try_join_all(company).await.expect("no panic");
     assert!(late <= 1, "{late} requests long after it left");
     held.release().await.expect("held");

@@ -45,7 +45,7 @@ impl Servers {
             .expect("a majority is there")
     }
 
-    /// Lets these stand still.
+    /// Pauses these.
     pub(crate) fn pause(&self, which: impl IntoIterator<Item = usize>) {
         which.into_iter().for_each(|n| self.0[n].pause());
     }

@@ -14,7 +14,7 @@ use rlock_testkit::{Proxy, RedisServer, eventually};
 use super::five::{SOON, Servers, give_to_another};
 use crate::common::{LASTING, LONG, acquiring, hold, ms, name, queue, timed};
 
-/// May do everything but stand in line.
+/// May do everything but be queued.
 const NO_PLACE: &str = "on >secret ~lock:* &lock:* +@all -zadd";
 
 /// What becomes of a caller before the last server answers.
@@ -51,7 +51,7 @@ impl Caller {
     }
 
     /// Whether the third server was asked at all, by which time it is to have forgotten that.
-    async fn is_voted_for_in_vain(self) -> bool {
+    async fn is_granted_by_a_minority(self) -> bool {
         let server = RedisServer::builder().acl_user("locker", NO_PLACE);
         let three: Vec<_> = (0..3).map(|_| server.clone().start()).collect();
         let urls = three.iter().map(|server| server.url_as("locker", "secret"));
@@ -62,15 +62,15 @@ impl Caller {
         self.asks(client.lock("k").lease(LASTING)).await;
         late.resume();
         tokio::time::sleep(ms(500)).await;
-        let what = format!("the late vote is taken back: {self:?}");
+        let what = format!("the late grant is rolled back: {self:?}");
         eventually(LONG, &what, async || !late.exists(&name("k")).await).await;
         late.exists(&format!("{}:fence", name("k"))).await
     }
 
     /// On a busy machine a request may be given up before it leaves.
-    async fn assert_voted_for_in_vain(self) {
+    async fn assert_granted_by_a_minority(self) {
         for _ in 0..10 {
-            if self.is_voted_for_in_vain().await {
+            if self.is_granted_by_a_minority().await {
                 return;
             }
         }
@@ -79,18 +79,18 @@ impl Caller {
 }
 
 #[tokio::test]
-async fn a_vote_that_comes_too_late_for_one_that_asked_once_is_taken_back() {
-    Caller::AsksOnce.assert_voted_for_in_vain().await;
+async fn a_late_grant_to_a_call_that_does_not_wait_is_rolled_back() {
+    Caller::AsksOnce.assert_granted_by_a_minority().await;
 }
 
 #[tokio::test]
-async fn a_vote_that_comes_too_late_for_one_without_a_place_in_line_is_taken_back() {
+async fn a_late_grant_to_a_waiter_that_is_not_queued_is_rolled_back() {
     for caller in [Caller::WaitsInVain, Caller::IsCancelled, Caller::StillWaits] {
-        caller.assert_voted_for_in_vain().await;
+        caller.assert_granted_by_a_minority().await;
     }
 }
 
-/// A server that stood still is not asked again for what was given up meanwhile.
+/// A server that was paused is not asked again for what was given up meanwhile.
 #[tokio::test]
 async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_up() {
     let three = Servers::some(3);
@@ -111,7 +111,7 @@ async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_
     late.resume();
     tokio::time::sleep(ms(1000)).await;
     for key in &keys {
-        assert!(!late.exists(&name(key)).await, "{key} is nobody's");
+        assert!(!late.exists(&name(key)).await, "{key} is free");
     }
 }
 
@@ -136,10 +136,10 @@ async fn a_wait_ends_in_time_although_a_server_is_silent() {
     }
 }
 
-/// Whoever asks again as the same owner has to know that it has no vote any more, but does not wait for that
+/// A call that asks again as the same owner has to know that it has no vote any more, but does not wait for that
 /// beyond its own wait for long.
 #[tokio::test]
-async fn a_wait_ends_in_time_although_a_server_falls_silent_when_it_has_voted() {
+async fn a_wait_ends_in_time_although_a_server_falls_silent_after_its_reply() {
     const WAIT: Duration = Duration::from_secs(3);
     // Whoever has the first server's vote asks the others again, and finds them slow.
     for silent in 1..3 {
@@ -148,7 +148,7 @@ async fn a_wait_ends_in_time_although_a_server_falls_silent_when_it_has_voted() 
         let patient = LockClient::builder().response_timeout(LONG);
         let client = patient.quorum(proxies.iter().map(Proxy::url)).await;
         let client = client.expect("all are there");
-        let (voter, way) = (&three.0[silent], &proxies[silent]);
+        let (member, way) = (&three.0[silent], &proxies[silent]);
         for taken in (0..3).filter(|n| *n != silent) {
             give_to_another(&three.0[taken..=taken], "k").await;
         }
@@ -164,17 +164,17 @@ async fn a_wait_ends_in_time_although_a_server_falls_silent_when_it_has_voted() 
         let error = outcome.expect_err("taken");
         assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
         assert!(took >= WAIT && took < WAIT + SOON, "{silent}: {took:?}");
-        assert!(voter.exists(&name("k")).await, "it hears nothing");
+        assert!(member.exists(&name("k")).await, "it receives no reply");
         proxies.iter().for_each(Proxy::pass);
-        eventually(LONG, "it has taken its vote back", async || {
-            !voter.exists(&name("k")).await
+        eventually(LONG, "its grant is rolled back", async || {
+            !member.exists(&name("k")).await
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn a_waiter_without_a_place_in_line_does_not_ask_all_the_time_while_a_server_is_silent() {
+async fn a_waiter_that_is_not_queued_does_not_poll_while_a_server_is_silent() {
     let three: Vec<_> = (0..3)
         .map(|_| RedisServer::builder().acl_user("locker", NO_PLACE).start())
         .collect();
@@ -192,9 +192,9 @@ async fn a_waiter_without_a_place_in_line_does_not_ask_all_the_time_while_a_serv
     three[2].resume();
 }
 
-/// The server that is asked for a place in line has become free by then, and says so too late.
+/// The server that is asked for a place in the queue has become free by then, and says so too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_granted_late_instead_of_a_place_in_line_is_given_back() {
+async fn a_late_grant_instead_of_a_place_in_the_queue_is_released() {
     let three: Vec<_> = (0..3).map(|_| Arc::new(RedisServer::start())).collect();
     let proxy = Proxy::in_front_of(&three[1]);
     let urls = [three[0].url(), proxy.url(), three[2].url()];
@@ -232,7 +232,7 @@ async fn what_is_granted_late_instead_of_a_place_in_line_is_given_back() {
         three[1].exists(&fence).await
     })
     .await;
-    eventually(LONG, "it is given back", async || {
+    eventually(LONG, "it is released", async || {
         !three[1].exists(&name("k")).await
     })
     .await;

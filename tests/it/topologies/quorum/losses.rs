@@ -32,7 +32,7 @@ async fn what_a_minority_loses_is_mended_and_what_a_majority_loses_is_lost() {
 
 /// A majority has forgotten it; the two others have not.
 #[tokio::test]
-async fn what_is_left_of_a_lost_hold_is_given_back() {
+async fn the_rest_of_a_lost_hold_is_released() {
     let five = Servers::five();
     let client = five.client().await;
     let guard = hold(&client, "k").await;

@@ -1,4 +1,4 @@
-//! Servers that stand still, or are gone.
+//! Servers that are paused, or are gone.
 
 use std::time::Duration;
 
@@ -67,12 +67,12 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
 }
 
 #[tokio::test]
-async fn nobody_notices_two_of_five_servers_that_stand_still() {
+async fn two_of_five_servers_can_be_paused_without_effect() {
     nobody_notices(RedisServer::pause, RedisServer::resume).await;
 }
 
 #[tokio::test]
-async fn nobody_notices_two_of_five_servers_that_are_killed() {
+async fn two_of_five_servers_can_be_killed_without_effect() {
     nobody_notices(RedisServer::kill, RedisServer::restart).await;
 }
 
@@ -93,7 +93,7 @@ async fn a_client_is_made_while_two_of_five_servers_are_down_which_join_later() 
 
 /// What is heard later leaves little of a lease.
 #[tokio::test]
-async fn who_asks_once_waits_for_servers_that_fell_silent_for_an_eighth_of_the_lease() {
+async fn a_call_that_does_not_wait_gives_silent_servers_an_eighth_of_the_lease() {
     const LEASE: Duration = Duration::from_secs(4);
     let five = Servers::five();
     let client = LockClient::builder().response_timeout(LONG);
@@ -197,7 +197,7 @@ async fn a_hold_whose_majority_is_gone_ends_within_its_validity() {
 }
 
 #[tokio::test]
-async fn a_release_reaches_servers_that_stood_still_when_the_lock_was_taken() {
+async fn a_release_reaches_servers_that_were_paused_during_the_acquire() {
     let five = Servers::five();
     let client = five.client().await;
     five.pause([1, 4]);
@@ -234,14 +234,14 @@ async fn replies_of_a_minority_that_get_lost_are_not_missed() {
 }
 
 #[tokio::test]
-async fn whoever_asked_once_and_was_refused_leaves_nothing_at_a_server_that_stood_still() {
+async fn a_refused_call_that_does_not_wait_leaves_nothing_at_a_paused_server() {
     let three = Servers::some(3);
     let (one, other) = (three.client().await, three.client().await);
-    let stands_still = &three.0[2];
-    stands_still.pause();
+    let paused = &three.0[2];
+    paused.pause();
     let guard = one.lock("k").acquire().await.expect("two are enough");
     assert_taken(&other, "k").await;
     guard.release().await.expect("held");
-    stands_still.resume();
+    paused.resume();
     three.assert_soon_clean("k", &[0, 1, 2]).await;
 }

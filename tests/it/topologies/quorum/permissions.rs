@@ -33,20 +33,20 @@ async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {
     all
 }
 
-/// A lock is taken, entered, renewed, handed over and given back while one server stands still for a while;
+/// A lock is taken, entered, renewed, handed over and released while one server is paused for a while;
 /// another is lost.
 async fn use_locks(servers: &[RedisServer]) {
     let (one, other) = (locker(servers).await, locker(servers).await);
-    for stands_still in servers {
+    for paused in servers {
         let lock = one.lock("k").lease(ms(2000)).wait(LONG);
         let guard = lock.acquire().await.expect("free");
-        // The one that stood still before may have more to do than to vote.
+        // The one that was paused before may have more to do than to vote.
         eventually(LONG, "all have it", async || {
             let counts = servers.iter().map(|server| count(server, &guard));
             join_all(counts).await.iter().all(Option::is_some)
         })
         .await;
-        stands_still.pause();
+        paused.pause();
         let nested = guard.scope(lock.acquire()).await.expect("enters");
         nested.release().await.expect("held");
         let next = other.lock("k").wait(LONG);
@@ -55,7 +55,7 @@ async fn use_locks(servers: &[RedisServer]) {
         assert!(guard.is_valid(), "renewed");
         let info = other.inspect("k").await.expect("allowed");
         assert_eq!(info.expect("held").count, 1);
-        stands_still.resume();
+        paused.resume();
         guard.release().await.expect("held");
         let next = within(LONG, "its turn", next).await.expect("no panic");
         next.expect("its turn").release().await.expect("held");
@@ -79,7 +79,7 @@ async fn the_permissions_of_a_server_and_one_more_are_enough_at_a_quorum() {
 }
 
 #[tokio::test]
-async fn who_may_not_ask_whether_a_server_answers_is_answered_by_the_refusal() {
+async fn a_user_who_may_not_ping_takes_the_refusal_as_a_reply() {
     let servers = three(&acl::only(&[&acl::of_a_server()]));
     use_locks(&servers).await;
     assert_eq!(refused(&servers).await, ["ping".to_owned()].into());
@@ -87,7 +87,7 @@ async fn who_may_not_ask_whether_a_server_answers_is_answered_by_the_refusal() {
 
 /// A server that does not tell what it is is not taken for another.
 #[tokio::test]
-async fn who_may_not_ask_what_a_server_is_has_its_locks_all_the_same() {
+async fn a_user_who_may_not_read_a_servers_role_can_lock() {
     let rules = acl::of_a_server().replace(" +info", "");
     let server = RedisServer::builder().acl_user("locker", &acl::only(&[&rules]));
     let server = server.start();

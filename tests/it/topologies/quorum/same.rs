@@ -16,7 +16,7 @@ fn said(proxy: &Proxy) -> Vec<String> {
     lines
 }
 
-/// Takes a lock and gives it back.
+/// Takes a lock and releases it.
 async fn serves(client: &LockClient) -> Result<(), LockError> {
     let guard = client.lock("k").wait(ms(500)).acquire().await?;
     guard.release().await
@@ -116,7 +116,7 @@ async fn addresses_that_change_places_are_counted_where_they_lead_then() {
 }
 
 #[tokio::test]
-async fn a_server_that_runs_anew_and_one_that_is_promoted_are_counted() {
+async fn a_restarted_server_and_a_promoted_server_are_counted() {
     let trio = Trio::start().await;
     let [one, other] = [0; 2].map(|_| RedisServer::start());
     let urls = [trio.url(), one.url(), other.url()];

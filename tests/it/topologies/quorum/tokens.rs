@@ -31,7 +31,7 @@ async fn tokens_grow_across_changing_majorities() {
 
 /// A server whose clock is ahead gives tokens that are, as this one does.
 #[tokio::test]
-async fn a_token_of_one_server_far_ahead_is_what_all_go_on_from() {
+async fn a_token_of_one_server_far_ahead_is_where_all_continue() {
     let five = Servers::five();
     let client = five.client().await;
     let year = 365 * 24 * 60 * 60 * 1_000_000;
@@ -83,7 +83,7 @@ async fn with_three_locks(client: &LockClient) -> Result<(), LockError> {
 
 /// Each server gives the highest token of another lock, and none can be told those of the others.
 #[tokio::test]
-async fn locks_whose_tokens_no_majority_can_know_are_given_back() {
+async fn locks_whose_tokens_no_majority_can_know_are_released() {
     let rules = "on >s3cret ~* &* +@all -hexists";
     let server = || RedisServer::builder().acl_user("app", rules).start();
     let three = Servers(vec![server(), server(), server()]);
@@ -106,7 +106,7 @@ async fn locks_whose_tokens_no_majority_can_know_are_given_back() {
 
 /// Tokens beyond the exact range of Lua's numbers would repeat on every server raised to one.
 #[tokio::test]
-async fn a_server_whose_token_is_spoilt_spoils_no_other_and_is_not_needed() {
+async fn a_server_with_an_invalid_token_affects_no_other_and_is_not_needed() {
     let three = Servers(vec![
         RedisServer::start(),
         RedisServer::start(),
@@ -116,7 +116,7 @@ async fn a_server_whose_token_is_spoilt_spoils_no_other_and_is_not_needed() {
     let fence = format!("{}:fence", name("k"));
     let mut last = 0;
     for spoilt_server in 0..3 {
-        for spoilt in [
+        for invalid in [
             "9007199254740991",
             "9007199254740993",
             "9223372036854775807",
@@ -124,26 +124,26 @@ async fn a_server_whose_token_is_spoilt_spoils_no_other_and_is_not_needed() {
         ] {
             let server = &three.0[spoilt_server];
             let sound: Option<String> = server.command(&["GET", &fence]).await;
-            let () = server.command(&["SET", &fence, spoilt]).await;
+            let () = server.command(&["SET", &fence, invalid]).await;
             for client in [&client, &other, &client] {
                 let lock = client.lock("k").lease(LASTING).wait(LONG);
                 let guard = lock.acquire().await.expect("the others are sound");
-                assert!(guard.fencing_token() > last, "{spoilt}");
+                assert!(guard.fencing_token() > last, "{invalid}");
                 last = guard.fencing_token();
                 let waiting = acquiring(lock.clone());
                 guard.release().await.expect("held");
                 let next = its_turn(waiting).await;
-                assert!(next.fencing_token() > last, "{spoilt}");
+                assert!(next.fencing_token() > last, "{invalid}");
                 last = next.fencing_token();
                 next.release().await.expect("held");
             }
             for (n, server) in three.0.iter().enumerate() {
                 let known: String = server.command(&["GET", &fence]).await;
                 if n == spoilt_server {
-                    assert_eq!(known, spoilt, "it is as it was");
+                    assert_eq!(known, invalid, "it is as it was");
                 } else {
                     let known: u64 = known.parse().expect("a token");
-                    assert!(known < 9_000_000_000_000_000, "{spoilt}: {known}");
+                    assert!(known < 9_000_000_000_000_000, "{invalid}: {known}");
                 }
             }
             match sound {
@@ -165,7 +165,7 @@ async fn a_server_whose_token_is_spoilt_spoils_no_other_and_is_not_needed() {
 
 /// A server with an invalid token does not get the hold's token.
 #[tokio::test]
-async fn a_server_that_is_given_a_hold_keeps_the_spoilt_token_that_it_has() {
+async fn a_server_that_gets_a_hold_keeps_its_invalid_token() {
     let three = Servers(vec![
         RedisServer::start(),
         RedisServer::start(),

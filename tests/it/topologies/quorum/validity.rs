@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlock_core::{LockClient, LockGuard};
 use rlock_testkit::Proxy;
 
-use super::together::{behind_proxies, keys, release_all, take_all_for};
+use super::batch::{behind_proxies, keys, release_all, take_all_for};
 use crate::common::{LONG, ms};
 
 /// How late every answer is.

@@ -6,15 +6,15 @@ use rlock_testkit::{CommandWatch, RedisServer, within};
 use super::five::{ALL, SOON, Servers};
 use crate::common::{Acquiring, LASTING, LONG, acquiring, hold, its_turn, ms, name, timed};
 
-/// Whoever waits sends no scripts for a while; answers with what goes on watching.
-async fn assert_nobody_polls(servers: &[RedisServer]) -> Vec<CommandWatch> {
+/// A waiter sends no scripts for a while; answers with what goes on watching.
+async fn assert_no_polling(servers: &[RedisServer]) -> Vec<CommandWatch> {
     let mut watches = Vec::new();
     for server in servers {
         watches.push(server.watch_commands().await);
     }
     tokio::time::sleep(ms(1500)).await;
     for watch in &mut watches {
-        assert_eq!(watch.count_of("EVALSHA").await, 0, "nobody polls");
+        assert_eq!(watch.count_of("EVALSHA").await, 0, "no waiter polls");
     }
     watches
 }
@@ -30,7 +30,7 @@ async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
         waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
         tokio::time::sleep(ms(200)).await;
     }
-    let mut watches = assert_nobody_polls(&five.0).await;
+    let mut watches = assert_no_polling(&five.0).await;
     for watch in &mut watches {
         // The server that keeps the line is asked whether it is there, by each client.
         assert!(watch.count().await <= 4 * 10);
@@ -62,7 +62,7 @@ async fn a_user_who_may_not_ask_whether_a_server_is_there_waits_without_polling(
     let guard = hold(&one, "k").await;
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(500)).await;
-    assert_nobody_polls(&three).await;
+    assert_no_polling(&three).await;
     guard.release().await.expect("held");
     let (next, took) = timed(its_turn(waiting)).await;
     assert!(took < SOON, "{took:?}");
@@ -70,7 +70,7 @@ async fn a_user_who_may_not_ask_whether_a_server_is_there_waits_without_polling(
 }
 
 #[tokio::test]
-async fn waiters_go_on_when_the_server_that_keeps_the_line_is_gone_or_stands_still() {
+async fn waiters_continue_when_the_lead_is_gone_or_paused() {
     for killed in [true, false] {
         let five = Servers::five();
         let holder = five.client().await;

@@ -8,10 +8,10 @@ use rlock_testkit::{Authority, RedisServer, assert_taken, eventually};
 
 use super::five::{SOON, Servers, give_to_another};
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, hold, in_line, its_turn, ms, name, pttl_in, timed,
+    LASTING, LONG, acquiring, assert_lost, hold, its_turn, ms, name, pttl_in, timed, wait_queue,
 };
 
-/// A lock is taken, entered, handed over by the server that keeps the line, and given back; and its loss is
+/// A lock is taken, entered, handed over by the server that keeps the line, and released; and its loss is
 /// told.
 async fn assert_works(one: &LockClient, other: &LockClient, servers: &[RedisServer]) {
     let lock = one.lock("k").lease(LASTING);
@@ -33,8 +33,8 @@ async fn sockets_lead_to_servers_as_addresses_do() {
     assert_works(&by_socket, &three.client().await, &three.0).await;
     let held = hold(&three.client().await, "turn").await;
     let waiting = acquiring(by_socket.lock("turn").wait(LONG));
-    eventually(LONG, "it stands in line", async || {
-        let lines = three.0.iter().map(|server| in_line(server, "turn"));
+    eventually(LONG, "it is queued", async || {
+        let lines = three.0.iter().map(|server| wait_queue(server, "turn"));
         join_all(lines).await.iter().any(|line| !line.is_empty())
     })
     .await;

@@ -16,7 +16,7 @@ impl Copy {
     /// Brings the copy in line with the workspace. A file that is the same already stays untouched, so
     /// that only what differs is compiled again.
     pub(super) fn of_workspace(root: &Path) -> Self {
-        bring_in_line(workspace(), root).unwrap_or_else(|error| {
+        synchronize(workspace(), root).unwrap_or_else(|error| {
             panic!("cannot copy the sources to {}: {error}", root.display())
         });
         Self {
@@ -62,7 +62,7 @@ impl Drop for Applied<'_> {
     }
 }
 
-fn bring_in_line(from: &Path, to: &Path) -> io::Result<()> {
+fn synchronize(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     let mut wanted = HashSet::new();
     for entry in fs::read_dir(from)? {
@@ -73,7 +73,7 @@ fn bring_in_line(from: &Path, to: &Path) -> io::Result<()> {
             continue;
         }
         if kind.is_dir() {
-            bring_in_line(&source, &copy)?;
+            synchronize(&source, &copy)?;
         } else if kind.is_file() {
             let text = fs::read(&source)?;
             if fs::read(&copy).ok().as_ref() != Some(&text) {

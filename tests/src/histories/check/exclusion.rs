@@ -4,7 +4,7 @@
 //! it is told that the lock is lost, or it is killed, or its user shuts its client down; whichever is first. Its true reliance may be longer by what a
 //! renewal added after it looked last, so nothing is found that was not so.
 //!
-//! A lock with `at_least` stays taken after its release: that is an interval in which nobody may rely on it.
+//! A lock with `at_least` stays taken after its release: that is an interval in which no client may rely on it.
 
 use super::{Findings, Property};
 use crate::histories::{
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_arrives_after_the_lock_was_forgotten_is_by_nature_too() {
+    fn a_reply_that_arrives_after_the_lock_was_forgotten_is_by_nature_too() {
         let mut sample = Sample::default();
         // b was given the lock before the flush, and hears of it after a came in.
         sample.flushed(52, 53);

@@ -4,7 +4,7 @@
 //! after whatever held it up; from then on its lease counts. An owner that was never inside anything stands for a
 //! call that asks until its wait ends, and so may hold the lock unknown to it for as long, and for a lease more.
 //!
-//! Whoever is next in line goes on with what was asked for before, as the same owner. So a request of one that gave
+//! The next waiter goes on with what was asked for before, as the same owner. So a request of one that gave
 //! up meanwhile, with a longer lease, may have been under way too: the longest of them counts.
 //!
 //! Of several servers each is looked at by itself. One that an owner has left may still have it in line, if
@@ -26,7 +26,7 @@ pub(in crate::histories) const LONGEST_WAIT: u64 = 3_000_000_000;
 pub(in crate::histories) const LONGEST_RETAIN: u64 = 300_000_000;
 /// What a busy machine takes to do what is due.
 const SLACK: u64 = 1_500_000_000;
-/// For so long a server keeps a lock for whoever is next in line.
+/// For so long a server keeps a lock for the next waiter.
 const GRACE: u64 = 1_000_000_000;
 /// A fault that begins so soon after its owner ended may still hold up what it sent.
 const ON_ITS_WAY: u64 = 200_000_000;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_of_a_call_that_gave_up_in_the_same_line_counts_and_no_other_s() {
+    fn the_lease_of_a_call_that_gave_up_in_the_same_queue_counts_and_no_other_s() {
         let sample = |process: &str, at: u64| {
             let mut sample = Sample::default();
             sample.gave_up(process, 400, at);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_was_inside_of_is_found_if_it_lasts() {
+    fn a_lock_without_a_holder_is_found_if_it_lasts() {
         let mut sample = Sample::default();
         let longest = 3_000 + 2_000 + 1_500;
         sample.seen("a:1", 10, 10 + longest);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_goes_on_may_last() {
+    fn a_hold_that_continues_may_last() {
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100);
         sample.seen("a:1", 10, 1_000_000);

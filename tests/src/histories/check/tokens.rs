@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_inside_later_with_a_smaller_token_is_found_though_both_called_at_once() {
+    fn a_later_holder_with_a_smaller_token_is_found_though_both_called_at_once() {
         let mut sample = Sample::default();
         sample.hold("a:1", 10).called(0, 5, 100).left(20);
         sample.hold("b:1", 9).called(0, 25, 120).left(30);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_after_the_lock_was_forgotten_may_have_a_smaller_token() {
+    fn a_reply_after_the_lock_was_forgotten_may_have_a_smaller_token() {
         let mut sample = Sample::default();
         sample.flushed(4, 4);
         sample.hold("a:1", 10).called(0, 5, 100).left(20);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn two_masters_at_once_excuse_tokens_that_both_gave_meanwhile_and_no_others() {
+    fn two_masters_at_once_excuse_tokens_that_both_granted_meanwhile_and_no_others() {
         let split = |from, to, tokens: [u64; 2]| {
             let mut sample = Sample::default();
             sample.two_masters(from, to);

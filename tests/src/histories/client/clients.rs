@@ -71,7 +71,7 @@ impl Clients {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether everything was given back.
+    /// Says whether everything was released.
     pub(super) async fn shut_down(&self) -> bool {
         let mut clean = true;
         for place in 0..self.places.len() {

@@ -11,7 +11,7 @@ use crate::histories::{
     watch::{POLL, Sightings},
 };
 
-/// How long what is given back late may take.
+/// How long what is released late may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 async fn client(clients: &Clients) -> LockClient {
@@ -36,7 +36,7 @@ pub(super) async fn watch(clients: Arc<Clients>, keys: u32) {
     }
 }
 
-/// Every lock can be taken: nobody has it, and nobody stands in its line.
+/// Every lock can be taken: it has no holder and no queue.
 pub(super) async fn look_for_leftovers(clients: &Clients, keys: u32) {
     let client = client(clients).await;
     let end = clock::now() + clock::nanos(PATIENCE);

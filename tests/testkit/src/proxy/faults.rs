@@ -48,7 +48,7 @@ impl Proxy {
         self.flows(Flow::Swallow, Flow::Pass);
     }
 
-    /// Passes what clients send, and swallows what the server sends: commands run, nobody hears of it.
+    /// Passes what clients send, and swallows what the server sends: commands run, and no reply arrives.
     pub fn black_hole_replies(&self) {
         self.flows(Flow::Pass, Flow::Swallow);
     }

@@ -25,7 +25,7 @@ struct Waiting {
 pub(super) enum Meaning {
     /// The answer to this request, or the last part of it.
     Answer(Request),
-    /// A part of an answer, or a message that nobody asked for.
+    /// A part of an answer, or a message without a request.
     Other,
 }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_match_requests_in_order_and_pushes_match_none() {
+    fn replies_match_requests_in_order_and_pushes_match_none() {
         let mut pending = Pending::default();
         sent(&mut pending, "HELLO 3");
         sent(&mut pending, "subscribe a b");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn in_resp2_a_message_is_no_answer_and_a_refusal_is_one() {
+    fn in_resp2_a_message_is_no_reply_and_a_refusal_is_one() {
         let mut pending = Pending::default();
         sent(&mut pending, "SUBSCRIBE a");
         assert_eq!(

@@ -112,7 +112,7 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Asks whoever comes by TLS for a certificate of the same authority.
+    /// Asks clients over TLS for a certificate of the same authority.
     #[must_use]
     pub fn asks_for_certificates(self) -> Self {
         self.config("tls-auth-clients", "yes")

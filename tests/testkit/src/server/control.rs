@@ -34,7 +34,7 @@ impl RedisServer {
     /// Runs a script for this long. Once it has run for `lua-time-limit` (5 s), others are
     /// answered BUSY. Returns when it is over.
     pub async fn run_script_for(&self, time: Duration) {
-        // Where time stands still for scripts there is another clock.
+        // Where time is stopped for scripts there is another clock.
         const SCRIPT: &str = "local has_clock, clock = pcall(function() return os.clock end)
             local function now()
               if has_clock then

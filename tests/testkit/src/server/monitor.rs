@@ -92,7 +92,7 @@ impl CommandWatch {
             .count() as u64
     }
 
-    /// Forgets what was seen and starts anew.
+    /// Forgets what was seen and starts again.
     pub async fn clear(&mut self) {
         self.seen().await;
         self.seen.clear();

@@ -8,7 +8,7 @@ use rlock_core::{LockClient, LockClientBuilder};
 use super::{Deletion, Topology, Trio};
 use crate::{Proxy, RedisCluster, RedisServer};
 
-/// Nobody's place is taken by a replica meanwhile: a server that stands still is waited for. What a failover
+/// Nobody's place is taken by a replica meanwhile: a server that is paused is waited for. What a failover
 /// does to locks is for other tests.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -105,14 +105,14 @@ impl Fronted {
     /// How late an answer may be that still gives this lease, which counts from the question. A quorum waits
     /// for an eighth of it, so that servers that stay away cost little.
     #[must_use]
-    pub fn latest_answer(&self, lease: Duration) -> Duration {
+    pub fn latest_reply(&self, lease: Duration) -> Duration {
         match self.topology {
             Topology::Quorum { .. } => lease / 12,
             _ => lease / 6,
         }
     }
 
-    /// How many of so many servers count entries right. In a quorum a majority: a server that hears nothing of
+    /// How many of so many servers count entries right. In a quorum a majority: a server that receives nothing of
     /// an entry that was left is set right by the next change.
     #[must_use]
     pub fn deciding(&self, servers: usize) -> usize {
@@ -148,7 +148,7 @@ impl Fronted {
     }
 
     /// Every struck server executes the next request about the lock, and its answer is lost with the connection.
-    pub async fn lose_the_next_answer(&self) {
+    pub async fn lose_the_next_reply(&self) {
         self.ways(|proxy| {
             proxy.drop_replies_if(1, |request| {
                 request.is("EVALSHA") && request.mentions(&Self::lock())
@@ -165,7 +165,7 @@ impl Fronted {
             .all(|server| server.front().replies_lost() == answers)
     }
 
-    /// The struck servers stand still.
+    /// The struck servers are paused.
     pub async fn freeze(&self) {
         self.struck().await.into_iter().for_each(RedisServer::pause);
     }

@@ -88,7 +88,7 @@ impl TrioBuilder {
             replica,
             settings: self,
         };
-        trio.know_each_other().await;
+        trio.have_met().await;
         trio
     }
 
@@ -170,7 +170,7 @@ impl Trio {
         format!("{scheme}://{login}{}/{SERVICE}{query}", addresses.join(","))
     }
 
-    async fn know_each_other(&self) {
+    async fn have_met(&self) {
         let hellos = join_all(
             self.sentinels
                 .iter()

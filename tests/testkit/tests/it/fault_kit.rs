@@ -177,7 +177,7 @@ async fn paused_clients_are_served_afterwards() {
 }
 
 #[tokio::test]
-async fn a_sleeping_server_and_one_that_runs_a_script_answer_afterwards() {
+async fn a_sleeping_server_and_one_that_runs_a_script_reply_afterwards() {
     let server = RedisServer::builder().debug_commands().start();
     let mut connection = connect(&server.url()).await;
     for script in [false, true] {

@@ -87,7 +87,7 @@ async fn n(server: &RedisServer) -> u64 {
 // --- the server ---
 
 #[tokio::test]
-async fn a_server_answers_by_tcp_and_by_its_unix_socket() {
+async fn a_server_replies_over_tcp_and_over_its_unix_socket() {
     let server = RedisServer::start();
     assert_eq!(incr(&mut connect(&server.url()).await).await, Ok(1));
     assert_eq!(incr(&mut connect(&server.unix_url()).await).await, Ok(2));
@@ -552,7 +552,7 @@ async fn a_lost_request_never_runs() {
 }
 
 #[tokio::test]
-async fn a_black_hole_accepts_everything_and_answers_nothing() {
+async fn a_black_hole_accepts_everything_and_replies_nothing() {
     let (server, proxy, mut connection) = behind_proxy().await;
     connection.set_response_timeout(SILENCE);
     proxy.black_hole();
@@ -588,7 +588,7 @@ async fn a_connection_that_lost_nothing_survives_a_black_hole() {
 }
 
 #[tokio::test]
-async fn where_every_second_connection_is_silent_the_others_go_on_and_all_do_afterwards() {
+async fn if_every_second_connection_is_silent_the_others_continue_and_all_recover() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let mut first = connect(&proxy.url()).await;
@@ -605,7 +605,7 @@ async fn where_every_second_connection_is_silent_the_others_go_on_and_all_do_aft
 }
 
 #[tokio::test]
-async fn a_master_behind_a_proxy_is_replaced_when_that_is_cut_and_goes_on_behind_it() {
+async fn a_master_behind_a_proxy_is_replaced_when_the_proxy_is_cut() {
     let trio = Trio::builder().behind_proxies().start().await;
     let master_of = async |sentinel: &RedisServer| -> (String, u16) {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
@@ -630,7 +630,7 @@ async fn a_master_behind_a_proxy_is_replaced_when_that_is_cut_and_goes_on_behind
 }
 
 #[tokio::test]
-async fn nodes_of_a_cluster_behind_proxies_name_those_and_hear_of_each_other_directly() {
+async fn nodes_of_a_cluster_behind_proxies_announce_those_and_gossip_directly() {
     let cluster = RedisCluster::of(&RedisServer::builder().behind_proxy()).await;
     let nodes: Vec<&RedisServer> = (0..2 * MASTERS).map(|n| cluster.node(n)).collect();
     let known: String = nodes[0].command(&["CLUSTER", "NODES"]).await;
@@ -849,7 +849,7 @@ async fn a_gate_outlasts_its_server_and_goes_when_it_is_dropped() {
 // --- processes ---
 
 #[tokio::test]
-async fn a_worker_is_heard_and_spoken_to_line_by_line() {
+async fn a_worker_is_read_and_written_line_by_line() {
     let mut worker = Worker::start(
         Command::new("sh")
             .args(["-c", "echo ready; read it; echo got $it $WHO; exit 3"])
@@ -863,14 +863,14 @@ async fn a_worker_is_heard_and_spoken_to_line_by_line() {
 }
 
 #[tokio::test]
-async fn a_paused_worker_stands_still_until_it_is_resumed() {
+async fn a_paused_worker_does_nothing_until_it_is_resumed() {
     let mut worker = Worker::start(&mut Command::new("cat"));
     worker.send("one");
     worker.expect_line(SOON, "one").await;
     worker.pause();
     worker.send("two");
     let silence = tokio::time::timeout(SILENCE, worker.line(SOON)).await;
-    assert!(silence.is_err(), "it stands still");
+    assert!(silence.is_err(), "it is paused");
     worker.resume();
     worker.expect_line(SOON, "two").await;
     worker.close_input();
@@ -920,7 +920,7 @@ async fn eventually_waits_for_what_comes_and_names_what_does_not() {
 }
 
 #[tokio::test]
-async fn whoever_finds_a_lock_free_that_is_to_be_taken_says_where() {
+async fn an_expected_lock_that_is_free_is_reported_with_its_place() {
     let client = rlock_core::LockClient::in_memory();
     let guard = client.lock("k").acquire().await.expect("free");
     assert_taken(&client, "k").await;
@@ -937,7 +937,7 @@ async fn whoever_finds_a_lock_free_that_is_to_be_taken_says_where() {
 // --- witnesses ---
 
 #[test]
-fn a_witness_counts_who_is_inside_and_reports_overlaps() {
+fn a_witness_counts_holders_and_reports_overlaps() {
     let witness = Exclusion::new();
     drop(witness.enter("a"));
     drop(witness.enter("b"));

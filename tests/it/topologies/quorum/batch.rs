@@ -255,7 +255,7 @@ async fn tokens_that_one_server_is_ahead_with_are_known_to_a_majority_before_the
 }
 
 #[tokio::test]
-async fn nobody_waits_for_one_server_that_falls_silent_among_many_requests() {
+async fn no_call_waits_for_one_server_that_falls_silent_among_many_requests() {
     for silent in [0, 2] {
         let three = Servers::some(3);
         let client = three.client().await;
@@ -273,7 +273,7 @@ async fn nobody_waits_for_one_server_that_falls_silent_among_many_requests() {
 }
 
 #[tokio::test]
-async fn locks_are_given_back_by_a_server_whose_connection_ended_meanwhile() {
+async fn locks_are_released_by_a_server_whose_connection_ended_meanwhile() {
     let three = Servers::some(3);
     let proxy = Proxy::in_front_of(&three.0[2]);
     let urls = [three.0[0].url(), three.0[1].url(), proxy.url()];
@@ -291,7 +291,7 @@ async fn locks_are_given_back_by_a_server_whose_connection_ended_meanwhile() {
 }
 
 #[tokio::test]
-async fn an_answer_to_several_that_is_lost_counts_nothing_twice_and_loses_nothing() {
+async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
     let (three, proxies, client) = behind_proxies().await;
     let keys = keys();
     take_each_once(&client, &keys).await;

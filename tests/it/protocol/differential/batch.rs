@@ -2,8 +2,8 @@
 
 use redis::{Commands, Script, ScriptInvocation};
 use rlock_model::{
-    differential::{Answer, KEYS, Operation},
-    words::{Acquired, Key, Onward, Owner, Released},
+    differential::{KEYS, Operation, Reply},
+    words::{Acquired, HandOff, Key, Owner, Released},
 };
 
 use super::{FENCE_TTL, LEAST_TOKEN, Scripted, lock, name};
@@ -12,7 +12,7 @@ use super::{FENCE_TTL, LEAST_TOKEN, Scripted, lock, name};
 #[derive(Debug, PartialEq, Eq)]
 struct Raw {
     holders: Vec<(String, String)>,
-    line: Vec<(String, String)>,
+    queue: Vec<(String, String)>,
     ends: [bool; 2],
     token: Option<u64>,
 }
@@ -37,7 +37,7 @@ fn begun<'a>(script: &'a Script, requests: &[Operation]) -> ScriptInvocation<'a>
 
 impl Scripted {
     /// Serves what can be served at once. What was left alone is as it was before.
-    pub(crate) fn serve(&mut self, requests: &[Operation]) -> Vec<Option<Answer>> {
+    pub(crate) fn serve(&mut self, requests: &[Operation]) -> Vec<Option<Reply>> {
         let before = self.raw();
         let acquires = matches!(requests[0], Operation::Acquire(_));
         let script = if acquires {
@@ -56,27 +56,27 @@ impl Scripted {
                 call.arg(ask.lease);
             }
         }
-        let answers: Vec<u64> = call.invoke(&mut self.commands).expect("no error");
-        self.assert_left_alone(&before, requests, &answers);
-        let answer = |answer: u64| match (answer, acquires) {
+        let replies: Vec<u64> = call.invoke(&mut self.commands).expect("no error");
+        self.assert_left_alone(&before, requests, &replies);
+        let reply = |reply: u64| match (reply, acquires) {
             (0, _) => None,
-            (token, true) => Some(Answer::Acquired(Acquired::Granted {
+            (token, true) => Some(Reply::Acquired(Acquired::Granted {
                 tokens: vec![token],
                 others_wait: false,
             })),
-            (1, false) => Some(Answer::Released(Released::Done(Onward::Unknown))),
-            (answer, false) => panic!("{answer} to a release"),
+            (1, false) => Some(Reply::Released(Released::Done(HandOff::Unknown))),
+            (reply, false) => panic!("{reply} to a release"),
         };
-        answers.into_iter().map(answer).collect()
+        replies.into_iter().map(reply).collect()
     }
 
-    fn assert_left_alone(&mut self, before: &[Raw], requests: &[Operation], answers: &[u64]) {
+    fn assert_left_alone(&mut self, before: &[Raw], requests: &[Operation], replies: &[u64]) {
         for (key, (before, after)) in (0..).zip(before.iter().zip(self.raw())) {
             let mut to_this = requests
                 .iter()
-                .zip(answers)
+                .zip(replies)
                 .filter(|(request, _)| of(request).0 == key);
-            if to_this.any(|(_, answer)| *answer != 0) {
+            if to_this.any(|(_, reply)| *reply != 0) {
                 continue;
             }
             assert_eq!(after, *before, "left alone");
@@ -96,7 +96,7 @@ impl Scripted {
         assert_eq!(fence_ends, token.is_some(), "every token ends");
         Raw {
             holders: commands.hgetall(lock).expect("no error"),
-            line: commands.zrange_withscores(&queue, 0, -1).expect("no error"),
+            queue: commands.zrange_withscores(&queue, 0, -1).expect("no error"),
             ends: [lock_ends, queue_ends],
             // What was counted from nothing is none.
             token: token.filter(|token| *token > 1_000_000_000_000),

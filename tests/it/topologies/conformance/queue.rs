@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 
 use super::{LONG, owner};
 
-/// A task that waits for the lock. Stands in line when this returns.
-async fn in_line(client: &LockClient, key: &str) -> JoinHandle<LockGuard> {
+/// A task that waits for the lock. Is queued when this returns.
+async fn enqueue(client: &LockClient, key: &str) -> JoinHandle<LockGuard> {
     let lock = client.lock(key).wait(LONG);
     let waiting = tokio::spawn(async move { lock.acquire().await.expect("its turn") });
     tokio::time::sleep(Duration::from_millis(150)).await;
@@ -23,7 +23,7 @@ async fn served(waiting: JoinHandle<LockGuard>) -> LockGuard {
         .expect("no panic")
 }
 
-pub(crate) async fn clients_are_served_in_the_order_of_asking_and_nobody_overtakes(place: Place) {
+pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Place) {
     let clients = [
         place.client().await,
         place.client().await,
@@ -31,12 +31,12 @@ pub(crate) async fn clients_are_served_in_the_order_of_asking_and_nobody_overtak
     ];
     let newcomer = place.client().await;
     let mut held = clients[0].lock("k").acquire().await.expect("free");
-    let mut waiting = vec![in_line(&clients[1], "k").await];
-    waiting.push(in_line(&clients[2], "k").await);
+    let mut waiting = vec![enqueue(&clients[1], "k").await];
+    waiting.push(enqueue(&clients[2], "k").await);
     let mut overtaken = 0;
     for round in 0..6 {
         // Behind the others, although it has the lock.
-        waiting.push(in_line(&clients[round % 3], "k").await);
+        waiting.push(enqueue(&clients[round % 3], "k").await);
         let (token, before) = (held.fencing_token(), held.owner().to_string());
         held.release().await.expect("held");
         if place.keeps_strict_order() {
@@ -63,16 +63,14 @@ pub(crate) async fn clients_are_served_in_the_order_of_asking_and_nobody_overtak
     assert_eq!(owner(&newcomer, "k").await, None);
 }
 
-pub(crate) async fn whoever_stands_in_line_comes_before_others_when_a_lease_has_ended(
-    place: Place,
-) {
+pub(crate) async fn queued_waiters_come_before_others_when_a_lease_has_ended(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let newcomer = place.client().await;
     for _ in 0..3 {
         let lease = Duration::from_millis(700);
         let brief = one.lock("k").lease(lease).watchdog(false);
         let held = brief.acquire().await.expect("free");
-        let waiting = in_line(&other, "k").await;
+        let waiting = enqueue(&other, "k").await;
         let before = held.owner().to_string();
         eventually(LONG, "it has ended", async || {
             // Asks as often as it can, and is never served.
@@ -96,7 +94,7 @@ pub(crate) async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_t
         let mut going = Box::pin(lock.acquire());
         let soon = tokio::time::timeout(Duration::from_millis(150), going.as_mut()).await;
         assert!(soon.is_err(), "it has to wait");
-        let waiting = in_line(&other, "k").await;
+        let waiting = enqueue(&other, "k").await;
         let released = Instant::now();
         match way {
             "cancelled" => {
@@ -126,8 +124,8 @@ pub(crate) async fn the_last_handle_of_a_waiting_client_takes_its_place_along(pl
     let (one, other) = (place.client().await, place.client().await);
     let goes = place.client().await;
     let held = one.lock("k").acquire().await.expect("free");
-    let going = in_line(&goes, "k").await;
-    let waiting = in_line(&other, "k").await;
+    let going = enqueue(&goes, "k").await;
+    let waiting = enqueue(&other, "k").await;
     drop(goes);
     going.abort();
     let _ = going.await;

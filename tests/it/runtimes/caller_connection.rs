@@ -1,5 +1,5 @@
 //! The connection on the runtime that made the client, beside the client's own: what goes by which,
-//! and what becomes of locks when one of them, or that runtime, is gone or stands still.
+//! and what becomes of locks when one of them, or that runtime, is gone or blocked.
 
 use std::{
     collections::BTreeSet,
@@ -16,10 +16,10 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_nothing_left, assert_soon_free,
-    assert_soon_in_line, builder, client, connect, dropped_when_woken_after, hold, in_line,
-    its_turn, ms, name, polled, resp2, resp2_client,
+    assert_soon_queued, builder, client, connect, dropped_when_woken_after, hold, its_turn, ms,
+    name, polled, resp2, resp2_client,
     speed::{assert_within, in_time, in_time_blocking},
-    timed,
+    timed, wait_queue,
 };
 
 /// The server pushes a loss; renewals would find it later than that.
@@ -35,7 +35,7 @@ fn single() -> Runtime {
 struct Listed {
     id: String,
     address: String,
-    /// The server sends its news of changes elsewhere.
+    /// The server sends its reports of changes elsewhere.
     near: bool,
     /// The connection that is told of them instead.
     told: String,
@@ -64,7 +64,7 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
 }
 
 /// The client's own connection, and the one on the runtime that made it.
-async fn home_and_near(server: &RedisServer) -> (Listed, Listed) {
+async fn background_and_caller(server: &RedisServer) -> (Listed, Listed) {
     let all = connections(server).await;
     let (near, home): (Vec<_>, Vec<_>) = all.into_iter().partition(|listed| listed.near);
     match (home.as_slice(), near.as_slice()) {
@@ -134,7 +134,7 @@ async fn a_client_has_a_connection_of_its_own_and_one_on_the_runtime_that_made_i
     let made = resp2_client(&server).await;
     assert_eq!(server.client_count().await, 3);
     cycle(&made, "k").await;
-    made.shutdown().await.expect("everything is given back");
+    made.shutdown().await.expect("everything is released");
     drop(made);
     eventually(LONG, "all are closed", async || {
         server.client_count().await == 0
@@ -197,7 +197,7 @@ fn where_there_is_no_runtime_or_the_client_is_not_to_use_it_the_clients_own_serv
 async fn only_tasks_of_that_runtime_use_its_connection() {
     let server = RedisServer::start();
     let made = client(&server).await;
-    let (home, near) = home_and_near(&server).await;
+    let (home, near) = background_and_caller(&server).await;
     let (home, near) = ([home.address], [near.address]);
     let ways_are = async |watch: &mut CommandWatch, way: &[String; 1], what: &str| {
         let expected: BTreeSet<_> = way.iter().cloned().collect();
@@ -298,7 +298,7 @@ impl Stuck {
 }
 
 #[test]
-fn a_runtime_that_stands_still_holds_up_nobody_else() {
+fn a_blocked_runtime_delays_no_other() {
     const LEASE: Duration = Duration::from_millis(900);
     let server = RedisServer::start();
     let outside = single();
@@ -357,7 +357,7 @@ fn a_runtime_that_stands_still_holds_up_nobody_else() {
         assert!(outside.block_on(server.exists(&name("held"))));
     }
     assert!(started.elapsed() > LEASE * 2);
-    assert!(stuck.done.try_recv().is_err(), "it still stands still");
+    assert!(stuck.done.try_recv().is_err(), "it is still blocked");
     // A guard from there is released by another, in order.
     at_once("a release from elsewhere", &mut || {
         let guard = made.lock("third").acquire_blocking().expect("free");
@@ -375,9 +375,9 @@ fn a_runtime_that_stands_still_holds_up_nobody_else() {
     outside.block_on(assert_nothing_left(&server));
 }
 
-/// A loss is pushed by way of the connection that does not stand still.
+/// A loss is pushed by way of the connection that is not blocked.
 #[test]
-fn a_loss_is_told_while_that_runtime_stands_still() {
+fn a_loss_is_reported_while_that_runtime_is_blocked() {
     let server = RedisServer::start();
     let outside = single();
     let (stuck, _made, guard) = Stuck::start(&server, LASTING);
@@ -452,7 +452,7 @@ fn a_client_whose_first_runtime_is_gone_is_used_from_another() {
         assert_lost(&later, PUSHED, LostCause::Removed).await;
         drop(later);
         lasting.release().await.expect("held");
-        made.shutdown().await.expect("everything is given back");
+        made.shutdown().await.expect("everything is released");
         assert_nothing_left(&server).await;
     });
 }
@@ -479,7 +479,7 @@ fn a_lock_whose_runtime_is_gone_is_watched_still() {
 async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
     let server = RedisServer::start();
     let made = client(&server).await;
-    let (_, near) = home_and_near(&server).await;
+    let (_, near) = background_and_caller(&server).await;
     let mut watch = server.watch_commands().await;
     let mut undone = 0;
     for polls in 0..12 {
@@ -547,7 +547,7 @@ async fn an_acquire_that_is_cancelled_on_its_way_is_undone_behind_it() {
             tokio::time::sleep(ms(100)).await;
             proxy.pass();
             tokio::time::sleep(ms(100)).await;
-            assert_soon_in_line(&server, "k", 0).await;
+            assert_soon_queued(&server, "k", 0).await;
             match &held {
                 Some(held) => {
                     let owners = server.hgetall(&name("k")).await;
@@ -599,12 +599,12 @@ async fn a_loss_is_pushed_after_either_connection_was_replaced() {
         });
         let by_thread = by_thread.await.expect("no panic").expect("free");
         for which in kills {
-            let (home, near) = home_and_near(&server).await;
+            let (home, near) = background_and_caller(&server).await;
             kill(&server, if *which == "home" { &home } else { &near }).await;
         }
         assert!(before.is_valid() && by_thread.is_valid());
         let after = hold(&made, "after").await;
-        let (_, near) = home_and_near(&server).await;
+        let (_, near) = background_and_caller(&server).await;
         let mut watch = server.watch_commands().await;
         cycle(&made, "k").await;
         assert_eq!(
@@ -632,7 +632,7 @@ async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched
     let server = RedisServer::start();
     let made = client(&server).await;
     for round in 0..3 {
-        let (home, near) = home_and_near(&server).await;
+        let (home, near) = background_and_caller(&server).await;
         cut(&server, &home).await;
         eventually(LONG, "the new one is told of changes", async || {
             let all = connections(&server).await;
@@ -652,16 +652,16 @@ async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched
 }
 
 #[tokio::test]
-async fn waiters_are_told_after_either_connection_was_replaced() {
+async fn waiters_are_notified_after_either_connection_was_replaced() {
     let server = RedisServer::start();
     for kills in ["home", "near"] {
         let waiter = client(&server).await;
-        let (home, near) = home_and_near(&server).await;
+        let (home, near) = background_and_caller(&server).await;
         kill(&server, if kills == "home" { &home } else { &near }).await;
         let holder = client(&server).await;
         let held = hold(&holder, "k").await;
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         let released = Instant::now();
         held.release().await.expect("held");
         let guard = its_turn(waiting).await;
@@ -678,13 +678,13 @@ async fn waiters_are_told_after_either_connection_was_replaced() {
 /// The second connection of a gate's first client: the one on the runtime that made it.
 const NEAR: usize = 1;
 
-/// A runtime that stands still holds up its own requests only, not the notifications of a waiter.
+/// A runtime that is blocked delays its own requests only, not the notifications of a waiter.
 #[tokio::test]
-async fn waiters_are_told_by_the_clients_own_connection() {
-    in_time(told_by_the_clients_own_connection).await;
+async fn waiters_are_notified_over_the_background_connection() {
+    in_time(notified_over_the_background_connection).await;
 }
 
-async fn told_by_the_clients_own_connection() {
+async fn notified_over_the_background_connection() {
     let server = RedisServer::start();
     let gate = Gate::in_front_of(&server);
     let waiter = builder().response_timeout(LONG);
@@ -698,7 +698,7 @@ async fn told_by_the_clients_own_connection() {
         } else {
             acquiring(lock)
         };
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         // The answer of the request has to be read.
         tokio::time::sleep(ms(100)).await;
         gate.hold(NEAR, Way::Replies);
@@ -712,23 +712,23 @@ async fn told_by_the_clients_own_connection() {
 }
 
 #[tokio::test]
-async fn a_place_in_line_is_kept_when_either_connection_is_replaced() {
+async fn a_place_in_the_queue_is_kept_when_either_connection_is_replaced() {
     in_time(a_place_is_kept).await;
 }
 
 async fn a_place_is_kept() {
     let server = RedisServer::start();
     let waiter = client(&server).await;
-    let (home, near) = home_and_near(&server).await;
+    let (home, near) = background_and_caller(&server).await;
     for lost in [&near, &home] {
         let holder = client(&server).await;
         let held = hold(&holder, "k").await;
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-        assert_soon_in_line(&server, "k", 1).await;
-        let before = in_line(&server, "k").await;
+        assert_soon_queued(&server, "k", 1).await;
+        let before = wait_queue(&server, "k").await;
         cut(&server, lost).await;
         tokio::time::sleep(ms(700)).await;
-        assert_eq!(in_line(&server, "k").await, before);
+        assert_eq!(wait_queue(&server, "k").await, before);
         held.release().await.expect("held");
         let (guard, took) = timed(its_turn(waiting)).await;
         assert_within(took, ms(900), "the waiter");
@@ -738,25 +738,25 @@ async fn a_place_is_kept() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_connection_is_gone_for_good_is_told_by_the_clients_own() {
-    in_time(told_although_a_connection_is_gone).await;
+async fn a_waiter_whose_connection_is_gone_is_notified_over_the_background_connection() {
+    in_time(notified_although_a_connection_is_gone).await;
 }
 
-async fn told_although_a_connection_is_gone() {
+async fn notified_although_a_connection_is_gone() {
     let server = RedisServer::builder()
         .acl_user("locker", "on >secret ~* &* +@all")
         .start();
     let waiter = connect(&server.url_as("locker", "secret")).await;
-    let (_, near) = home_and_near(&server).await;
+    let (_, near) = background_and_caller(&server).await;
     let holder = client(&server).await;
     let held = hold(&holder, "k").await;
     let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     // Whoever is connected may stay.
     let () = server.command(&["ACL", "SETUSER", "locker", "off"]).await;
     cut(&server, &near).await;
     tokio::time::sleep(ms(2500)).await;
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     held.release().await.expect("held");
     let (guard, took) = timed(its_turn(waiting)).await;
     assert_within(took, ms(900), "the waiter");
@@ -766,11 +766,11 @@ async fn told_although_a_connection_is_gone() {
 
 /// It asks by that connection, because it cannot know; then by the other one, and is told by that.
 #[test]
-fn a_wait_that_blocks_its_own_runtime_is_told_by_the_clients_own_connection() {
-    in_time_blocking(told_although_a_runtime_blocks);
+fn a_wait_that_blocks_its_own_runtime_is_notified_over_the_background_connection() {
+    in_time_blocking(notified_although_a_runtime_blocks);
 }
 
-fn told_although_a_runtime_blocks() {
+fn notified_although_a_runtime_blocks() {
     let server = RedisServer::start();
     let outside = single();
     let other = outside.block_on(client(&server));
@@ -791,7 +791,7 @@ fn told_although_a_runtime_blocks() {
     });
     // Once by that connection, which does not answer.
     thread::sleep(ms(2500));
-    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    outside.block_on(assert_soon_queued(&server, "k", 1));
     let released = Instant::now();
     outside.block_on(held.release()).expect("held");
     let at = waiting.join().expect("no panic");
@@ -802,7 +802,7 @@ fn told_although_a_runtime_blocks() {
 
 /// The wait was too short for anybody to see that the connection is silent.
 #[test]
-fn whoever_asks_after_a_wait_that_blocked_its_runtime_is_told_by_the_clients_own_connection() {
+fn a_call_after_a_wait_that_blocked_its_runtime_uses_the_background_connection() {
     let server = RedisServer::start();
     let outside = Runtime::new().expect("a runtime");
     let url = server.url();
@@ -816,7 +816,7 @@ fn whoever_asks_after_a_wait_that_blocked_its_runtime_is_told_by_the_clients_own
             // Blocks the only thread of the runtime.
             let other = thread::spawn(move || {
                 let first = runtime.block_on(lock.clone().wait(ms(500)).acquire());
-                first.expect_err("others have it, and nobody reads the answer");
+                first.expect_err("others have it, and the reply is not read");
                 let (second, took) = runtime.block_on(timed(lock.wait(LONG).acquire()));
                 (second.expect("its turn"), took)
             });
@@ -845,11 +845,11 @@ fn whoever_asks_after_a_wait_that_blocked_its_runtime_is_told_by_the_clients_own
 }
 
 #[test]
-fn whoever_asks_from_a_runtime_that_has_ended_is_told_by_the_clients_own_connection() {
-    in_time_blocking(told_although_the_runtime_has_ended);
+fn a_call_from_a_runtime_that_has_ended_uses_the_background_connection() {
+    in_time_blocking(notified_although_the_runtime_has_ended);
 }
 
-fn told_although_the_runtime_has_ended() {
+fn notified_although_the_runtime_has_ended() {
     let server = RedisServer::start();
     let outside = single();
     let other = outside.block_on(client(&server));
@@ -863,7 +863,7 @@ fn told_although_the_runtime_has_ended() {
         let guard = block_on(made.lock("k").lease(LASTING).wait(LONG).acquire());
         (guard.expect("its turn"), Instant::now(), made)
     });
-    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    outside.block_on(assert_soon_queued(&server, "k", 1));
     let released = Instant::now();
     outside.block_on(held.release()).expect("held");
     let (guard, at, _made) = waiting.join().expect("no panic");
@@ -873,33 +873,33 @@ fn told_although_the_runtime_has_ended() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_slow_for_a_moment_costs_nobody_its_place() {
+async fn a_server_that_is_slow_for_a_moment_costs_no_waiter_its_place() {
     let server = RedisServer::start();
     let (one, two) = (client(&server).await, client(&server).await);
     let holder = client(&server).await;
     let held = hold(&holder, "k").await;
     let first = acquiring(one.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_in_line(&server, "k", 1).await;
+    assert_soon_queued(&server, "k", 1).await;
     let second = acquiring(two.lock("k").lease(LASTING).wait(LONG));
-    assert_soon_in_line(&server, "k", 2).await;
-    let before = in_line(&server, "k").await;
+    assert_soon_queued(&server, "k", 2).await;
+    let before = wait_queue(&server, "k").await;
     let () = server.command(&["CLIENT", "PAUSE", "1400"]).await;
     // Its connection is silent for longer than that is believed in.
     cycle(&one, "other").await;
     tokio::time::sleep(ms(1500)).await;
-    assert_eq!(in_line(&server, "k").await, before);
+    assert_eq!(wait_queue(&server, "k").await, before);
     held.release().await.expect("held");
     its_turn(first).await.release().await.expect("held");
     its_turn(second).await.release().await.expect("held");
 }
 
-/// The next in line takes the place over.
+/// The next waiter takes the place over.
 #[test]
-fn whoever_comes_next_in_line_does_not_depend_on_the_runtime_of_the_one_before() {
-    in_time_blocking(served_although_a_runtime_stands_still);
+fn the_next_waiter_does_not_depend_on_the_runtime_of_the_one_before() {
+    in_time_blocking(served_although_a_runtime_is_blocked);
 }
 
-fn served_although_a_runtime_stands_still() {
+fn served_although_a_runtime_is_blocked() {
     let server = RedisServer::start();
     let outside = single();
     let other = outside.block_on(client(&server));
@@ -921,7 +921,7 @@ fn served_although_a_runtime_stands_still() {
         });
     });
     let made = made.recv().expect("it connects");
-    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    outside.block_on(assert_soon_queued(&server, "k", 1));
     let next = {
         let lock = made.lock("k").lease(LASTING).wait(LONG);
         thread::spawn(move || lock.acquire_blocking())
@@ -929,7 +929,7 @@ fn served_although_a_runtime_stands_still() {
     thread::sleep(ms(300));
     stand_still.send(()).expect("awaited");
     thread::sleep(ms(500));
-    outside.block_on(assert_soon_in_line(&server, "k", 1));
+    outside.block_on(assert_soon_queued(&server, "k", 1));
     let released = Instant::now();
     outside.block_on(held.release()).expect("held");
     let guard = next.join().expect("no panic").expect("its turn");
@@ -990,7 +990,7 @@ async fn without_the_permission_to_ask_for_an_id_everything_works() {
         let (one, other) = (connect(&url).await, connect(&url).await);
         let held = one.lock("k").lease(ms(900)).acquire().await.expect("free");
         let waiting = acquiring(other.lock("k").wait(LONG));
-        assert_soon_in_line(&server, "k", 1).await;
+        assert_soon_queued(&server, "k", 1).await;
         tokio::time::sleep(ms(1200)).await;
         assert!(held.is_valid(), "renewed");
         held.release().await.expect("held");

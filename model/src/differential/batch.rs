@@ -1,18 +1,18 @@
 //! Several requests at once are the same requests one after another.
 
-use super::{Answer, Observed, Operation, Pair, Served, Subject, agree::answers, agree::views};
+use super::{Observed, Operation, Pair, Reply, Served, Subject, agree::replies, agree::views};
 
 impl<S: Subject> Pair<'_, S> {
     /// What the store serves at once, the model's server serves one by one, in the same order. What the
     /// store left alone follows, one by one on both.
-    pub(super) fn together(&mut self, requests: &[Operation]) -> Result<(), String> {
-        let served = self.store.together(requests);
+    pub(super) fn batch(&mut self, requests: &[Operation]) -> Result<(), String> {
+        let served = self.store.batch(requests);
         let done = self
             .served(requests, &served)
             .map_err(|what| format!("{what}\nstore: {served:?}"));
         done?;
-        let alone = requests.iter().zip(&served.answers);
-        for (request, _) in alone.filter(|(_, answer)| answer.is_none()) {
+        let alone = requests.iter().zip(&served.replies);
+        for (request, _) in alone.filter(|(_, reply)| reply.is_none()) {
             self.step(request)
                 .map_err(|what| format!("then {request:?}: {what}"))?;
         }
@@ -20,33 +20,33 @@ impl<S: Subject> Pair<'_, S> {
     }
 
     fn served(&mut self, requests: &[Operation], served: &Served) -> Result<(), String> {
-        if served.answers.len() != requests.len() {
+        if served.replies.len() != requests.len() {
             return Err("not an answer each".to_owned());
         }
         let mut expected = Observed {
-            answer: Answer::None,
-            news: Vec::new(),
+            reply: Reply::None,
+            notifications: Vec::new(),
             keys: self.model.view(),
         };
-        for (request, found) in requests.iter().zip(&served.answers) {
+        for (request, found) in requests.iter().zip(&served.replies) {
             let Some(found) = found else { continue };
             let step = self.model.apply(request, self.by_model.token_for(request));
             let past = self.by_model.past(request);
-            answers(
+            replies(
                 self.design,
                 request,
                 past,
-                (&step.answer, found),
+                (&step.reply, found),
                 self.late(),
             )
             .map_err(|what| format!("{request:?}: {what}\nmodel: {step:?}"))?;
             self.by_model
-                .note_answer(request, &step.answer, &step.news)?;
-            self.by_store.note_answer(request, found, &[])?;
+                .note_reply(request, &step.reply, &step.notifications)?;
+            self.by_store.note_reply(request, found, &[])?;
             self.tally.operations += 1;
-            self.tally.together += 1;
-            self.tally.granted += usize::from(step.answer.is_grant());
-            expected.news.extend(step.news);
+            self.tally.batch += 1;
+            self.tally.granted += usize::from(step.reply.is_grant());
+            expected.notifications.extend(step.notifications);
             expected.keys = step.keys;
         }
         views(&expected, &served.seen, self.late())

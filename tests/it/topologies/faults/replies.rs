@@ -1,4 +1,4 @@
-//! Requests that run, and whose answers are lost.
+//! Requests that run, and whose replies are lost.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::{
 };
 use crate::common::{acquiring, its_turn, ms, timed};
 
-pub(crate) async fn an_acquire_whose_answer_is_lost_takes_the_lock_once(place: Fronted) {
+pub(crate) async fn an_acquire_whose_reply_is_lost_is_granted_once(place: Fronted) {
     let (one, other) = (place.client().await, place.client().await);
-    place.lose_the_next_answer().await;
+    place.lose_the_next_reply().await;
     let guard = lasting(&one).acquire().await.expect("granted after all");
     assert_lost_answers(&place, 1).await;
     assert_taken(&other, KEY).await;
@@ -22,9 +22,9 @@ pub(crate) async fn an_acquire_whose_answer_is_lost_takes_the_lock_once(place: F
     assert_nothing_left(&place).await;
 }
 
-pub(crate) async fn an_acquire_that_asks_once_and_hears_nothing_leaves_nothing(place: Fronted) {
+pub(crate) async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing(place: Fronted) {
     let (one, other) = (place.client().await, place.client().await);
-    place.lose_the_next_answer().await;
+    place.lose_the_next_reply().await;
     let error = lasting(&one).try_acquire().await.expect_err("no answer");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert_lost_answers(&place, 1).await;
@@ -34,16 +34,16 @@ pub(crate) async fn an_acquire_that_asks_once_and_hears_nothing_leaves_nothing(p
     assert_nothing_left(&place).await;
 }
 
-pub(crate) async fn an_entry_whose_answer_is_lost_counts_once(place: Fronted) {
+pub(crate) async fn an_entry_whose_reply_is_lost_counts_once(place: Fronted) {
     let client = place.client().await;
     let lock = lasting(&client);
     let outer = lock.acquire().await.expect("free");
     assert_soon_counts(&place, &outer, 1).await;
-    place.lose_the_next_answer().await;
+    place.lose_the_next_reply().await;
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     assert_lost_answers(&place, 1).await;
     assert_soon_counts(&place, &outer, 2).await;
-    place.lose_the_next_answer().await;
+    place.lose_the_next_reply().await;
     inner.release().await.expect("held");
     assert_lost_answers(&place, 2).await;
     assert_soon_left(&place, &outer, 1).await;
@@ -51,14 +51,14 @@ pub(crate) async fn an_entry_whose_answer_is_lost_counts_once(place: Fronted) {
     assert_nothing_left(&place).await;
 }
 
-pub(crate) async fn a_release_whose_answer_is_lost_succeeds_and_does_not_touch_the_next_hold(
+pub(crate) async fn a_release_whose_reply_is_lost_succeeds_and_does_not_touch_the_next_hold(
     place: Fronted,
 ) {
     let (one, other) = (place.client().await, place.client().await);
     let guard = lasting(&one).acquire().await.expect("free");
     assert_soon_counts(&place, &guard, 1).await;
-    place.lose_the_next_answer().await;
-    guard.release().await.expect("given back, once");
+    place.lose_the_next_reply().await;
+    guard.release().await.expect("released, once");
     assert_lost_answers(&place, 1).await;
     assert_nothing_left(&place).await;
 
@@ -66,21 +66,21 @@ pub(crate) async fn a_release_whose_answer_is_lost_succeeds_and_does_not_touch_t
     assert_soon_counts(&place, &guard, 1).await;
     let waiting = acquiring(lasting(&other));
     tokio::time::sleep(ms(300)).await;
-    place.lose_the_next_answer().await;
+    place.lose_the_next_reply().await;
     let (released, took) = timed(async { tokio::join!(guard.release(), its_turn(waiting)) }).await;
     assert!(took < SOON, "{took:?}");
-    released.0.expect("given back, once");
+    released.0.expect("released, once");
     assert_soon_counts(&place, &released.1, 1).await;
     released.1.release().await.expect("held");
     assert_nothing_left(&place).await;
 }
 
-pub(crate) async fn a_renewal_whose_answer_is_lost_is_repeated_in_time(place: Fronted) {
+pub(crate) async fn a_renewal_whose_reply_is_lost_is_repeated_in_time(place: Fronted) {
     const LEASE: Duration = Duration::from_secs(3);
     let (one, other) = (place.client().await, place.client().await);
     let guard = one.lock(KEY).lease(LEASE).acquire().await.expect("free");
     assert_soon_counts(&place, &guard, 1).await;
-    place.lose_the_next_answer().await;
+    place.lose_the_next_reply().await;
     assert_lost_answers(&place, 1).await;
     tokio::time::sleep(LEASE).await;
     assert!(guard.is_valid());

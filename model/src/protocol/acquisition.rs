@@ -1,60 +1,60 @@
-//! What a client asked the server for, and what is known of it.
+//! The acquisition of a client, and what it knows of it.
 
 use super::{Time, client::Pending, ownership::How};
 use crate::words::{Owner, Token};
 
-/// What the server is asked for; as `asking.rs`.
+/// The requests for one owner, as in `engine/ownership/request.rs`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Asked {
+pub(crate) struct Acquisition {
     pub(super) owner: Owner,
     pub(super) step: Step,
     pub(super) in_doubt: bool,
     /// Whether it was in doubt before the last request.
     pub(super) was_in_doubt: bool,
     pub(super) begun: Option<Time>,
-    pub(super) past: Token,
+    pub(super) past_fence: Token,
     pub(super) advised: Option<Time>,
-    /// Whether other clients wait for what was granted.
+    /// Whether other clients wait for the granted lock.
     pub(super) wanted: bool,
     pub(super) pending: Option<Pending>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    Unasked,
+    Absent,
     Waiting {
         since: Time,
-        look: Time,
-        in_line: bool,
+        ask_at: Time,
+        queued: bool,
     },
-    Granted(Given),
+    Granted(Grant),
 }
 
-/// A lock that was given to an owner.
+/// A lock that was granted to an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Given {
+pub(crate) struct Grant {
     pub(super) token: Token,
     pub(super) since: Time,
     pub(super) ttl: Time,
     pub(super) how: How,
 }
 
-impl Given {
+impl Grant {
     /// As `Grant::is_fresh`.
     pub(super) fn is_fresh(&self, lease: Time, now: Time) -> bool {
         now < self.since + self.ttl.min(lease) / 3
     }
 }
 
-impl Asked {
+impl Acquisition {
     pub(super) fn new(owner: Owner) -> Self {
         Self {
             owner,
-            step: Step::Unasked,
+            step: Step::Absent,
             in_doubt: false,
             was_in_doubt: false,
             begun: None,
-            past: 0,
+            past_fence: 0,
             advised: None,
             wanted: false,
             pending: None,
@@ -67,69 +67,69 @@ impl Asked {
         self.was_in_doubt = std::mem::replace(&mut self.in_doubt, true);
     }
 
-    pub(super) fn given(&mut self, given: Given) {
-        self.step = Step::Granted(given);
+    pub(super) fn grant(&mut self, grant: Grant) {
+        self.step = Step::Granted(grant);
         self.in_doubt = false;
     }
 
-    pub(super) fn is_past(&mut self, token: Token) {
-        self.past = self.past.max(token);
-        if let Step::Granted(given) = self.step
-            && given.token <= token
+    pub(super) fn end_grants(&mut self, token: Token) {
+        self.past_fence = self.past_fence.max(token);
+        if let Step::Granted(grant) = self.step
+            && grant.token <= token
         {
             self.step = Step::Waiting {
-                since: given.since,
-                look: given.since,
-                in_line: true,
+                since: grant.since,
+                ask_at: grant.since,
+                queued: true,
             };
             self.wanted = false;
         }
     }
 
-    pub(super) fn in_line(&mut self, since: Time, ttl: Time, now: Time) {
-        let look = match self.step {
-            Step::Granted(given) if given.is_fresh(given.ttl, now) => return,
+    pub(super) fn queued(&mut self, since: Time, ttl: Time, now: Time) {
+        let ask_at = match self.step {
+            Step::Granted(grant) if grant.is_fresh(grant.ttl, now) => return,
             Step::Granted(_) => now,
-            Step::Unasked | Step::Waiting { .. } => now + ttl.max(1),
+            Step::Absent | Step::Waiting { .. } => now + ttl.max(1),
         };
         self.wanted = false;
-        let advised = self.advised.take().unwrap_or(look);
+        let advised = self.advised.take().unwrap_or(ask_at);
         self.step = Step::Waiting {
             since,
-            look: look.min(advised),
-            in_line: true,
+            ask_at: ask_at.min(advised),
+            queued: true,
         };
     }
 
-    /// A message tells of a grant.
-    pub(super) fn told(&mut self, token: Token, ttl: Time, since: Option<Time>) {
+    /// Applies the notification of a grant.
+    pub(super) fn notified(&mut self, token: Token, ttl: Time, since: Option<Time>) {
         let since = since.or(match self.step {
             Step::Waiting { since, .. } => Some(since),
-            Step::Unasked | Step::Granted(_) => self.begun,
+            Step::Absent | Step::Granted(_) => self.begun,
         });
         if let Some(since) = since {
-            self.step = Step::Granted(Given {
+            self.step = Step::Granted(Grant {
                 token,
                 since,
                 ttl,
-                how: How::Told,
+                how: How::Notified,
             });
         }
     }
 
-    pub(super) fn look_after(&mut self, after: Time, now: Time) {
+    pub(super) fn retry_after(&mut self, after: Time, now: Time) {
         let at = now + after;
         self.advised = Some(self.advised.map_or(at, |advised| advised.min(at)));
-        if let Step::Waiting { look, .. } = &mut self.step {
-            *look = (*look).min(at);
+        if let Step::Waiting { ask_at, .. } = &mut self.step {
+            *ask_at = (*ask_at).min(at);
         }
     }
 
     pub(super) fn concerns_server(&self) -> bool {
         self.in_doubt
             || match self.step {
-                Step::Unasked => false,
-                Step::Waiting { in_line, .. } => in_line,
+                Step::Absent => false,
+                Step::Waiting { queued, .. } => queued,
                 Step::Granted(_) => true,
             }
     }

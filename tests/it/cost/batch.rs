@@ -7,7 +7,7 @@ use rlock_core::{LockClient, LockGuard, LostCause};
 use rlock_testkit::{RedisServer, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_in_line, client, connect, its_turn,
+    LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, client, connect, its_turn,
     name,
 };
 
@@ -83,7 +83,7 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
 }
 
 #[tokio::test]
-async fn of_many_that_are_given_back_those_with_waiters_are_handed_on() {
+async fn of_many_released_locks_those_with_waiters_are_handed_off() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let keys = keys();
@@ -93,7 +93,7 @@ async fn of_many_that_are_given_back_those_with_waiters_are_handed_on() {
         .map(|key| acquiring(other.lock(key).wait(LONG)))
         .collect();
     for key in &keys[5..8] {
-        assert_soon_in_line(&server, key, 1).await;
+        assert_soon_queued(&server, key, 1).await;
     }
     let tokens: Vec<_> = mine
         .iter()
