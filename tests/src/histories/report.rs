@@ -11,7 +11,7 @@ use super::{
 };
 
 /// So many violations of a property are told in full.
-const NOTIFIED: usize = 10;
+const LISTED: usize = 10;
 /// In a run as long as this, in seconds, some write of a former holder should come late.
 const LONG_ENOUGH: u64 = 30;
 
@@ -70,7 +70,7 @@ impl Report {
         for violation in all {
             let count = violations.entry(violation.property).or_default();
             *count += 1;
-            if *count <= NOTIFIED as u64 {
+            if *count <= LISTED as u64 {
                 told.push(violation);
             }
         }

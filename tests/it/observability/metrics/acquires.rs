@@ -206,15 +206,15 @@ async fn a_lock_of_another_process_comes_by_message() {
 /// The server tells clients with RESP3 that the lock is gone.
 #[tokio::test]
 async fn a_lock_that_was_deleted_comes_by_message_and_without_reports_by_timer() {
-    const NOTIFIED: &str = "deleted-told:<id>";
-    const UNTOLD: &str = "deleted-untold:<id>";
+    const REPORTED: &str = "deleted-told:<id>";
+    const UNREPORTED: &str = "deleted-untold:<id>";
     keep_metrics();
     let server = RedisServer::start();
     let told = (client(&server).await, client(&server).await);
     let untold = (resp2_client(&server).await, resp2_client(&server).await);
     for (lock, (one, other), expected) in [
-        (NOTIFIED, told, [0, 0, 1, 0]),
-        (UNTOLD, untold, [0, 0, 0, 1]),
+        (REPORTED, told, [0, 0, 1, 0]),
+        (UNREPORTED, untold, [0, 0, 0, 1]),
     ] {
         let handle = |client: &LockClient| client.lock(lock).name(lock).lease(LASTING);
         let guard = handle(&one).acquire().await.expect("free");
