@@ -96,7 +96,7 @@ pub(crate) enum OnLost {
     Continue,
 }
 
-/// How long the end of `rlock` may take to give back what it asked the store for. The lease ends it otherwise.
+/// How long the end of `rlock` may take to release its locks. The lease ends it otherwise.
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(options: &RunOptions, json: bool) -> Result<Status, Failure> {
@@ -222,6 +222,6 @@ async fn hold(
 async fn give_back(client: &LockClient, signals: &mut Signals) {
     let shutdown = timeout(GIVE_BACK, client.shutdown());
     if let Ok(Ok(Err(error))) = signals.interrupt(shutdown).await {
-        tracing::debug!(%error, "could not give back everything");
+        tracing::debug!(%error, "could not release everything");
     }
 }

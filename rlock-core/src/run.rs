@@ -164,7 +164,7 @@ impl End {
                 Err(error) => {
                     // The work is done, and its output is worth more than the release, which
                     // continues in the background.
-                    tracing::warn!(%error, "the body returned, but its lock was not given back as it should");
+                    tracing::warn!(%error, "the body returned, but the release of its lock failed");
                     None
                 }
                 Ok(()) => None,

@@ -1,4 +1,4 @@
-//! The table on the terminal: what moves it, and how the terminal is given back.
+//! The table on the terminal: what moves it, and how the terminal is restored.
 
 use std::{
     io::{self, IsTerminal as _},

@@ -85,7 +85,7 @@ impl<T> Returned<T, 4> {
 /// The requirement on a function that returns the future or stream `T`. No type implements it.
 #[diagnostic::on_unimplemented(
     message = "a synchronous function with `#[distributed_lock]` returns a future or a stream, which would run after the \
-               lock is given back",
+               lock is released",
     label = "`{T}` would run outside of the lock",
     note = "write `async fn`, or let the whole body be `async move {{ … }}` or `Box::pin(async move {{ … }})`; collect a \
             stream inside of it",

@@ -60,7 +60,7 @@ pub(crate) async fn measure(locks: u32, lines: u32) -> Result<()> {
                 .wait_forever();
             waiting.spawn(async move { lock.acquire().await });
         }
-        until_in_line(&server, lines, n).await?;
+        until_queued(&server, lines, n).await?;
         steps.push((settled(&server).await? - before) / f64::from(lines));
     }
     let of_queue = usage(&server, "lock:{order:7}:queue").await;
@@ -105,7 +105,7 @@ async fn usage(server: &RedisServer, key: &str) -> u64 {
 }
 
 /// Waits until so many stand in each line.
-async fn until_in_line(server: &RedisServer, lines: u32, waiters: u32) -> Result<()> {
+async fn until_queued(server: &RedisServer, lines: u32, waiters: u32) -> Result<()> {
     let mut connection = server.connection().await;
     let mut full = 0;
     while full < lines {

@@ -1,5 +1,5 @@
 #![deny(warnings)]
-//! Every kind of body; whatever it holds is dropped before the lock is given back.
+//! Every kind of body; whatever it holds is dropped before the lock is released.
 
 use std::sync::{Mutex, MutexGuard};
 
