@@ -23,7 +23,7 @@ pub trait Subject {
 /// What was seen of a batch.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// A reply each. `None`: the request is to be sent by itself.
+    /// Returns one reply for each request; `None` for a request that has to be sent again by itself.
     pub replies: Vec<Option<Reply>>,
     /// What was seen afterwards, without a reply.
     pub seen: Observed,

@@ -145,7 +145,7 @@ async fn max_hold_ends_the_hold_and_the_renewals() {
     let guard = guard.expect("free");
     let held = timed(assert_lost(&guard, LONG, LostCause::MaxHold)).await.1;
     assert!(held + asked >= ms(1200), "told already after {held:?}");
-    // Nobody releases the lock, yet it is not kept: the lease ends it.
+    // The lock is not released. Its lease ends it.
     let next = other.lock("k").wait(LONG);
     let (next, waited) = timed(next.acquire()).await;
     drop(next.expect("the renewals have ended"));

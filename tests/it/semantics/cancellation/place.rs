@@ -23,7 +23,7 @@ use crate::common::{LONG, ms, resp2};
 pub(crate) const LEASE: Duration = Duration::from_secs(20);
 /// Milliseconds in fact; less than what ends by itself: a lease, a place in the queue, the look of a waiter.
 const AT_ONCE: Duration = Duration::from_secs(4);
-/// A lock that is handed to nobody is free again after a second; one that is released, long before.
+/// A lock that is handed to a caller that has gone is free after a second; one that is released, long before.
 const RELEASED: Duration = Duration::from_millis(800);
 /// More polls than any call takes.
 const MOST: usize = 60;
@@ -254,7 +254,7 @@ impl Place {
             assert!(started.elapsed() < AT_ONCE, "{point}");
             let released = guard.release().await;
             released.unwrap_or_else(|error| panic!("{point}: {error}"));
-            // Whoever is queued without wanting the lock has it now.
+            // A caller that is still queued, although it has gone, has the lock now.
             let released = Instant::now();
             loop {
                 // The time before the question counts: on a busy machine its answer may take long.

@@ -286,7 +286,7 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
             .expect("an answer")
     );
     assert_eq!(guard.lost().await, LostCause::Revoked);
-    // The holder no longer knows it, and the store has given it to nobody yet.
+    // The holder no longer knows the lock, and the store has not granted it to another owner yet.
     let next = other
         .lock("tenant:7")
         .wait(LONG)

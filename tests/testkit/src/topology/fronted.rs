@@ -8,7 +8,7 @@ use rlock_core::{LockClient, LockClientBuilder};
 use super::{Deletion, Topology, Trio};
 use crate::{Proxy, RedisCluster, RedisServer};
 
-/// Nobody's place is taken by a replica meanwhile: a server that is paused is waited for. What a failover
+/// No replica takes the place of a paused server: clients wait for it. What a failover
 /// does to locks is for other tests.
 const SILENCE: Duration = Duration::from_secs(60);
 
