@@ -108,16 +108,10 @@ fn line(looks: &Looks) -> String {
         let age = describe::held_for(info);
         format!(", oldest: {age} for {}", shown(info))
     });
-    let silent = match looks.missed() {
-        0 => String::new(),
-        missed => format!(", {missed} clients do not answer"),
-    };
     format!(
-        "{} {} held, {} waiters, {} lost{silent}, +{:.1}/s, -{:.1}/s{most_waiters}{oldest}",
+        "{} {}, +{:.1}/s, -{:.1}/s{most_waiters}{oldest}",
         now(),
-        looks.locks().len(),
-        looks.waiters(),
-        looks.lost(),
+        looks.summary(),
         rates.appeared,
         rates.gone
     )

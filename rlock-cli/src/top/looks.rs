@@ -106,6 +106,20 @@ impl Looks {
         self.locks.iter().map(describe::waiters).sum()
     }
 
+    /// Returns the counts of the latest look as text.
+    pub(super) fn summary(&self) -> String {
+        let silent = match self.missed {
+            0 => String::new(),
+            missed => format!(", {missed} clients do not answer"),
+        };
+        format!(
+            "{} held, {} waiters, {} lost{silent}",
+            self.locks.len(),
+            self.waiters(),
+            self.lost
+        )
+    }
+
     pub(super) fn rates(&self) -> Rates {
         let (Some(first), Some(last)) = (self.changes.front(), self.changes.back()) else {
             return Rates {

@@ -31,16 +31,10 @@ impl View {
         let locks = self.looks.sorted(self.order);
         self.scrolled = self.scrolled.min(locks.len().saturating_sub(room));
 
-        let silent = match self.looks.missed() {
-            0 => String::new(),
-            missed => format!(", {missed} clients do not answer"),
-        };
         let held = format!(
-            "rlock top {}   {} held, {} waiters, {} lost{silent}",
+            "rlock top {}   {}",
             escaped(&self.glob),
-            locks.len(),
-            self.looks.waiters(),
-            self.looks.lost()
+            self.looks.summary()
         );
         let bold = Style::new().add_modifier(Modifier::BOLD);
         frame.render_widget(Line::styled(held, bold), title);
