@@ -12,7 +12,8 @@ use super::{
     is_since_redis_7,
 };
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, ms, name, resp2,
+    LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, its_turn, ms, name,
+    resp2,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -161,6 +162,31 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
         guard.release().await.expect("held");
     }
     beside.release().await.expect("held");
+}
+
+/// Moves that end at the same time may leave this behind, and only an operator ends it.
+#[tokio::test]
+async fn an_acquire_waits_while_two_nodes_name_each_other_as_the_owner_of_a_slot() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    let number = slot.to_string();
+    let target: String = cluster.node(1).command(&["CLUSTER", "MYID"]).await;
+    let end = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
+    let () = cluster.node(0).command(&end).await;
+    let outcome = client.lock(&key).wait(ms(900)).acquire().await.map(drop);
+    let error = outcome.expect_err("no node has the slot");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let said = error.to_string();
+    assert!(
+        said.contains("do not agree") && said.contains(&number),
+        "{said}"
+    );
+    let waiting = acquiring(client.lock(&key).lease(LASTING).wait(LONG));
+    // Longer than a request may take.
+    tokio::time::sleep(LEASE).await;
+    assert!(!waiting.is_finished());
+    let () = cluster.node(1).command(&end).await;
+    its_turn(waiting).await.release().await.expect("held");
 }
 
 #[tokio::test]
