@@ -146,10 +146,12 @@ pub fn small() -> Vec<Config> {
             .retaining(1)
             .with(REFUSED_TRIES)
             .until(1),
-        any("attempts in vain, lost messages").with(Faults {
-            refused_tries: 1,
-            ..LOST
-        }),
+        any("attempts in vain, lost messages")
+            .with(Faults {
+                refused_tries: 1,
+                ..LOST
+            })
+            .until(3),
         prompt("in time, an attempt in vain ends a retention")
             .of(1, 1)
             .retaining(99)

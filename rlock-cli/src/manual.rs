@@ -81,7 +81,7 @@ pub(crate) const RUN: &[Section] = &[
 pub(crate) const WAIT: &[Section] = &[Section {
     title: "Exit status",
     terms: &[
-        ("0", "the lock is free"),
+        ("0", "the lock is free, or a client only retains it"),
         ("75", "the lock was still taken after --wait"),
         UNAVAILABLE,
         USAGE,

@@ -1,4 +1,4 @@
-//! `rlock wait`: waits until a lock is free, and takes nothing.
+//! `rlock wait`: waits until no call holds a lock, and takes nothing.
 
 use std::time::Duration;
 
@@ -48,7 +48,8 @@ pub(crate) async fn wait(options: &WaitOptions, json: bool) -> Result<Status, Fa
             Limit::For(limit) => limit.saturating_sub(started.elapsed()),
             Limit::Forever => Duration::MAX,
         };
-        let is_free = info.is_none();
+        // No call holds a retained lock.
+        let is_free = info.is_none_or(|info| info.retained);
         if is_free || left.is_zero() {
             if json {
                 let waited = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -180,7 +180,7 @@ impl Lock {
     }
 
     /// Acquires the lock if it is free. Returns `None` if another call holds it, or waits for it in
-    /// this process.
+    /// this process, or if another client [retains](Self::retain) it. That client then releases it.
     ///
     /// Never waits for a holder, regardless of [`wait`](Self::wait). If the store does not reply, the
     /// call ends after the client's

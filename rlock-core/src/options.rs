@@ -244,8 +244,10 @@ macro_rules! lock_option_setters {
         /// then costs no request. Zero releases the lock after its last hold. At most 24 hours.
         ///
         /// Retention suits keys with affinity, such as a tenant whose jobs mostly run on one node.
-        /// Another client that wants the lock sends a message, which ends the retention at once. If
-        /// the message is lost, the retention ends after this time and one second at the latest. The
+        /// Another client that waits for the lock sends a message, which ends the retention at once. If
+        /// the message is lost, the retention ends after this time and one second at the latest. A call
+        /// that does not wait, such as [`try_acquire`](crate::Lock::try_acquire), finds a retained lock
+        /// taken. It ends the retention as well, so a later attempt can succeed. The
         /// client also releases the lock when it drains, shuts down or is dropped. If its process is
         /// killed, the lock ends with its lease.
         ///

@@ -3,7 +3,10 @@
 use rlock_testkit::{RedisServer, port};
 use rustix::process::Signal;
 
-use crate::common::{hold, run, start};
+use crate::{
+    common::{LONG, hold, run, start},
+    holders::client,
+};
 
 #[tokio::test]
 async fn a_free_lock_is_not_waited_for_and_nothing_is_taken() {
@@ -35,6 +38,17 @@ async fn it_returns_when_the_lock_is_free() {
         "{object}"
     );
     assert!(!server.exists("lock:{a}").await, "nothing is taken");
+}
+
+#[tokio::test]
+async fn a_retained_lock_is_not_waited_for() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("a").retain(LONG);
+    lock.run(async {}).await.expect("free");
+    let outcome = run(&server.url(), &["wait", "a", "--wait", "0s"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(server.exists("lock:{a}").await, "it is retained");
 }
 
 #[tokio::test]
