@@ -106,9 +106,7 @@ fn parse(option: LockOption, text: &str, bounds: &Bounds) -> Result<Duration, St
 fn problem(text: &str, error: Error) -> String {
     match error {
         _ if text.trim_start().starts_with('-') => "a duration is not negative".to_owned(),
-        Error::UnknownUnit { unit, .. } if unit.is_empty() => {
-            "each number needs a unit".to_owned()
-        }
+        Error::UnknownUnit { unit, .. } if unit.is_empty() => "each number needs a unit".to_owned(),
         Error::UnknownUnit { unit, .. } => format!("`{unit}` is no unit of time"),
         Error::NumberOverflow => "the number is too large or too precise".to_owned(),
         Error::Empty | Error::InvalidCharacter(_) | Error::NumberExpected(_) => {
