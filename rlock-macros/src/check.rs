@@ -71,7 +71,7 @@ fn qualifiers(signature: &Signature) -> syn::Result<()> {
     if let Some(constness) = &signature.constness {
         return error(
             constness.span,
-            "a `const fn` cannot lock: what runs at compile time has no server to ask",
+            "a `const fn` cannot lock: code that runs at compile time has no server to ask",
         );
     }
     match &signature.abi {
@@ -97,7 +97,7 @@ fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
             return error(
                 never.span(),
                 format_args!(
-                    "`!` has no value for a lock that failed: {way_out}, as in `Result<Infallible, E>`"
+                    "`!` has no value for the error of a lock: {way_out}, as in `Result<Infallible, E>`"
                 ),
             );
         }
@@ -108,17 +108,17 @@ fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
                 Kind::Future { .. } => name.span(),
                 Kind::Async | Kind::Sync => unit.span(),
             };
-            let problem = "`()` has no value for a lock that failed".to_owned();
+            let problem = "`()` has no value for the error of a lock".to_owned();
             (span, problem)
         }
         Some(_) => return Ok(()),
         None => {
-            let problem = format!("`{name}` returns nothing, so a failed lock would go unseen");
+            let problem = format!("`{name}` returns nothing, so the error of a lock would go unnoticed");
             (name.span(), problem)
         }
     };
     let more = if args.named.contains(&LockOption::IfTaken) {
-        " as well: `if_taken` answers for a taken lock alone"
+        " as well: `if_taken` covers only a taken lock"
     } else {
         ""
     };
@@ -235,7 +235,7 @@ fn no_parameter(
     if root != "self" && function.bindings.iter().any(is_hidden) {
         let _ = write!(
             message,
-            "`{root}` is not in sight: async-trait moves the patterns of `{name}` into its body, which another \
+            "`{root}` is not in scope: async-trait moves the patterns of `{name}` into its body, which another \
              attribute has wrapped since; put `#[distributed_lock]` above that attribute"
         );
         return error(template.literal.span(), message);

@@ -24,17 +24,17 @@ pub(crate) const LEASE: Bounds = Bounds {
 pub(crate) const WAIT: Bounds = Bounds {
     least: Duration::ZERO,
     most: Duration::from_secs(366 * 24 * 60 * 60),
-    text: "a wait lasts for 366 days at most, or write `wait = \"forever\"`",
+    text: "a wait lasts for 366 days at most; for no limit write `wait = \"forever\"`",
 };
 pub(crate) const MAX_HOLD: Bounds = Bounds {
     least: Duration::from_nanos(1),
     most: Duration::MAX,
-    text: "it is the longest time that the body may take",
+    text: "a body takes more than 0s",
 };
 pub(crate) const AT_LEAST: Bounds = Bounds {
     least: Duration::from_nanos(1),
     most: DAY,
-    text: "a lock is kept for some time, 24h at most",
+    text: "a lock is kept for more than 0s and 24h at most",
 };
 pub(crate) const RETAIN: Bounds = Bounds {
     least: Duration::ZERO,
