@@ -92,7 +92,7 @@ fn parse(option: LockOption, text: &str, bounds: &Bounds) -> Result<Duration, St
     let (name, form) = (option.name(), option.form());
     let time = humantime::parse_duration(text).map_err(|error| {
         let wrong = problem(text, error);
-        format!("`{name} = {text:?}` is no duration: {wrong}, for example `{form}`")
+        format!("`{name} = {text:?}` is no duration: {wrong}; for example `{form}`")
     })?;
     let wrong = match time {
         time if time < bounds.least => "too short",
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(
                 parse("lease", text, &LEASE),
                 Err(format!(
-                    "`lease = {text:?}` is no duration: {problem}, for example `lease = \"30s\"`"
+                    "`lease = {text:?}` is no duration: {problem}; for example `lease = \"30s\"`"
                 ))
             );
         }

@@ -26,7 +26,7 @@ pub(super) fn wrong_kind(option: LockOption, value: &Expr) -> syn::Error {
     let (name, takes, form) = (option.name(), option.takes(), option.form());
     syn::Error::new_spanned(
         value,
-        format_args!("`{name}` takes {takes}: for example `{form}`"),
+        format_args!("`{name}` takes {takes}; for example `{form}`"),
     )
 }
 
@@ -36,7 +36,7 @@ pub(super) fn no_list(option: LockOption, value: &Expr) -> syn::Error {
     syn::Error::new_spanned(
         value,
         format_args!(
-            "`{name}` takes {takes}: for example `{form}`, or `key = \"order:<ids[]>\"` for a key of each element of a list"
+            "`{name}` takes {takes}; for example `{form}`, or `key = \"order:<ids[]>\"` for a key of each element of a list"
         ),
     )
 }
