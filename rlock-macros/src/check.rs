@@ -113,7 +113,8 @@ fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
         }
         Some(_) => return Ok(()),
         None => {
-            let problem = format!("`{name}` returns nothing, so the error of a lock would go unnoticed");
+            let problem =
+                format!("`{name}` returns nothing, so the error of a lock would go unnoticed");
             (name.span(), problem)
         }
     };

@@ -36,7 +36,8 @@ pub(super) fn no_list(option: LockOption, value: &Expr) -> syn::Error {
     syn::Error::new_spanned(
         value,
         format_args!(
-            "`{name}` takes {takes}; for example `{form}`, or `key = \"order:<ids[]>\"` for a key of each element of a list"
+            "`{name}` takes {takes}; for example `{form}`, or `key = \"order:<ids[]>\"` for a key of each \
+             element of a list"
         ),
     )
 }
@@ -48,8 +49,8 @@ pub(super) fn no_constant(option: LockOption, constant: &ExprPath) -> syn::Error
     syn::Error::new_spanned(
         constant,
         format_args!(
-            "`{name}` takes a string literal: constants have no value yet when the attribute is read; write `{name} = \"<{path}>\"` \
-             for the value of one"
+            "`{name}` takes a string literal: constants have no value yet when the attribute is read; write \
+             `{name} = \"<{path}>\"` for the value of one"
         ),
     )
 }
