@@ -220,7 +220,7 @@ pub enum Part<'a> {
 /// A value in a key. An error shows the line of the bound, and so what to do.
 pub fn value<T>(value: &T) -> Part<'_>
 where
-    T: Display, // or what a format asks for, as in `<id:?>`; an `Option` needs one
+    T: Display, // otherwise write a format, as in `<id:?>` for an `Option`, or `<ids[]>` for a list
 {
     Part::Value(value)
 }
@@ -262,7 +262,7 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
 
 /// The return type of a function with `if_taken` and without `or_else`.
 #[diagnostic::on_unimplemented(
-    message = "`if_taken` answers for a taken lock alone, and no other failure has a place in `{Self}`",
+    message = "`if_taken` covers only a taken lock, and `{Self}` has no place for other errors",
     label = "this cannot hold a `LockError`",
     note = "return `Result<_, E>` where `E: From<rlock_core::LockError>`, or give `or_else = |error| …` as well"
 )]

@@ -69,8 +69,8 @@ impl Args {
         if self.named.contains(&LockOption::Key) {
             return Ok(());
         }
-        let message =
-            "no `key` says what to lock: write `#[distributed_lock(key = \"order:<id>\")]`";
+        let message = "`key` is missing: write what is locked, for example \
+                       `#[distributed_lock(key = \"order:<id>\")]`";
         error(Span::call_site(), message)
     }
 

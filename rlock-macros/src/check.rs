@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use syn::spanned::Spanned;
-use syn::{PathArguments, Signature, Type, TypePath};
+use syn::{Expr, PathArguments, Signature, Type, TypePath};
 
-use crate::args::Args;
+use crate::args::{Args, Wait};
 use crate::bindings::Binding;
+use crate::duration::Time;
 use crate::errors::{Errors, error};
 use crate::names::{list, nearest};
 use crate::options::LockOption;
@@ -18,6 +19,7 @@ pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
     errors.collect(qualifiers(&function.signature));
     errors.collect(track_caller(function));
     errors.collect(return_type(function, args));
+    errors.collect(unquoted_forever(function, args));
     for template in &args.keys {
         errors.collect(braced_parameter(template, function));
         for placeholder in template.placeholders() {
@@ -69,7 +71,7 @@ fn qualifiers(signature: &Signature) -> syn::Result<()> {
     if let Some(constness) = &signature.constness {
         return error(
             constness.span,
-            "a `const fn` cannot lock: what runs at compile time has no server to ask",
+            "a `const fn` cannot lock: code that runs at compile time has no server to ask",
         );
     }
     match &signature.abi {
@@ -95,7 +97,7 @@ fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
             return error(
                 never.span(),
                 format_args!(
-                    "`!` has no value for a lock that failed: {way_out}, as in `Result<Infallible, E>`"
+                    "`!` has no value for the error of a lock: {way_out}, as in `Result<Infallible, E>`"
                 ),
             );
         }
@@ -106,17 +108,18 @@ fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
                 Kind::Future { .. } => name.span(),
                 Kind::Async | Kind::Sync => unit.span(),
             };
-            let problem = "`()` has no value for a lock that failed".to_owned();
+            let problem = "`()` has no value for the error of a lock".to_owned();
             (span, problem)
         }
         Some(_) => return Ok(()),
         None => {
-            let problem = format!("`{name}` returns nothing, so a failed lock would go unseen");
+            let problem =
+                format!("`{name}` returns nothing, so the error of a lock would go unnoticed");
             (name.span(), problem)
         }
     };
     let more = if args.named.contains(&LockOption::IfTaken) {
-        " as well: `if_taken` answers for a taken lock alone"
+        " as well: `if_taken` covers only a taken lock"
     } else {
         ""
     };
@@ -124,6 +127,24 @@ fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
         span,
         format_args!("{problem}: {way_out}, or give `or_else = |error| …`{more}"),
     )
+}
+
+/// Refuses `wait = forever`, unless `forever` is a parameter.
+fn unquoted_forever(function: &Function, args: &Args) -> syn::Result<()> {
+    match &args.wait {
+        Some(Wait::For(Time::Expression(Expr::Path(written))))
+            if written.path.is_ident("forever") && function.binding("forever").is_none() =>
+        {
+            error(
+                written.span(),
+                format_args!(
+                    "`forever` is no parameter of `{}`: write `wait = \"forever\"`",
+                    function.signature.ident
+                ),
+            )
+        }
+        _ => Ok(()),
+    }
 }
 
 fn placeholder_of(
@@ -157,25 +178,42 @@ fn rendered(template: &Template, placeholder: &Placeholder, binding: &Binding) -
         format,
         ..
     } = placeholder;
-    if steps.is_empty() && format.is_none() && binding.ty.as_ref().is_some_and(is_option) {
-        let message = format_args!(
-            "`<{text}>` at character {position} of the key: an `Option` has no text of its own, and `None` would be one \
-             key for all: write `<{text}:?>` if that is meant, or take the lock in a function that has the value"
-        );
-        return error(template.literal.span(), message);
+    let Some(ty) = &binding.ty else {
+        return Ok(());
+    };
+    if !steps.is_empty() || format.is_some() {
+        return Ok(());
     }
-    Ok(())
+    let problem = match without_references(ty) {
+        ty if is_generic(ty, "Option") => format!(
+            "an `Option` has no text of its own, and `None` would be one key for all: write `<{text}:?>` if that is \
+             meant, or take the lock in a function that has the value"
+        ),
+        ty if matches!(ty, Type::Slice(_) | Type::Array(_)) || is_generic(ty, "Vec") => {
+            format!("a list has no text of its own: write `<{text}[]>` for a key of each element")
+        }
+        _ => return Ok(()),
+    };
+    let place = format_args!("`<{text}>` at character {position} of the key: {problem}");
+    error(template.literal.span(), place)
 }
 
-fn is_option(ty: &Type) -> bool {
+fn without_references(ty: &Type) -> &Type {
     match ty {
-        Type::Reference(inner) => is_option(&inner.elem),
-        Type::Paren(inner) => is_option(&inner.elem),
-        Type::Group(inner) => is_option(&inner.elem),
+        Type::Reference(inner) => without_references(&inner.elem),
+        Type::Paren(inner) => without_references(&inner.elem),
+        Type::Group(inner) => without_references(&inner.elem),
+        ty => ty,
+    }
+}
+
+/// Returns whether a type is written `name<…>`, with or without a path.
+fn is_generic(ty: &Type, name: &str) -> bool {
+    match ty {
         Type::Path(TypePath {
             qself: None, path, ..
         }) => path.segments.last().is_some_and(|last| {
-            last.ident == "Option" && matches!(last.arguments, PathArguments::AngleBracketed(_))
+            last.ident == name && matches!(last.arguments, PathArguments::AngleBracketed(_))
         }),
         _ => false,
     }
@@ -198,7 +236,7 @@ fn no_parameter(
     if root != "self" && function.bindings.iter().any(is_hidden) {
         let _ = write!(
             message,
-            "`{root}` is not in sight: async-trait moves the patterns of `{name}` into its body, which another \
+            "`{root}` is not in scope: async-trait moves the patterns of `{name}` into its body, which another \
              attribute has wrapped since; put `#[distributed_lock]` above that attribute"
         );
         return error(template.literal.span(), message);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use humantime::DurationError as Error;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit, LitStr};
@@ -23,17 +24,17 @@ pub(crate) const LEASE: Bounds = Bounds {
 pub(crate) const WAIT: Bounds = Bounds {
     least: Duration::ZERO,
     most: Duration::from_secs(366 * 24 * 60 * 60),
-    text: "a wait lasts for 366 days at most, or write `wait = \"forever\"`",
+    text: "a wait lasts for 366 days at most; for no limit write `wait = \"forever\"`",
 };
 pub(crate) const MAX_HOLD: Bounds = Bounds {
     least: Duration::from_nanos(1),
     most: Duration::MAX,
-    text: "it is the longest time that the body may take",
+    text: "a body takes more than 0s",
 };
 pub(crate) const AT_LEAST: Bounds = Bounds {
     least: Duration::from_nanos(1),
     most: DAY,
-    text: "a lock is kept for some time, 24h at most",
+    text: "a lock is kept for more than 0s and 24h at most",
 };
 pub(crate) const RETAIN: Bounds = Bounds {
     least: Duration::ZERO,
@@ -89,14 +90,29 @@ impl ToTokens for Time {
 
 fn parse(option: LockOption, text: &str, bounds: &Bounds) -> Result<Duration, String> {
     let (name, form) = (option.name(), option.form());
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("`{name} = {text:?}` is no duration, {error}: write `{form}`"))?;
+    let time = humantime::parse_duration(text).map_err(|error| {
+        let wrong = problem(text, error);
+        format!("`{name} = {text:?}` is no duration: {wrong}; for example `{form}`")
+    })?;
     let wrong = match time {
         time if time < bounds.least => "too short",
         time if time > bounds.most => "too long",
         time => return Ok(time),
     };
     Err(format!("`{name} = {text:?}` is {wrong}: {}", bounds.text))
+}
+
+/// Says what is wrong with a text that is no duration. The parser's message has an example of its own.
+fn problem(text: &str, error: Error) -> String {
+    match error {
+        _ if text.trim_start().starts_with('-') => "a duration is not negative".to_owned(),
+        Error::UnknownUnit { unit, .. } if unit.is_empty() => "each number needs a unit".to_owned(),
+        Error::UnknownUnit { unit, .. } => format!("`{unit}` is no unit of time"),
+        Error::NumberOverflow => "the number is too large or too precise".to_owned(),
+        Error::Empty | Error::InvalidCharacter(_) | Error::NumberExpected(_) => {
+            "a duration is a number and a unit".to_owned()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -161,21 +177,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused_with_the_right_form() {
-        for text in [
-            "",
-            "30",
-            "abc",
-            "-5s",
-            "30 parsecs",
-            "99999999999999999999s",
+    fn what_is_no_time_is_refused_with_the_reason_and_an_example() {
+        for (text, problem) in [
+            ("", "a duration is a number and a unit"),
+            ("abc", "a duration is a number and a unit"),
+            ("1,5s", "a duration is a number and a unit"),
+            ("30", "each number needs a unit"),
+            ("1h30", "each number needs a unit"),
+            ("-5s", "a duration is not negative"),
+            ("-5", "a duration is not negative"),
+            ("30 parsecs", "`parsecs` is no unit of time"),
+            (
+                "99999999999999999999s",
+                "the number is too large or too precise",
+            ),
+            ("0.5ns", "the number is too large or too precise"),
         ] {
-            let error = parse("lease", text, &LEASE).unwrap_err();
-            assert!(
-                error.starts_with(&format!("`lease = {text:?}` is no duration, ")),
-                "{error}"
+            assert_eq!(
+                parse("lease", text, &LEASE),
+                Err(format!(
+                    "`lease = {text:?}` is no duration: {problem}; for example `lease = \"30s\"`"
+                ))
             );
-            assert!(error.ends_with(": write `lease = \"30s\"`"), "{error}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is left of a rejected attribute: the item as it was, beside the errors.
 
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
 
 use crate::errors::Errors;
 
@@ -12,6 +12,13 @@ pub(crate) fn keep(item: &TokenStream, errors: Errors) -> TokenStream {
         #item
         #errors
     }
+}
+
+/// Keeps a function, without warnings about the arguments that only the rejected options use.
+pub(crate) fn keep_function(item: &TokenStream, errors: Errors) -> TokenStream {
+    let site = Span::mixed_site();
+    let allow = quote_spanned!(site=> #[allow(unused_variables)]);
+    keep(&quote!(#allow #item), errors)
 }
 
 #[cfg(test)]
@@ -30,8 +37,9 @@ mod tests {
                 #[other] pub async fn pay(&self, id: u64) -> Result<(), E> { let half = ; }
             };
             let expanded = crate::expand(args.clone(), &item).to_string();
+            let kept = quote!(#[allow(unused_variables)] #item).to_string();
             let rest = expanded
-                .strip_prefix(&item.to_string())
+                .strip_prefix(&kept)
                 .unwrap_or_else(|| panic!("{expanded}"));
             assert!(rest.contains("compile_error !"), "{args}: {rest}");
         }

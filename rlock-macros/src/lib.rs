@@ -36,6 +36,7 @@ fn expand(args: TokenStream2, item: &TokenStream2) -> TokenStream2 {
     }
     match function {
         Some(function) if errors.is_empty() => expand::expand(&function, &args),
-        _ => fallback::keep(item, errors),
+        Some(_) => fallback::keep_function(item, errors),
+        None => fallback::keep(item, errors),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum LockOption {
     Crate,
 }
 
-const TIME: &str = "a duration: a string, or an expression of type `Duration`";
+const TIME: &str = "a duration, as a string or as an expression of type `Duration`";
 
 impl LockOption {
     pub(crate) const ALL: [Self; 12] = [

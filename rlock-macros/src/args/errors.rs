@@ -15,7 +15,7 @@ pub(super) fn on_lost(text: &LitStr) -> syn::Result<bool> {
         other => error(
             text.span(),
             format_args!(
-                "`on_lost = {other:?}` is neither `\"cancel\"`, which stops the body when the lease is lost, \
+                "`on_lost = {other:?}` is neither `\"cancel\"`, which stops the body when the lock is lost, \
                  nor `\"continue\"`, which lets it run on"
             ),
         ),
@@ -26,7 +26,7 @@ pub(super) fn wrong_kind(option: LockOption, value: &Expr) -> syn::Error {
     let (name, takes, form) = (option.name(), option.takes(), option.form());
     syn::Error::new_spanned(
         value,
-        format_args!("`{name}` takes {takes}; write `{form}`"),
+        format_args!("`{name}` takes {takes}; for example `{form}`"),
     )
 }
 
@@ -36,7 +36,8 @@ pub(super) fn no_list(option: LockOption, value: &Expr) -> syn::Error {
     syn::Error::new_spanned(
         value,
         format_args!(
-            "`{name}` takes {takes}; write `{form}`, or `key = \"order:<ids[]>\"` for a key of each element of a list"
+            "`{name}` takes {takes}; for example `{form}`, or `key = \"order:<ids[]>\"` for a key of each \
+             element of a list"
         ),
     )
 }
@@ -48,8 +49,8 @@ pub(super) fn no_constant(option: LockOption, constant: &ExprPath) -> syn::Error
     syn::Error::new_spanned(
         constant,
         format_args!(
-            "`{name}` takes a string literal: when it is read, constants have no value yet; write `{name} = \"<{path}>\"` \
-             for the value of one"
+            "`{name}` takes a string literal: constants have no value yet when the attribute is read; write \
+             `{name} = \"<{path}>\"` for the value of one"
         ),
     )
 }
@@ -60,8 +61,8 @@ pub(super) fn no_text_yet(option: LockOption, value: &Expr) -> syn::Error {
     syn::Error::new_spanned(
         value,
         format_args!(
-            "`{name}` takes a string literal: when it is read, macros have no value yet; write the text itself, as in \
-             `{form}`"
+            "`{name}` takes a string literal: macros have no value yet when the attribute is read; write the text itself, \
+             for example `{form}`"
         ),
     )
 }
@@ -89,7 +90,7 @@ pub(super) fn no_keys(list: &Expr) -> syn::Error {
 pub(super) fn no_value(name: &Ident, option: LockOption) -> syn::Error {
     syn::Error::new(
         name.span(),
-        format_args!("`{name}` needs a value: write `{}`", option.form()),
+        format_args!("`{name}` needs a value, for example `{}`", option.form()),
     )
 }
 

@@ -18,7 +18,7 @@ pub(super) fn check(format: &str) -> Result<(), String> {
     }
     if spec.rest == "p" {
         return Err(
-            "an address is another one in each process, so it names nothing that they share"
+            "an address differs from process to process, so the processes would share no key"
                 .to_owned(),
         );
     }

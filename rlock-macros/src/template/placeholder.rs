@@ -115,7 +115,7 @@ impl Placeholder {
         }
         if steps.iter().filter(|step| **step == Step::Each).count() > 1 {
             return Err(format!(
-                "{place}: a key goes through one list, and a list of lists is none: take the keys as one list"
+                "{place}: a key goes through one list, not through a list of lists: take the keys as one list"
             ));
         }
         Ok(Self {

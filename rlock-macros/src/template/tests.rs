@@ -186,7 +186,7 @@ fn a_placeholder_that_is_none_is_refused() {
         ("<m::fn::C>", "a path in a key names a constant"),
         ("<m:: C>", "`: C` is no format"),
         ("<a[][]>", "is no placeholder"),
-        ("<a[].b[]>", "a list of lists is none"),
+        ("<a[].b[]>", "not through a list of lists"),
         ("<a[]>:<b[]>", "go through two lists"),
         ("<a.b[]>:<a.c[]>", "go through two lists"),
         ("<a.b/* c */>", "is no placeholder"),

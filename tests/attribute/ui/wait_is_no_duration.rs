@@ -15,4 +15,24 @@ async fn number() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "night", wait = "-1s")]
+async fn negative() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", wait = "5 parsecs")]
+async fn no_unit_of_time() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", wait = forever)]
+async fn without_quotes() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", wait = forever)]
+async fn of_a_parameter(forever: std::time::Duration) -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}
