@@ -1,4 +1,4 @@
-//! What operators see of locks: metrics and spans.
+//! The spans of locks, and the outcomes that spans and metrics share.
 
 pub(crate) mod spans;
 
