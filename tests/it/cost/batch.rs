@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_testkit::{RedisServer, within};
+use rlock_testkit::{
+    RedisServer,
+    batch::{self, release_all},
+    within,
+};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, client, connect, its_turn,
@@ -28,32 +32,13 @@ async fn try_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>>
     join_all(takes).await
 }
 
-async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
-    let released = guards.into_iter().map(LockGuard::release);
-    try_join_all(released).await.expect("all were held");
-}
-
 #[tokio::test]
 async fn many_locks_cost_far_less_than_a_script_each() {
-    const TIMES: usize = 10;
     let server = RedisServer::start();
     let client = client(&server).await;
     let mut watch = server.watch_commands().await;
-    let tasks = keys().into_iter().map(|key| {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let mut last = 0;
-            for _ in 0..TIMES {
-                let guard = client.lock(&key).acquire().await.expect("free");
-                assert!(guard.fencing_token() > last, "tokens grow");
-                last = guard.fencing_token();
-                guard.release().await.expect("held");
-            }
-        })
-    });
-    try_join_all(tasks).await.expect("no panic");
+    let alone = batch::acquire_and_release_in_tasks(&client, &keys(), 10).await;
     let scripts = watch.count_of("EVALSHA").await;
-    let alone = u64::try_from(TASKS * TIMES * 2).expect("small");
     assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
     assert_nothing_left(&server).await;
 }

@@ -1,12 +1,13 @@
 //! What the tests of this workspace stand on: real servers, a network that fails on demand, other
 //! processes, and witnesses of mutual exclusion.
 //!
-//! Nothing here knows the library under test, but for [`Topology`], [`Fronted`] and [`assert_taken`]. A fixture
+//! Nothing here knows the library under test, but for [`Topology`], [`Fronted`], [`batch`] and [`assert_taken`]. A fixture
 //! that cannot do its part panics and says why, because a test has no better answer; "# Panics" is therefore not repeated
 //! on every method.
 
 #![allow(clippy::missing_panics_doc)]
 
+pub mod batch;
 mod child;
 mod cluster;
 mod eventually;

@@ -10,12 +10,13 @@ use std::{
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockError, LockGuard};
-use rlock_testkit::{ClientCommand, Proxy, RedisServer, eventually};
-
-use super::{
-    batch::{release_all, take_all},
-    five::{SOON, Servers},
+use rlock_testkit::{
+    ClientCommand, Proxy, RedisServer,
+    batch::{acquire_all, release_all},
+    eventually,
 };
+
+use super::five::{SOON, Servers};
 use crate::common::{LASTING, LONG, ms, name, only_tokens_are_left, timed};
 
 /// How late the last of the three servers is: it is never among the first two.
@@ -66,7 +67,7 @@ async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_severa
     let far = Far::start().await;
     let other = far.three.client().await;
     let keys = keys();
-    let guards = take_all(&far.client, &keys).await;
+    let guards = acquire_all(&far.client, &keys).await;
     tokio::time::sleep(LATE * 2).await;
     for server in &far.three.0 {
         for key in &keys {
@@ -77,7 +78,7 @@ async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_severa
             .await;
         }
     }
-    let taken = take_all(&other, &keys).await;
+    let taken = acquire_all(&other, &keys).await;
     let (released, took) = timed(join_all(guards.into_iter().map(LockGuard::release))).await;
     for released in released {
         assert!(
@@ -140,7 +141,7 @@ async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_mi
     let proxies = [0, 1, 2, 3, 4].map(|n| Proxy::in_front_of(&five.0[n]));
     let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
     let client = client.expect("all are there");
-    let guards = take_all(&client, &keys()).await;
+    let guards = acquire_all(&client, &keys()).await;
     tokio::time::sleep(ms(300)).await;
     proxies[1].refuse();
     for proxy in &proxies[1..3] {
@@ -168,7 +169,7 @@ async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_
     let client = client.expect("all are there");
     let keys = keys();
     for _ in 0..2 {
-        release_all(take_all(&client, &keys).await).await;
+        release_all(acquire_all(&client, &keys).await).await;
     }
     for (proxy, late) in proxies[1..].iter().zip([60, 400]) {
         proxy.delay_requests(ms(late));

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockGuard};
-use rlock_testkit::Proxy;
+use rlock_testkit::{
+    Proxy,
+    batch::{acquire_all_for, release_all},
+};
 
-use super::batch::{behind_proxies, keys, release_all, take_all_for};
+use super::batch::{behind_proxies, keys};
 use crate::common::{LONG, ms};
 
 /// How late every answer is.
@@ -41,7 +44,7 @@ async fn renewed(guard: &LockGuard) {
 
 /// So that servers agree on the tokens, and nothing but one answer of each is waited for.
 async fn take_each_once(client: &LockClient, keys: &[String]) {
-    release_all(take_all_for(LEASE, client, keys).await).await;
+    release_all(acquire_all_for(LEASE, client, keys).await).await;
 }
 
 #[tokio::test]
@@ -72,7 +75,7 @@ async fn the_leases_of_locks_taken_together_count_from_before_they_were_asked_fo
     for proxy in &proxies {
         proxy.delay_replies(LATE);
     }
-    let guards = take_all_for(LEASE, &client, &keys).await;
+    let guards = acquire_all_for(LEASE, &client, &keys).await;
     guards.iter().for_each(assert_counts_from_before);
     renewed(&guards[0]).await;
     guards.iter().for_each(assert_counts_from_before);
