@@ -78,13 +78,8 @@ pub(super) async fn strike(
         let start = clock::now();
         let note = |kind, start, key| {
             recorder.note(Record::Fault(Fault {
-                kind,
-                start,
-                end: clock::now(),
                 key,
-                process: None,
-                server: None,
-                messages: None,
+                ..Fault::new(kind, start, clock::now())
             }));
         };
         let struck = strike_one(cluster, &step, known).await;

@@ -56,13 +56,10 @@ pub(super) async fn strike_and_note(
     strike_proxy(proxy, step).await;
     let messages = proxy.replies_lost() + proxy.requests_lost() - lost;
     recorder.note(Record::Fault(Fault {
-        kind: step.kind,
-        start,
-        end: clock::now(),
-        key: None,
         process,
         server,
         messages: (messages > 0).then_some(messages),
+        ..Fault::new(step.kind, start, clock::now())
     }));
 }
 

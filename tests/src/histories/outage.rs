@@ -185,13 +185,9 @@ fn note(
     server: Option<usize>,
 ) {
     recorder.note(Record::Fault(Fault {
-        kind,
-        start,
-        end,
         key,
-        process: None,
         server,
-        messages: None,
+        ..Fault::new(kind, start, end)
     }));
 }
 

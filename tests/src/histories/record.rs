@@ -173,6 +173,21 @@ pub(super) struct Fault {
     pub(super) messages: Option<u64>,
 }
 
+impl Fault {
+    /// A fault that is not limited to one key, process or server.
+    pub(super) fn new(kind: FaultKind, start: u64, end: u64) -> Self {
+        Self {
+            kind,
+            start,
+            end,
+            key: None,
+            process: None,
+            server: None,
+            messages: None,
+        }
+    }
+}
+
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -112,13 +112,8 @@ impl Slot {
                 kind => unreachable!("{kind} is no fault of a process"),
             }
             self.order.recorder.note(Record::Fault(Fault {
-                kind: step.kind,
-                start,
-                end: clock::now(),
-                key: None,
                 process: Some(process),
-                server: None,
-                messages: None,
+                ..Fault::new(step.kind, start, clock::now())
             }));
         }
         let over = async move {

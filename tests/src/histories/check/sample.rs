@@ -135,13 +135,8 @@ impl Sample {
 
     fn fault(&mut self, kind: FaultKind, key: Option<&str>, start: u64, end: u64) {
         self.0.push(Record::Fault(Fault {
-            kind,
-            start: start * MS,
-            end: end * MS,
             key: key.map(str::to_owned),
-            process: None,
-            server: None,
-            messages: None,
+            ..Fault::new(kind, start * MS, end * MS)
         }));
     }
 

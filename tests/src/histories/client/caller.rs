@@ -86,13 +86,8 @@ impl Caller {
     /// Something was made to fail here.
     pub(super) fn fault(&self, kind: FaultKind, start: u64) {
         print(&Record::Fault(Fault {
-            kind,
-            start,
-            end: clock::now(),
-            key: None,
             process: Some(self.process),
-            server: None,
-            messages: None,
+            ..Fault::new(kind, start, clock::now())
         }));
     }
 }

@@ -212,12 +212,7 @@ async fn end(place: Place, process: u32) {
         at: clock::now(),
     });
     print(&Record::Fault(Fault {
-        kind,
-        start,
-        end: clock::now(),
-        key: None,
         process: Some(process),
-        server: None,
-        messages: None,
+        ..Fault::new(kind, start, clock::now())
     }));
 }
