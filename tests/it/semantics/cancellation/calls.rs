@@ -1,10 +1,10 @@
 //! Every call of the public interface, cut off at one point.
 
-use rlock_core::{InCurrentScope, LockClient, LockError, current, distributed_lock};
+use rlock_core::{InCurrentScope, LockClient, LockError, LockGuard, current, distributed_lock};
 use tokio::{task::yield_now, time::Duration};
 
 use super::{
-    cut::Driven,
+    cut::{Cut, Driven, Ending},
     place::{Place, Whose},
 };
 use crate::common::LASTING;
@@ -21,6 +21,17 @@ async fn annotated(client: &LockClient, key: &str) -> Result<(), LockError> {
 async fn annotated_inner(client: &LockClient, key: &str) -> Result<(), LockError> {
     yield_now().await;
     Ok(())
+}
+
+/// Cuts the release off, and has the waiter acquire and release the lock after it.
+async fn cut_off_release<F>(cut: Cut<'_>, guard: LockGuard, waiter: Driven<F>) -> Ending
+where
+    F: Future<Output = Result<LockGuard, LockError>>,
+{
+    let ending = cut.off(guard.release()).await;
+    let next = waiter.end().await.expect("its turn");
+    next.release().await.expect("held");
+    ending
 }
 
 #[distributed_lock(key = ["<key>", "<key>-too"], client = client)]
@@ -207,10 +218,7 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
                 let next = client.lock(key).watchdog(false);
                 let mut next = Driven::new(next.acquire());
                 next.until_still().await;
-                let ending = cut.off(guard.release()).await;
-                let next = next.end().await.expect("its turn");
-                next.release().await.expect("held");
-                ending
+                cut_off_release(cut, guard, next).await
             },
         )
         .await;
@@ -220,10 +228,7 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
             let next = client.lock(key);
             let mut next = Driven::new(next.acquire());
             next.until_still().await;
-            let ending = cut.off(guard.release()).await;
-            let next = next.end().await.expect("its turn");
-            next.release().await.expect("held");
-            ending
+            cut_off_release(cut, guard, next).await
         })
         .await;
     place
@@ -241,10 +246,7 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
             let mut next = Driven::new(next.acquire());
             next.until_still().await;
             place.assert_soon_queued(key, 1).await;
-            let ending = cut.off(guard.release()).await;
-            let next = next.end().await.expect("its turn");
-            next.release().await.expect("held");
-            ending
+            cut_off_release(cut, guard, next).await
         })
         .await;
 }
