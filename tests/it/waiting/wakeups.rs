@@ -62,6 +62,13 @@ async fn one_of(clients: &[LockClient], after: impl AsyncFnOnce()) -> (LockGuard
     (guard.expect("some wait").expect("its turn"), took)
 }
 
+/// Waits until all earlier waiters have released the lock.
+async fn take_the_last_turn(client: &LockClient) {
+    let last = client.lock("k").wait(LONG).acquire().await;
+    let last = last.expect("the earlier waiters are done");
+    last.release().await.expect("held");
+}
+
 /// The lock is deleted by hand, is evicted or expires, so no release follows.
 #[tokio::test]
 async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
@@ -92,13 +99,7 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
         assert!(took < SOON, "{protocol}, {lease:?}, {after:?}: {took:?}");
         drop(guard);
         next.release().await.expect("held");
-        // The next holders release it.
-        let all = client(&server).await;
-        let last = all.lock("k").wait(LONG).acquire().await;
-        last.expect("their turns are over")
-            .release()
-            .await
-            .expect("held");
+        take_the_last_turn(&client(&server).await).await;
     });
     join_all(cases).await;
 }
@@ -128,11 +129,7 @@ async fn a_lock_of_a_paused_holder_has_its_next_holder_when_its_lease_ends() {
         assert!(took < ms(1500), "{protocol}: {took:?}");
         next.release().await.expect("held");
         stopped.kill();
-        let last = clients[0].lock("k").wait(LONG).acquire().await;
-        last.expect("their turns are over")
-            .release()
-            .await
-            .expect("held");
+        take_the_last_turn(&clients[0]).await;
     });
     join_all(cases).await;
 }
