@@ -19,7 +19,7 @@ use std::{
 
 use rlock_core::{Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause};
 use rlock_testkit::{RedisServer, Trio, Worker, eventually, within};
-use tokio::task::JoinHandle;
+use tokio::{runtime::Runtime, task::JoinHandle};
 
 /// A bound for what takes milliseconds on an idle machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -45,6 +45,13 @@ pub(crate) fn builder() -> LockClientBuilder {
 /// Connects with the default options.
 pub(crate) async fn connect(url: &str) -> LockClient {
     builder().connect(url).await.expect("the server is up")
+}
+
+/// Connects a client whose background runs on this runtime.
+pub(crate) fn connect_on(runtime: &Runtime, server: &RedisServer) -> LockClient {
+    let builder = LockClient::builder().runtime(runtime.handle().clone());
+    let connected = runtime.block_on(builder.connect(&server.url()));
+    connected.expect("the server is up")
 }
 
 pub(crate) async fn client(server: &RedisServer) -> LockClient {
@@ -263,24 +270,6 @@ pub(crate) async fn dropped_when_woken_after<F: Future>(times: usize, future: F)
         }
         left -= 1;
         future.as_mut().poll(context).map(drop)
-    })
-    .await;
-}
-
-fn spin(time: Duration) {
-    let started = Instant::now();
-    while started.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
-
-/// Polls once, and drops the future a moment later unless it was done.
-pub(crate) async fn dropped_after<F: Future>(time: Duration, future: F) {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        let _ = future.as_mut().poll(cx);
-        spin(time);
-        Poll::Ready(())
     })
     .await;
 }

@@ -16,8 +16,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_nothing_left, assert_soon_free,
-    assert_soon_queued, builder, client, connect, dropped_when_woken_after, hold, its_turn, ms,
-    name, polled, resp2, resp2_client,
+    assert_soon_queued, builder, client, connect, connect_on, dropped_when_woken_after, hold,
+    its_turn, ms, name, polled, resp2, resp2_client,
     speed::{assert_within, in_time, in_time_blocking},
     timed, wait_queue,
 };
@@ -146,9 +146,7 @@ async fn a_client_has_a_connection_of_its_own_and_one_on_the_runtime_that_made_i
 fn a_runtime_of_the_users_has_one_connection() {
     let server = RedisServer::start();
     let runtime = Runtime::new().expect("a runtime");
-    let builder = LockClient::builder().runtime(runtime.handle().clone());
-    let made = runtime.block_on(builder.connect(&server.url()));
-    let made = made.expect("the server is up");
+    let made = connect_on(&runtime, &server);
     runtime.block_on(async {
         assert_eq!(server.client_count().await, 1);
         cycle(&made, "k").await;

@@ -11,7 +11,7 @@ use rlock_core::{Lock, LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 use tokio::task::JoinHandle;
 
-use crate::common::{LONG, assert_soon_free, client, connect_with, name};
+use crate::common::{LONG, assert_soon_free, client, connect_on, connect_with, name};
 
 const KEY: &str = "lock:{order:1}";
 
@@ -459,10 +459,7 @@ async fn a_full_server_takes_nested_and_outer_entries_back() {
 fn a_client_whose_runtime_is_gone_is_closed() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let builder = LockClient::builder().runtime(runtime.handle().clone());
-    let client = runtime
-        .block_on(builder.connect(&server.url()))
-        .expect("the server is up");
+    let client = connect_on(&runtime, &server);
     let guard = runtime
         .block_on(client.lock("order:1").acquire())
         .expect("free");
