@@ -1,5 +1,5 @@
-//! The fault kit itself: each fault that a test can order does to a real server, or on the way to it,
-//! what it says. The older half of these proofs is in `fixture.rs`.
+//! Checks that each fault of the fixture affects a real server, or its connections, as documented.
+//! `fixture.rs` has the older half.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Only ever the time after which a silence counts as one.
+/// After this time a silence counts as one.
 const SILENCE: Duration = Duration::from_millis(300);
 
 async fn connect(url: &str) -> MultiplexedConnection {
@@ -28,13 +28,13 @@ async fn incr(connection: &mut MultiplexedConnection) -> RedisResult<u64> {
     redis::cmd("INCR").arg("n").query_async(connection).await
 }
 
-/// How often the server has executed `INCR n`.
+/// Returns how often the server has executed `INCR n`.
 async fn n(server: &RedisServer) -> u64 {
     let n: Option<u64> = server.command(&["GET", "n"]).await;
     n.unwrap_or(0)
 }
 
-/// The word that the server's refusal begins with.
+/// The first word of the server's error.
 fn word(outcome: RedisResult<u64>) -> String {
     let error: RedisError = outcome.expect_err("a refusal");
     error.code().unwrap_or_default().to_owned()
