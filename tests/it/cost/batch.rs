@@ -1,4 +1,4 @@
-//! Requests for different locks that are under way together are served by one script.
+//! Simultaneous requests for different locks share a script.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,14 @@ use crate::common::{
 };
 
 const TASKS: usize = 64;
-/// Before a lock that lasts is renewed.
+/// Less than the time until a lasting lock is renewed.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 fn keys() -> Vec<String> {
     (0..TASKS).map(|n| format!("k{n}")).collect()
 }
 
-/// Takes all of them at once, each for itself; only those that are free.
+/// Tries to acquire each key by a call of its own, all at once.
 async fn try_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>> {
     let takes = keys.iter().map(|key| {
         let lock = client.lock(key).lease(LASTING);
@@ -126,7 +126,7 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
     assert_nothing_left(&server).await;
 }
 
-/// Takes all of them by few scripts. A client that is slow for a moment asks for some of them by themselves.
+/// Acquires all keys by few scripts. Repeats it if the client was too slow to send batches.
 async fn take_all_together(server: &RedisServer, client: &LockClient) -> Vec<LockGuard> {
     let mut watch = server.watch_commands().await;
     let started = Instant::now();
@@ -158,7 +158,7 @@ async fn a_loss_of_locks_that_were_taken_together_is_noticed_before_a_renewal() 
     }
 }
 
-/// The scripts of the runtime, run by hand.
+/// Calls the scripts directly.
 mod scripts {
     use super::*;
 

@@ -1,4 +1,5 @@
-//! The log of losses and outages. Each loss is logged once, by the first part of the client that notices it.
+//! The log lines of losses and outages. Each loss is logged once, by the first component that
+//! notices it.
 
 use std::{cell::RefCell, thread, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::common::{
     resp2_client,
 };
 
-/// How many times each loss is repeated.
+/// The number of repetitions of each loss.
 const TIMES: usize = 24;
 
 /// The keys of a test. No two tests share a key, and none is a prefix of another.
@@ -242,7 +243,7 @@ async fn a_hold_beyond_its_max_hold_is_reported_once_and_in_time() {
             assert_eq!(cause_of(outcome), Some(LostCause::MaxHold));
             return;
         }
-        // Only the watchdog checks this guard. Then its lease ends, too.
+        // Only the watchdog checks this guard, until its lease ends.
         let guard = lock(&key, ms(400)).await.acquire().await.expect("free");
         eventually(LONG, "it is logged", async || !losses(&key).is_empty()).await;
         tokio::time::sleep(ms(500)).await;
@@ -357,7 +358,7 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
         let lines = logged_of(&format!("key={key} "));
         let told = failures(key);
         assert!((3..=4).contains(&told.len()), "{lines:#?}");
-        // One that a busy machine sends late is counted as the next.
+        // On a busy machine a late line has the number of the next attempt.
         let number = |line: &String| (1..=4).find(|n| line.contains(&format!("attempt={n} ")));
         let numbers: Option<Vec<u32>> = told.iter().map(number).collect();
         let numbers = numbers.expect("each has a number");
@@ -471,8 +472,8 @@ async fn the_first_connection_is_not_connected_again() {
     assert_eq!(again.count(), 0, "{lines:#?}");
 }
 
-/// A nested acquire that is cancelled leaves the lock to the background, which releases it as the guard
-/// does: after the guard's own release, or, where another one keeps both from it until then, before.
+/// A nested acquire that is cancelled leaves its release to the background. The background releases
+/// after the guard's own release, or before it if another guard keeps both waiting.
 #[tokio::test]
 async fn a_lock_that_is_released_twice_is_not_lost() {
     keep_log();
@@ -509,7 +510,7 @@ async fn a_lock_that_is_released_twice_is_not_lost() {
     }
 }
 
-/// A subscriber may have thread-locals of its own, which are gone by then.
+/// A subscriber's thread-locals may have been destroyed before.
 #[test]
 fn a_loss_that_is_first_noticed_in_a_threads_destructor_is_reported_elsewhere() {
     thread_local! {

@@ -1,4 +1,5 @@
-//! The spans of acquires and holds. Each test has a process of its own, because a process has one subscriber.
+//! The spans of acquires and holds. Each test runs in its own process, because a process has one
+//! subscriber.
 
 use std::{collections::BTreeSet, future::pending, panic::AssertUnwindSafe, time::Duration};
 
@@ -14,7 +15,8 @@ use crate::common::{
     spans::{Seen, keep_spans, spans_of},
 };
 
-/// Waits until the spans of this lock have closed, and returns them: the last ones close in the background.
+/// Waits until this many spans of the lock have closed, and returns them. The last ones close in
+/// the background.
 async fn closed(template: &str, count: usize) -> Vec<Seen> {
     eventually(LONG, "the spans close", async || {
         let spans = spans_of(template);
@@ -253,7 +255,7 @@ async fn a_nested_call_has_no_hold_span_of_its_own() {
     assert!(!server.exists(&name("k")).await);
 }
 
-/// A client that has ended closes what is left.
+/// The end of a client closes its spans.
 #[tokio::test]
 async fn a_span_of_a_guard_that_outlives_its_client_closes() {
     alone!(a_span_of_a_guard_that_outlives_its_client_closes);

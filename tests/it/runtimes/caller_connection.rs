@@ -1,5 +1,6 @@
-//! The connection on the runtime that made the client, beside the client's own: what goes by which,
-//! and what becomes of locks when one of them, or that runtime, is gone or blocked.
+//! The caller's connection, on the runtime that made the client, and the background connection.
+//!
+//! Tests of their routing, and of locks when a connection or the runtime is gone or blocked.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +23,7 @@ use crate::common::{
     timed, wait_queue,
 };
 
-/// The server pushes a loss; renewals would find it later than that.
+/// The server pushes a loss. Renewals would find it later.
 const PUSHED: Duration = Duration::from_secs(4);
 
 fn single() -> Runtime {
@@ -35,13 +36,13 @@ fn single() -> Runtime {
 struct Listed {
     id: String,
     address: String,
-    /// The server sends its reports of changes elsewhere.
+    /// The server redirects its invalidations for this connection.
     near: bool,
-    /// The connection that is told of them instead.
+    /// The connection that receives the invalidations instead.
     told: String,
 }
 
-/// The connections of the only client.
+/// Returns the connections of the only client.
 async fn connections(server: &RedisServer) -> Vec<Listed> {
     let list: String = server.command(&["CLIENT", "LIST"]).await;
     let parse = |line: &str| {
@@ -52,7 +53,7 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
                 .unwrap_or("")
                 .to_owned()
         };
-        // The fixture comes by the socket.
+        // The fixture connects through the socket.
         (!fact("addr=").contains('/')).then(|| Listed {
             id: fact("id="),
             address: fact("addr="),
@@ -63,7 +64,7 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
     list.lines().filter_map(parse).collect()
 }
 
-/// The client's own connection, and the one on the runtime that made it.
+/// Returns the background connection, and the caller's connection.
 async fn background_and_caller(server: &RedisServer) -> (Listed, Listed) {
     let all = connections(server).await;
     let (near, home): (Vec<_>, Vec<_>) = all.into_iter().partition(|listed| listed.near);
@@ -80,7 +81,7 @@ async fn cut(server: &RedisServer, connection: &Listed) {
     assert_eq!(killed, 1);
 }
 
-/// Cuts a connection, and waits for the one in its place.
+/// Closes a connection, and waits for its replacement.
 async fn kill(server: &RedisServer, connection: &Listed) {
     cut(server, connection).await;
     eventually(LONG, "there is another", async || {
@@ -90,11 +91,11 @@ async fn kill(server: &RedisServer, connection: &Listed) {
             && all.iter().any(|listed| !listed.near)
     })
     .await;
-    // What the client does with it takes a moment.
+    // The client needs a moment to set up the connection.
     tokio::time::sleep(ms(300)).await;
 }
 
-/// By which connections scripts came since the last call.
+/// Returns the connections that sent scripts since the last call.
 async fn ways(watch: &mut CommandWatch) -> BTreeSet<String> {
     let scripts = |command: &&ClientCommand| command.is("EVALSHA");
     let ways = watch
@@ -130,7 +131,7 @@ async fn a_client_has_a_connection_of_its_own_and_one_on_the_runtime_that_made_i
     })
     .await;
 
-    // The older protocol wants one more, for messages.
+    // RESP2 needs another connection for messages.
     let made = resp2_client(&server).await;
     assert_eq!(server.client_count().await, 3);
     cycle(&made, "k").await;
@@ -169,7 +170,7 @@ fn where_there_is_no_runtime_or_the_client_is_not_to_use_it_the_clients_own_serv
         bare.block_on(cycle(made, "k"));
         outside.block_on(cycle(made, "k"));
         cycle_blocking(made, "k");
-        // A wait with a timer, and one that ends by a hand-over.
+        // A wait that times out, and a wait that ends by a hand-over.
         let held = bare.block_on(hold(made, "k"));
         let lock = on_none.lock("k").wait(ms(300));
         bare.block_on(lock.acquire()).expect_err("taken");
@@ -242,7 +243,7 @@ async fn only_tasks_of_that_runtime_use_its_connection() {
     ways_are(&mut watch, &home, "a release in the background").await;
 }
 
-/// A runtime that made a client and blocks when it is told to.
+/// A runtime that made a client, and blocks on demand.
 struct Stuck {
     orders: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     done: mpsc::Receiver<()>,
@@ -251,7 +252,7 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// Also answers the client, and a guard that it acquired on that runtime.
+    /// Also returns the client, and a guard that it acquired on that runtime.
     fn start(server: &RedisServer, lease: Duration) -> (Self, LockClient, LockGuard) {
         let url = server.url();
         let (orders, todo) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
@@ -303,7 +304,7 @@ fn a_blocked_runtime_delays_no_other() {
     let (stuck, made, guard) = Stuck::start(&server, LEASE);
     let other = Runtime::new().expect("a runtime");
     let started = Instant::now();
-    // Its thread blocks even before that: on the channel.
+    // Its thread blocks on the channel even before that.
     let (go_on, is_over) = mpsc::channel::<()>();
     stuck.block_on(move || {
         let _ = is_over.recv();
@@ -336,7 +337,7 @@ fn a_blocked_runtime_delays_no_other() {
             });
             done.recv().expect("no panic");
         });
-        // Waiting, and being given the lock.
+        // A wait, and its grant.
         let held = other.block_on(hold(&made, "k"));
         let waiting = {
             let lock = made.lock("k").wait(LONG);
@@ -356,7 +357,7 @@ fn a_blocked_runtime_delays_no_other() {
     }
     assert!(started.elapsed() > LEASE * 2);
     assert!(stuck.done.try_recv().is_err(), "it is still blocked");
-    // A guard from there is released by another, in order.
+    // A thread elsewhere releases a guard of that runtime, in order.
     at_once("a release from elsewhere", &mut || {
         let guard = made.lock("third").acquire_blocking().expect("free");
         other.block_on(guard.release()).expect("held");
@@ -373,7 +374,7 @@ fn a_blocked_runtime_delays_no_other() {
     outside.block_on(assert_nothing_left(&server));
 }
 
-/// A loss is pushed by way of the connection that is not blocked.
+/// The server pushes the loss over the connection that is not blocked.
 #[test]
 fn a_loss_is_reported_while_that_runtime_is_blocked() {
     let server = RedisServer::start();
@@ -389,8 +390,8 @@ fn a_loss_is_reported_while_that_runtime_is_blocked() {
     stuck.end();
 }
 
-/// By an executor that knows nothing of that runtime, in one of its tasks: its connection does not
-/// answer until the call is over.
+/// An executor without Tokio blocks a task of that runtime. The runtime's connection is not polled
+/// until the call ends.
 #[test]
 fn a_call_that_blocks_its_own_runtime_is_served_and_leaves_nothing_behind() {
     let server = RedisServer::start();
@@ -404,7 +405,7 @@ fn a_call_that_blocks_its_own_runtime_is_served_and_leaves_nothing_behind() {
         let took = started.elapsed();
         assert!(took < ms(5000), "{took:?}");
         block_on(guard.release()).expect("held");
-        // Whatever was not sent until now is not sent any more, or does no harm.
+        // Requests that were not sent before are dropped, or have no effect.
         tokio::time::sleep(ms(500)).await;
         assert_nothing_left(&server).await;
         let (guard, took) = timed(lock.acquire()).await;
@@ -422,7 +423,7 @@ fn a_client_whose_first_runtime_is_gone_is_used_from_another() {
     let lasting = first.block_on(hold(&made, "lasting"));
     let brief = made.lock("brief").lease(ms(900));
     let brief = first.block_on(brief.acquire()).expect("free");
-    // One that waits there is dropped with it.
+    // A waiter on that runtime is dropped with it.
     let taken = first.block_on(hold(&made, "taken"));
     let lock = made.lock("taken").wait(LONG);
     let waiting = first.spawn(async move { lock.acquire().await });
@@ -444,7 +445,7 @@ fn a_client_whose_first_runtime_is_gone_is_used_from_another() {
         taken.release().await.expect("held");
         cycle(&made, "taken").await;
         assert_eq!(server.client_count().await, 1);
-        // What was acquired later is watched as ever.
+        // Later locks are monitored as usual.
         let later = hold(&made, "later").await;
         assert!(server.del(&name("later")).await);
         assert_lost(&later, PUSHED, LostCause::Removed).await;
@@ -491,21 +492,21 @@ async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
             }
             let what = format!("after {polls} polls, {woken}");
             eventually(ms(3000), &what, async || !server.exists(&name("k")).await).await;
-            // The request may still be on its way: then what undoes it comes behind it.
+            // The request may still be on its way. Its release follows it.
             tokio::time::sleep(ms(20)).await;
             let seen = watch.seen().await;
             let scripts: Vec<_> = seen
                 .iter()
                 .filter(|command| command.is("EVALSHA"))
                 .collect();
-            // What was not sent yet is not sent at all.
+            // A request that was not sent before the drop is not sent at all.
             let (taken, given_back) = match scripts.as_slice() {
                 [] => (None, None),
                 [given_back] => (None, Some(given_back)),
                 [taken, given_back] => (Some(taken), Some(given_back)),
                 more => panic!("{what}: {more:?}"),
             };
-            // A release names the owner behind the lock.
+            // In a release, the owner follows the lock.
             let owner = given_back.map(|command| &command.words[4]);
             assert!(owner.is_none_or(|owner| owner.contains('-')), "{what}");
             if let Some(taken) = taken {
@@ -522,7 +523,7 @@ async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
     assert_nothing_left(&server).await;
 }
 
-/// Requests are on their way while the call is dropped; they run later.
+/// The requests are on their way when the call is dropped, and run later.
 #[tokio::test]
 async fn an_acquire_that_is_cancelled_on_its_way_is_undone_behind_it() {
     let server = RedisServer::start();
@@ -569,7 +570,7 @@ async fn a_loss_is_pushed_before_and_after_the_first_renewal() {
     let server = RedisServer::start();
     let made = client(&server).await;
     for waits in [ms(0), ms(1800)] {
-        // Renewed once, after 1.1 to 1.5 seconds.
+        // The lock is renewed once, after 1.1 to 1.5 seconds.
         let lock = made.lock("k").lease(ms(4500));
         let guard = lock.acquire().await.expect("free");
         tokio::time::sleep(waits).await;
@@ -624,7 +625,7 @@ async fn a_loss_is_pushed_after_either_connection_was_replaced() {
     }
 }
 
-/// What has the server send its news to another connection is the last thing before that request.
+/// The redirection of invalidations is set up right before the lock's request.
 #[tokio::test]
 async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched() {
     let server = RedisServer::start();
@@ -673,7 +674,7 @@ async fn waiters_are_notified_after_either_connection_was_replaced() {
     }
 }
 
-/// The second connection of a gate's first client: the one on the runtime that made it.
+/// The index of the caller's connection, which a gate's first client opens second.
 const NEAR: usize = 1;
 
 /// A runtime that is blocked delays its own requests only, not the notifications of a waiter.
@@ -697,7 +698,7 @@ async fn notified_over_the_background_connection() {
             acquiring(lock)
         };
         assert_soon_queued(&server, "k", 1).await;
-        // The answer of the request has to be read.
+        // The client has to read the reply of its request.
         tokio::time::sleep(ms(100)).await;
         gate.hold(NEAR, Way::Replies);
         held.release().await.expect("held");
@@ -750,7 +751,7 @@ async fn notified_although_a_connection_is_gone() {
     let held = hold(&holder, "k").await;
     let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
     assert_soon_queued(&server, "k", 1).await;
-    // Whoever is connected may stay.
+    // Existing connections stay.
     let () = server.command(&["ACL", "SETUSER", "locker", "off"]).await;
     cut(&server, &near).await;
     tokio::time::sleep(ms(2500)).await;
@@ -762,7 +763,8 @@ async fn notified_although_a_connection_is_gone() {
     assert_nothing_left(&server).await;
 }
 
-/// It asks by that connection, because it cannot know; then by the other one, and is told by that.
+/// The call uses the caller's connection first, then the background connection, which also notifies
+/// it.
 #[test]
 fn a_wait_that_blocks_its_own_runtime_is_notified_over_the_background_connection() {
     in_time_blocking(notified_although_a_runtime_blocks);
@@ -787,7 +789,7 @@ fn notified_although_a_runtime_blocks() {
             at
         })
     });
-    // Once by that connection, which does not answer.
+    // The first attempt goes over the caller's connection, which does not reply.
     thread::sleep(ms(2500));
     outside.block_on(assert_soon_queued(&server, "k", 1));
     let released = Instant::now();
@@ -798,7 +800,7 @@ fn notified_although_a_runtime_blocks() {
     outside.block_on(assert_nothing_left(&server));
 }
 
-/// The wait was too short for anybody to see that the connection is silent.
+/// The wait is too short to notice the silent connection.
 #[test]
 fn a_call_after_a_wait_that_blocked_its_runtime_uses_the_background_connection() {
     let server = RedisServer::start();
@@ -822,7 +824,7 @@ fn a_call_after_a_wait_that_blocked_its_runtime_uses_the_background_connection()
         })
     });
     made.recv().expect("it connects");
-    // Two that are never without it, so that whoever asks by a timer finds it taken.
+    // Two others always hold the lock, so a waiter without a notification finds it taken.
     let others = [(); 2].map(|()| {
         let url = server.url();
         outside.spawn(async move {
@@ -882,7 +884,7 @@ async fn a_server_that_is_slow_for_a_moment_costs_no_waiter_its_place() {
     assert_soon_queued(&server, "k", 2).await;
     let before = wait_queue(&server, "k").await;
     let () = server.command(&["CLIENT", "PAUSE", "1400"]).await;
-    // Its connection is silent for longer than that is believed in.
+    // The connection is silent for longer than the client trusts it.
     cycle(&one, "other").await;
     tokio::time::sleep(ms(1500)).await;
     assert_eq!(wait_queue(&server, "k").await, before);
@@ -891,7 +893,7 @@ async fn a_server_that_is_slow_for_a_moment_costs_no_waiter_its_place() {
     its_turn(second).await.release().await.expect("held");
 }
 
-/// The next waiter takes the place over.
+/// The next waiter continues the turn.
 #[test]
 fn the_next_waiter_does_not_depend_on_the_runtime_of_the_one_before() {
     in_time_blocking(served_although_a_runtime_is_blocked);
@@ -938,13 +940,13 @@ fn served_although_a_runtime_is_blocked() {
     outside.block_on(assert_nothing_left(&server));
 }
 
-/// To the connection by which a lock was taken, its first renewal is a change by another.
+/// For the connection that acquired the lock, the first renewal is a foreign change.
 #[tokio::test]
 async fn the_first_renewal_is_not_taken_for_a_loss() {
     let server = RedisServer::start();
     let made = client(&server).await;
     let mut watch = server.watch_commands().await;
-    // One after another, so that each is renewed by itself: after 1.1 to 1.5 seconds.
+    // One after another, so that each lock is renewed by itself, after 1.1 to 1.5 seconds.
     let mut guards = Vec::new();
     for n in 0..12 {
         let lock = made.lock(format!("order:{n}")).lease(ms(4500));
@@ -970,7 +972,7 @@ async fn the_first_renewal_is_not_taken_for_a_loss() {
     }
     let seen: usize = watch.seen().await.iter().map(&mut renewals).sum();
     assert_eq!(seen, guards.len(), "each once, from {first:?} on");
-    // And in the long run: at most four in each lease.
+    // In the long run there are at most four renewals in each lease.
     tokio::time::sleep(ms(4500)).await;
     let seen: usize = watch.seen().await.iter().map(&mut renewals).sum();
     assert!(seen <= guards.len() * (1 + 4), "{seen}");
@@ -1003,7 +1005,7 @@ async fn without_the_permission_to_ask_for_an_id_everything_works() {
     }
 }
 
-/// The news come together with the answer to the first renewal, right behind it.
+/// The invalidation arrives right behind the reply to the first renewal.
 #[tokio::test]
 async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
     let server = RedisServer::start();
@@ -1019,7 +1021,7 @@ async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
         };
         tokio::time::sleep(ms(1500)).await;
         proxy.hold_replies();
-        // Due after 2.2 to 3 seconds.
+        // The renewal is due after 2.2 to 3 seconds.
         eventually(LONG, "it is renewed", async || {
             server.pttl(&name("k")).await > 8000
         })
@@ -1033,7 +1035,7 @@ async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
     }
 }
 
-/// To the connection of the renewals, every further entry is a change by another.
+/// For the connection of the renewals, every nested entry is a foreign change.
 #[tokio::test]
 async fn nested_entries_are_not_taken_for_losses() {
     const TIMES: u64 = 20;
@@ -1041,7 +1043,7 @@ async fn nested_entries_are_not_taken_for_losses() {
     let made = client(&server).await;
     let lock = made.lock("k").lease(ms(9000));
     let guard = lock.acquire().await.expect("free");
-    // Renewed once.
+    // Time for one renewal.
     tokio::time::sleep(ms(3200)).await;
     let mut watch = server.watch_commands().await;
     for _ in 0..TIMES {

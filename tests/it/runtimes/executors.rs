@@ -1,4 +1,4 @@
-//! A client can be used from whatever polls its futures.
+//! Clients work on any executor.
 
 use std::{thread, time::Duration};
 

@@ -14,7 +14,7 @@ fn here() -> CurrentHold {
     current().expect("inside")
 }
 
-/// Asserts that the hold is invalid for this cause, and that its token can still be read.
+/// Asserts that the hold is invalid with this cause, and that its token can still be read.
 async fn assert_over(hold: &CurrentHold, cause: LostCause) {
     assert!(!hold.is_valid(), "{hold:?}");
     assert_eq!(hold.valid_for(), Duration::ZERO);
@@ -109,7 +109,7 @@ async fn a_hold_in_another_thread_or_task_ends_with_the_call_that_it_is_of() {
             let child = async move {
                 assert!(here().is_valid());
                 inside.send(()).expect("the body waits");
-                // Resolves when the parent ends. Later calls of the child return the same.
+                // Resolves when the parent ends. Later calls of the child return the same cause.
                 (here().lost().await, here())
             };
             let task = tokio::spawn(child.in_current_scope());

@@ -1,4 +1,4 @@
-//! Several keys, in a number that is known at run time.
+//! Several keys, whose number is known at run time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Support for a service's own tests: locks that are lost on purpose, and a controlled clock.
+//! Support for the tests of services: simulated losses, and a controlled clock.
 
 use std::time::{Duration, Instant};
 

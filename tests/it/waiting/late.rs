@@ -1,5 +1,5 @@
-//! News, answers and requests that come late while a lock goes from one waiter to the next: two never
-//! have it, nobody sleeps past his turn, and nothing stays behind.
+//! Late notifications, replies and requests during a hand-off: one holder at a time, no missed
+//! turn, and no leftovers.
 
 use std::{
     future::{Future, poll_fn},
@@ -23,31 +23,31 @@ use crate::common::{
     LASTING, LONG, assert_soon_free, begin, client, connect, hold, ms, name, timed, wait_queue,
 };
 
-/// The connection by which a client is told of what it was given.
+/// The index of the background connection, which receives notifications.
 const HOME: usize = 0;
-/// The connection by which the requests of tasks go that share a runtime with their client.
+/// The index of the caller's connection, for tasks on the client's runtime.
 const NEAR: usize = 1;
 
-/// A waiter that receives nothing looks again after five seconds; one that is told comes before that.
+/// Less than the five seconds after which a waiter without a notification retries.
 const NOTIFIED_WITHIN: Duration = Duration::from_secs(4);
 
-/// A client whose two connections go through a gate, and both are in use.
+/// Returns a client whose two connections go through a gate, and are both in use.
 async fn behind_gate(server: &RedisServer) -> (Gate, LockClient) {
     let gate = Gate::in_front_of(server);
     let client = connect(&gate.url()).await;
     eventually(LONG, "the second connection is set up", async || {
-        // The server sends its reports of changes elsewhere.
+        // The server redirects its invalidations.
         let clients: String = server.command(&["CLIENT", "LIST"]).await;
         let mut words = clients.split_whitespace();
         words.any(|word| word.starts_with("redir=") && !["redir=-1", "redir=0"].contains(&word))
     })
     .await;
-    // Its answer has to be seen.
+    // The client has to read the reply.
     tokio::time::sleep(ms(50)).await;
     (gate, client)
 }
 
-/// What is asked for on this runtime is told by the client's own connection, also to those behind.
+/// Requests from this runtime use the background connection, also for the waiters behind them.
 fn other_runtime() -> Runtime {
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads(1).enable_all();
@@ -62,7 +62,7 @@ fn wait_for(lock: Lock) -> JoinHandle<LockGuard> {
     tokio::spawn(async move { lock.acquire().await.expect("granted in the end") })
 }
 
-/// Takes two locks at once.
+/// Acquires two locks at once.
 async fn both(client: LockClient, wait: Duration) -> Result<(), LockError> {
     #[rlock_core::distributed_lock(key = ["a", "b"], wait = wait, lease = "30s", client = client)]
     async fn take(client: &LockClient, wait: Duration) -> Result<(), LockError> {
@@ -71,7 +71,7 @@ async fn both(client: LockClient, wait: Duration) -> Result<(), LockError> {
     take(&client, wait).await
 }
 
-/// Waits until that many are queued, for less time than passes until a waiter that sleeps looks.
+/// Waits until this many owners are queued, for less time than a waiter's timer takes.
 async fn assert_line(server: &RedisServer, key: &str, waiting: usize) {
     eventually(NOTIFIED_WITHIN, "the line has its waiters", async || {
         wait_queue(server, key).await.len() == waiting
@@ -79,7 +79,7 @@ async fn assert_line(server: &RedisServer, key: &str, waiting: usize) {
     .await;
 }
 
-/// The waiter goes on waiting while this guard has the lock, and gets it afterwards.
+/// Checks that the waiter waits while this guard has the lock, and gets it afterwards.
 async fn assert_served_after(
     server: &RedisServer,
     holder: LockGuard,
@@ -123,7 +123,7 @@ async fn a_notification_of_an_ended_grant_gives_nothing_to_a_waiter_that_asked_a
     quitter.abort();
     let second = wait_for(lasting(&other, "k"));
     assert_line(&server, "k", 2).await;
-    // Long enough in line to be doubted: the second is told to look after it.
+    // Silent for long enough that the script tells the second waiter to check it.
     tokio::time::sleep(ms(300)).await;
     gate.hold(HOME, Way::Replies);
     held.release().await.expect("held");
@@ -134,7 +134,7 @@ async fn a_notification_of_an_ended_grant_gives_nothing_to_a_waiter_that_asked_a
         wait_queue(&server, "k").await.contains(&owner)
     })
     .await;
-    // The answer that it is queued again goes by the other connection.
+    // The reply that queues it again uses the other connection.
     tokio::time::sleep(ms(30)).await;
     gate.pass(HOME, Way::Replies);
     assert_served_after(&server, second, first).await;
@@ -158,7 +158,7 @@ async fn a_notification_of_a_released_lock_gives_nothing_to_later_waiters() {
         async move { lock.acquire().await }
     });
     assert_line(&server, "a", 1).await;
-    // Behind it in its process: one that needs another lock too, and one that does not.
+    // Behind it in its process: one call that also needs another lock, and one that does not.
     let mut several = Box::pin(both(late.clone(), LONG));
     begin(&mut several).await;
     let several = tokio::spawn(several);
@@ -206,7 +206,7 @@ async fn a_lock_with_a_short_lease_is_not_given_when_its_lease_is_over() {
         let waiting = within(LONG, "the waiter has its turn", waiting).await;
         let (valid, at) = waiting.expect("no panic");
         let took = at - released;
-        // A machine that is paused may let any lease pass.
+        // A pause of the machine may exceed any lease.
         assert!(valid || took > lease / 2, "{key}: lost after {took:?}");
     }
 }
@@ -239,13 +239,13 @@ async fn a_call_that_turns_to_another_lock_leaves_the_queue_of_the_first() {
         client(&server).await,
         client(&server).await,
     );
-    // Whoever waits for a lease looks again when it may have ended: after two seconds at the most.
+    // A waiter behind a lease retries when the lease may have ended: after two seconds at most.
     let lock = holder.lock("b").lease(ms(2000));
     let held_b = lock.acquire().await.expect("free");
     let several = tokio::spawn(both(waiter, LONG));
     assert_line(&server, "b", 1).await;
     let held_a = hold(&holder, "a").await;
-    // It asks for both again, and it is the other lock that stands in the way now.
+    // It requests both again, and now the other lock is taken.
     assert_line(&server, "a", 1).await;
     assert_line(&server, "b", 0).await;
     several.abort();
@@ -299,7 +299,7 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
         }) => {}
         early = &mut quitter => panic!("not asked by the connection that is held: {early:?}"),
     }
-    // Whoever is next runs elsewhere: by itself its requests go by the other connection.
+    // The next caller has another runtime, so its own requests use the other connection.
     let next = lock.clone();
     let mut next = Box::pin(async move { next.acquire().await });
     begin(&mut next).await;
@@ -314,13 +314,13 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
             guard.release().await.expect("held");
         });
     });
-    // Enough for all of it, if nothing waits for the request that is held.
+    // Long enough for all of it, if nothing waits for the held request.
     tokio::time::sleep(ms(500)).await;
     gate.pass(NEAR, Way::Requests);
     within(LONG, "the next has its turn", next)
         .await
         .expect("no panic");
-    // The last request has come by now.
+    // The last request has arrived by now.
     tokio::time::sleep(ms(200)).await;
     assert_soon_free(&server, "k").await;
     let (guard, waited) = timed(lasting(&other, "k").acquire()).await;
@@ -328,7 +328,7 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
     assert!(waited < NOTIFIED_WITHIN, "it waited {waited:?}");
 }
 
-/// Polls the future this long after it was woken, as a task does whose thread has other work.
+/// Polls the future this long after its wake-ups, like a task on a busy thread.
 async fn late_by<F: Future>(delay: Duration, future: F) -> F::Output {
     let mut future = pin!(future);
     loop {
@@ -350,13 +350,13 @@ async fn late_by<F: Future>(delay: Duration, future: F) -> F::Output {
 #[tokio::test]
 async fn hand_overs_that_come_too_late_to_be_used_count_as_such() {
     const TASKS: usize = 4;
-    // Those that were queued when the lock came, twice over: the count begins before the wait does.
+    // The waiters at the time of the grant, twice: the count starts before the wait.
     const MOST: u64 = 2 * TASKS as u64;
     let server = RedisServer::start();
     let (busy, other) = (client(&server).await, client(&server).await);
     let granted = Arc::new(AtomicU64::new(0));
     let tasks = (0..TASKS).map(|_| {
-        // Too late to be used as it is, and in time to ask for it anew.
+        // Too late to use the grant, and early enough to request the lock again.
         let lock = busy.lock("k").lease(ms(300)).wait(LONG);
         let granted = Arc::clone(&granted);
         tokio::spawn(async move {
@@ -385,8 +385,8 @@ async fn hand_overs_that_come_too_late_to_be_used_count_as_such() {
     assert!(before <= MOST, "{before} came first, for {waited:?}");
 }
 
-/// The reply to a release is late, by which the next local waiter got its place in the queue. Meanwhile that waiter
-/// is given the lock, and another client asks for it.
+/// The reply to a release, which queues the next local waiter, is late. Meanwhile that waiter is
+/// granted the lock, and another client queues.
 #[tokio::test]
 async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_came() {
     const WAITERS: usize = 40;

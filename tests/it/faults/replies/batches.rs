@@ -1,4 +1,4 @@
-//! What is cancelled, lost or refused while requests for different locks leave together.
+//! Cancelled, lost and refused requests in batches.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::common::{
     resp2, rounds,
 };
 
-/// A token as the server counts it.
+/// A token as the server generates it.
 const COUNTED: &str = "1762345678900100";
 
 async fn with_known_tokens(server: &RedisServer, keys: &[String]) {
@@ -24,8 +24,7 @@ async fn with_known_tokens(server: &RedisServer, keys: &[String]) {
     }
 }
 
-/// A request that was cancelled may have left for the connection just so, and what sets it right comes
-/// from another thread.
+/// A cancelled request may just be leaving, and its release comes from another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_release() {
     let server = RedisServer::start();
@@ -36,7 +35,7 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
     assert_nothing_left(&server).await;
 }
 
-/// Keys without number, each used once: what stays of each for ever fills the server.
+/// Each key is used once, so fences without an expiry would fill the server.
 #[tokio::test]
 async fn a_request_that_is_cancelled_leaves_no_token_for_ever() {
     let server = RedisServer::start();
@@ -55,7 +54,7 @@ async fn a_request_that_is_cancelled_leaves_no_token_for_ever() {
     }
 }
 
-/// Clients by either protocol, behind a way that fails on demand.
+/// Returns a client with either protocol behind a proxy.
 async fn behind_a_proxy(
     response_timeout: Duration,
     newer: bool,
@@ -75,7 +74,7 @@ fn some_keys() -> Vec<String> {
     (0..16).map(|n| format!("k{n}")).collect()
 }
 
-/// Whether a request is one of several for these keys.
+/// Returns whether a request acquires or releases several of these keys.
 fn of_several(request: &Request) -> bool {
     request.is("EVALSHA")
         && some_keys()

@@ -16,7 +16,7 @@ use crate::common::{LONG, acquiring, hold, its_turn, ms, timed};
 /// How long the servers are down.
 const AWAY: Duration = Duration::from_secs(2);
 
-/// Servers that can stop and restart, and a way to make a client of them.
+/// Servers that can stop and restart, and the clients of their topology.
 struct Service {
     servers: Vec<RedisServer>,
     urls: Vec<String>,

@@ -1,4 +1,4 @@
-//! One Redis server in the states that servers get into, and the ways to reach it.
+//! One Redis server in every state that it can be in, and all URLs that reach it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{
     connect, count, hold, its_turn, ms, name, resp2, resp2_client, timed,
 };
 
-/// Takes, enters, inspects, waits, hands over and releases; panics where something is amiss.
+/// Acquires, enters, inspects, waits, hands over and releases. Panics if one of these fails.
 async fn assert_all_works(one: &LockClient, other: &LockClient, key: &str) {
     let lock = one.lock(key).lease(LASTING);
     let guard = lock.acquire().await.expect("free");
@@ -86,7 +86,7 @@ async fn a_restart_without_data_is_noticed_and_tokens_keep_growing() {
 
 #[tokio::test]
 async fn tokens_keep_growing_when_the_servers_clock_was_set_back() {
-    /// In the year 2033.
+    /// A token of the year 2033.
     const LAST: u64 = 2_000_000_000_000_000;
     let server = RedisServer::start();
     let client = client(&server).await;
@@ -101,7 +101,7 @@ async fn tokens_keep_growing_when_the_servers_clock_was_set_back() {
     }
 }
 
-/// Eviction can take the last token of a lock that is held.
+/// Eviction can delete the fence of a lock that is held.
 #[tokio::test]
 async fn tokens_keep_growing_when_the_last_one_is_gone_before_the_release() {
     let server = RedisServer::start();
@@ -128,7 +128,7 @@ async fn tokens_keep_growing_when_the_last_one_is_gone_before_the_release() {
     let guard = its_turn(waiting).await;
     grows(&guard);
     guard.release().await.expect("held");
-    // Several are released by one script.
+    // One script releases several locks.
     let keys: Vec<_> = (0..16).map(|n| format!("k{n}")).collect();
     let locks: Vec<_> = keys.iter().map(|key| one.lock(key)).collect();
     let taken = || join_all(locks.iter().map(Lock::acquire));
@@ -383,7 +383,7 @@ async fn a_full_server_grants_no_lock_and_accepts_every_release() {
     drop(dropped);
     assert_soon_free(&server, "dropped").await;
 
-    // And when there is room again everything goes on.
+    // When there is room again, all calls succeed.
     server.config_set("maxmemory", "0").await;
     let new = client.lock("new").acquire().await.expect("room");
     new.release().await.expect("held");
@@ -516,7 +516,7 @@ async fn keys_bring_their_own_hash_tag_or_get_one() {
         guard.release().await.expect("held");
         assert_all_works(&one, &other, &key).await;
     }
-    // News of a loss name the key as it was given.
+    // Reports of a loss name the key as the caller wrote it.
     for key in ["{tenant:7}:order:1", "order:{7}", "order:7"] {
         let guard = hold(&one, key).await;
         let () = server.command(&["FLUSHALL"]).await;
@@ -569,7 +569,7 @@ async fn hostile_keys_are_locks_like_others_and_none_is_another_s() {
     }
     join_all(hostile.map(|key| assert_all_works(&one, &other, key))).await;
 
-    // Values go into keys through `escape`, which keeps them apart.
+    // `escape` keeps values in keys apart.
     let escaped = |one: &str, two: &str| format!("{}:{}", escape(one), escape(two));
     let pairs = [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("{a}", "}{")];
     let keys = pairs.map(|(one, two)| escaped(one, two));

@@ -1,4 +1,4 @@
-//! Acquires: their outcomes, their waits, and what brings them the lock.
+//! Acquires: their outcomes, their waits, and the cause of each hand-over.
 
 use std::{
     mem,
@@ -23,7 +23,7 @@ fn durations(lock: &str, outcome: &str) -> Vec<f64> {
     values(ACQUIRES, &[("lock", lock), ("outcome", outcome)])
 }
 
-/// Two clients of one embedded store.
+/// Returns two clients of one embedded store.
 async fn two_clients() -> (LockClient, LockClient) {
     static STORES: AtomicU64 = AtomicU64::new(0);
     let store = STORES.fetch_add(1, Ordering::Relaxed);
@@ -32,7 +32,7 @@ async fn two_clients() -> (LockClient, LockClient) {
     (connect().await, connect().await)
 }
 
-/// The number of hand-overs of each kind.
+/// Returns the number of hand-overs of each kind.
 fn handovers(lock: &str) -> [f64; 4] {
     ["local", "release", "message", "timer"].map(|by| of_lock_by(HANDOVERS, lock, ("by", by)))
 }
@@ -165,7 +165,7 @@ async fn a_hand_over_within_the_process_is_local() {
     assert_idle(LOCK);
 }
 
-/// A waiter that is not renewed takes no lock whose lease began before.
+/// A waiter without renewal does not accept a lock whose lease has already begun.
 #[tokio::test]
 async fn a_release_that_brings_the_lock_to_the_next_local_waiter_is_a_hand_over_by_release() {
     const LOCK: &str = "by-release:<id>";
@@ -203,7 +203,7 @@ async fn a_lock_of_another_process_comes_by_message() {
     assert_idle(LOCK);
 }
 
-/// The server tells clients with RESP3 that the lock is gone.
+/// The server notifies RESP3 clients of the deletion.
 #[tokio::test]
 async fn a_lock_that_was_deleted_comes_by_message_and_without_reports_by_timer() {
     const REPORTED: &str = "deleted-told:<id>";

@@ -125,7 +125,7 @@ async fn a_connection_is_up_or_down_and_each_new_one_is_counted() {
     server.restart();
     until_up(0, 1).await;
     eventually(LONG, "both are back", async || is(reconnects(), 2)).await;
-    // A client that ends is not missed.
+    // The exporter does not count a client after its end.
     drop(other);
     tokio::time::sleep(ms(300)).await;
     until_up(0, 1).await;
@@ -185,7 +185,7 @@ async fn a_pause_of_the_process_is_recorded() {
         let pauses = values("rlock_process_pause_seconds", &[]);
         pauses.into_iter().fold(0.0, f64::max)
     };
-    // Its watchdog is blocked with this thread.
+    // The watchdog is blocked together with this thread.
     let client = LockClient::builder().runtime(Handle::current());
     let client = client.in_memory().expect("a client");
     let guard = client.lock("k").lease(ms(900)).acquire().await;

@@ -1,5 +1,5 @@
-//! clippy's lints are the same for a locked and a plain function. A lint that no longer fires leaves its expectation
-//! unfulfilled, and a new lint is an error here.
+//! clippy reports the same for a locked and a plain function. A lint that no longer fires leaves
+//! its expectation unfulfilled, and a new lint is an error here.
 
 use rlock_core::{LockError, distributed_lock};
 

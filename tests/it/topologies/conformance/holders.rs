@@ -1,4 +1,4 @@
-//! Who holds a lock, which locks are held, and how others take one.
+//! Holders of locks, lists of held locks, and revocation.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ async fn holder(client: &LockClient, key: &str) -> LockInfo {
     info.expect("held")
 }
 
-/// Returns the locks, and how many clients did not reply.
+/// Returns the locks, and the number of clients without a reply.
 async fn listed(client: &LockClient, pattern: &str, scan: bool) -> (Vec<LockInfo>, usize) {
     let mut list = client.list(pattern).scan(scan);
     let mut found = Vec::new();
@@ -87,7 +87,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
             .await,
         place.client_of(LockClient::builder().answers(false)).await,
     ];
-    // Several parts of a list.
+    // Enough for several parts of a list.
     let orders = (0..200).map(async |n| {
         let key = format!("order:{n}:{}", "x".repeat(200));
         clients[0].lock(key).acquire().await.expect("free")
@@ -110,7 +110,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     );
     let asking = place.client().await;
 
-    // The client that does not answer is waited for.
+    // The list waits for the silent client.
     let ((orders, missed), (found, _), (silent, _), (all, _)) = tokio::join!(
         listed(&asking, "order:*", false),
         listed(&asking, "*", false),
@@ -185,7 +185,7 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
         released, None,
         "the lock is released before the call returns"
     );
-    // A guard is lost at once, but its lock is not free until it is dropped.
+    // The guard is lost at once, but its lock stays taken until the guard is dropped.
     assert!(
         other.ask_release("order:42").await.expect("an answer"),
         "asked again"
@@ -286,7 +286,7 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
             .expect("an answer")
     );
     assert_eq!(guard.lost().await, LostCause::Revoked);
-    // The holder no longer knows the lock, and the store has not granted it to another owner yet.
+    // The holder has lost the lock, and the store has not granted it again.
     let next = other
         .lock("tenant:7")
         .wait(LONG)
@@ -319,7 +319,7 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
     );
     next.release().await.expect("held");
 
-    // What `at_least` keeps has no holder.
+    // A lock that `at_least` keeps has no holder.
     let kept = other.lock("job").at_least(Duration::from_secs(60));
     kept.run(async {}).await.expect("free");
     let info = holder(&other, "job").await;

@@ -1,4 +1,4 @@
-//! Locks, leases, tokens, and what may be asked for.
+//! Locks, leases, tokens, and valid arguments.
 
 use std::{
     collections::HashSet,
@@ -72,7 +72,8 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
     let guard = lock.acquire().await.expect("free");
     assert!(guard.is_valid() && guard.valid_for() < Duration::from_millis(300));
     let lost = within(LONG, "the loss is reported", guard.lost());
-    // A quorum whose servers lose it one after another may mend the first before the last has lost it.
+    // If the members lost it one after another, they could repair the first before the last has
+    // lost it.
     let deletes = async {
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -120,7 +121,7 @@ pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: P
 
 pub(crate) async fn a_deleted_lock_is_lost_as_its_topology_reports_it(place: Place) {
     let client = place.client().await;
-    // The first renewal is due after five seconds at the latest, and after four at the earliest.
+    // The first renewal is due after four to five seconds.
     let lock = client.lock("order:42").lease(Duration::from_secs(15));
     let guard = lock.acquire().await.expect("free");
     let deletion = place.topology().deletion();
@@ -226,7 +227,7 @@ pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_th
     for lease in [Duration::from_millis(10), day] {
         let guard = lock().lease(lease).acquire().await;
         let released = guard.expect("within bounds").release().await;
-        // On a busy machine, 10 milliseconds may be over by then.
+        // On a busy machine, 10 milliseconds may have passed by then.
         assert!(
             matches!(released, Ok(()) | Err(LockError::Lost { .. })),
             "{released:?}"

@@ -1,4 +1,4 @@
-//! Requests for different locks that are under way at the same time.
+//! Simultaneous requests for different locks.
 
 use std::time::Instant;
 
@@ -19,7 +19,8 @@ pub(crate) fn keys() -> Vec<String> {
     (0..32).map(|n| format!("k{n}")).collect()
 }
 
-/// Takes all of them by few scripts at each server. A server that is slow once is asked for each by itself.
+/// Acquires all keys by few scripts at each server. Repeats it if a server was too slow for
+/// batches.
 async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGuard> {
     let mut watches = join_all(servers.0.iter().map(RedisServer::watch_commands)).await;
     let started = Instant::now();
@@ -38,7 +39,7 @@ async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGu
     }
 }
 
-/// So that tokens do not begin anew, which leaves the usual way.
+/// Acquires and releases each key once. Keys without a fence cannot be acquired in batches.
 async fn take_each_once(client: &LockClient, keys: &[String]) {
     release_all(acquire_all(client, keys).await).await;
 }
@@ -49,7 +50,7 @@ async fn assert_all_left(servers: &Servers) {
     }
 }
 
-/// Three servers, and a client that goes a way to each that fails on demand.
+/// Returns three servers, their proxies, and a client that connects through the proxies.
 pub(crate) async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
     let three = Servers::some(3);
     let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
@@ -97,7 +98,7 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
             assert_eq!(count(server, guard).await, Some(1));
         }
     }
-    // Those who wait are served by the releases.
+    // The releases hand the locks to the waiters.
     let waiting: Vec<_> = keys[10..20]
         .iter()
         .map(|key| {
@@ -115,7 +116,8 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
     assert_all_left(&three).await;
 }
 
-/// Some servers have a lock back when the one that keeps the line is asked again, and it has gone on by then.
+/// Some members have released the lock when the release is repeated at the lead. The lead has handed
+/// the lock off by then.
 #[tokio::test]
 async fn releases_of_locks_that_others_wait_for_are_no_losses() {
     let five = Servers::five();
@@ -135,7 +137,7 @@ async fn releases_of_locks_that_others_wait_for_are_no_losses() {
     assert_all_left(&five).await;
 }
 
-/// One server has fewer of them than the others: it votes against, and is outvoted.
+/// One server has fewer free locks than the others. It refuses, and the majority grants.
 #[tokio::test]
 async fn a_lock_that_one_server_alone_refuses_is_granted_by_the_others() {
     let three = Servers::some(3);
@@ -157,7 +159,7 @@ async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     let client = servers.client().await;
     take_each_once(&client, &keys()).await;
     let guards = take_all_together(&servers, &client).await;
-    // What is another's cannot be mended.
+    // Members cannot repair a lock that another owner has.
     for key in keys() {
         give_to_another(&servers.0[..2], &key).await;
     }
@@ -195,7 +197,7 @@ async fn servers_whose_tokens_are_lower_come_to_know_the_highest() {
     assert_all_left(&three).await;
 }
 
-/// What one server alone counts is not yet known to a majority.
+/// A majority does not yet know the token of a single server.
 #[tokio::test]
 async fn tokens_that_one_server_is_ahead_with_are_known_to_a_majority_before_they_are_used() {
     let three = Servers::some(3);
@@ -233,7 +235,7 @@ async fn no_call_waits_for_one_server_that_falls_silent_among_many_requests() {
         assert!(took < SOON, "{took:?} without {silent}");
         let ((), took) = timed(release_all(guards)).await;
         assert!(took < SOON, "{took:?} without {silent}");
-        // It gets the acquires, and the releases after them.
+        // The server executes the acquires, and then the releases.
         three.resume([silent]);
         assert_all_left(&three).await;
     }
@@ -293,7 +295,8 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
             proxy.hold_replies();
         }
         let released = tokio::spawn(release_all(guards));
-        // They are free as soon as that was executed, and taken once more before anybody hears of it.
+        // The locks are free as soon as the releases ran, and are acquired again before a reply
+        // arrives.
         let taken = acquire_all(&other, &keys).await;
         for proxy in &proxies {
             proxy.drop_replies_if(1, is_script);
@@ -337,7 +340,7 @@ async fn requests_that_are_cancelled_at_any_step_leave_nothing() {
     assert_all_left(&three).await;
 }
 
-/// A request that was cancelled may be leaving just so, and what sets it right comes from another thread.
+/// A cancelled request may just be leaving, and its release comes from another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_release() {
     let three = Servers::some(3);

@@ -1,4 +1,4 @@
-//! One at a time, whatever the servers' votes.
+//! One holder at a time, whatever the members' votes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -64,7 +64,7 @@ async fn many_tasks_of_three_clients_hold_one_at_a_time_while_servers_are_paused
     five.assert_soon_clean("hot", &ALL).await;
 }
 
-/// Four servers can be shared out in halves.
+/// Four members can split in halves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_split_the_members_give_way_to_one_of_them() {
     let four = Servers::some(4);
@@ -150,12 +150,12 @@ async fn a_call_that_finds_a_majority_taken_learns_that_another_has_the_lock() {
         ),
         "{error:?}"
     );
-    // Also where two servers cannot be asked.
+    // The same, if two members do not reply.
     five.pause([0, 1]);
     assert_taken(&client, "k").await;
     let error = lock.acquire().await.expect_err("taken");
     assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
-    // Where three cannot, nobody knows.
+    // Without three members there is no majority.
     five.0[2].pause();
     let error = client.lock("k").try_acquire().await.expect_err("too few");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -164,7 +164,7 @@ async fn a_call_that_finds_a_majority_taken_learns_that_another_has_the_lock() {
     five.assert_soon_clean("k", &ALL).await;
 }
 
-/// Whether it is sent again or late, a vote that is rolled back is not one that a later call counts on.
+/// A vote that was rolled back, repeated or late, does not count for a later call.
 #[tokio::test]
 async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
     let three = Servers::some(3);
@@ -177,7 +177,7 @@ async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
     let client = LockClient::quorum(urls).await.expect("all are there");
     let asks = || acquiring(client.lock("k").lease(LASTING).wait(LONG));
     let is_of_lock = |request: &Request| request.is("EVALSHA") && request.mentions(&name("k"));
-    // The first server gives its vote, and is soon asked to take it back.
+    // The first server votes for the call, and then receives the roll-back.
     let seen = AtomicU32::new(0);
     proxy.drop_replies_if(u64::MAX, move |request| {
         is_of_lock(request) && seen.fetch_add(1, Ordering::Relaxed) > 0

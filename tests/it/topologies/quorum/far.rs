@@ -1,4 +1,4 @@
-//! Many requests at the same time, while one server answers later than the others each time.
+//! Many simultaneous requests, while one server always replies later than the others.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use rlock_testkit::{
 use super::five::{SOON, Servers};
 use crate::common::{LASTING, LONG, ms, name, only_tokens_are_left, timed};
 
-/// How late the last of the three servers is: it is never among the first two.
+/// The delay of the last server, which is never among the first two.
 const LATE: Duration = Duration::from_millis(150);
 
 struct Far {
@@ -29,7 +29,7 @@ struct Far {
 }
 
 impl Far {
-    /// A client to which the last server is far away.
+    /// Returns a client with a slow last server.
     async fn start() -> Self {
         let rules = "on >secret ~lock:* &lock:* +@all -client";
         let servers: Vec<_> = (0..3)
@@ -43,7 +43,7 @@ impl Far {
             .collect();
         urls[2] = urls[2].replace(&servers[2].port().to_string(), &proxy.port().to_string());
         let client = LockClient::quorum(urls).await.expect("all are there");
-        // The last one is there as well.
+        // The last server is connected as well.
         eventually(LONG, "all are connected", async || {
             servers[2].client_count().await > 1
         })
@@ -61,7 +61,7 @@ fn keys() -> Vec<String> {
     (0..8).map(|n| format!("k{n}")).collect()
 }
 
-/// Nothing is in doubt: the servers that answered say that the lock is another's.
+/// Nothing is in doubt: the servers reply that another owner has the lock.
 #[tokio::test]
 async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_several() {
     let far = Far::start().await;
@@ -71,7 +71,7 @@ async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_severa
     tokio::time::sleep(LATE * 2).await;
     for server in &far.three.0 {
         for key in &keys {
-            // The far one may still be taking it.
+            // The slow server may still be granting it.
             eventually(LONG, "the lock is there to be deleted", async || {
                 server.del(&name(key)).await
             })
@@ -90,7 +90,7 @@ async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_severa
     drop(taken);
 }
 
-/// A caller that gives up waiting leaves the queue, and that is not repeated.
+/// A caller whose wait ends leaves the queue once.
 #[tokio::test]
 async fn a_call_that_gives_up_among_many_requests_reports_it_once() {
     let far = Far::start().await;
@@ -134,7 +134,7 @@ async fn a_call_that_gives_up_among_many_requests_reports_it_once() {
     held.release().await.expect("held");
 }
 
-/// What two servers missed is owed to each of them, whichever comes back first.
+/// Each server gets the requests that it missed, whichever comes back first.
 #[tokio::test]
 async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_missed() {
     let five = Servers::five();
@@ -159,8 +159,7 @@ async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_mi
     proxies[1].pass();
 }
 
-/// The servers are apart, and the one in the middle is ahead with one token: who has the highest is not known
-/// before the last one has answered.
+/// The servers have different tokens. The highest one is only known after the last reply.
 #[tokio::test]
 async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_them() {
     let three = Servers::some(3);
@@ -192,7 +191,7 @@ async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_
     assert!(shortest < ms(200), "{shortest:?}");
 }
 
-/// A majority has it still; who is late says so when the others have answered, and disagree.
+/// A majority still has the lock. The slow server replies after the others, which disagree.
 #[tokio::test]
 async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_far() {
     let far = Far::start().await;

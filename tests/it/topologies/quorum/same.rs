@@ -1,4 +1,4 @@
-//! One server by two addresses: it would vote twice.
+//! One server with two addresses, which would vote twice.
 
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{Proxy, RedisServer, SERVICE, Trio, eventually};
@@ -9,14 +9,14 @@ use crate::common::{
     ms, name, resp2,
 };
 
-/// What was said of a server that is not counted.
+/// Returns the log lines about a server that does not count.
 fn said(proxy: &Proxy) -> Vec<String> {
     let mut lines = logged_of(&proxy.address());
     lines.retain(|line| line.contains("is not counted"));
     lines
 }
 
-/// Takes a lock and releases it.
+/// Acquires and releases a lock.
 async fn serves(client: &LockClient) -> Result<(), LockError> {
     let guard = client.lock("k").wait(ms(500)).acquire().await?;
     guard.release().await
@@ -88,7 +88,7 @@ async fn a_server_that_is_found_to_be_another_one_later_is_not_counted_and_that_
     proxy.lead_to(&third);
     proxy.reset();
     assert_soon_serves(&client, "it is counted where it is another").await;
-    // What was owed to it meanwhile is done.
+    // Pending releases of the server are done.
     assert_soon_free(&third, "held").await;
 }
 

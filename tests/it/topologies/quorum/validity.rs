@@ -1,4 +1,4 @@
-//! How long a lock may be relied on: its lease, less what its answers took, less the drift of clocks.
+//! The validity of a lock: its lease, less the time for replies, less the drift of clocks.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use rlock_testkit::{
 use super::batch::{behind_proxies, keys};
 use crate::common::{LONG, ms};
 
-/// How late every answer is.
+/// The delay of every reply.
 const LATE: Duration = Duration::from_millis(400);
-/// An eighth of it is more than a second: who has less asks by itself.
+/// An eighth of it is more than a second. A shorter remaining time triggers a renewal.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// What is left of a lease at most when such an answer arrives.
+/// Returns the longest remaining lease when such a reply arrives.
 fn most() -> Duration {
     LEASE.saturating_sub(LATE + LEASE / 100 + ms(2))
 }
@@ -28,7 +28,7 @@ fn assert_counts_from_before(guard: &LockGuard) {
     assert!(left > LEASE / 2, "{left:?} are left");
 }
 
-/// Answers when a renewal lengthens it.
+/// Resolves when a renewal extends the lease.
 async fn renewed(guard: &LockGuard) {
     let mut before = guard.valid_for();
     loop {
@@ -42,7 +42,7 @@ async fn renewed(guard: &LockGuard) {
     }
 }
 
-/// So that servers agree on the tokens, and nothing but one answer of each is waited for.
+/// Acquires and releases each key once, so that the servers agree on tokens and reply once.
 async fn take_each_once(client: &LockClient, keys: &[String]) {
     release_all(acquire_all_for(LEASE, client, keys).await).await;
 }
