@@ -167,7 +167,7 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
 async fn a_failure_of_rlock_itself_is_125() {
     let server = RedisServer::start();
     let mut command = Command::new("sh");
-    // Enough open files to load the program, too few for its runtime.
+    // Enough open files to load the program, but too few for its runtime.
     command
         .args(["-c", r#"ulimit -n 4; exec "$0" run -k a -- echo ran"#])
         .arg(env!("CARGO_BIN_EXE_rlock"))
