@@ -109,7 +109,10 @@ pub fn replay<S: Subject>(store: &mut S, design: Design, operations: &[Operation
     if let Err(reason) = check(store, design, operations, &mut tally) {
         panic!("{reason}");
     }
-    assert_eq!(tally.inconclusive, 0, "the machine is too slow to tell");
+    assert_eq!(
+        tally.inconclusive, 0,
+        "the machine is too slow for a result"
+    );
 }
 
 fn check<S: Subject>(

@@ -210,7 +210,7 @@ pub(crate) async fn wait_queue(server: &RedisServer, key: &str) -> Vec<String> {
 /// Waits until this many owners are in the wait queue.
 pub(crate) async fn assert_soon_queued(server: &RedisServer, key: &str, waiting: u64) {
     let queue = queue(key);
-    eventually(LONG, "the line has its waiters", async || {
+    eventually(LONG, "the waiters are queued", async || {
         server.command::<u64>(&["ZCARD", &queue]).await == waiting
     })
     .await;
@@ -218,7 +218,7 @@ pub(crate) async fn assert_soon_queued(server: &RedisServer, key: &str, waiting:
 
 /// Waits until this many clients have subscribed to their channels.
 pub(crate) async fn assert_soon_listening(server: &RedisServer, clients: usize) {
-    eventually(LONG, "the channels of the clients are there", async || {
+    eventually(LONG, "the clients have subscribed", async || {
         server.listening_clients().await == clients
     })
     .await;
@@ -226,8 +226,8 @@ pub(crate) async fn assert_soon_listening(server: &RedisServer, clients: usize) 
 
 /// Waits until the guard reports the loss of its lock.
 pub(crate) async fn assert_lost(guard: &LockGuard, bound: Duration, cause: LostCause) {
-    let told = within(bound, "the guard is told of the loss", guard.lost()).await;
-    assert_eq!(told, cause);
+    let reported = within(bound, "the guard reports the loss", guard.lost()).await;
+    assert_eq!(reported, cause);
     assert!(!guard.is_valid(), "a lost guard is not valid");
     assert_eq!(guard.valid_for(), Duration::ZERO);
 }

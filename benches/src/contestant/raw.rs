@@ -79,7 +79,7 @@ impl Seat for RawSeat {
             }
             let inside = inside(stay);
             let unlocked = give_back(&mut self.connection, &self.unlock, &self.key).await?;
-            ensure!(unlocked, "the key was gone");
+            ensure!(unlocked, "the key did not exist");
             Ok(inside)
         })
     }

@@ -64,7 +64,7 @@ impl Seat for RawSeat {
             let given_back = try_join_all(given_back).await?;
             ensure!(
                 given_back.into_iter().all(|given| given),
-                "the key was gone"
+                "the key did not exist"
             );
             Ok(inside)
         })

@@ -29,7 +29,7 @@ async fn a_time_out_names_the_process_that_holds_the_lock() {
     let running = hold(&server, &["-k", "order:42"]).await;
     let client = LockClient::connect(&server.url()).await.expect("it runs");
     for error in refusals(&client).await {
-        let holder = error.holder().expect("it answers");
+        let holder = error.holder().expect("it replies");
         let service = holder.service.as_deref().expect("it is named");
         assert!(service.starts_with("rlock/"), "{service}");
         assert_eq!(holder.pid.cast_signed(), running.pid());
@@ -55,7 +55,7 @@ async fn a_paused_holder_delays_no_time_out() {
         assert!(error.is_contention() && error.holder().is_none(), "{error}");
     }
     assert!(began.elapsed() < WAIT * 3, "{:?}", began.elapsed());
-    let info = client.inspect("order:42").await.expect("an answer");
+    let info = client.inspect("order:42").await.expect("the store replies");
     assert_eq!(info.expect("held").holder, None);
     kill_process(pid, Signal::CONT).expect("it runs");
 }

@@ -43,7 +43,7 @@ async fn a_lock_that_is_taken_is_75_or_the_given_status() {
     let quiet = run(&server.url(), &["run", "-qn", "-k", "a", "--", "true"]).await;
     assert_eq!((quiet.code, &*quiet.log), (Some(75), ""), "{quiet:?}");
     assert!(server.exists("lock:{a}").await, "still held");
-    assert!(!server.exists("lock:{a}:queue").await, "nobody waits");
+    assert!(!server.exists("lock:{a}:queue").await, "all waits end");
     assert_eq!(holder.end().await.code, Some(0));
 }
 

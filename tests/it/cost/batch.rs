@@ -24,10 +24,10 @@ fn keys() -> Vec<String> {
 }
 
 /// Tries to acquire each key by a call of its own, all at once.
-async fn try_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>> {
+async fn try_acquire_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>> {
     let takes = keys.iter().map(|key| {
         let lock = client.lock(key).lease(LASTING);
-        async move { lock.try_acquire().await.expect("an answer") }
+        async move { lock.try_acquire().await.expect("the store replies") }
     });
     join_all(takes).await
 }
@@ -48,9 +48,9 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let keys = keys();
-    release_all(try_all(&one, &keys).await.into_iter().flatten()).await;
-    let taken = try_all(&other, &keys[10..20]).await;
-    let mine = try_all(&one, &keys).await;
+    release_all(try_acquire_all(&one, &keys).await.into_iter().flatten()).await;
+    let taken = try_acquire_all(&other, &keys[10..20]).await;
+    let mine = try_acquire_all(&one, &keys).await;
     for (n, guard) in mine.iter().enumerate() {
         assert_eq!(guard.is_some(), !(10..20).contains(&n), "{}", keys[n]);
     }
@@ -72,7 +72,7 @@ async fn of_many_released_locks_those_with_waiters_are_handed_off() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let keys = keys();
-    let mine = try_all(&one, &keys).await;
+    let mine = try_acquire_all(&one, &keys).await;
     let waiting: Vec<_> = keys[5..8]
         .iter()
         .map(|key| acquiring(other.lock(key).wait(LONG)))
@@ -99,15 +99,27 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
     let server = RedisServer::start();
     let client = client(&server).await;
     for _ in 0..3 {
-        let guards = try_all(&client, &keys()).await;
+        let guards = try_acquire_all(&client, &keys()).await;
         assert!(guards.iter().all(Option::is_some));
         server.script_flush().await;
         release_all(guards.into_iter().flatten()).await;
         server.script_flush().await;
     }
-    release_all(try_all(&client, &keys()).await.into_iter().flatten()).await;
+    release_all(
+        try_acquire_all(&client, &keys())
+            .await
+            .into_iter()
+            .flatten(),
+    )
+    .await;
     let mut watch = server.watch_commands().await;
-    release_all(try_all(&client, &keys()).await.into_iter().flatten()).await;
+    release_all(
+        try_acquire_all(&client, &keys())
+            .await
+            .into_iter()
+            .flatten(),
+    )
+    .await;
     let scripts = watch.count_of("EVALSHA").await;
     assert!(scripts < 64, "together again: {scripts} scripts");
     assert_nothing_left(&server).await;
@@ -119,7 +131,7 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
     let server = RedisServer::builder().acl_user("locker", rules).start();
     let client = connect(&server.url_as("locker", "secret")).await;
     for _ in 0..3 {
-        let guards = try_all(&client, &keys()).await;
+        let guards = try_acquire_all(&client, &keys()).await;
         assert!(guards.iter().all(Option::is_some));
         release_all(guards.into_iter().flatten()).await;
     }
@@ -127,18 +139,18 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
 }
 
 /// Acquires all keys by few scripts. Repeats it if the client was too slow to send batches.
-async fn take_all_together(server: &RedisServer, client: &LockClient) -> Vec<LockGuard> {
+async fn acquire_in_batches(server: &RedisServer, client: &LockClient) -> Vec<LockGuard> {
     let mut watch = server.watch_commands().await;
     let started = Instant::now();
     loop {
-        let guards = try_all(client, &keys()).await;
+        let guards = try_acquire_all(client, &keys()).await;
         let guards: Vec<LockGuard> = guards.into_iter().flatten().collect();
         assert_eq!(guards.len(), TASKS, "all were free");
         let scripts = watch.count_of("EVALSHA").await;
         if scripts < 16 {
             return guards;
         }
-        assert!(started.elapsed() < LONG, "one by one: {scripts} scripts");
+        assert!(started.elapsed() < LONG, "no batches: {scripts} scripts");
         release_all(guards).await;
         watch.clear().await;
     }
@@ -148,7 +160,7 @@ async fn take_all_together(server: &RedisServer, client: &LockClient) -> Vec<Loc
 async fn a_loss_of_locks_that_were_taken_together_is_noticed_before_a_renewal() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let guards = take_all_together(&server, &client).await;
+    let guards = acquire_in_batches(&server, &client).await;
     for key in keys() {
         assert!(server.del(&name(&key)).await);
     }
@@ -203,7 +215,7 @@ mod scripts {
             ["one"]
         );
         let again: Vec<i64> = server.command(&asked).await;
-        assert_eq!(again, [0, 0, 0], "what is held is asked for by itself");
+        assert_eq!(again, [0, 0, 0], "a held lock is not requested in a batch");
         let given = ["EVAL", RELEASE, "3", &a, &a, &b, DAY, "other", "one", "one"];
         let answers: Vec<i64> = server.command(&given).await;
         assert_eq!(answers, [0, 1, 1], "by their owners alone");
@@ -245,7 +257,7 @@ async fn two_at_once_load_a_script_that_the_server_has_lost() {
     for round in 0..10 {
         let keys = [format!("one-{round}"), format!("other-{round}")];
         let () = server.command(&["SCRIPT", "FLUSH"]).await;
-        let guards = try_all(&client, &keys).await;
+        let guards = try_acquire_all(&client, &keys).await;
         let () = server.command(&["SCRIPT", "FLUSH"]).await;
         release_all(guards.into_iter().flatten()).await;
     }

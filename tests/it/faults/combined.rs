@@ -243,7 +243,11 @@ async fn a_retained_lock_that_a_refused_call_released_is_not_retained_again() {
     let refused = both.try_acquire().await.expect("a reply");
     assert!(refused.is_none(), "`b` is taken");
     let again = lock.acquire().await.expect("free");
-    assert_eq!(count(&server, &again).await, Some(1), "the server has it");
+    assert_eq!(
+        count(&server, &again).await,
+        Some(1),
+        "the server has the lock"
+    );
 }
 
 /// The background releases the outer entry while the nested one is granted.

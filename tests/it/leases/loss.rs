@@ -72,7 +72,7 @@ impl Running {
         let error = outcome.expect("no panic").expect_err("it never ended");
         assert!(self.dropped.load(Ordering::SeqCst), "its values are gone");
         assert_eq!(self.steps.load(Ordering::SeqCst), 1);
-        assert!(self.go.send(()).is_err(), "nobody waits for the word");
+        assert!(self.go.send(()).is_err(), "the body has ended");
         assert!(error.to_string().contains("lock `k` was lost"), "{error}");
         assert_eq!(cause_of::<()>(Err(error)), Some(cause));
     }
@@ -181,7 +181,7 @@ async fn a_busy_body_is_stopped_at_its_next_await() {
                 inside.send(hold).expect("the test waits");
                 // Without `block_in_place` the runtime would not wake the test either.
                 let word = tokio::task::block_in_place(|| word.recv());
-                word.expect("the test says when");
+                word.expect("the test sends a signal");
                 steps.lock().expect("no panic").push("the work in hand");
                 tokio::task::yield_now().await;
                 steps.lock().expect("no panic").push("the next step");
@@ -422,7 +422,7 @@ async fn a_loss_passes_the_turn_to_the_next_local_waiter() {
     let (next, waited) = timed(waiting).await;
     let next = next.expect("its turn");
     assert!(waited < AT_ONCE, "it waited {waited:?}");
-    assert!(!lost.is_valid(), "the first was told before");
+    assert!(!lost.is_valid(), "the first loss was notified before");
     assert!(next.fencing_token() > lost.fencing_token());
     // The old guard does not affect the new one.
     drop(lost);
@@ -440,7 +440,7 @@ async fn a_loss_is_reported_to_every_listener() {
     let lock = client.lock("k").lease(LASTING);
     let outer = lock.acquire().await.expect("free");
     let inner = outer.scope(lock.acquire()).await.expect("enters");
-    let (sender, mut told) = mpsc::unbounded_channel();
+    let (sender, mut causes) = mpsc::unbounded_channel();
     let body = async {
         let hold = current().expect("inside");
         tokio::spawn(async move { sender.send(hold.lost().await) });
@@ -449,8 +449,13 @@ async fn a_loss_is_reported_to_every_listener() {
     };
     let outcome = Box::pin(outer.scope(lock.run(body))).await;
     assert_eq!(cause_of(outcome), Some(LostCause::Removed));
-    let told = within(LONG, "the spawned task is told", told.recv()).await;
-    assert_eq!(told, Some(LostCause::Removed));
+    let cause = within(
+        LONG,
+        "the loss is notified to the spawned task",
+        causes.recv(),
+    )
+    .await;
+    assert_eq!(cause, Some(LostCause::Removed));
     assert_lost(&outer, AT_ONCE, LostCause::Removed).await;
     assert_lost(&inner, AT_ONCE, LostCause::Removed).await;
     // A nested acquire of a lost hold fails instead of acquiring the lock again.

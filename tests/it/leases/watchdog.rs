@@ -118,9 +118,9 @@ async fn without_a_watchdog_the_hold_ends_with_its_lease_and_says_so() {
         assert!(!guard.is_valid(), "the first knew before");
         next
     };
-    let told = timed(assert_lost(&guard, LONG, LostCause::Expired));
-    let (next, ((), told)) = tokio::join!(next, told);
-    assert!(told <= lease + ms(1000), "told only after {told:?}");
+    let is_lost = timed(assert_lost(&guard, LONG, LostCause::Expired));
+    let (next, ((), took)) = tokio::join!(next, is_lost);
+    assert!(took <= lease + ms(1000), "notified only after {took:?}");
     assert!(next.fencing_token() > guard.fencing_token());
     let owner = guard.owner().to_string();
     assert!(
@@ -144,7 +144,7 @@ async fn max_hold_ends_the_hold_and_the_renewals() {
     let (guard, asked) = timed(lock.acquire()).await;
     let guard = guard.expect("free");
     let held = timed(assert_lost(&guard, LONG, LostCause::MaxHold)).await.1;
-    assert!(held + asked >= ms(1200), "told already after {held:?}");
+    assert!(held + asked >= ms(1200), "notified after only {held:?}");
     // The lock is not released, so its lease ends.
     let next = other.lock("k").wait(LONG);
     let (next, waited) = timed(next.acquire()).await;

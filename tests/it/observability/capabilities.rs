@@ -157,10 +157,10 @@ async fn what_the_user_may_not_do_is_said_once() {
         .start();
     let client = connect(&server.url_as("locker", "secret")).await;
     live(&client).await;
-    let told = logged_of(&server.address());
-    let told: Vec<_> = told
+    let lines = logged_of(&server.address());
+    let lines: Vec<_> = lines
         .iter()
         .filter(|line| line.contains("lacks") && line.to_lowercase().contains("subscribe"))
         .collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(lines.len(), 1, "{lines:?}");
 }

@@ -219,7 +219,11 @@ async fn each_hold_that_a_shutdown_ends_is_reported_once() {
     let bodies: Vec<_> = bodies.collect();
     for key in keys(TEST) {
         eventually(LONG, "it is held", async || {
-            client.inspect(&key).await.expect("an answer").is_some()
+            client
+                .inspect(&key)
+                .await
+                .expect("the store replies")
+                .is_some()
         })
         .await;
     }
@@ -255,7 +259,7 @@ async fn a_hold_beyond_its_max_hold_is_reported_once_and_in_time() {
 
     let guard = client.lock("hangs").lease(LASTING).max_hold(LIMIT);
     let guard = guard.acquire().await.expect("free");
-    eventually(ms(5000), "nobody looks", async || {
+    eventually(ms(5000), "the loss is logged without a check", async || {
         !losses("hangs").is_empty()
     })
     .await;
@@ -328,12 +332,12 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
     const LEASE: Duration = Duration::from_secs(6);
     keep_log();
     let server = RedisServer::start();
-    let told = async |key: &str, fails: fn(&Proxy)| {
+    let check = async |key: &str, fails: fn(&Proxy)| {
         let proxy = Proxy::in_front_of(&server);
         let client = connect(&proxy.url()).await;
         let guard = client.lock(key).lease(LEASE).acquire().await.expect("free");
         fails(&proxy);
-        eventually(LONG, "the first is told", async || {
+        eventually(LONG, "the first failure is logged", async || {
             !failures(key).is_empty()
         })
         .await;
@@ -356,11 +360,11 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
         assert_lost(&guard, LONG, LostCause::Expired).await;
         tokio::time::sleep(ms(500)).await;
         let lines = logged_of(&format!("key={key} "));
-        let told = failures(key);
-        assert!((3..=4).contains(&told.len()), "{lines:#?}");
+        let attempts = failures(key);
+        assert!((3..=4).contains(&attempts.len()), "{lines:#?}");
         // On a busy machine a late line has the number of the next attempt.
         let number = |line: &String| (1..=4).find(|n| line.contains(&format!("attempt={n} ")));
-        let numbers: Option<Vec<u32>> = told.iter().map(number).collect();
+        let numbers: Option<Vec<u32>> = attempts.iter().map(number).collect();
         let numbers = numbers.expect("each has a number");
         assert!(numbers.is_sorted_by(|one, next| one < next), "{lines:#?}");
         let last = lines.iter().rfind(|line| !line.contains("TRACE"));
@@ -374,7 +378,7 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
         proxy.refuse();
         proxy.reset();
     };
-    tokio::join!(told("silent", Proxy::hold), told("refused", refused));
+    tokio::join!(check("silent", Proxy::hold), check("refused", refused));
 }
 
 #[tokio::test]
@@ -400,7 +404,7 @@ async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() 
     assert_eq!(infos(), Vec::<String>::new());
     proxy.refuse();
     proxy.reset();
-    eventually(LONG, "its begin is told", async || !infos().is_empty()).await;
+    eventually(LONG, "its start is logged", async || !infos().is_empty()).await;
     let failed = || {
         let mut lines = logged_of("key=outage-");
         lines.retain(|line| line.contains("renewal failed"));
@@ -408,7 +412,7 @@ async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() 
     };
     eventually(LONG, "a renewal fails", async || !failed().is_empty()).await;
     proxy.pass();
-    eventually(LONG, "its end is told", async || infos().len() > 1).await;
+    eventually(LONG, "its end is logged", async || infos().len() > 1).await;
     tokio::time::sleep(ms(1000)).await;
     let infos = infos();
     assert_eq!(infos.len(), 2, "{infos:#?}");
@@ -449,9 +453,9 @@ async fn a_silent_server_is_logged_once_and_so_is_its_return() {
         lines.retain(|line| line.contains(" INFO "));
         lines
     };
-    eventually(LONG, "its begin is told", async || !infos().is_empty()).await;
+    eventually(LONG, "its start is logged", async || !infos().is_empty()).await;
     proxy.pass();
-    eventually(LONG, "its end is told", async || infos().len() > 1).await;
+    eventually(LONG, "its end is logged", async || infos().len() > 1).await;
     tokio::time::sleep(ms(500)).await;
     let infos = infos();
     assert_eq!(infos.len(), 2, "{infos:#?}");

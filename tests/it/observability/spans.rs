@@ -124,7 +124,7 @@ async fn an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder() {
     lock("timeout").acquire().await.expect_err("held");
     let this_client = Some("this client".to_owned());
     assert_eq!(outcome("timeout").await, ("timeout".into(), this_client));
-    let busy = lock("busy").try_acquire().await.expect("an answer");
+    let busy = lock("busy").try_acquire().await.expect("the store replies");
     assert!(busy.is_none());
     assert_eq!(outcome("busy").await, ("busy".into(), None));
     let waiting = acquiring(lock("cancelled").wait(LONG));
@@ -163,8 +163,8 @@ async fn a_hold_span_has_the_end_and_the_renewals() {
     assert_eq!(lost.field("lock.end"), Some("lost"));
     let events = &lost.events;
     assert!(events.contains(&"lock lost".to_owned()), "{events:?}");
-    let told = events.contains(&"another client changed the lock".to_owned());
-    assert!(told, "{events:?}");
+    let is_reported = events.contains(&"another client changed the lock".to_owned());
+    assert!(is_reported, "{events:?}");
 
     let panicking = lock("panicked");
     let panics = panicking.run(async { panic!("a bug") });

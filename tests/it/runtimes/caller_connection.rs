@@ -37,9 +37,9 @@ struct Listed {
     id: String,
     address: String,
     /// The server redirects its invalidations for this connection.
-    near: bool,
+    is_redirected: bool,
     /// The connection that receives the invalidations instead.
-    told: String,
+    redirected_to: String,
 }
 
 /// Returns the connections of the only client.
@@ -57,8 +57,8 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
         (!fact("addr=").contains('/')).then(|| Listed {
             id: fact("id="),
             address: fact("addr="),
-            near: !["-1", "0"].contains(&fact("redir=").as_str()),
-            told: fact("redir="),
+            is_redirected: !["-1", "0"].contains(&fact("redir=").as_str()),
+            redirected_to: fact("redir="),
         })
     };
     list.lines().filter_map(parse).collect()
@@ -67,10 +67,11 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
 /// Returns the background connection, and the caller's connection.
 async fn background_and_caller(server: &RedisServer) -> (Listed, Listed) {
     let all = connections(server).await;
-    let (near, home): (Vec<_>, Vec<_>) = all.into_iter().partition(|listed| listed.near);
-    match (home.as_slice(), near.as_slice()) {
-        ([home], [near]) => (home.clone(), near.clone()),
-        _ => panic!("not one of each: {home:?} {near:?}"),
+    let (caller, background): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|listed| listed.is_redirected);
+    match (background.as_slice(), caller.as_slice()) {
+        ([background], [caller]) => (background.clone(), caller.clone()),
+        _ => panic!("not one of each: {background:?} {caller:?}"),
     }
 }
 
@@ -88,7 +89,7 @@ async fn kill(server: &RedisServer, connection: &Listed) {
         let all = connections(server).await;
         all.len() == 2
             && all.iter().all(|listed| listed.id != connection.id)
-            && all.iter().any(|listed| !listed.near)
+            && all.iter().any(|listed| !listed.is_redirected)
     })
     .await;
     // The client needs a moment to set up the connection.
@@ -96,7 +97,7 @@ async fn kill(server: &RedisServer, connection: &Listed) {
 }
 
 /// Returns the connections that sent scripts since the last call.
-async fn ways(watch: &mut CommandWatch) -> BTreeSet<String> {
+async fn script_connections(watch: &mut CommandWatch) -> BTreeSet<String> {
     let scripts = |command: &&ClientCommand| command.is("EVALSHA");
     let ways = watch
         .seen()
@@ -196,51 +197,51 @@ fn where_there_is_no_runtime_or_the_client_is_not_to_use_it_the_clients_own_serv
 async fn only_tasks_of_that_runtime_use_its_connection() {
     let server = RedisServer::start();
     let made = client(&server).await;
-    let (home, near) = background_and_caller(&server).await;
-    let (home, near) = ([home.address], [near.address]);
-    let ways_are = async |watch: &mut CommandWatch, way: &[String; 1], what: &str| {
+    let (background, caller) = background_and_caller(&server).await;
+    let (background, caller) = ([background.address], [caller.address]);
+    let assert_scripts_over = async |watch: &mut CommandWatch, way: &[String; 1], what: &str| {
         let expected: BTreeSet<_> = way.iter().cloned().collect();
-        assert_eq!(ways(watch).await, expected, "{what}");
+        assert_eq!(script_connections(watch).await, expected, "{what}");
     };
     let mut watch = server.watch_commands().await;
     cycle(&made, "k").await;
-    ways_are(&mut watch, &near, "the test itself").await;
+    assert_scripts_over(&mut watch, &caller, "the test itself").await;
     let task = made.clone();
     tokio::spawn(async move { cycle(&task, "k").await })
         .await
         .expect("no panic");
-    ways_are(&mut watch, &near, "a task").await;
+    assert_scripts_over(&mut watch, &caller, "a task").await;
 
     let blocking = made.clone();
     tokio::task::spawn_blocking(move || cycle_blocking(&blocking, "k"))
         .await
         .expect("no panic");
-    ways_are(&mut watch, &home, "spawn_blocking").await;
+    assert_scripts_over(&mut watch, &background, "spawn_blocking").await;
     tokio::task::block_in_place(|| cycle_blocking(&made, "k"));
-    ways_are(&mut watch, &home, "block_in_place").await;
+    assert_scripts_over(&mut watch, &background, "block_in_place").await;
     thread::scope(|threads| {
         let thread = || cycle_blocking(&made, "k");
         threads.spawn(thread).join().expect("no panic");
     });
-    ways_are(&mut watch, &home, "a thread").await;
+    assert_scripts_over(&mut watch, &background, "a thread").await;
     thread::scope(|threads| {
         let other = || single().block_on(cycle(&made, "k"));
         threads.spawn(other).join().expect("no panic");
     });
-    ways_are(&mut watch, &home, "another runtime").await;
+    assert_scripts_over(&mut watch, &background, "another runtime").await;
     thread::scope(|threads| {
         let none = || block_on(cycle(&made, "k"));
         threads.spawn(none).join().expect("no panic");
     });
-    ways_are(&mut watch, &home, "no runtime").await;
+    assert_scripts_over(&mut watch, &background, "no runtime").await;
 
     let guard = made.lock("k").lease(ms(600)).acquire().await.expect("free");
-    ways_are(&mut watch, &near, "an acquire").await;
+    assert_scripts_over(&mut watch, &caller, "an acquire").await;
     tokio::time::sleep(ms(900)).await;
-    ways_are(&mut watch, &home, "renewals").await;
+    assert_scripts_over(&mut watch, &background, "renewals").await;
     drop(guard);
     assert_soon_free(&server, "k").await;
-    ways_are(&mut watch, &home, "a release in the background").await;
+    assert_scripts_over(&mut watch, &background, "a release in the background").await;
 }
 
 /// A runtime that made a client, and blocks on demand.
@@ -478,7 +479,7 @@ fn a_lock_whose_runtime_is_gone_is_watched_still() {
 async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
     let server = RedisServer::start();
     let made = client(&server).await;
-    let (_, near) = background_and_caller(&server).await;
+    let (_, caller) = background_and_caller(&server).await;
     let mut watch = server.watch_commands().await;
     let mut undone = 0;
     for polls in 0..12 {
@@ -511,15 +512,15 @@ async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
             assert!(owner.is_none_or(|owner| owner.contains('-')), "{what}");
             if let Some(taken) = taken {
                 assert_eq!(taken.words.last(), owner, "{what}");
-                assert_eq!(taken.client, near.address, "{what}");
-                let both = given_back.is_some_and(|command| command.client == near.address);
+                assert_eq!(taken.client, caller.address, "{what}");
+                let both = given_back.is_some_and(|command| command.client == caller.address);
                 undone += usize::from(both);
             }
             watch.clear().await;
             assert!(!server.exists(&name("k")).await, "{what}");
         }
     }
-    assert!(undone > 0, "some were cancelled before their answer came");
+    assert!(undone > 0, "some calls were cancelled before their reply");
     assert_nothing_left(&server).await;
 }
 
@@ -529,7 +530,7 @@ async fn an_acquire_that_is_cancelled_on_its_way_is_undone_behind_it() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let made = builder().response_timeout(LONG);
-    let made = made.connect(&proxy.url()).await.expect("the way is free");
+    let made = made.connect(&proxy.url()).await.expect("the server is up");
     let other = client(&server).await;
     for protocol in ["free", "taken"] {
         let held = match protocol {
@@ -584,11 +585,11 @@ async fn a_loss_is_pushed_before_and_after_the_first_renewal() {
 async fn a_loss_is_pushed_after_either_connection_was_replaced() {
     let server = RedisServer::start();
     for kills in [
-        &["home"][..],
-        &["near"],
-        &["home", "near"],
-        &["near", "home"],
-        &["home", "home"],
+        &["background"][..],
+        &["caller"],
+        &["background", "caller"],
+        &["caller", "background"],
+        &["background", "background"],
     ] {
         let made = client(&server).await;
         let before = hold(&made, "before").await;
@@ -598,17 +599,22 @@ async fn a_loss_is_pushed_after_either_connection_was_replaced() {
         });
         let by_thread = by_thread.await.expect("no panic").expect("free");
         for which in kills {
-            let (home, near) = background_and_caller(&server).await;
-            kill(&server, if *which == "home" { &home } else { &near }).await;
+            let (background, caller) = background_and_caller(&server).await;
+            let lost = if *which == "background" {
+                background
+            } else {
+                caller
+            };
+            kill(&server, &lost).await;
         }
         assert!(before.is_valid() && by_thread.is_valid());
         let after = hold(&made, "after").await;
-        let (_, near) = background_and_caller(&server).await;
+        let (_, caller) = background_and_caller(&server).await;
         let mut watch = server.watch_commands().await;
         cycle(&made, "k").await;
         assert_eq!(
-            ways(&mut watch).await,
-            BTreeSet::from([near.address]),
+            script_connections(&mut watch).await,
+            BTreeSet::from([caller.address]),
             "{kills:?}"
         );
         for guard in [&after, &before, &by_thread] {
@@ -631,19 +637,27 @@ async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched
     let server = RedisServer::start();
     let made = client(&server).await;
     for round in 0..3 {
-        let (home, near) = background_and_caller(&server).await;
-        cut(&server, &home).await;
-        eventually(LONG, "the new one is told of changes", async || {
-            let all = connections(&server).await;
-            let told = |id: &str| all.iter().any(|listed| listed.told == id);
-            all.iter()
-                .any(|listed| !listed.near && listed.id != home.id && told(&listed.id))
-        })
+        let (background, caller) = background_and_caller(&server).await;
+        cut(&server, &background).await;
+        eventually(
+            LONG,
+            "the new connection receives invalidations",
+            async || {
+                let all = connections(&server).await;
+                let receives = |id: &str| all.iter().any(|listed| listed.redirected_to == id);
+                all.iter().any(|listed| {
+                    !listed.is_redirected && listed.id != background.id && receives(&listed.id)
+                })
+            },
+        )
         .await;
         tokio::time::sleep(ms(200)).await;
         let mut watch = server.watch_commands().await;
         let guard = hold(&made, "k").await;
-        assert_eq!(ways(&mut watch).await, BTreeSet::from([near.address]));
+        assert_eq!(
+            script_connections(&mut watch).await,
+            BTreeSet::from([caller.address])
+        );
         assert!(server.del(&name("k")).await, "{round}");
         assert_lost(&guard, PUSHED, LostCause::Removed).await;
         drop(guard);
@@ -653,10 +667,15 @@ async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched
 #[tokio::test]
 async fn waiters_are_notified_after_either_connection_was_replaced() {
     let server = RedisServer::start();
-    for kills in ["home", "near"] {
+    for kills in ["background", "caller"] {
         let waiter = client(&server).await;
-        let (home, near) = background_and_caller(&server).await;
-        kill(&server, if kills == "home" { &home } else { &near }).await;
+        let (background, caller) = background_and_caller(&server).await;
+        let lost = if kills == "background" {
+            background
+        } else {
+            caller
+        };
+        kill(&server, &lost).await;
         let holder = client(&server).await;
         let held = hold(&holder, "k").await;
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
@@ -675,7 +694,7 @@ async fn waiters_are_notified_after_either_connection_was_replaced() {
 }
 
 /// The index of the caller's connection, which a gate's first client opens second.
-const NEAR: usize = 1;
+const CALLER: usize = 1;
 
 /// A runtime that is blocked delays its own requests only, not the notifications of a waiter.
 #[tokio::test]
@@ -700,11 +719,11 @@ async fn notified_over_the_background_connection() {
         assert_soon_queued(&server, "k", 1).await;
         // The client has to read the reply of its request.
         tokio::time::sleep(ms(100)).await;
-        gate.hold(NEAR, Way::Replies);
+        gate.hold(CALLER, Way::Replies);
         held.release().await.expect("held");
         let (guard, took) = timed(its_turn(waiting)).await;
         assert_within(took, ms(900), by_thread);
-        gate.pass(NEAR, Way::Replies);
+        gate.pass(CALLER, Way::Replies);
         guard.release().await.expect("held");
     }
     assert_nothing_left(&server).await;
@@ -718,8 +737,8 @@ async fn a_place_in_the_queue_is_kept_when_either_connection_is_replaced() {
 async fn a_place_is_kept() {
     let server = RedisServer::start();
     let waiter = client(&server).await;
-    let (home, near) = background_and_caller(&server).await;
-    for lost in [&near, &home] {
+    let (background, caller) = background_and_caller(&server).await;
+    for lost in [&caller, &background] {
         let holder = client(&server).await;
         let held = hold(&holder, "k").await;
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
@@ -746,14 +765,14 @@ async fn notified_although_a_connection_is_gone() {
         .acl_user("locker", "on >secret ~* &* +@all")
         .start();
     let waiter = connect(&server.url_as("locker", "secret")).await;
-    let (_, near) = background_and_caller(&server).await;
+    let (_, caller) = background_and_caller(&server).await;
     let holder = client(&server).await;
     let held = hold(&holder, "k").await;
     let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
     assert_soon_queued(&server, "k", 1).await;
     // Existing connections stay.
     let () = server.command(&["ACL", "SETUSER", "locker", "off"]).await;
-    cut(&server, &near).await;
+    cut(&server, &caller).await;
     tokio::time::sleep(ms(2500)).await;
     assert_soon_queued(&server, "k", 1).await;
     held.release().await.expect("held");
@@ -816,7 +835,7 @@ fn a_call_after_a_wait_that_blocked_its_runtime_uses_the_background_connection()
             // Blocks the only thread of the runtime.
             let other = thread::spawn(move || {
                 let first = runtime.block_on(lock.clone().wait(ms(500)).acquire());
-                first.expect_err("others have it, and the reply is not read");
+                first.expect_err("other owners have it, and the reply is not read");
                 let (second, took) = runtime.block_on(timed(lock.wait(LONG).acquire()));
                 (second.expect("its turn"), took)
             });
@@ -905,14 +924,14 @@ fn served_although_a_runtime_is_blocked() {
     let other = outside.block_on(client(&server));
     let held = outside.block_on(hold(&other, "k"));
     let (give, made) = mpsc::channel();
-    let (stand_still, told) = mpsc::channel();
+    let (stand_still, stop) = mpsc::channel();
     let url = server.url();
     let stuck = thread::spawn(move || {
         single().block_on(async {
             let made = connect(&url).await;
             let waiting = acquiring(made.lock("k").wait(LONG));
             give.send(made).expect("awaited");
-            while told.try_recv().is_err() {
+            while stop.try_recv().is_err() {
                 tokio::time::sleep(ms(10)).await;
             }
             waiting.abort();

@@ -29,7 +29,7 @@ fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
             client
                 .inspect("order:1")
                 .await
-                .expect("an answer")
+                .expect("the store replies")
                 .is_some()
         );
         let brief = client

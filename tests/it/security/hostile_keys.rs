@@ -95,7 +95,7 @@ async fn assert_locks_of_their_own(
     assert_eq!(size, keys.len() * 2, "a lock and a token each: {keys:?}");
     let hand_over = guards.into_iter().map(|guard| async move {
         let key = guard.key().to_owned();
-        let info = other.inspect(&key).await.expect("an answer");
+        let info = other.inspect(&key).await.expect("the store replies");
         assert_eq!(info.expect("held").owner, guard.owner().to_string());
         let waiting = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
         let queue = format!("{}:queue", name(prefix, &key));
@@ -105,7 +105,7 @@ async fn assert_locks_of_their_own(
         .await;
         guard.release().await.expect("held");
         let next = tokio::time::timeout(NOTIFIED, waiting).await;
-        let next = next.unwrap_or_else(|_| panic!("nobody told of {key:?}"));
+        let next = next.unwrap_or_else(|_| panic!("no notification of {key:?}"));
         let next = next.expect("no panic").expect("its turn");
         assert_eq!(next.key(), key);
         next.release().await.expect("held");

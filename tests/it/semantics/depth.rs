@@ -63,7 +63,7 @@ async fn assert_nothing_left(server: &RedisServer, client: &LockClient) {
     tokio::time::sleep(ms(500)).await;
     watch.clear().await;
     tokio::time::sleep(ms(300)).await;
-    assert_eq!(watch.seen().await, [], "all has been said");
+    assert_eq!(watch.seen().await, [], "no script is pending");
     let depth = client.scope(descend(1, Bottom::Returns)).await;
     assert_eq!(depth.expect("free"), 1);
 }
@@ -136,7 +136,7 @@ fn a_loss_stops_a_thousand_entries_at_once() {
         };
         let outcome = tokio::select! {
             outcome = Box::pin(client.scope(descend(DEPTH, Bottom::Stays))) => outcome,
-            () = strike => panic!("nobody is told"),
+            () = strike => panic!("no loss is notified"),
         };
         let error = outcome.expect_err("it is lost");
         assert!(matches!(error, LockError::Lost { .. }), "{error:?}");

@@ -89,7 +89,7 @@ async fn the_shortest_lease_ends_by_itself_and_the_longest_does_not_overflow() {
             assert!(guard.valid_for() < ms(10));
             std::mem::forget(guard);
         }
-        Err(error) => panic!("free, and asked for again: {error}"),
+        Err(error) => panic!("the retry of a free lock: {error}"),
     }
     assert_soon_free(&server, "k").await;
 

@@ -253,7 +253,7 @@ async fn another_client_of_the_same_server_is_not_inside() {
     let (one, other) = (client(&server).await, client(&server).await);
     let body = async { other.lock("order:1").try_acquire().await };
     let outcome = one.lock("order:1").run(body).await.expect("free");
-    assert!(outcome.expect("an answer").is_none());
+    assert!(outcome.expect("the store replies").is_none());
 }
 
 #[tokio::test]
@@ -353,7 +353,12 @@ async fn entering_while_the_outer_entry_leaves_neither_loses_nor_leaks_the_hold(
         .lease(Duration::from_millis(100))
         .watchdog(false);
     let guard = brief.acquire().await.expect("free");
-    rlock_testkit::within(Duration::from_secs(20), "it is told", guard.lost()).await;
+    rlock_testkit::within(
+        Duration::from_secs(20),
+        "the loss is notified",
+        guard.lost(),
+    )
+    .await;
 }
 
 /// An acquire that another task can continue inside the current scope.

@@ -23,7 +23,7 @@ async fn keep(client: &LockClient, key: &str, retain: Duration) -> u64 {
 }
 
 async fn is_retained(client: &LockClient, key: &str) -> bool {
-    let info = client.inspect(key).await.expect("an answer");
+    let info = client.inspect(key).await.expect("the store replies");
     info.is_some_and(|info| info.retained)
 }
 
@@ -32,7 +32,11 @@ async fn the_next_call_costs_no_request() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let first = keep(&client, "k", RETAIN).await;
-    let info = client.inspect("k").await.expect("an answer").expect("kept");
+    let info = client
+        .inspect("k")
+        .await
+        .expect("the store replies")
+        .expect("kept");
     assert!(info.retained);
     assert_eq!((info.token, info.count), (Some(first), 1));
     let mut watch = server.watch_commands().await;
@@ -337,7 +341,7 @@ async fn a_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
             }
         })
     });
-    let all = within(LONG, "nobody waits", join_all(tasks)).await;
+    let all = within(LONG, "all waits end", join_all(tasks)).await;
     for task in all {
         task.expect("no panic");
     }

@@ -50,7 +50,7 @@ async fn a_user_without_a_password_is_that_user_to_one_server() {
     ] {
         let client = LockClient::connect(&url).await.expect(&url);
         assert_all_are("alice", &server, &client).await;
-        client.shutdown().await.expect("it answers");
+        client.shutdown().await.expect("it replies");
         drop(client);
         rlock_testkit::eventually(LONG, "its connections end", async || {
             users(&server).await.is_empty()

@@ -72,7 +72,7 @@ async fn assert_soon_free(cluster: &RedisCluster, key: &str) {
 
 async fn assert_soon_queued(cluster: &RedisCluster, key: &str, waiting: u64) {
     let queue = format!("{}:queue", name(key));
-    eventually(LONG, "the line has its waiters", async || {
+    eventually(LONG, "the waiters are queued", async || {
         cluster.command::<u64>(&queue, &["ZCARD", &queue]).await == waiting
     })
     .await;
@@ -87,7 +87,11 @@ async fn a_lock_at_any_master_is_held_by_one_client_and_counts_its_entries() {
         let guard = lock.acquire().await.expect("free");
         assert_taken(&other, &key).await;
         let nested = guard.scope(lock.acquire()).await.expect("enters");
-        let info = other.inspect(&key).await.expect("an answer").expect("held");
+        let info = other
+            .inspect(&key)
+            .await
+            .expect("the store replies")
+            .expect("held");
         assert_eq!(info.count, 2);
         nested.release().await.expect("held");
         let before = guard.fencing_token();

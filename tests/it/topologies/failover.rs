@@ -48,7 +48,7 @@ impl Pair {
         self.fail_over().await;
         let lock = self.other.lock("k").lease(LASTING).wait(LONG);
         let next = lock.acquire().await;
-        next.expect("the new master knows of nobody")
+        next.expect("the new master has no holder")
     }
 
     /// Promotes the replica, and leads the proxy to it.
@@ -235,8 +235,11 @@ async fn waits_at_a_demoted_master() -> Duration {
     let next = pair.other.lock("k").lease(LASTING).wait(LONG);
     let next = next.acquire().await.expect("it was released");
     let known_for = asked.elapsed();
-    let told = tokio::time::timeout(ms(500), waiting).await;
-    assert!(told.is_err(), "{told:?} although another has it: {next:?}");
+    let outcome = tokio::time::timeout(ms(500), waiting).await;
+    assert!(
+        outcome.is_err(),
+        "{outcome:?}, although another owner has the lock: {next:?}"
+    );
     next.release().await.expect("held");
     known_for
 }
@@ -251,5 +254,5 @@ async fn a_waiter_at_a_demoted_master_is_not_granted_the_lock_of_another() {
             return;
         }
     }
-    panic!("the servers are too slow to tell");
+    panic!("the servers are too slow for a result");
 }

@@ -74,11 +74,11 @@ async fn assert_lost_answers(place: &Fronted, answers: u64) {
 /// Retries until the reply is that another owner has the lock, because the connection may just have
 /// been cut.
 async fn assert_kept_out(client: &LockClient, wait: Duration) {
-    eventually(LONG, "it is told of another", async || {
+    eventually(LONG, "another owner has the lock", async || {
         match client.lock(KEY).wait(wait).acquire().await {
             Err(LockError::Timeout { .. }) => true,
             Err(LockError::Unavailable { .. }) => false,
-            other => panic!("another has the lock: {other:?}"),
+            other => panic!("another owner has the lock: {other:?}"),
         }
     })
     .await;

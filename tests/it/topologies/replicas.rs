@@ -48,7 +48,7 @@ async fn a_lock_is_granted_when_the_replica_has_it() {
     assert!(!acquiring.is_finished(), "the replica does not have it");
     assert!(master.exists(&name("k")).await);
     replica.resume();
-    let (guard, took) = within(LONG, "it has it", acquiring)
+    let (guard, took) = within(LONG, "the lock is acquired", acquiring)
         .await
         .expect("no panic");
     let guard = guard.expect("free");
@@ -126,7 +126,9 @@ async fn a_lock_that_another_process_hands_off_has_to_reach_the_replica_too() {
             replica.pause();
         }
         held.release().await.expect("held");
-        let outcome = within(LONG, "an answer", waiting).await.expect("no panic");
+        let outcome = within(LONG, "the store replies", waiting)
+            .await
+            .expect("no panic");
         if reaches {
             let guard = outcome.expect("granted");
             assert!(replica.exists(&name("k")).await);
@@ -168,7 +170,7 @@ async fn a_call_that_waits_for_replicas_delays_no_other_request() {
     let acquiring = acquiring(strict.lock("k"));
     for _ in 0..5 {
         let (info, took) = timed(strict.inspect("held")).await;
-        assert!(info.expect("an answer").is_some(), "it is renewed");
+        assert!(info.expect("the store replies").is_some(), "it is renewed");
         assert!(took < ms(2500), "{took:?}");
         tokio::time::sleep(ms(300)).await;
     }
@@ -196,7 +198,7 @@ async fn many_wait_for_replicas_together_and_not_one_after_the_other() {
     let take = async |key: String| patient.lock(key).lease(LASTING).wait(LONG).acquire().await;
     let outcomes = join_all((0..40).map(|n| take(format!("k{n}")))).await;
     for outcome in outcomes {
-        let guard = outcome.expect("the replica has it");
+        let guard = outcome.expect("the replica has the lock");
         assert!(replica.exists(&name(guard.key())).await);
         guard.release().await.expect("held");
     }
@@ -217,7 +219,7 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
     replica.pause();
     let under_way = take("under way");
     let on_master = async |key: &str| {
-        eventually(LONG, "the master has it", async || {
+        eventually(LONG, "the master has the lock", async || {
             master.exists(&name(key)).await
         })
         .await;
@@ -233,14 +235,18 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
     let () = master.command(&["SET", &name("spoilt"), "foreign"]).await;
     replica.resume();
     for waiting in [under_way, one, other] {
-        let guard = within(LONG, "an answer", waiting).await.expect("no panic");
+        let guard = within(LONG, "the store replies", waiting)
+            .await
+            .expect("no panic");
         guard
-            .expect("the replica has it")
+            .expect("the replica has the lock")
             .release()
             .await
             .expect("held");
     }
-    let error = within(LONG, "an answer", invalid).await.expect("no panic");
+    let error = within(LONG, "the store replies", invalid)
+        .await
+        .expect("no panic");
     let error = error.expect_err("it is something else");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
@@ -299,7 +305,7 @@ async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
     let unreachable = RedisServer::start();
     unreachable.kill();
     master.follow_in_vain(&unreachable).await;
-    let outcome = within(LONG, "an answer", acquiring)
+    let outcome = within(LONG, "the store replies", acquiring)
         .await
         .expect("no panic");
     let error = outcome.expect_err("it is no master");

@@ -131,7 +131,10 @@ async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
     let addresses: Vec<String> = proxies.iter().map(Proxy::address).collect();
     let url = format!("redis-sentinel://{}/{SERVICE}", addresses.join(","));
     let client = LockClient::builder().connect_timeout(LONG);
-    let client = client.connect(&url).await.expect("they answer in the end");
+    let client = client
+        .connect(&url)
+        .await
+        .expect("the Sentinels reply in the end");
     // The next connection has the same time-out.
     let () = trio
         .master

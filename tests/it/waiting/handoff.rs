@@ -225,7 +225,7 @@ async fn with_a_waiter_the_lock_is_never_free() {
             .arg(&[READ, "1", &name("k")])
             .query_async(&mut connection)
             .await
-            .expect("an answer");
+            .expect("the store replies");
         assert_eq!(holders, 1, "after {} changes", tokens.len());
         if tokens.last() != Some(&token) {
             tokens.push(token);
@@ -373,7 +373,7 @@ async fn a_newcomer_does_not_overtake_when_a_lease_has_ended() {
         let patient = patient
             .connect(&proxy.url())
             .await
-            .expect("the way is free");
+            .expect("the server is up");
         let brief = one.lock("k").lease(ms(1200)).watchdog(false);
         let held = brief.acquire().await.expect("free");
         let waiting = enqueue(&server, &patient, "k", 1).await;
@@ -675,7 +675,7 @@ async fn notifications_after_the_grace_period_are_not_accepted() {
         let proxy = Proxy::in_front_of(&server);
         let late = crate::common::builder().response_timeout(LONG);
         let url = format!("{}?protocol={protocol}", proxy.url());
-        let late = late.connect(&url).await.expect("the way is free");
+        let late = late.connect(&url).await.expect("the server is up");
         let held = hold(&one, "k").await;
         let waiting = enqueue(&server, &late, "k", 1).await;
         proxy.hold_replies();
@@ -1147,7 +1147,7 @@ async fn a_release_that_is_repeated_after_the_hand_off_succeeds() {
     for hands in 0..3 {
         let proxy = Proxy::in_front_of(&server);
         let one = crate::common::builder().response_timeout(LONG);
-        let one = one.connect(&proxy.url()).await.expect("the way is free");
+        let one = one.connect(&proxy.url()).await.expect("the server is up");
         let held = hold(&one, "k").await;
         let waiting = enqueue(&server, &other, "k", 1).await;
         let behind = enqueue(&server, &third, "k", 2).await;
@@ -1172,7 +1172,11 @@ async fn a_release_that_is_repeated_after_the_hand_off_succeeds() {
         let outcome = within(LONG, "it is repeated", release).await;
         outcome.expect("no panic").expect("it was done");
         if let Some(guard) = after {
-            assert_eq!(count(&server, &guard).await, Some(1), "nobody touches it");
+            assert_eq!(
+                count(&server, &guard).await,
+                Some(1),
+                "its lock is unchanged"
+            );
             guard.release().await.expect("held");
         }
         assert_nothing_left(&server).await;
@@ -1300,7 +1304,7 @@ async fn with_lost_requests_and_replies_one_call_holds_at_a_time_and_all_are_ser
             resp2(&proxy.url())
         };
         let client = crate::common::builder().response_timeout(ms(600));
-        let client = client.connect(&url).await.expect("the way is free");
+        let client = client.connect(&url).await.expect("the server is up");
         for task in 0..3 {
             let lock = client.lock("k").lease(LASTING).wait_forever();
             let (inside, log) = (inside.clone(), Arc::clone(&log));

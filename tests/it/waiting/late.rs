@@ -24,9 +24,9 @@ use crate::common::{
 };
 
 /// The index of the background connection, which receives notifications.
-const HOME: usize = 0;
+const BACKGROUND: usize = 0;
 /// The index of the caller's connection, for tasks on the client's runtime.
-const NEAR: usize = 1;
+const CALLER: usize = 1;
 
 /// Less than the five seconds after which a waiter without a notification retries.
 const NOTIFIED_WITHIN: Duration = Duration::from_secs(4);
@@ -72,8 +72,8 @@ async fn both(client: LockClient, wait: Duration) -> Result<(), LockError> {
 }
 
 /// Waits until this many owners are queued, for less time than a waiter's timer takes.
-async fn assert_line(server: &RedisServer, key: &str, waiting: usize) {
-    eventually(NOTIFIED_WITHIN, "the line has its waiters", async || {
+async fn assert_queued(server: &RedisServer, key: &str, waiting: usize) {
+    eventually(NOTIFIED_WITHIN, "the waiters are queued", async || {
         wait_queue(server, key).await.len() == waiting
     })
     .await;
@@ -114,7 +114,7 @@ async fn a_notification_of_an_ended_grant_gives_nothing_to_a_waiter_that_asked_a
     let runtime = other_runtime();
     let lock = lasting(&late, "k");
     let quitter = runtime.spawn(async move { lock.acquire().await });
-    assert_line(&server, "k", 1).await;
+    assert_queued(&server, "k", 1).await;
     let owner = wait_queue(&server, "k").await.remove(0);
     let lock = lasting(&late, "k");
     let mut first = Box::pin(async move { lock.acquire().await.expect("granted in the end") });
@@ -122,21 +122,21 @@ async fn a_notification_of_an_ended_grant_gives_nothing_to_a_waiter_that_asked_a
     let first = tokio::spawn(first);
     quitter.abort();
     let second = wait_for(lasting(&other, "k"));
-    assert_line(&server, "k", 2).await;
+    assert_queued(&server, "k", 2).await;
     // Silent for long enough that the script tells the second waiter to check it.
     tokio::time::sleep(ms(300)).await;
-    gate.hold(HOME, Way::Replies);
+    gate.hold(BACKGROUND, Way::Replies);
     held.release().await.expect("held");
     let second = within(NOTIFIED_WITHIN, "the lock goes on", second).await;
     let second = second.expect("no panic");
-    assert!(gate.holds(HOME, Way::Replies));
-    eventually(LONG, "the first asks again", async || {
+    assert!(gate.holds(BACKGROUND, Way::Replies));
+    eventually(LONG, "the first waiter retries", async || {
         wait_queue(&server, "k").await.contains(&owner)
     })
     .await;
     // The reply that queues it again uses the other connection.
     tokio::time::sleep(ms(30)).await;
-    gate.pass(HOME, Way::Replies);
+    gate.pass(BACKGROUND, Way::Replies);
     assert_served_after(&server, second, first).await;
     runtime.shutdown_background();
 }
@@ -157,7 +157,7 @@ async fn a_notification_of_a_released_lock_gives_nothing_to_later_waiters() {
         let lock = lasting(&late, "a");
         async move { lock.acquire().await }
     });
-    assert_line(&server, "a", 1).await;
+    assert_queued(&server, "a", 1).await;
     // Behind it in its process: one call that also needs another lock, and one that does not.
     let mut several = Box::pin(both(late.clone(), LONG));
     begin(&mut several).await;
@@ -167,21 +167,21 @@ async fn a_notification_of_a_released_lock_gives_nothing_to_later_waiters() {
     begin(&mut last).await;
     let last = tokio::spawn(last);
     let elsewhere = wait_for(lasting(&other, "a"));
-    assert_line(&server, "a", 2).await;
-    gate.hold(HOME, Way::Replies);
+    assert_queued(&server, "a", 2).await;
+    gate.hold(BACKGROUND, Way::Replies);
     held.release().await.expect("held");
     quitter.abort();
     let elsewhere = within(
         NOTIFIED_WITHIN,
-        "what is of no use alone goes on",
+        "a lock that is useless alone is handed off",
         elsewhere,
     )
     .await;
     let elsewhere = elsewhere.expect("no panic");
-    assert_line(&server, "a", 1).await;
+    assert_queued(&server, "a", 1).await;
     tokio::time::sleep(ms(30)).await;
-    assert!(gate.holds(HOME, Way::Replies));
-    gate.pass(HOME, Way::Replies);
+    assert!(gate.holds(BACKGROUND, Way::Replies));
+    gate.pass(BACKGROUND, Way::Replies);
     assert_served_after(&server, elsewhere, last).await;
     several.abort();
     runtime.shutdown_background();
@@ -199,7 +199,7 @@ async fn a_lock_with_a_short_lease_is_not_given_when_its_lease_is_over() {
             let guard = lock.acquire().await.expect("granted in the end");
             (guard.is_valid(), Instant::now())
         });
-        assert_line(&server, &key, 1).await;
+        assert_queued(&server, &key, 1).await;
         tokio::time::sleep(ms(wait)).await;
         let released = Instant::now();
         held.release().await.expect("held");
@@ -222,9 +222,9 @@ async fn a_refusal_to_a_call_that_does_not_wait_delays_no_waiter_behind_it() {
     let patient = lock.clone();
     let mut patient = Box::pin(async move { patient.acquire().await.expect("granted in the end") });
     begin(&mut patient).await;
-    assert!(once.await.expect("an answer").is_none());
+    assert!(once.await.expect("the store replies").is_none());
     let patient = tokio::spawn(patient);
-    assert_line(&server, "k", 1).await;
+    assert_queued(&server, "k", 1).await;
     held.release().await.expect("held");
     let (guard, waited) = timed(patient).await;
     assert!(guard.expect("no panic").is_valid());
@@ -243,16 +243,20 @@ async fn a_call_that_turns_to_another_lock_leaves_the_queue_of_the_first() {
     let lock = holder.lock("b").lease(ms(2000));
     let held_b = lock.acquire().await.expect("free");
     let several = tokio::spawn(both(waiter, LONG));
-    assert_line(&server, "b", 1).await;
+    assert_queued(&server, "b", 1).await;
     let held_a = hold(&holder, "a").await;
     // It requests both again, and now the other lock is taken.
-    assert_line(&server, "a", 1).await;
-    assert_line(&server, "b", 0).await;
+    assert_queued(&server, "a", 1).await;
+    assert_queued(&server, "b", 0).await;
     several.abort();
-    assert_line(&server, "a", 0).await;
+    assert_queued(&server, "a", 0).await;
     assert_eq!(wait_queue(&server, "b").await, [""; 0]);
     held_b.release().await.expect("held");
-    let guard = other.lock("b").try_acquire().await.expect("an answer");
+    let guard = other
+        .lock("b")
+        .try_acquire()
+        .await
+        .expect("the store replies");
     assert!(guard.is_some(), "no call waits for it");
     held_a.release().await.expect("held");
 }
@@ -267,7 +271,7 @@ async fn a_place_in_the_queue_is_left_by_a_call_that_turns_to_another_lock() {
     let mut quitter = Box::pin(lock.acquire());
     tokio::select! {
         biased;
-        () = assert_line(&server, "b", 1) => {}
+        () = assert_queued(&server, "b", 1) => {}
         early = &mut quitter => panic!("it has to wait: {early:?}"),
     }
     let mut several = Box::pin(both(waiter.clone(), ms(1500)));
@@ -278,8 +282,8 @@ async fn a_place_in_the_queue_is_left_by_a_call_that_turns_to_another_lock() {
         matches!(outcome, Err(LockError::Timeout { .. })),
         "{outcome:?}"
     );
-    assert_line(&server, "a", 0).await;
-    assert_line(&server, "b", 0).await;
+    assert_queued(&server, "a", 0).await;
+    assert_queued(&server, "b", 0).await;
     held_a.release().await.expect("held");
     held_b.release().await.expect("held");
 }
@@ -289,15 +293,15 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
     let server = RedisServer::start();
     let (gate, late) = behind_gate(&server).await;
     let other = client(&server).await;
-    gate.hold(NEAR, Way::Requests);
+    gate.hold(CALLER, Way::Requests);
     let lock = lasting(&late, "k");
     let mut quitter = Box::pin(lock.acquire());
     tokio::select! {
         biased;
         () = eventually(LONG, "the request is on its way", async || {
-            gate.holds(NEAR, Way::Requests)
+            gate.holds(CALLER, Way::Requests)
         }) => {}
-        early = &mut quitter => panic!("not asked by the connection that is held: {early:?}"),
+        early = &mut quitter => panic!("the request used another connection: {early:?}"),
     }
     // The next caller has another runtime, so its own requests use the other connection.
     let next = lock.clone();
@@ -316,7 +320,7 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
     });
     // Long enough for all of it, if nothing waits for the held request.
     tokio::time::sleep(ms(500)).await;
-    gate.pass(NEAR, Way::Requests);
+    gate.pass(CALLER, Way::Requests);
     within(LONG, "the next has its turn", next)
         .await
         .expect("no panic");
@@ -395,7 +399,7 @@ async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_cam
     let single = client(&server).await;
     let held = hold(&many, "k").await;
     let first = wait_for(lasting(&single, "k"));
-    assert_line(&server, "k", 1).await;
+    assert_queued(&server, "k", 1).await;
     let entered = Arc::new(AtomicU64::new(0));
     let waiters = (0..WAITERS).map(|_| {
         let (lock, entered) = (lasting(&many, "k"), Arc::clone(&entered));
@@ -408,14 +412,14 @@ async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_cam
     let waiters: Vec<_> = waiters.collect();
     tokio::time::sleep(ms(50)).await;
 
-    gate.hold(NEAR, Way::Replies);
+    gate.hold(CALLER, Way::Replies);
     let releasing = tokio::spawn(held.release());
     let first = within(NOTIFIED_WITHIN, "the other client has its turn", first).await;
     first.expect("no panic").release().await.expect("held");
     let second = wait_for(lasting(&single, "k"));
-    assert_line(&server, "k", 1).await;
+    assert_queued(&server, "k", 1).await;
     tokio::time::sleep(ms(50)).await;
-    gate.pass(NEAR, Way::Replies);
+    gate.pass(CALLER, Way::Replies);
 
     let second = within(LONG, "it has its turn again", second).await;
     let before = entered.load(Ordering::SeqCst);

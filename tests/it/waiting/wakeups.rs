@@ -36,7 +36,7 @@ async fn a_lock_without_an_end_is_asked_for_again_and_again() {
         tokio::time::sleep(ms(500)).await;
         assert!(!waiting.is_finished());
         assert!(server.del(&name("k")).await);
-        let (guard, waited) = within(CAP, "it asks again", waiting)
+        let (guard, waited) = within(CAP, "the waiter retries", waiting)
             .await
             .expect("no panic");
         let guard = guard.unwrap_or_else(|error| panic!("after {waited:?}: {error}"));
@@ -182,7 +182,7 @@ async fn a_deleted_queue_costs_a_waiter_one_timer() {
     assert_soon_queued(&server, "k", 1).await;
     assert!(server.del(&queue("k")).await);
     held.release().await.expect("held");
-    let guard = within(CAP, "it asks again", waiting)
+    let guard = within(CAP, "the waiter retries", waiting)
         .await
         .expect("no panic");
     guard.expect("its turn").release().await.expect("held");

@@ -49,13 +49,16 @@ async fn floor(connection: &mut MultiplexedConnection) -> Times {
             .arg("NX")
             .arg("PX")
             .arg(30_000);
-        let set: bool = set.query_async(connection).await.expect("an answer");
+        let set: bool = set
+            .query_async(connection)
+            .await
+            .expect("the store replies");
         let unlock = unlock
             .key("floor")
             .arg("token")
             .invoke_async::<bool>(connection)
             .await;
-        assert!(set && unlock.expect("an answer"));
+        assert!(set && unlock.expect("the store replies"));
     })
     .await
 }

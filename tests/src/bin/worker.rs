@@ -88,7 +88,9 @@ async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) 
         .expect("the witness's server is up");
     println!("ready");
     let mut start = String::new();
-    stdin().read_line(&mut start).expect("the test says when");
+    stdin()
+        .read_line(&mut start)
+        .expect("the test sends a signal");
 
     let mut at_work = Vec::new();
     for task in 0..tasks {
@@ -148,6 +150,6 @@ async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
             std::panic::set_hook(Box::new(|_| {}));
             panic!("on purpose, with {} held", guard.key());
         }
-        _ => panic!("unknown way to leave {how:?}"),
+        _ => panic!("unknown kind of exit {how:?}"),
     }
 }

@@ -114,7 +114,7 @@ struct Write {
 
 impl Resource {
     pub(super) async fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.expect("the run is there");
+        let stream = TcpStream::connect(address).await.expect("the run is alive");
         let _ = stream.set_nodelay(true);
         let (sender, writes) = mpsc::unbounded_channel();
         tokio::spawn(carry(stream, writes));

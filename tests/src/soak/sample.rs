@@ -38,14 +38,14 @@ impl Sample {
         load: &Load,
         background: &Handle,
     ) -> Self {
-        let status = fs::read_to_string("/proc/self/status").expect("Linux tells of a process");
+        let status = fs::read_to_string("/proc/self/status").expect("Linux has /proc/self/status");
         let fact = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let word = line.and_then(|line| line.split_whitespace().next());
             word.and_then(|word| word.parse().ok())
-                .unwrap_or_else(|| panic!("Linux tells of {name}"))
+                .unwrap_or_else(|| panic!("/proc/self/status has {name}"))
         };
-        let descriptors = fs::read_dir("/proc/self/fd").expect("Linux tells of descriptors");
+        let descriptors = fs::read_dir("/proc/self/fd").expect("Linux has /proc/self/fd");
         let keys = server.keys("lock:*").await;
         let number = |suffix: &str| keys.iter().filter(|key| key.ends_with(suffix)).count();
         let (queues, fences) = (number(":queue"), number(":fence"));

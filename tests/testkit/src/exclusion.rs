@@ -191,7 +191,7 @@ impl SharedExclusion {
             .clone()
             .rpush(&self.list, format!("{event} {who}"))
             .await
-            .expect("the witness's server answers");
+            .expect("the witness's server replies");
     }
 
     async fn events(&self) -> Vec<(String, String)> {
@@ -200,7 +200,7 @@ impl SharedExclusion {
             .clone()
             .lrange(&self.list, 0, -1)
             .await
-            .expect("the witness's server answers");
+            .expect("the witness's server replies");
         events
             .iter()
             .filter_map(|event| event.split_once(' '))
@@ -261,7 +261,7 @@ fn replay(events: &[(String, String)]) -> (Vec<String>, Vec<Overlap>) {
 fn assert_no(overlaps: &[Overlap], entries: u64) {
     assert!(
         entries > 0,
-        "nobody ever entered: the witness proves nothing"
+        "no owner entered, so the witness proves nothing"
     );
     let details: Vec<String> = overlaps.iter().take(10).map(ToString::to_string).collect();
     assert!(

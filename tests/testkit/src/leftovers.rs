@@ -30,11 +30,11 @@ pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
     let is_lock = |key: &String| !key.ends_with(":fence") && !key.ends_with(":queue");
     let locks = still_present(LOCKS, async || keys(server, is_lock).await).await;
     if !locks.is_empty() {
-        left.push(format!("locks that nobody wants: {locks:?}"));
+        left.push(format!("locks of idle clients: {locks:?}"));
     }
     let places = still_present(LOCKS, async || places(server).await).await;
     if !places.is_empty() {
-        left.push(format!("places in line that nobody wants: {places:?}"));
+        left.push(format!("queued owners of idle clients: {places:?}"));
     }
     let mut watch = server.watch_commands().await;
     sleep(SILENCE).await;

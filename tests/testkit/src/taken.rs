@@ -15,8 +15,8 @@ pub fn assert_taken(client: &LockClient, key: &str) -> impl Future<Output = ()> 
     async move {
         match client.lock(key).try_acquire().await {
             Ok(None) => {}
-            Ok(Some(guard)) => panic!("{caller}: `{key}` is to be taken, and was free: {guard:?}"),
-            Err(error) => panic!("{caller}: `{key}` is to be taken, and nobody says so: {error}"),
+            Ok(Some(guard)) => panic!("{caller}: `{key}` is free: {guard:?}"),
+            Err(error) => panic!("{caller}: the check of `{key}` fails: {error}"),
         }
     }
 }

@@ -58,7 +58,7 @@ fn a_blocking_body_that_outlives_its_runtime_keeps_its_lock_until_it_ends() {
     serving.spawn_blocking(move || {
         let body = lock.run_blocking(|| {
             inside.send(()).expect("the test waits");
-            word.recv().expect("the test says when");
+            word.recv().expect("the test sends a signal");
         });
         done.send(body).expect("the test waits");
     });

@@ -30,7 +30,7 @@ impl Storage {
 async fn token(worker: &mut Worker) -> u64 {
     worker.send("token?");
     loop {
-        let line = worker.line(LONG).await.expect("it answers");
+        let line = worker.line(LONG).await.expect("it replies");
         if let Some(token) = line.strip_prefix("token ") {
             return token.parse().expect("a number");
         }

@@ -67,11 +67,18 @@ impl Place {
             .enable_all()
             .build();
         let elsewhere = elsewhere.expect("a runtime");
-        let (near, home) = (RedisServer::start(), RedisServer::start());
+        let (caller, background) = (RedisServer::start(), RedisServer::start());
         vec![
             Self::at("memory", "memory:", None, reentry, None).await,
-            Self::at("near", &near.url(), None, reentry, Some(near)).await,
-            Self::at("home", &home.url(), Some(elsewhere), reentry, Some(home)).await,
+            Self::at("caller", &caller.url(), None, reentry, Some(caller)).await,
+            Self::at(
+                "background",
+                &background.url(),
+                Some(elsewhere),
+                reentry,
+                Some(background),
+            )
+            .await,
         ]
     }
 
@@ -229,7 +236,7 @@ async fn acquired_across_a_sleep(
     };
     each(Gate::hold);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    eventually(LONG, "the server has given it", async || {
+    eventually(LONG, "the server has granted the lock", async || {
         server.exists(&name("k")).await
     })
     .await;

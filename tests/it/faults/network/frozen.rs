@@ -76,10 +76,10 @@ async fn a_renewal_that_runs_after_the_lease_does_not_bring_the_lock_back() {
         let other = connect(&server.url()).await;
         let guard = client.lock("k").lease(LEASE).acquire().await;
         let guard = guard.expect("free");
-        let told = async {
+        let is_lost = async {
             assert_lost(&guard, LEASE + ms(1000), LostCause::Expired).await;
         };
-        tokio::join!(stop.strike(&server, LEASE * 3), told);
+        tokio::join!(stop.strike(&server, LEASE * 3), is_lost);
         let next = other.lock("k").lease(LASTING).wait(LONG).acquire().await;
         let next = next.expect("free");
         assert!(next.fencing_token() > guard.fencing_token(), "{stop:?}");

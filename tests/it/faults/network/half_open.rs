@@ -23,7 +23,7 @@ impl Place {
         let proxy = Proxy::in_front_of(&server);
         let url = format!("{}?protocol={protocol}", proxy.url());
         let client = LockClient::builder().response_timeout(ms(1000));
-        let client = client.connect(&url).await.expect("the way is free");
+        let client = client.connect(&url).await.expect("the server is up");
         Self {
             server,
             proxy,

@@ -70,14 +70,14 @@ async fn behind_a_proxy(
     (server, proxy, client)
 }
 
-fn some_keys() -> Vec<String> {
+fn keys() -> Vec<String> {
     (0..16).map(|n| format!("k{n}")).collect()
 }
 
 /// Returns whether a request acquires or releases several of these keys.
-fn of_several(request: &Request) -> bool {
+fn is_batch(request: &Request) -> bool {
     request.is("EVALSHA")
-        && some_keys()
+        && keys()
             .iter()
             .filter(|key| request.mentions(&name(key)))
             .count()
@@ -88,10 +88,10 @@ fn of_several(request: &Request) -> bool {
 async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
     for newer in [true, false] {
         let (server, proxy, client) = behind_a_proxy(ms(400), newer).await;
-        let keys = some_keys();
+        let keys = keys();
         with_known_tokens(&server, &keys).await;
         for lost in 1..4 {
-            proxy.drop_replies_if(1, of_several);
+            proxy.drop_replies_if(1, is_batch);
             let guards = acquire_all(&client, &keys).await;
             assert_eq!(proxy.replies_lost(), 2 * lost - 1, "the fault has struck");
             for guard in &guards {
@@ -102,7 +102,7 @@ async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
                     .await;
                 assert_eq!(guard.fencing_token(), fence, "its own grant is the last");
             }
-            proxy.drop_replies_if(1, of_several);
+            proxy.drop_replies_if(1, is_batch);
             batch::release_all(guards).await;
             assert_eq!(proxy.replies_lost(), 2 * lost, "the fault has struck");
             assert_nothing_left(&server).await;
@@ -114,7 +114,7 @@ async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
 async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
     for newer in [true, false] {
         let (server, proxy, client) = behind_a_proxy(LONG, newer).await;
-        let keys = some_keys();
+        let keys = keys();
         with_known_tokens(&server, &keys).await;
         for polls in 1..4 {
             proxy.hold_requests();
@@ -129,7 +129,7 @@ async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
 async fn scripts_forgotten_at_any_time_lose_nothing_of_several() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let keys = some_keys();
+    let keys = keys();
     let flushes = async {
         loop {
             server.script_flush().await;

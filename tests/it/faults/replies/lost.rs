@@ -60,7 +60,7 @@ impl Place {
     async fn assert_soon_taken_by_another(&self, when: &str) {
         let lock = self.other.lock("k").lease(LASTING);
         eventually(ms(3000), when, async || {
-            match lock.try_acquire().await.expect("an answer") {
+            match lock.try_acquire().await.expect("the store replies") {
                 Some(guard) => {
                     guard.release().await.expect("held");
                     true
@@ -94,7 +94,7 @@ async fn an_acquire_whose_reply_is_lost_is_granted_once() {
 async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing_behind() {
     let place = Place::new().await;
     place.lose_the_next_reply();
-    let error = place.lock().try_acquire().await.expect_err("no answer");
+    let error = place.lock().try_acquire().await.expect_err("no reply");
     place.assert_answers_lost(1);
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     place
@@ -172,7 +172,7 @@ async fn a_repeated_release_does_not_free_the_lock_of_the_next_owner() {
     let next = next.expect("no panic");
     // The proxy has to lose the reply before it passes others, but the server may be faster.
     let lost = async || place.proxy.replies_lost() == 1;
-    eventually(LONG, "the answer is lost", lost).await;
+    eventually(LONG, "the reply is lost", lost).await;
     assert!(!release.is_finished(), "it has received no reply");
     let before = place.proxy.requests_of("EVALSHA");
     place.proxy.pass();
@@ -273,7 +273,7 @@ async fn an_acquire_at_a_paused_server_fails_in_time_and_a_late_grant_is_release
     for wait in [ms(150), ms(900)] {
         place.server.pause();
         let (outcome, took) = timed(place.lock().wait(wait).acquire()).await;
-        let error = outcome.expect_err("no answer");
+        let error = outcome.expect_err("no reply");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
         assert!(took < wait + ms(1000), "{took:?}: {error}");
         // The request runs now, long after its call has ended.
@@ -476,13 +476,18 @@ async fn an_outage_that_outlasts_the_lease_is_a_loss_by_its_end() {
     let guard = place.lock().lease(LEASE).acquire().await.expect("free");
     place.proxy.black_hole();
     let ((), took) = timed(assert_lost(&guard, LONG, LostCause::Expired)).await;
-    assert!(took <= LEASE + ms(1000), "told only after {took:?}");
+    assert!(took <= LEASE + ms(1000), "notified only after {took:?}");
     place
         .assert_soon_taken_by_another("the lease has ended")
         .await;
     place.proxy.pass();
     drop(guard);
-    let guard = within(LONG, "the way is free again", place.lock().acquire()).await;
+    let guard = within(
+        LONG,
+        "the proxy passes connections again",
+        place.lock().acquire(),
+    )
+    .await;
     guard.expect("free").release().await.expect("held");
 }
 
@@ -496,7 +501,7 @@ async fn a_connection_that_is_reset_is_replaced_and_reports_losses_again() {
         let tracked = place.proxy.requests_of("CLIENT TRACKING");
         place.proxy.reset();
         // A client checks its locks at once on a new connection.
-        eventually(LONG, "it looks after its lock", async || {
+        eventually(LONG, "the client checks its lock", async || {
             place.proxy.requests_of("EVALSHA") > before
         })
         .await;

@@ -36,26 +36,22 @@ async fn a_grant_that_may_be_rolled_back_is_not_used_by_the_next_waiter() {
         });
         tokio::time::sleep(ms(100)).await;
         let next = acquiring(one.lock("a").lease(LASTING).wait(LONG));
-        eventually(LONG, "it asks for both", async || proxy.replies_lost() > 0).await;
+        eventually(LONG, "it requests both", async || proxy.replies_lost() > 0).await;
         let third = other.lock("a").lease(LASTING).try_acquire().await;
-        let third = third.expect("an answer");
+        let third = third.expect("the store replies");
         several.abort();
 
         tokio::time::sleep(ms(100)).await;
         proxy.pass();
         if let Some(third) = &third {
-            assert!(!next.is_finished(), "another client has it");
+            assert!(!next.is_finished(), "another client has the lock");
             assert_eq!(count(&server, third).await, Some(1));
         }
         if let Some(third) = third {
             third.release().await.expect("held");
         }
         let next = its_turn(next).await;
-        assert_eq!(
-            count(&server, &next).await,
-            Some(1),
-            "the server says so too"
-        );
+        assert_eq!(count(&server, &next).await, Some(1), "the server agrees");
         assert!(next.is_valid());
         drop((next, b));
         assert_nothing_left(&server).await;
@@ -79,12 +75,12 @@ async fn a_lock_that_was_handed_off_and_rolled_back_is_not_used_by_the_next_wait
     let next = acquiring(one.lock("a").lease(LASTING).wait(LONG));
     proxy.drop_replies_if(u64::MAX, asks_for_two);
     a.release().await.expect("held");
-    eventually(LONG, "it asks for both", async || proxy.replies_lost() > 0).await;
+    eventually(LONG, "it requests both", async || proxy.replies_lost() > 0).await;
     let third = other.lock("a").lease(LASTING).wait(LONG).acquire().await;
     let third = third.expect("it was rolled back");
     several.abort();
     tokio::time::sleep(ms(200)).await;
-    assert!(!next.is_finished(), "another client has it");
+    assert!(!next.is_finished(), "another client has the lock");
     assert_eq!(count(&server, &third).await, Some(1));
     proxy.pass();
     third.release().await.expect("held");

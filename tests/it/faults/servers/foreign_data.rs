@@ -191,7 +191,7 @@ async fn a_waiter_that_saw_an_invalid_fence_is_granted_the_lock_when_it_is_repai
     invalidate(&server, "k", &sound).await;
     let before = guard.fencing_token();
     guard.release().await.expect("held");
-    let next = within(ms(3000), "it is told", waiting).await;
+    let next = within(ms(3000), "the waiter is notified", waiting).await;
     let next = next.expect("no panic").expect("its turn");
     assert!(next.fencing_token() > before);
 }

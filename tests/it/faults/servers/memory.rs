@@ -73,12 +73,12 @@ async fn the_loss_of_an_evicted_lock_is_reported_at_once() {
         assert!(!server.exists(&name(&key)).await, "{policy} evicts it");
         // The next renewal is ten seconds away.
         assert_lost(&guard, Duration::from_secs(5), LostCause::Removed).await;
-        let told = || logged_with(&["WARN", "lock lost", &key]);
+        let losses = || logged_with(&["WARN", "lock lost", &key]);
         // The log line follows right after the guard's notification.
-        eventually(LONG, "it is logged", async || !told().is_empty()).await;
-        let told = told();
-        assert_eq!(told.len(), 1, "{policy}: {told:?}");
-        assert!(told[0].contains("evicted"), "{told:?}");
+        eventually(LONG, "it is logged", async || !losses().is_empty()).await;
+        let losses = losses();
+        assert_eq!(losses.len(), 1, "{policy}: {losses:?}");
+        assert!(losses[0].contains("evicted"), "{losses:?}");
     }
 }
 

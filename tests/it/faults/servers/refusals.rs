@@ -16,7 +16,7 @@ use crate::common::{
 const SHORT: Duration = Duration::from_millis(400);
 
 /// Checks that a call without a wait fails in time with this word.
-async fn assert_error_says(client: &LockClient, word: &str) {
+async fn assert_error_contains(client: &LockClient, word: &str) {
     // The first calls may meet the connection before the server's error is known.
     eventually(LONG, word, async || {
         let (outcome, took) = timed(client.lock("new").wait(SHORT).acquire()).await;
@@ -30,9 +30,9 @@ async fn assert_error_says(client: &LockClient, word: &str) {
     .await;
 }
 
-/// Like [`assert_error_says`], and a waiter is served when the server has recovered.
+/// Like [`assert_error_contains`], and a waiter is served when the server has recovered.
 async fn assert_waited_for(client: &LockClient, word: &str, passes: impl Future<Output = ()>) {
-    assert_error_says(client, word).await;
+    assert_error_contains(client, word).await;
     let waiting = acquiring(client.lock("new").lease(LASTING).wait(LONG * 2));
     tokio::time::sleep(SHORT).await;
     assert!(!waiting.is_finished(), "{word}: it waits");
@@ -54,7 +54,7 @@ async fn a_server_that_loads_its_data_is_waited_for_and_has_the_locks_that_were_
     let () = server.command(&["DEBUG", "POPULATE", "1500"]).await;
     server.save().await;
     server.restart_with_data();
-    assert_error_says(&one, "LOADING").await;
+    assert_error_contains(&one, "LOADING").await;
     // The server leaves this state by itself.
     let new = one.lock("new").wait(LONG * 2).acquire().await;
     new.expect("loaded").release().await.expect("held");
@@ -201,8 +201,8 @@ async fn a_renewal_that_is_refused_is_tried_again_within_the_lease() {
     let guard = client.lock("k").lease(ms(900)).acquire().await;
     let guard = guard.expect("free");
     server.config_set("min-replicas-to-write", "1").await;
-    let told = timed(assert_lost(&guard, LONG, LostCause::Expired)).await.1;
-    assert!(told < ms(900 + 1000), "{told:?}");
+    let took = timed(assert_lost(&guard, LONG, LostCause::Expired)).await.1;
+    assert!(took < ms(900 + 1000), "{took:?}");
 }
 
 /// Returns a server, and a client with all permissions.
@@ -232,14 +232,14 @@ async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself
     server.kill_clients("normal").await;
     server.kill_clients("pubsub").await;
     let lock = client.lock("k").wait(LONG);
-    eventually(LONG, "the refusal is said at once", async || {
+    eventually(LONG, "the refusal is returned at once", async || {
         let (outcome, took) = timed(lock.acquire()).await;
         let error = outcome.expect_err("refused");
         matches!(error, LockError::Store { .. }) && took < ms(2000)
     })
     .await;
     server.set_user("locker", "on").await;
-    eventually(LONG, "it comes back", async || {
+    eventually(LONG, "the client reconnects", async || {
         lock.try_acquire().await.is_ok()
     })
     .await;
@@ -351,8 +351,8 @@ async fn a_server_that_has_too_many_clients_is_waited_for() {
     let mut tell = async |words: &[&str]| {
         let mut command = redis::Cmd::new();
         command.arg(words);
-        let told = command.query_async::<redis::Value>(&mut own).await;
-        told.expect("the fixture may do everything");
+        let outcome = command.query_async::<redis::Value>(&mut own).await;
+        outcome.expect("the fixture may do everything");
     };
     tell(&["CONFIG", "SET", "maxclients", "1"]).await;
     for kind in ["normal", "pubsub"] {

@@ -57,7 +57,7 @@ async fn each_outcome_of_an_acquire_is_recorded_with_its_duration() {
     for client in [&one, &other] {
         let lock = lock(client).wait(WAIT);
         lock.acquire().await.expect_err("it is held");
-        let busy = lock.try_acquire().await.expect("an answer");
+        let busy = lock.try_acquire().await.expect("the store replies");
         assert!(busy.is_none());
         let lock = lock.wait(Duration::ZERO);
         lock.acquire().await.expect_err("it is held");
@@ -135,7 +135,7 @@ async fn a_nested_acquire_is_counted_as_a_reentry_and_as_no_other_acquire() {
             lock.run(async {}).await.expect("entered");
             lock.try_acquire()
                 .await
-                .expect("an answer")
+                .expect("the store replies")
                 .expect("entered")
         };
         let inner = lock.run(nested).await.expect("free");
@@ -210,10 +210,10 @@ async fn a_lock_that_was_deleted_comes_by_message_and_without_reports_by_timer()
     const UNREPORTED: &str = "deleted-untold:<id>";
     keep_metrics();
     let server = RedisServer::start();
-    let told = (client(&server).await, client(&server).await);
+    let notified = (client(&server).await, client(&server).await);
     let untold = (resp2_client(&server).await, resp2_client(&server).await);
     for (lock, (one, other), expected) in [
-        (REPORTED, told, [0, 0, 1, 0]),
+        (REPORTED, notified, [0, 0, 1, 0]),
         (UNREPORTED, untold, [0, 0, 0, 1]),
     ] {
         let handle = |client: &LockClient| client.lock(lock).name(lock).lease(LASTING);

@@ -44,7 +44,7 @@ async fn each_request_is_recorded_by_operation_and_result() {
     let client = builder().response_timeout(ms(300));
     let client = client.connect(&proxy.url()).await.expect("up");
     let guard = client.lock("k").acquire().await.expect("free");
-    client.inspect("k").await.expect("an answer");
+    client.inspect("k").await.expect("the store replies");
     client.ping().await.expect("up");
     guard.release().await.expect("held");
     for operation in ["acquire", "inspect", "ping", "release"] {
@@ -106,7 +106,10 @@ async fn a_renewal_is_late_after_the_next_was_due_and_has_failed_without_a_reply
     eventually(LONG, "the reply arrives", async || renewals("late") >= 1.0).await;
     assert!(guard.is_valid());
     server.kill();
-    eventually(LONG, "it is given up", async || renewals("failed") >= 1.0).await;
+    eventually(LONG, "the renewal fails", async || {
+        renewals("failed") >= 1.0
+    })
+    .await;
     assert_lost(&guard, LONG, LostCause::Expired).await;
 }
 

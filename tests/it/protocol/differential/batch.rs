@@ -22,7 +22,7 @@ fn of(request: &Operation) -> (Key, Owner) {
     match request {
         Operation::Acquire(ask) => (ask.claims[0].key, ask.claims[0].owner),
         Operation::Release(ask) => (ask.key, ask.owner),
-        request => panic!("{request:?} goes by itself"),
+        request => panic!("{request:?} is not sent in a batch"),
     }
 }
 

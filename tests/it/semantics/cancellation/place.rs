@@ -215,7 +215,11 @@ impl Place {
     pub(crate) async fn assert_soon_counts(&self, guard: &LockGuard, count: u32, cut: Cut<'_>) {
         let point = format!("{} ({}): {cut}, inside", self.case.borrow(), self.what);
         eventually(AT_ONCE, &point, async || {
-            let info = self.other.inspect(guard.key()).await.expect("an answer");
+            let info = self
+                .other
+                .inspect(guard.key())
+                .await
+                .expect("the store replies");
             info.is_some_and(|info| info.owner == guard.owner().to_string() && info.count == count)
         })
         .await;
@@ -261,7 +265,7 @@ impl Place {
             loop {
                 // The time before the request counts, because a busy machine may delay the reply.
                 let held_for = released.elapsed();
-                let info = self.other.inspect(key).await.expect("an answer");
+                let info = self.other.inspect(key).await.expect("the store replies");
                 if info.is_none() {
                     break;
                 }
@@ -276,7 +280,7 @@ impl Place {
         let key = self.fresh_key();
         drop(self.hold(&self.client, &key).await);
         eventually(AT_ONCE, "the background releases", async || {
-            let info = self.other.inspect(&key).await.expect("an answer");
+            let info = self.other.inspect(&key).await.expect("the store replies");
             info.is_none()
         })
         .await;

@@ -110,7 +110,7 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
     let slot = cluster.slot_of(&name(&key)).await;
     cluster.begin_to_move(slot, 0, 1).await;
     let error = client.lock(&key).wait(ms(900)).acquire().await;
-    let error = error.expect_err("that one is not to be asked");
+    let error = error.expect_err("that node gets no request");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let refused = refused(&cluster).await;
     let expected = ["asking", "cluster|info"].map(str::to_owned);

@@ -12,7 +12,7 @@ use rlock_testkit::{Place, eventually, within};
 use super::LONG;
 
 async fn holder(client: &LockClient, key: &str) -> LockInfo {
-    let info = client.inspect(key).await.expect("an answer");
+    let info = client.inspect(key).await.expect("the store replies");
     info.expect("held")
 }
 
@@ -20,7 +20,7 @@ async fn holder(client: &LockClient, key: &str) -> LockInfo {
 async fn listed(client: &LockClient, pattern: &str, scan: bool) -> (Vec<LockInfo>, usize) {
     let mut list = client.list(pattern).scan(scan);
     let mut found = Vec::new();
-    while let Some(info) = list.next().await.expect("an answer") {
+    while let Some(info) = list.next().await.expect("the store replies") {
         found.push(info);
     }
     (found, list.missed())
@@ -58,7 +58,7 @@ pub(crate) async fn the_holder_describes_itself(place: Place) {
         assert_eq!(info.owner_id(), Some(guard.owner()));
         assert_eq!(info.token, Some(guard.fencing_token()));
         assert!(!info.retained);
-        let holder = info.holder.expect("it answers");
+        let holder = info.holder.expect("it replies");
         assert_eq!(holder.service.as_deref(), Some("billing"));
         assert_eq!(holder.version.as_deref(), Some("1.4.2"));
         assert_eq!(holder.pid, std::process::id());
@@ -124,7 +124,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     let invoice = found.iter().find(|info| info.key == "invoice:7");
     let holder = invoice
         .and_then(|info| info.holder.clone())
-        .expect("it answers");
+        .expect("it replies");
     assert_eq!(holder.service.as_deref(), Some("billing"));
 
     assert_eq!(keys(&silent), BTreeSet::from(["order:silent"]));
@@ -148,7 +148,12 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
 
 pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(!other.ask_release("order:42").await.expect("an answer"));
+    assert!(
+        !other
+            .ask_release("order:42")
+            .await
+            .expect("the store replies")
+    );
     let lease = Duration::from_millis(300);
     let lock = one.lock("order:42").lease(lease);
     let guard = lock.acquire().await.expect("free");
@@ -160,12 +165,15 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
         other
             .inspect("order:43")
             .await
-            .expect("an answer")
+            .expect("the store replies")
             .is_some()
     })
     .await;
     for key in ["order:42", "order:43"] {
-        assert!(other.ask_release(key).await.expect("an answer"), "{key}");
+        assert!(
+            other.ask_release(key).await.expect("the store replies"),
+            "{key}"
+        );
     }
     let outcome = within(LONG, "the body stops", body)
         .await
@@ -180,14 +188,17 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
         ),
         "{outcome:?}"
     );
-    let released = other.inspect("order:43").await.expect("an answer");
+    let released = other.inspect("order:43").await.expect("the store replies");
     assert_eq!(
         released, None,
         "the lock is released before the call returns"
     );
     // The guard is lost at once, but its lock stays taken until the guard is dropped.
     assert!(
-        other.ask_release("order:42").await.expect("an answer"),
+        other
+            .ask_release("order:42")
+            .await
+            .expect("the store replies"),
         "asked again"
     );
     assert_eq!(guard.lost().await, LostCause::Revoked);
@@ -212,7 +223,12 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
 
 pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(!other.release_if("order:42", 7).await.expect("an answer"));
+    assert!(
+        !other
+            .release_if("order:42", 7)
+            .await
+            .expect("the store replies")
+    );
     let guard = one.lock("order:42").acquire().await.expect("free");
     let token = guard.fencing_token();
     for wrong in [0, token - 1, token + 1, token + 16, u64::MAX] {
@@ -220,7 +236,7 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
             !other
                 .release_if("order:42", wrong)
                 .await
-                .expect("an answer"),
+                .expect("the store replies"),
             "{wrong}"
         );
     }
@@ -229,7 +245,7 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
         other
             .release_if("order:42", token)
             .await
-            .expect("an answer")
+            .expect("the store replies")
     );
     let next = other
         .lock("order:42")
@@ -251,7 +267,7 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
         !other
             .release_if("order:42", token)
             .await
-            .expect("an answer")
+            .expect("the store replies")
     );
     assert_eq!(
         holder(&one, "order:42").await.owner_id(),
@@ -274,7 +290,7 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
             !other
                 .release_if("tenant:7", *earlier)
                 .await
-                .expect("an answer")
+                .expect("the store replies")
         );
     }
     let token = holder(&other, "tenant:7").await.token.expect("it is known");
@@ -283,7 +299,7 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
         other
             .release_if("tenant:7", token)
             .await
-            .expect("an answer")
+            .expect("the store replies")
     );
     assert_eq!(guard.lost().await, LostCause::Revoked);
     // The holder has lost the lock, and the store has not granted it again.
@@ -299,16 +315,31 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
 pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(place: Place) {
     let silent = place.client_of(LockClient::builder().answers(false)).await;
     let (other, third) = (place.client().await, place.client().await);
-    assert!(!other.force_release("order:42").await.expect("an answer"));
+    assert!(
+        !other
+            .force_release("order:42")
+            .await
+            .expect("the store replies")
+    );
     let guard = silent.lock("order:42").acquire().await.expect("free");
     assert_eq!(holder(&other, "order:42").await.holder, None);
-    assert!(!other.ask_release("order:42").await.expect("an answer"));
+    assert!(
+        !other
+            .ask_release("order:42")
+            .await
+            .expect("the store replies")
+    );
     let waiter = tokio::spawn(async move { third.lock("order:42").wait(LONG).acquire().await });
     eventually(LONG, "it waits", async || {
         !holder(&other, "order:42").await.queue.is_empty()
     })
     .await;
-    assert!(other.force_release("order:42").await.expect("an answer"));
+    assert!(
+        other
+            .force_release("order:42")
+            .await
+            .expect("the store replies")
+    );
     let next = within(LONG, "the waiter is served", waiter).await;
     let next = next.expect("no panic").expect("granted");
     assert!(next.fencing_token() > guard.fencing_token());
@@ -327,8 +358,8 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
         (info.owner.as_str(), info.owner_id(), info.holder),
         ("kept", None, None)
     );
-    assert!(!other.ask_release("job").await.expect("an answer"));
-    assert!(other.force_release("job").await.expect("an answer"));
+    assert!(!other.ask_release("job").await.expect("the store replies"));
+    assert!(other.force_release("job").await.expect("the store replies"));
     drop(other.lock("job").wait(LONG).acquire().await.expect("free"));
 }
 
@@ -337,12 +368,17 @@ pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) 
     let lock = one.lock("tenant:7").retain(Duration::from_secs(60));
     lock.run(async {}).await.expect("free");
     assert!(holder(&other, "tenant:7").await.retained);
-    assert!(other.ask_release("tenant:7").await.expect("an answer"));
+    assert!(
+        other
+            .ask_release("tenant:7")
+            .await
+            .expect("the store replies")
+    );
     eventually(LONG, "it is free", async || {
         other
             .inspect("tenant:7")
             .await
-            .expect("an answer")
+            .expect("the store replies")
             .is_none()
     })
     .await;

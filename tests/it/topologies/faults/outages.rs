@@ -101,9 +101,9 @@ async fn assert_ends_with_its_lease(
         tokio::time::sleep(BRIEF).await;
         assert!(!guard.is_valid(), "it is not valid for longer");
     };
-    let told = timed(assert_lost(&guard, LONG, LostCause::Expired));
-    let ((), ((), took)) = tokio::join!(over, told);
-    assert!(took <= BRIEF + LATE, "told after {took:?}");
+    let is_lost = timed(assert_lost(&guard, LONG, LostCause::Expired));
+    let ((), ((), took)) = tokio::join!(over, is_lost);
+    assert!(took <= BRIEF + LATE, "notified after {took:?}");
     assert!(!waiting.is_finished(), "the lock cannot be granted");
     tokio::time::sleep(BRIEF / 2).await;
     end(&place).await;

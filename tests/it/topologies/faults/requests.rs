@@ -38,7 +38,7 @@ pub(crate) async fn a_request_that_runs_after_it_was_given_up_leaves_nothing(pla
     let (one, other) = (place.client_of(impatient).await, place.client().await);
     place.ways(|way| way.delay_requests(LATE)).await;
     let lock = one.lock(KEY).lease(LEASE).wait(ms(500));
-    let error = lock.acquire().await.expect_err("no answer");
+    let error = lock.acquire().await.expect_err("no reply");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     place.pass().await;
     eventually(LONG, "it was granted, late", async || {

@@ -21,7 +21,7 @@ pub(crate) fn keys() -> Vec<String> {
 
 /// Acquires all keys by few scripts at each server. Repeats it if a server was too slow for
 /// batches.
-async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGuard> {
+async fn acquire_in_batches(servers: &Servers, client: &LockClient) -> Vec<LockGuard> {
     let mut watches = join_all(servers.0.iter().map(RedisServer::watch_commands)).await;
     let started = Instant::now();
     loop {
@@ -31,7 +31,7 @@ async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGu
         if scripts.iter().all(|scripts| *scripts < 16) {
             return guards;
         }
-        assert!(started.elapsed() < LONG, "one by one: {scripts:?} scripts");
+        assert!(started.elapsed() < LONG, "no batches: {scripts:?} scripts");
         release_all(guards).await;
         for watch in &mut watches {
             watch.clear().await;
@@ -40,11 +40,11 @@ async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGu
 }
 
 /// Acquires and releases each key once. Keys without a fence cannot be acquired in batches.
-async fn take_each_once(client: &LockClient, keys: &[String]) {
+async fn acquire_each_once(client: &LockClient, keys: &[String]) {
     release_all(acquire_all(client, keys).await).await;
 }
 
-async fn assert_all_left(servers: &Servers) {
+async fn assert_nothing_left_anywhere(servers: &Servers) {
     for server in &servers.0 {
         assert_nothing_left(server).await;
     }
@@ -55,7 +55,7 @@ pub(crate) async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
     let three = Servers::some(3);
     let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
     let urls = proxies.iter().map(Proxy::url);
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     (three, proxies, client)
 }
 
@@ -67,14 +67,14 @@ fn is_script(request: &Request) -> bool {
 async fn many_locks_cost_each_server_far_less_than_a_script_each() {
     let three = Servers::some(3);
     let client = three.client().await;
-    take_each_once(&client, &keys()).await;
+    acquire_each_once(&client, &keys()).await;
     let mut watches = join_all(three.0.iter().map(RedisServer::watch_commands)).await;
     let alone = batch::acquire_and_release_in_tasks(&client, &keys(), 10).await;
     for watch in &mut watches {
         let scripts = watch.count_of("EVALSHA").await;
         assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
     }
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 #[tokio::test]
@@ -82,11 +82,11 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
     let three = Servers::some(3);
     let (one, other) = (three.client().await, three.client().await);
     let keys = keys();
-    take_each_once(&one, &keys).await;
+    acquire_each_once(&one, &keys).await;
     let taken = acquire_all(&other, &keys[10..20]).await;
     let tries = keys.iter().map(|key| {
         let lock = one.lock(key).lease(LASTING);
-        async move { lock.try_acquire().await.expect("an answer") }
+        async move { lock.try_acquire().await.expect("the store replies") }
     });
     let mine = join_all(tries).await;
     for (n, guard) in mine.iter().enumerate() {
@@ -113,7 +113,7 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
         guard.release().await.expect("held");
     }
     release_all(mine.into_iter().flatten()).await;
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 /// Some members have released the lock when the release is repeated at the lead. The lead has handed
@@ -134,7 +134,7 @@ async fn releases_of_locks_that_others_wait_for_are_no_losses() {
         }
     }
     try_join_all(tasks).await.expect("no losses");
-    assert_all_left(&five).await;
+    assert_nothing_left_anywhere(&five).await;
 }
 
 /// One server has fewer free locks than the others. It refuses, and the majority grants.
@@ -143,22 +143,22 @@ async fn a_lock_that_one_server_alone_refuses_is_granted_by_the_others() {
     let three = Servers::some(3);
     let client = three.client().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     give_to_another(&three.0[2..], &keys[7]).await;
     let guards = acquire_all(&client, &keys).await;
     assert_taken(&three.client().await, &keys[7]).await;
     assert_eq!(count(&three.0[2], &guards[7]).await, None);
     release_all(guards).await;
     let () = three.0[2].command(&["DEL", &name(&keys[7])]).await;
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 #[tokio::test]
 async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     let servers = Servers::some(3);
     let client = servers.client().await;
-    take_each_once(&client, &keys()).await;
-    let guards = take_all_together(&servers, &client).await;
+    acquire_each_once(&client, &keys()).await;
+    let guards = acquire_in_batches(&servers, &client).await;
     // Members cannot repair a lock that another owner has.
     for key in keys() {
         give_to_another(&servers.0[..2], &key).await;
@@ -174,7 +174,7 @@ async fn servers_whose_tokens_are_lower_come_to_know_the_highest() {
     let three = Servers::some(3);
     let client = three.client().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for key in &keys[3..6] {
         let fence = format!("{}:fence", name(key));
         let () = three.0[1].command(&["INCRBY", &fence, "1000"]).await;
@@ -194,7 +194,7 @@ async fn servers_whose_tokens_are_lower_come_to_know_the_highest() {
         .await;
     }
     release_all(guards).await;
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 /// A majority does not yet know the token of a single server.
@@ -203,7 +203,7 @@ async fn tokens_that_one_server_is_ahead_with_are_known_to_a_majority_before_the
     let three = Servers::some(3);
     let client = three.client().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for ahead in [1, 2, 1, 2] {
         for key in &keys {
             let fence = format!("{}:fence", name(key));
@@ -219,7 +219,7 @@ async fn tokens_that_one_server_is_ahead_with_are_known_to_a_majority_before_the
         }
         three.resume([ahead]);
         release_all(guards).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -229,7 +229,7 @@ async fn no_call_waits_for_one_server_that_falls_silent_among_many_requests() {
         let three = Servers::some(3);
         let client = three.client().await;
         let keys = keys();
-        take_each_once(&client, &keys).await;
+        acquire_each_once(&client, &keys).await;
         three.pause([silent]);
         let (guards, took) = timed(acquire_all(&client, &keys)).await;
         assert!(took < SOON, "{took:?} without {silent}");
@@ -237,7 +237,7 @@ async fn no_call_waits_for_one_server_that_falls_silent_among_many_requests() {
         assert!(took < SOON, "{took:?} without {silent}");
         // The server executes the acquires, and then the releases.
         three.resume([silent]);
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -246,14 +246,14 @@ async fn locks_are_released_by_a_server_whose_connection_ended_meanwhile() {
     let three = Servers::some(3);
     let proxy = Proxy::in_front_of(&three.0[2]);
     let urls = [three.0[0].url(), three.0[1].url(), proxy.url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     eventually(LONG, "it struck three times", async || {
         let guards = acquire_all(&client, &keys).await;
         proxy.drop_requests_if(1, is_script);
         release_all(guards).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
         proxy.requests_lost() >= 3
     })
     .await;
@@ -263,7 +263,7 @@ async fn locks_are_released_by_a_server_whose_connection_ended_meanwhile() {
 async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
     let (three, proxies, client) = behind_proxies().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for struck in [0..1, 0..2, 1..3, 0..3] {
         for proxy in &proxies[struck.clone()] {
             proxy.drop_replies_if(1, is_script);
@@ -279,7 +279,7 @@ async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
             proxy.drop_replies_if(1, is_script);
         }
         release_all(guards).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -288,7 +288,7 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
     let (three, proxies, client) = behind_proxies().await;
     let other = three.client().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for lost in 1..4 {
         let guards = acquire_all(&client, &keys).await;
         for proxy in &proxies {
@@ -307,7 +307,7 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
             .await
             .unwrap_or_else(|error| panic!("loss {lost}: {error}"));
         release_all(taken).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -315,12 +315,12 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
 async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
     let (three, proxies, client) = behind_proxies().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for polls in 1..4 {
         proxies.iter().for_each(Proxy::hold_requests);
         batch::cancel_after_polls(&client, &keys, polls).await;
         proxies.iter().for_each(Proxy::pass);
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -328,7 +328,7 @@ async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
 async fn requests_that_are_cancelled_at_any_step_leave_nothing() {
     let three = Servers::some(3);
     let client = three.client().await;
-    take_each_once(&client, &keys()).await;
+    acquire_each_once(&client, &keys()).await;
     for polls in (1..8).cycle().take(60) {
         let keys = keys();
         let asked = keys.iter().map(|key| {
@@ -337,7 +337,7 @@ async fn requests_that_are_cancelled_at_any_step_leave_nothing() {
         });
         dropped_when_woken_after(polls, join_all(asked)).await;
     }
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 /// A cancelled request may just be leaving, and its release comes from another thread.
@@ -348,11 +348,14 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
     let shared = LockClient::builder().runtime(tokio::runtime::Handle::current());
     for builder in [own, shared] {
         let builder = builder.response_timeout(LONG);
-        let client = builder.quorum(three.urls()).await.expect("all are there");
+        let client = builder
+            .quorum(three.urls())
+            .await
+            .expect("all servers are up");
         let keys = keys();
-        take_each_once(&client, &keys).await;
+        acquire_each_once(&client, &keys).await;
         batch::cancel_while_sending(&client, &keys, rounds(300)).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -373,7 +376,7 @@ async fn scripts_forgotten_at_any_time_lose_nothing_is_script() {
         () = flushes => unreachable!("the flushes do not end"),
         () = batch::acquire_and_release_all(&client, &keys, 20) => {}
     }
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 #[tokio::test]
@@ -385,9 +388,9 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locker", "secret"));
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     for _ in 0..3 {
-        take_each_once(&client, &keys()).await;
+        acquire_each_once(&client, &keys()).await;
     }
-    assert_all_left(&Servers(servers)).await;
+    assert_nothing_left_anywhere(&Servers(servers)).await;
 }

@@ -23,7 +23,7 @@ async fn every_server_counts_every_entry_and_keeps_nothing_but_tokens() {
     outer.release().await.expect("held");
     five.assert_soon_clean("k", &ALL).await;
     let free = other.lock("k").try_acquire().await;
-    assert!(free.expect("an answer").is_some());
+    assert!(free.expect("the store replies").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,7 +104,9 @@ async fn locks_left_on_a_minority_block_no_call() {
             let () = server.command(&["PEXPIRE", &name("k"), "30000"]).await;
         }
         let (guard, took) = timed(client.lock("k").try_acquire()).await;
-        let guard = guard.expect("an answer").expect("a majority is free");
+        let guard = guard
+            .expect("the store replies")
+            .expect("a majority is free");
         assert!(took < LONG / 4, "{took:?}");
         let held = five.0.iter().map(|server| count(server, &guard));
         let held = futures_util::future::join_all(held).await;
@@ -174,7 +176,7 @@ async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
     }
     let proxy = Proxy::in_front_of(&three.0[0]);
     let urls = [proxy.url(), three.0[1].url(), three.0[2].url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     let asks = || acquiring(client.lock("k").lease(LASTING).wait(LONG));
     let is_of_lock = |request: &Request| request.is("EVALSHA") && request.mentions(&name("k"));
     // The first server votes for the call, and then receives the roll-back.
@@ -184,7 +186,10 @@ async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
     });
     let first = asks();
     let next = asks();
-    eventually(LONG, "it gives back", async || proxy.replies_lost() > 0).await;
+    eventually(LONG, "the vote is rolled back", async || {
+        proxy.replies_lost() > 0
+    })
+    .await;
     first.abort();
     proxy.pass();
     let owner = |request: &Request| {
@@ -192,7 +197,7 @@ async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
         let owner = words.find(|word| word.get(36) == Some(&b':'));
         owner.cloned()
     };
-    eventually(LONG, "the next asks", async || {
+    eventually(LONG, "the next call sends a request", async || {
         let requests = proxy.requests();
         let asked = requests
             .iter()

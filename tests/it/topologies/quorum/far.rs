@@ -42,7 +42,7 @@ impl Far {
             .map(|server| server.url_as("blind", "secret"))
             .collect();
         urls[2] = urls[2].replace(&servers[2].port().to_string(), &proxy.port().to_string());
-        let client = LockClient::quorum(urls).await.expect("all are there");
+        let client = LockClient::quorum(urls).await.expect("all servers are up");
         // The last server is connected as well.
         eventually(LONG, "all are connected", async || {
             servers[2].client_count().await > 1
@@ -140,7 +140,7 @@ async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_mi
     let five = Servers::five();
     let proxies = [0, 1, 2, 3, 4].map(|n| Proxy::in_front_of(&five.0[n]));
     let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
-    let client = client.expect("all are there");
+    let client = client.expect("all servers are up");
     let guards = acquire_all(&client, &keys()).await;
     tokio::time::sleep(ms(300)).await;
     proxies[1].refuse();
@@ -165,7 +165,7 @@ async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_
     let three = Servers::some(3);
     let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
     let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
-    let client = client.expect("all are there");
+    let client = client.expect("all servers are up");
     let keys = keys();
     for _ in 0..2 {
         release_all(acquire_all(&client, &keys).await).await;

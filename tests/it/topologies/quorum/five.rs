@@ -34,7 +34,7 @@ impl Servers {
     pub(crate) async fn client(&self) -> LockClient {
         LockClient::quorum(self.urls())
             .await
-            .expect("a majority is there")
+            .expect("a majority is up")
     }
 
     /// Returns a client with short time-outs.
@@ -42,7 +42,7 @@ impl Servers {
         impatient()
             .quorum(self.urls())
             .await
-            .expect("a majority is there")
+            .expect("a majority is up")
     }
 
     /// Pauses these servers.

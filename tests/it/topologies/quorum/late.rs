@@ -31,7 +31,7 @@ impl Caller {
     async fn asks(self, lock: Lock) {
         match self {
             Self::AsksOnce => {
-                let answer = lock.try_acquire().await.expect("an answer");
+                let answer = lock.try_acquire().await.expect("the store replies");
                 assert!(answer.is_none(), "{answer:?}");
             }
             Self::WaitsInVain => {
@@ -55,7 +55,7 @@ impl Caller {
         let server = RedisServer::builder().acl_user("locker", NO_PLACE);
         let three: Vec<_> = (0..3).map(|_| server.clone().start()).collect();
         let urls = three.iter().map(|server| server.url_as("locker", "secret"));
-        let client = LockClient::quorum(urls).await.expect("all are there");
+        let client = LockClient::quorum(urls).await.expect("all servers are up");
         give_to_another(&three[..2], "k").await;
         let late = &three[2];
         late.pause();
@@ -74,7 +74,7 @@ impl Caller {
                 return;
             }
         }
-        panic!("{self:?}: the late server was never asked");
+        panic!("{self:?}: the late server never got the request");
     }
 }
 
@@ -106,7 +106,10 @@ async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_
     let locks = keys.iter().map(|key| client.lock(key).lease(LASTING));
     let asked = locks.map(|lock| async move { lock.try_acquire().await });
     for answer in join_all(asked).await {
-        assert!(answer.expect("an answer").is_none(), "another has it");
+        assert!(
+            answer.expect("the store replies").is_none(),
+            "another owner has the lock"
+        );
     }
     late.resume();
     tokio::time::sleep(ms(1000)).await;
@@ -147,7 +150,7 @@ async fn a_wait_ends_in_time_although_a_server_falls_silent_after_its_reply() {
         let proxies: Vec<Proxy> = three.0.iter().map(Proxy::in_front_of).collect();
         let patient = LockClient::builder().response_timeout(LONG);
         let client = patient.quorum(proxies.iter().map(Proxy::url)).await;
-        let client = client.expect("all are there");
+        let client = client.expect("all servers are up");
         let (member, way) = (&three.0[silent], &proxies[silent]);
         for taken in (0..3).filter(|n| *n != silent) {
             give_to_another(&three.0[taken..=taken], "k").await;
@@ -179,7 +182,7 @@ async fn a_waiter_that_is_not_queued_does_not_poll_while_a_server_is_silent() {
         .map(|_| RedisServer::builder().acl_user("locker", NO_PLACE).start())
         .collect();
     let urls = three.iter().map(|server| server.url_as("locker", "secret"));
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     give_to_another(&three, "k").await;
     three[2].pause();
     let mut watch = three[0].watch_commands().await;
@@ -188,7 +191,7 @@ async fn a_waiter_that_is_not_queued_does_not_poll_while_a_server_is_silent() {
     assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
     assert!(took >= ms(2000), "{took:?}");
     let asked = watch.count_of("EVALSHA").await;
-    assert!(asked < 60, "asked {asked} times in {took:?}");
+    assert!(asked < 60, "{asked} requests in {took:?}");
     three[2].resume();
 }
 
@@ -198,7 +201,7 @@ async fn a_late_grant_instead_of_a_place_in_the_queue_is_released() {
     let three: Vec<_> = (0..3).map(|_| Arc::new(RedisServer::start())).collect();
     let proxy = Proxy::in_front_of(&three[1]);
     let urls = [three[0].url(), proxy.url(), three[2].url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     for server in &three[1..] {
         let () = server.command(&["HSET", &name("k"), "another", "1"]).await;
     }
@@ -212,7 +215,7 @@ async fn a_late_grant_instead_of_a_place_in_the_queue_is_released() {
             let mut way = TcpStream::connect(silent.address()).expect("it is up");
             write!(way, "DEL {}\r\n", name("k")).expect("a request");
             let mut deleted = [0; 4];
-            way.read_exact(&mut deleted).expect("an answer");
+            way.read_exact(&mut deleted).expect("the store replies");
             silent.pause();
         }
         false

@@ -97,7 +97,10 @@ async fn a_call_that_does_not_wait_gives_silent_servers_an_eighth_of_the_lease()
     const LEASE: Duration = Duration::from_secs(4);
     let five = Servers::five();
     let client = LockClient::builder().response_timeout(LONG);
-    let client = client.quorum(five.urls()).await.expect("all are there");
+    let client = client
+        .quorum(five.urls())
+        .await
+        .expect("all servers are up");
     let held = hold(&client, "held").await;
     five.assert_soon_count(&held, &ALL, 1).await;
     five.pause([1, 2, 4]);
@@ -213,7 +216,10 @@ async fn replies_of_a_minority_that_get_lost_are_not_missed() {
     let five = Servers::five();
     let proxies: Vec<Proxy> = five.0.iter().map(Proxy::in_front_of).collect();
     let urls = || proxies.iter().map(Proxy::url);
-    let client = impatient().quorum(urls()).await.expect("all are there");
+    let client = impatient()
+        .quorum(urls())
+        .await
+        .expect("all servers are up");
     for round in 0..10 {
         let lossy = [&proxies[round % 5], &proxies[(round + 1) % 5]];
         for proxy in lossy {

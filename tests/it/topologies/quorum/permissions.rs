@@ -22,7 +22,7 @@ async fn locker(servers: &[RedisServer]) -> LockClient {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locker", "secret"));
-    LockClient::quorum(urls).await.expect("all are there")
+    LockClient::quorum(urls).await.expect("all servers are up")
 }
 
 async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {

@@ -106,7 +106,7 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
         "{text}"
     );
     let good = LockClient::quorum(three.iter().map(RedisServer::url)).await;
-    let guard = good.expect("all are there").lock("k").acquire().await;
+    let guard = good.expect("all servers are up").lock("k").acquire().await;
     guard.expect("free").release().await.expect("held");
 }
 

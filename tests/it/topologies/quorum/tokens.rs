@@ -20,7 +20,7 @@ async fn tokens_grow_across_changing_majorities() {
             let guard = lock.acquire().await.expect("free");
             assert!(guard.fencing_token() > last, "round {round}");
             last = guard.fencing_token();
-            let seen = clients[1].inspect("k").await.expect("an answer");
+            let seen = clients[1].inspect("k").await.expect("the store replies");
             assert_eq!(seen.expect("held").token, Some(last));
             guard.release().await.expect("held");
         }
@@ -93,7 +93,7 @@ async fn locks_whose_tokens_no_majority_can_know_are_released() {
         let () = server.command(&["SET", &fence, "9000000000000000"]).await;
     }
     let urls = three.0.iter().map(|server| server.url_as("app", "s3cret"));
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     let error = with_three_locks(&client).await;
     let error = error.expect_err("no token is certain");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
@@ -179,7 +179,7 @@ async fn a_server_that_gets_a_hold_keeps_its_invalid_token() {
     assert!(server.del(&name("k")).await);
     let () = server.command(&["SET", &fence, "9007199254740993"]).await;
     tokio::time::sleep(ms(1500)).await;
-    assert!(guard.is_valid(), "the other two have it");
+    assert!(guard.is_valid(), "the other two servers have the lock");
     let known: String = server.command(&["GET", &fence]).await;
     assert_eq!(known, "9007199254740993");
     guard.release().await.expect("held");

@@ -43,7 +43,7 @@ async fn renewed(guard: &LockGuard) {
 }
 
 /// Acquires and releases each key once, so that the servers agree on tokens and reply once.
-async fn take_each_once(client: &LockClient, keys: &[String]) {
+async fn acquire_each_once(client: &LockClient, keys: &[String]) {
     release_all(acquire_all_for(LEASE, client, keys).await).await;
 }
 
@@ -51,7 +51,7 @@ async fn take_each_once(client: &LockClient, keys: &[String]) {
 async fn the_lease_of_a_lock_alone_counts_from_before_it_was_asked_for() {
     let (_three, proxies, client) = behind_proxies().await;
     let keys = ["alone".to_owned()];
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for proxy in &proxies {
         proxy.delay_replies(LATE);
     }
@@ -71,7 +71,7 @@ async fn the_lease_of_a_lock_alone_counts_from_before_it_was_asked_for() {
 async fn the_leases_of_locks_taken_together_count_from_before_they_were_asked_for() {
     let (_three, proxies, client) = behind_proxies().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for proxy in &proxies {
         proxy.delay_replies(LATE);
     }

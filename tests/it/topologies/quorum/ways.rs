@@ -28,7 +28,9 @@ async fn assert_works(one: &LockClient, other: &LockClient, servers: &[RedisServ
 async fn sockets_lead_to_servers_as_addresses_do() {
     let three = Servers::some(3);
     let urls = || three.0.iter().map(RedisServer::unix_url);
-    let by_socket = LockClient::quorum(urls()).await.expect("all are there");
+    let by_socket = LockClient::quorum(urls())
+        .await
+        .expect("all servers are up");
     assert_works(&by_socket, &three.client().await, &three.0).await;
     let held = hold(&three.client().await, "turn").await;
     let waiting = acquiring(by_socket.lock("turn").wait(LONG));
@@ -58,7 +60,9 @@ async fn each_server_is_used_by_the_database_that_its_url_names() {
         let of_databases = three.0.iter().zip([3, 1, 0]);
         of_databases.map(|(server, database)| format!("{}{database}", server.url()))
     };
-    let client = LockClient::quorum(urls()).await.expect("all are there");
+    let client = LockClient::quorum(urls())
+        .await
+        .expect("all servers are up");
     let guard = hold(&client, "k").await;
     for (server, database) in three.0.iter().zip([3, 1, 0]) {
         for other in [0, 1, 3] {

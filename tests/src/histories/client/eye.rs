@@ -46,7 +46,7 @@ pub(super) async fn look_for_leftovers(clients: &Clients, keys: u32) {
         loop {
             match lock.try_acquire().await {
                 Ok(Some(guard)) => {
-                    guard.release().await.expect("nobody takes it away");
+                    guard.release().await.expect("no other owner takes it");
                     break;
                 }
                 outcome if clock::now() > end => {

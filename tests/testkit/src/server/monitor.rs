@@ -121,7 +121,7 @@ async fn read_line(stream: &mut BufReader<UnixStream>) -> String {
     let mut line = String::new();
     let read = within(
         LIMIT,
-        "the watched server answers",
+        "the watched server replies",
         stream.read_line(&mut line),
     )
     .await;

@@ -44,7 +44,7 @@ fn a_stream_to(proxy: &Proxy) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
     stream.set_read_timeout(Some(SOON)).expect("a limit");
     stream.write_all(b"PING\r\n").expect("it is written");
-    stream.read_exact(&mut [0; 7]).expect("an answer");
+    stream.read_exact(&mut [0; 7]).expect("the store replies");
     stream
 }
 
@@ -62,7 +62,7 @@ async fn the_message_that_is_lost_can_be_chosen_by_its_number() {
         incr(&mut connection).await,
     ];
     assert_eq!(outcomes[..2], [Ok(1), Ok(2)]);
-    assert!(outcomes[2].is_err(), "the third answer is lost");
+    assert!(outcomes[2].is_err(), "the third reply is lost");
     assert_eq!((n(&server).await, proxy.replies_lost()), (3, 1), "it ran");
 
     proxy.drop_request_number(2, "INCR");
@@ -190,7 +190,7 @@ async fn a_sleeping_server_and_one_that_runs_a_script_reply_afterwards() {
         };
         let asks = async {
             tokio::time::sleep(SILENCE).await;
-            incr(&mut connection).await.expect("an answer");
+            incr(&mut connection).await.expect("the store replies");
             Instant::now()
         };
         let started = Instant::now();
@@ -254,7 +254,7 @@ async fn a_saved_server_starts_with_its_data_and_says_while_it_loads() {
     stream.set_read_timeout(Some(SOON)).expect("a limit");
     stream.write_all(b"INCR n\r\n").expect("it is written");
     let mut answer = [0; 8];
-    stream.read_exact(&mut answer).expect("an answer");
+    stream.read_exact(&mut answer).expect("the store replies");
     assert_eq!(&answer, b"-LOADING");
     let mut connection = connect(&server.url()).await;
     eventually(SOON, "it has loaded", async || {
