@@ -49,8 +49,8 @@ fn runs_and_is_checked_again(store: &str, seconds: &str, words: &[&str]) -> Stri
     ];
     let (code, text) = histories(&[&all, words].concat());
     assert_eq!(code, Some(0), "{text}");
-    let text = fs::read_to_string(&report.0).expect("the report was written");
-    assert!(text.contains("\"one_holder\": 0"), "{text}");
+    let json = fs::read_to_string(&report.0).expect("the report was written");
+    assert!(json.contains("\"one_holder\": 0"), "{json}");
     let (code, again) = histories(&["check", out.path()]);
     assert_eq!(code, Some(0), "{again}");
     assert!(text.ends_with(&again), "{text}\n\n{again}");

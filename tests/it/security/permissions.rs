@@ -327,40 +327,38 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
         ("+hgetall", true, true),
     ];
     assert_eq!(slower.map(|(left_out, ..)| left_out), BETTER);
-    join_all(
-        slower.map(|(left_out, notified, reports_losses)| async move {
-            let server = server_with(&all_but(left_out));
-            let one = connect(&url(&server)).await;
-            let outcome = life_of_a_lock(&one, "k").await;
-            outcome.unwrap_or_else(|(step, error)| panic!("{left_out}: {step}: {error}"));
-            for protocol in ["resp3", "resp2"] {
-                let took = hand_over_by(protocol, &server, &one).await;
-                // With RESP3 the first waiter is notified of the change, and retries.
-                let notified = notified || protocol == "resp3" && left_out != "+zadd";
-                let bound = if notified { AT_ONCE } else { ms(9000) };
-                assert!(took < bound, "{left_out}, {protocol}: {took:?}");
-                // With RESP2 the first waiter retries every two seconds.
-                assert!(
-                    notified || took > ms(700),
-                    "{left_out}, {protocol}: {took:?}"
-                );
-                assert!(took < ms(9000), "{left_out}: by the timer, {took:?}");
-            }
-            let took = notices_a_loss(&server, &one).await;
-            assert_eq!(took < AT_ONCE, reports_losses, "{left_out}: {took:?}");
-            assert!(took < ms(8000), "{left_out}: by a renewal, {took:?}");
-            assert_one_at_a_time(&server, left_out).await;
-            if reports_permissions(&server).await {
-                let command = left_out
-                    .trim_start_matches(['+', '&'])
-                    .replace("lock:*", "publish");
-                let said = warnings(&server);
-                assert!(!said.is_empty());
-                let named = |line: &String| line.contains("WARN") && line.contains(&command);
-                assert!(said.iter().all(named), "{left_out}: {said:?}");
-            }
-        }),
-    )
+    join_all(slower.map(|(left_out, notified, losses)| async move {
+        let server = server_with(&all_but(left_out));
+        let one = connect(&url(&server)).await;
+        let outcome = life_of_a_lock(&one, "k").await;
+        outcome.unwrap_or_else(|(step, error)| panic!("{left_out}: {step}: {error}"));
+        for protocol in ["resp3", "resp2"] {
+            let took = hand_over_by(protocol, &server, &one).await;
+            // With RESP3 the first waiter is notified of the change, and retries.
+            let notified = notified || protocol == "resp3" && left_out != "+zadd";
+            let bound = if notified { AT_ONCE } else { ms(9000) };
+            assert!(took < bound, "{left_out}, {protocol}: {took:?}");
+            // With RESP2 the first waiter retries every two seconds.
+            assert!(
+                notified || took > ms(700),
+                "{left_out}, {protocol}: {took:?}"
+            );
+            assert!(took < ms(9000), "{left_out}: by the timer, {took:?}");
+        }
+        let took = notices_a_loss(&server, &one).await;
+        assert_eq!(took < AT_ONCE, losses, "{left_out}: {took:?}");
+        assert!(took < ms(8000), "{left_out}: by a renewal, {took:?}");
+        assert_one_at_a_time(&server, left_out).await;
+        if reports_permissions(&server).await {
+            let command = left_out
+                .trim_start_matches(['+', '&'])
+                .replace("lock:*", "publish");
+            let said = warnings(&server);
+            assert!(!said.is_empty());
+            let named = |line: &String| line.contains("WARN") && line.contains(&command);
+            assert!(said.iter().all(named), "{left_out}: {said:?}");
+        }
+    }))
     .await;
 }
 
