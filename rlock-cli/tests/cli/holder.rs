@@ -55,7 +55,7 @@ async fn a_paused_holder_delays_no_time_out() {
         assert!(error.is_contention() && error.holder().is_none(), "{error}");
     }
     assert!(began.elapsed() < WAIT * 3, "{:?}", began.elapsed());
-    let info = client.inspect("order:42").await.expect("the store replies");
+    let info = client.inspect("order:42").await.expect("a reply");
     assert_eq!(info.expect("held").holder, None);
     kill_process(pid, Signal::CONT).expect("it runs");
 }

@@ -27,7 +27,7 @@ fn keys() -> Vec<String> {
 async fn try_acquire_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>> {
     let takes = keys.iter().map(|key| {
         let lock = client.lock(key).lease(LASTING);
-        async move { lock.try_acquire().await.expect("the store replies") }
+        async move { lock.try_acquire().await.expect("a reply") }
     });
     join_all(takes).await
 }

@@ -25,13 +25,7 @@ fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
         let guard = lock.acquire().await.expect("free");
         let error = lock.acquire().await.expect_err("taken");
         assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
-        assert!(
-            client
-                .inspect("order:1")
-                .await
-                .expect("the store replies")
-                .is_some()
-        );
+        assert!(client.inspect("order:1").await.expect("a reply").is_some());
         let brief = client
             .lock("order:2")
             .lease(Duration::from_millis(100))

@@ -95,7 +95,7 @@ async fn assert_locks_of_their_own(
     assert_eq!(size, keys.len() * 2, "a lock and a token each: {keys:?}");
     let hand_over = guards.into_iter().map(|guard| async move {
         let key = guard.key().to_owned();
-        let info = other.inspect(&key).await.expect("the store replies");
+        let info = other.inspect(&key).await.expect("a reply");
         assert_eq!(info.expect("held").owner, guard.owner().to_string());
         let waiting = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
         let queue = format!("{}:queue", name(prefix, &key));

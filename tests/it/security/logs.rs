@@ -113,7 +113,7 @@ async fn no_password_is_in_anything_that_a_client_shows_or_logs() {
                 assert_silent(&current().expect("inside"));
             })
             .await;
-        let info = client.inspect("k").await.expect("the store replies");
+        let info = client.inspect("k").await.expect("a reply");
         for value in [&client as &dyn Debug, &lock, &guard, &guard.owner(), &info] {
             assert_silent(value);
         }

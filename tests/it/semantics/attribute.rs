@@ -404,7 +404,7 @@ async fn several_keys_are_taken_all_or_none() {
         client
             .inspect("account:a")
             .await
-            .expect("the store replies")
+            .expect("a reply")
             .is_none()
     );
     taken.release().await.expect("held");
@@ -507,11 +507,7 @@ async fn max_hold_stops_a_body_that_hangs() {
     let error = client.scope(hangs()).await.expect_err("stopped");
     assert!(error.to_string().contains("`max_hold`"), "{error}");
     assert!(
-        client
-            .inspect("k")
-            .await
-            .expect("the store replies")
-            .is_none(),
+        client.inspect("k").await.expect("a reply").is_none(),
         "and released"
     );
 }

@@ -253,7 +253,7 @@ async fn another_client_of_the_same_server_is_not_inside() {
     let (one, other) = (client(&server).await, client(&server).await);
     let body = async { other.lock("order:1").try_acquire().await };
     let outcome = one.lock("order:1").run(body).await.expect("free");
-    assert!(outcome.expect("the store replies").is_none());
+    assert!(outcome.expect("a reply").is_none());
 }
 
 #[tokio::test]

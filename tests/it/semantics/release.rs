@@ -258,12 +258,7 @@ async fn at_least_keeps_the_lock_taken_without_delaying_its_caller() {
     );
     let ttl = server.pttl(KEY).await;
     assert!((1..=4000).contains(&ttl), "{ttl}");
-    assert!(
-        lock.try_acquire()
-            .await
-            .expect("the store replies")
-            .is_none()
-    );
+    assert!(lock.try_acquire().await.expect("a reply").is_none());
     let next = lock.wait(LONG).acquire().await.expect("free in the end");
     assert!(started.elapsed() >= Duration::from_secs(4));
     drop(next);
@@ -399,7 +394,7 @@ async fn a_kept_lock_has_no_holder() {
         let info = client
             .inspect("order:1")
             .await
-            .expect("the store replies")
+            .expect("a reply")
             .expect("still taken");
         assert_eq!(info.holder(), None, "{info:?}");
     }
@@ -425,7 +420,7 @@ async fn at_least_also_holds_after_an_error_a_panic_and_a_cancellation() {
     cancelled.expect_err("it is dropped");
     for key in ["error", "panic", "cancelled"] {
         eventually(LONG, "it has no holder, and it is taken", async || {
-            let info = client.inspect(key).await.expect("the store replies");
+            let info = client.inspect(key).await.expect("a reply");
             info.expect("still taken").holder().is_none()
         })
         .await;

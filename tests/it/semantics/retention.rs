@@ -23,7 +23,7 @@ async fn keep(client: &LockClient, key: &str, retain: Duration) -> u64 {
 }
 
 async fn is_retained(client: &LockClient, key: &str) -> bool {
-    let info = client.inspect(key).await.expect("the store replies");
+    let info = client.inspect(key).await.expect("a reply");
     info.is_some_and(|info| info.retained)
 }
 
@@ -32,11 +32,7 @@ async fn the_next_call_costs_no_request() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let first = keep(&client, "k", RETAIN).await;
-    let info = client
-        .inspect("k")
-        .await
-        .expect("the store replies")
-        .expect("kept");
+    let info = client.inspect("k").await.expect("a reply").expect("kept");
     assert!(info.retained);
     assert_eq!((info.token, info.count), (Some(first), 1));
     let mut watch = server.watch_commands().await;

@@ -87,11 +87,7 @@ async fn a_lock_at_any_master_is_held_by_one_client_and_counts_its_entries() {
         let guard = lock.acquire().await.expect("free");
         assert_taken(&other, &key).await;
         let nested = guard.scope(lock.acquire()).await.expect("enters");
-        let info = other
-            .inspect(&key)
-            .await
-            .expect("the store replies")
-            .expect("held");
+        let info = other.inspect(&key).await.expect("a reply").expect("held");
         assert_eq!(info.count, 2);
         nested.release().await.expect("held");
         let before = guard.fencing_token();

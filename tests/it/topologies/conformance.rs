@@ -18,7 +18,7 @@ pub(crate) use self::{holders::*, locks::*, many::*, queue::*};
 const LONG: Duration = Duration::from_secs(20);
 
 async fn owner(client: &LockClient, key: &str) -> Option<String> {
-    let info = client.inspect(key).await.expect("the store replies");
+    let info = client.inspect(key).await.expect("a reply");
     info.map(|info| info.owner)
 }
 

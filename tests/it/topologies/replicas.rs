@@ -126,9 +126,7 @@ async fn a_lock_that_another_process_hands_off_has_to_reach_the_replica_too() {
             replica.pause();
         }
         held.release().await.expect("held");
-        let outcome = within(LONG, "the store replies", waiting)
-            .await
-            .expect("no panic");
+        let outcome = within(LONG, "a reply", waiting).await.expect("no panic");
         if reaches {
             let guard = outcome.expect("granted");
             assert!(replica.exists(&name("k")).await);
@@ -170,7 +168,7 @@ async fn a_call_that_waits_for_replicas_delays_no_other_request() {
     let acquiring = acquiring(strict.lock("k"));
     for _ in 0..5 {
         let (info, took) = timed(strict.inspect("held")).await;
-        assert!(info.expect("the store replies").is_some(), "it is renewed");
+        assert!(info.expect("a reply").is_some(), "it is renewed");
         assert!(took < ms(2500), "{took:?}");
         tokio::time::sleep(ms(300)).await;
     }
@@ -235,18 +233,14 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
     let () = master.command(&["SET", &name("spoilt"), "foreign"]).await;
     replica.resume();
     for waiting in [under_way, one, other] {
-        let guard = within(LONG, "the store replies", waiting)
-            .await
-            .expect("no panic");
+        let guard = within(LONG, "a reply", waiting).await.expect("no panic");
         guard
             .expect("the replica has the lock")
             .release()
             .await
             .expect("held");
     }
-    let error = within(LONG, "the store replies", invalid)
-        .await
-        .expect("no panic");
+    let error = within(LONG, "a reply", invalid).await.expect("no panic");
     let error = error.expect_err("it is something else");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
@@ -305,9 +299,7 @@ async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
     let unreachable = RedisServer::start();
     unreachable.kill();
     master.follow_in_vain(&unreachable).await;
-    let outcome = within(LONG, "the store replies", acquiring)
-        .await
-        .expect("no panic");
+    let outcome = within(LONG, "a reply", acquiring).await.expect("no panic");
     let error = outcome.expect_err("it is no master");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     replica.resume();

@@ -225,7 +225,7 @@ async fn with_a_waiter_the_lock_is_never_free() {
             .arg(&[READ, "1", &name("k")])
             .query_async(&mut connection)
             .await
-            .expect("the store replies");
+            .expect("a reply");
         assert_eq!(holders, 1, "after {} changes", tokens.len());
         if tokens.last() != Some(&token) {
             tokens.push(token);

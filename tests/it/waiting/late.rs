@@ -222,7 +222,7 @@ async fn a_refusal_to_a_call_that_does_not_wait_delays_no_waiter_behind_it() {
     let patient = lock.clone();
     let mut patient = Box::pin(async move { patient.acquire().await.expect("granted in the end") });
     begin(&mut patient).await;
-    assert!(once.await.expect("the store replies").is_none());
+    assert!(once.await.expect("a reply").is_none());
     let patient = tokio::spawn(patient);
     assert_queued(&server, "k", 1).await;
     held.release().await.expect("held");
@@ -252,11 +252,7 @@ async fn a_call_that_turns_to_another_lock_leaves_the_queue_of_the_first() {
     assert_queued(&server, "a", 0).await;
     assert_eq!(wait_queue(&server, "b").await, [""; 0]);
     held_b.release().await.expect("held");
-    let guard = other
-        .lock("b")
-        .try_acquire()
-        .await
-        .expect("the store replies");
+    let guard = other.lock("b").try_acquire().await.expect("a reply");
     assert!(guard.is_some(), "no call waits for it");
     held_a.release().await.expect("held");
 }

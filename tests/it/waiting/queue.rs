@@ -331,7 +331,7 @@ async fn a_call_that_does_not_wait_sends_one_request() {
     for (client, requests) in [(&one, 0), (&other, 1)] {
         let lock = client.lock("k").wait(LONG);
         let (answer, took) = timed(lock.try_acquire()).await;
-        assert!(answer.expect("the store replies").is_none());
+        assert!(answer.expect("a reply").is_none());
         assert!(took < ms(2000), "{took:?}");
         assert_eq!(watch.count().await, requests);
         watch.clear().await;

@@ -49,16 +49,13 @@ async fn floor(connection: &mut MultiplexedConnection) -> Times {
             .arg("NX")
             .arg("PX")
             .arg(30_000);
-        let set: bool = set
-            .query_async(connection)
-            .await
-            .expect("the store replies");
+        let set: bool = set.query_async(connection).await.expect("a reply");
         let unlock = unlock
             .key("floor")
             .arg("token")
             .invoke_async::<bool>(connection)
             .await;
-        assert!(set && unlock.expect("the store replies"));
+        assert!(set && unlock.expect("a reply"));
     })
     .await
 }

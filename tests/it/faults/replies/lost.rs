@@ -60,7 +60,7 @@ impl Place {
     async fn assert_soon_taken_by_another(&self, when: &str) {
         let lock = self.other.lock("k").lease(LASTING);
         eventually(ms(3000), when, async || {
-            match lock.try_acquire().await.expect("the store replies") {
+            match lock.try_acquire().await.expect("a reply") {
                 Some(guard) => {
                     guard.release().await.expect("held");
                     true

@@ -38,7 +38,7 @@ async fn a_grant_that_may_be_rolled_back_is_not_used_by_the_next_waiter() {
         let next = acquiring(one.lock("a").lease(LASTING).wait(LONG));
         eventually(LONG, "it requests both", async || proxy.replies_lost() > 0).await;
         let third = other.lock("a").lease(LASTING).try_acquire().await;
-        let third = third.expect("the store replies");
+        let third = third.expect("a reply");
         several.abort();
 
         tokio::time::sleep(ms(100)).await;

@@ -16,11 +16,7 @@ async fn assert_all_works(one: &LockClient, other: &LockClient, key: &str) {
     let lock = one.lock(key).lease(LASTING);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
-    let info = one
-        .inspect(key)
-        .await
-        .expect("the store replies")
-        .expect("held");
+    let info = one.inspect(key).await.expect("a reply").expect("held");
     assert_eq!((info.owner, info.count), (guard.owner().to_string(), 2));
     nested.release().await.expect("held");
     assert_taken(other, key).await;
@@ -35,7 +31,7 @@ async fn assert_all_works(one: &LockClient, other: &LockClient, key: &str) {
         "by its notification, not its timer"
     );
     next.expect("its turn").release().await.expect("held");
-    assert!(one.inspect(key).await.expect("the store replies").is_none());
+    assert!(one.inspect(key).await.expect("a reply").is_none());
 }
 
 #[tokio::test]
@@ -48,7 +44,7 @@ async fn a_flush_of_all_scripts_between_any_two_calls_changes_nothing() {
     server.script_flush().await;
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     server.script_flush().await;
-    let info = client.inspect("k").await.expect("the store replies");
+    let info = client.inspect("k").await.expect("a reply");
     assert_eq!(info.expect("held").count, 2);
     server.script_flush().await;
     let mut watch = server.watch_commands().await;
@@ -334,9 +330,9 @@ async fn databases_of_one_server_are_places_of_their_own() {
     );
     let guard = zero.lock("k").acquire().await.expect("free");
     let free = two.lock("k").acquire().await.expect("another lock");
-    assert!(two.inspect("k").await.expect("the store replies").is_some());
+    assert!(two.inspect("k").await.expect("a reply").is_some());
     free.release().await.expect("held");
-    assert!(two.inspect("k").await.expect("the store replies").is_none());
+    assert!(two.inspect("k").await.expect("a reply").is_none());
     let socket = connect(&format!("{}?db=2", server.unix_url())).await;
     let two_more = connect(&format!("{}2?protocol=resp2", server.url())).await;
     assert_all_works(&two, &socket, "other").await;
@@ -461,12 +457,12 @@ async fn locks_under_two_prefixes_have_nothing_to_do_with_each_other() {
 async fn inspecting_a_lock_shows_its_holder() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, resp2_client(&server).await);
-    assert_eq!(other.inspect("k").await.expect("the store replies"), None);
+    assert_eq!(other.inspect("k").await.expect("a reply"), None);
     let lock = one.lock("k").lease(LASTING);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
     for client in [&one, &other] {
-        let info = client.inspect("k").await.expect("the store replies");
+        let info = client.inspect("k").await.expect("a reply");
         let info = info.expect("held");
         assert_eq!(info.owner, guard.owner().to_string());
         assert_eq!(info.count, 2);
@@ -476,7 +472,7 @@ async fn inspecting_a_lock_shows_its_holder() {
     }
     let _: bool = server.command(&["PERSIST", &name("k")]).await;
     assert!(server.del(&format!("{}:fence", name("k"))).await);
-    let info = other.inspect("k").await.expect("the store replies");
+    let info = other.inspect("k").await.expect("a reply");
     assert_eq!(
         info.expect("held").token,
         Some(guard.fencing_token()),
@@ -484,7 +480,7 @@ async fn inspecting_a_lock_shows_its_holder() {
     );
     nested.release().await.expect("held");
     guard.release().await.expect("held");
-    assert_eq!(one.inspect("k").await.expect("the store replies"), None);
+    assert_eq!(one.inspect("k").await.expect("a reply"), None);
 }
 
 #[tokio::test]
@@ -500,7 +496,7 @@ async fn keys_bring_their_own_hash_tag_or_get_one() {
         one.lock("order:7").acquire().await.expect("free"),
     ];
     for guard in &guards {
-        let info = other.inspect(guard.key()).await.expect("the store replies");
+        let info = other.inspect(guard.key()).await.expect("a reply");
         assert_eq!(info.expect("held").owner, guard.owner().to_string());
     }
     let all = server.keys("*").await;
@@ -566,7 +562,7 @@ async fn hostile_keys_are_locks_like_others_and_none_is_another_s() {
         guards.push(guard.unwrap_or_else(|error| panic!("{key:?}: {error}")));
     }
     for guard in &guards {
-        let info = other.inspect(guard.key()).await.expect("the store replies");
+        let info = other.inspect(guard.key()).await.expect("a reply");
         assert_eq!(info.expect("held").owner, guard.owner().to_string());
     }
     let all: u64 = server.command(&["DBSIZE"]).await;

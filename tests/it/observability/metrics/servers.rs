@@ -44,7 +44,7 @@ async fn each_request_is_recorded_by_operation_and_result() {
     let client = builder().response_timeout(ms(300));
     let client = client.connect(&proxy.url()).await.expect("up");
     let guard = client.lock("k").acquire().await.expect("free");
-    client.inspect("k").await.expect("the store replies");
+    client.inspect("k").await.expect("a reply");
     client.ping().await.expect("up");
     guard.release().await.expect("held");
     for operation in ["acquire", "inspect", "ping", "release"] {

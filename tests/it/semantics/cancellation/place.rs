@@ -215,11 +215,7 @@ impl Place {
     pub(crate) async fn assert_soon_counts(&self, guard: &LockGuard, count: u32, cut: Cut<'_>) {
         let point = format!("{} ({}): {cut}, inside", self.case.borrow(), self.what);
         eventually(AT_ONCE, &point, async || {
-            let info = self
-                .other
-                .inspect(guard.key())
-                .await
-                .expect("the store replies");
+            let info = self.other.inspect(guard.key()).await.expect("a reply");
             info.is_some_and(|info| info.owner == guard.owner().to_string() && info.count == count)
         })
         .await;
@@ -265,7 +261,7 @@ impl Place {
             loop {
                 // The time before the request counts, because a busy machine may delay the reply.
                 let held_for = released.elapsed();
-                let info = self.other.inspect(key).await.expect("the store replies");
+                let info = self.other.inspect(key).await.expect("a reply");
                 if info.is_none() {
                     break;
                 }
@@ -280,7 +276,7 @@ impl Place {
         let key = self.fresh_key();
         drop(self.hold(&self.client, &key).await);
         eventually(AT_ONCE, "the background releases", async || {
-            let info = self.other.inspect(&key).await.expect("the store replies");
+            let info = self.other.inspect(&key).await.expect("a reply");
             info.is_none()
         })
         .await;

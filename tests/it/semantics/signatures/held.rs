@@ -54,14 +54,14 @@ pub(crate) async fn run<F: Future + Send>(future: F) -> F::Output {
 pub(crate) async fn assert_held(key: &str) {
     let hold = current().expect("inside of a lock");
     assert_eq!(hold.key(), key);
-    let info = client().inspect(key).await.expect("the store replies");
+    let info = client().inspect(key).await.expect("a reply");
     let owner = info.expect("it is held").owner;
     assert_eq!(owner, hold.owner().to_string());
 }
 
 /// Asserts that the lock was released.
 pub(crate) async fn assert_free(key: &str) {
-    let info = client().inspect(key).await.expect("the store replies");
+    let info = client().inspect(key).await.expect("a reply");
     assert!(info.is_none(), "`{key}` is held");
 }
 

@@ -26,11 +26,7 @@ async fn holders_and_waiters_follow_a_failover() {
     cluster.failed_over(0).await;
     assert_soon_renewed(LONG, cluster.replica_of(0), &key).await;
     assert!(guard.is_valid() && !waiting.is_finished());
-    let info = other
-        .inspect(&key)
-        .await
-        .expect("the store replies")
-        .expect("held");
+    let info = other.inspect(&key).await.expect("a reply").expect("held");
     assert_eq!(info.count, 2);
     nested.release().await.expect("held");
     assert_passed_on(guard, waiting).await;

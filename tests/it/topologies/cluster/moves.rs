@@ -169,7 +169,7 @@ async fn a_lock_that_was_never_taken_is_given_by_the_new_master_at_once() {
     cluster.begin_to_move(slot, 0, 2).await;
     let guard = hold(&client, &key).await;
     assert!(cluster.keys_in(slot, 2).await.contains(&name(&key)));
-    let info = client.inspect(&key).await.expect("the store replies");
+    let info = client.inspect(&key).await.expect("a reply");
     assert_eq!(info.expect("held").token, Some(guard.fencing_token()));
     guard.release().await.expect("held");
     cluster.end_to_move(slot, 0, 2).await;

@@ -12,7 +12,7 @@ use rlock_testkit::{Place, eventually, within};
 use super::LONG;
 
 async fn holder(client: &LockClient, key: &str) -> LockInfo {
-    let info = client.inspect(key).await.expect("the store replies");
+    let info = client.inspect(key).await.expect("a reply");
     info.expect("held")
 }
 
@@ -20,7 +20,7 @@ async fn holder(client: &LockClient, key: &str) -> LockInfo {
 async fn listed(client: &LockClient, pattern: &str, scan: bool) -> (Vec<LockInfo>, usize) {
     let mut list = client.list(pattern).scan(scan);
     let mut found = Vec::new();
-    while let Some(info) = list.next().await.expect("the store replies") {
+    while let Some(info) = list.next().await.expect("a reply") {
         found.push(info);
     }
     (found, list.missed())
@@ -148,12 +148,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
 
 pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(
-        !other
-            .ask_release("order:42")
-            .await
-            .expect("the store replies")
-    );
+    assert!(!other.ask_release("order:42").await.expect("a reply"));
     let lease = Duration::from_millis(300);
     let lock = one.lock("order:42").lease(lease);
     let guard = lock.acquire().await.expect("free");
@@ -162,18 +157,11 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
         tokio::spawn(async move { one.lock("order:43").run(std::future::pending::<()>()).await })
     };
     eventually(LONG, "the body runs", async || {
-        other
-            .inspect("order:43")
-            .await
-            .expect("the store replies")
-            .is_some()
+        other.inspect("order:43").await.expect("a reply").is_some()
     })
     .await;
     for key in ["order:42", "order:43"] {
-        assert!(
-            other.ask_release(key).await.expect("the store replies"),
-            "{key}"
-        );
+        assert!(other.ask_release(key).await.expect("a reply"), "{key}");
     }
     let outcome = within(LONG, "the body stops", body)
         .await
@@ -188,17 +176,14 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
         ),
         "{outcome:?}"
     );
-    let released = other.inspect("order:43").await.expect("the store replies");
+    let released = other.inspect("order:43").await.expect("a reply");
     assert_eq!(
         released, None,
         "the lock is released before the call returns"
     );
     // The guard is lost at once, but its lock stays taken until the guard is dropped.
     assert!(
-        other
-            .ask_release("order:42")
-            .await
-            .expect("the store replies"),
+        other.ask_release("order:42").await.expect("a reply"),
         "asked again"
     );
     assert_eq!(guard.lost().await, LostCause::Revoked);
@@ -223,30 +208,17 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
 
 pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(
-        !other
-            .release_if("order:42", 7)
-            .await
-            .expect("the store replies")
-    );
+    assert!(!other.release_if("order:42", 7).await.expect("a reply"));
     let guard = one.lock("order:42").acquire().await.expect("free");
     let token = guard.fencing_token();
     for wrong in [0, token - 1, token + 1, token + 16, u64::MAX] {
         assert!(
-            !other
-                .release_if("order:42", wrong)
-                .await
-                .expect("the store replies"),
+            !other.release_if("order:42", wrong).await.expect("a reply"),
             "{wrong}"
         );
     }
     assert_eq!(holder(&other, "order:42").await.token, Some(token));
-    assert!(
-        other
-            .release_if("order:42", token)
-            .await
-            .expect("the store replies")
-    );
+    assert!(other.release_if("order:42", token).await.expect("a reply"));
     let next = other
         .lock("order:42")
         .wait(LONG)
@@ -263,12 +235,7 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
             ..
         })
     ));
-    assert!(
-        !other
-            .release_if("order:42", token)
-            .await
-            .expect("the store replies")
-    );
+    assert!(!other.release_if("order:42", token).await.expect("a reply"));
     assert_eq!(
         holder(&one, "order:42").await.owner_id(),
         Some(next.owner())
@@ -290,17 +257,12 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
             !other
                 .release_if("tenant:7", *earlier)
                 .await
-                .expect("the store replies")
+                .expect("a reply")
         );
     }
     let token = holder(&other, "tenant:7").await.token.expect("it is known");
     assert_eq!(token, guard.fencing_token());
-    assert!(
-        other
-            .release_if("tenant:7", token)
-            .await
-            .expect("the store replies")
-    );
+    assert!(other.release_if("tenant:7", token).await.expect("a reply"));
     assert_eq!(guard.lost().await, LostCause::Revoked);
     // The holder has lost the lock, and the store has not granted it again.
     let next = other
@@ -315,31 +277,16 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
 pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(place: Place) {
     let silent = place.client_of(LockClient::builder().answers(false)).await;
     let (other, third) = (place.client().await, place.client().await);
-    assert!(
-        !other
-            .force_release("order:42")
-            .await
-            .expect("the store replies")
-    );
+    assert!(!other.force_release("order:42").await.expect("a reply"));
     let guard = silent.lock("order:42").acquire().await.expect("free");
     assert_eq!(holder(&other, "order:42").await.holder, None);
-    assert!(
-        !other
-            .ask_release("order:42")
-            .await
-            .expect("the store replies")
-    );
+    assert!(!other.ask_release("order:42").await.expect("a reply"));
     let waiter = tokio::spawn(async move { third.lock("order:42").wait(LONG).acquire().await });
     eventually(LONG, "it waits", async || {
         !holder(&other, "order:42").await.queue.is_empty()
     })
     .await;
-    assert!(
-        other
-            .force_release("order:42")
-            .await
-            .expect("the store replies")
-    );
+    assert!(other.force_release("order:42").await.expect("a reply"));
     let next = within(LONG, "the waiter is served", waiter).await;
     let next = next.expect("no panic").expect("granted");
     assert!(next.fencing_token() > guard.fencing_token());
@@ -358,8 +305,8 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
         (info.owner.as_str(), info.owner_id(), info.holder),
         ("kept", None, None)
     );
-    assert!(!other.ask_release("job").await.expect("the store replies"));
-    assert!(other.force_release("job").await.expect("the store replies"));
+    assert!(!other.ask_release("job").await.expect("a reply"));
+    assert!(other.force_release("job").await.expect("a reply"));
     drop(other.lock("job").wait(LONG).acquire().await.expect("free"));
 }
 
@@ -368,18 +315,9 @@ pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) 
     let lock = one.lock("tenant:7").retain(Duration::from_secs(60));
     lock.run(async {}).await.expect("free");
     assert!(holder(&other, "tenant:7").await.retained);
-    assert!(
-        other
-            .ask_release("tenant:7")
-            .await
-            .expect("the store replies")
-    );
+    assert!(other.ask_release("tenant:7").await.expect("a reply"));
     eventually(LONG, "it is free", async || {
-        other
-            .inspect("tenant:7")
-            .await
-            .expect("the store replies")
-            .is_none()
+        other.inspect("tenant:7").await.expect("a reply").is_none()
     })
     .await;
 }

@@ -86,7 +86,7 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
     let taken = acquire_all(&other, &keys[10..20]).await;
     let tries = keys.iter().map(|key| {
         let lock = one.lock(key).lease(LASTING);
-        async move { lock.try_acquire().await.expect("the store replies") }
+        async move { lock.try_acquire().await.expect("a reply") }
     });
     let mine = join_all(tries).await;
     for (n, guard) in mine.iter().enumerate() {

@@ -31,7 +31,7 @@ impl Caller {
     async fn asks(self, lock: Lock) {
         match self {
             Self::AsksOnce => {
-                let answer = lock.try_acquire().await.expect("the store replies");
+                let answer = lock.try_acquire().await.expect("a reply");
                 assert!(answer.is_none(), "{answer:?}");
             }
             Self::WaitsInVain => {
@@ -107,7 +107,7 @@ async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_
     let asked = locks.map(|lock| async move { lock.try_acquire().await });
     for answer in join_all(asked).await {
         assert!(
-            answer.expect("the store replies").is_none(),
+            answer.expect("a reply").is_none(),
             "another owner has the lock"
         );
     }
@@ -215,7 +215,7 @@ async fn a_late_grant_instead_of_a_place_in_the_queue_is_released() {
             let mut way = TcpStream::connect(silent.address()).expect("it is up");
             write!(way, "DEL {}\r\n", name("k")).expect("a request");
             let mut deleted = [0; 4];
-            way.read_exact(&mut deleted).expect("the store replies");
+            way.read_exact(&mut deleted).expect("a reply");
             silent.pause();
         }
         false

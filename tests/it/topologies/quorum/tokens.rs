@@ -20,7 +20,7 @@ async fn tokens_grow_across_changing_majorities() {
             let guard = lock.acquire().await.expect("free");
             assert!(guard.fencing_token() > last, "round {round}");
             last = guard.fencing_token();
-            let seen = clients[1].inspect("k").await.expect("the store replies");
+            let seen = clients[1].inspect("k").await.expect("a reply");
             assert_eq!(seen.expect("held").token, Some(last));
             guard.release().await.expect("held");
         }

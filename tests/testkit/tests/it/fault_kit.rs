@@ -44,7 +44,7 @@ fn a_stream_to(proxy: &Proxy) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
     stream.set_read_timeout(Some(SOON)).expect("a limit");
     stream.write_all(b"PING\r\n").expect("it is written");
-    stream.read_exact(&mut [0; 7]).expect("the store replies");
+    stream.read_exact(&mut [0; 7]).expect("a reply");
     stream
 }
 
@@ -190,7 +190,7 @@ async fn a_sleeping_server_and_one_that_runs_a_script_reply_afterwards() {
         };
         let asks = async {
             tokio::time::sleep(SILENCE).await;
-            incr(&mut connection).await.expect("the store replies");
+            incr(&mut connection).await.expect("a reply");
             Instant::now()
         };
         let started = Instant::now();
@@ -254,7 +254,7 @@ async fn a_saved_server_starts_with_its_data_and_says_while_it_loads() {
     stream.set_read_timeout(Some(SOON)).expect("a limit");
     stream.write_all(b"INCR n\r\n").expect("it is written");
     let mut answer = [0; 8];
-    stream.read_exact(&mut answer).expect("the store replies");
+    stream.read_exact(&mut answer).expect("a reply");
     assert_eq!(&answer, b"-LOADING");
     let mut connection = connect(&server.url()).await;
     eventually(SOON, "it has loaded", async || {

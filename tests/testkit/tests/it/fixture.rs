@@ -303,7 +303,7 @@ fn a_tls_server_shows_a_certificate_of_its_own_authority() {
         .write_all(b"PING\r\n")
         .expect("the handshake succeeds");
     let mut answer = [0; 7];
-    stream.read_exact(&mut answer).expect("the store replies");
+    stream.read_exact(&mut answer).expect("a reply");
     assert_eq!(&answer, b"+PONG\r\n");
 }
 
@@ -516,7 +516,7 @@ async fn messages_of_a_resp2_subscriber_are_no_replies_and_a_confirmation_is_one
     let mut stream = stream_to(&proxy, SOON);
     let expect = |stream: &mut TcpStream, expected: &str| {
         let mut answer = vec![0; expected.len()];
-        stream.read_exact(&mut answer).expect("the store replies");
+        stream.read_exact(&mut answer).expect("a reply");
         assert_eq!(String::from_utf8_lossy(&answer), expected);
     };
     stream.write_all(b"SUBSCRIBE a\r\n").expect("it is written");
@@ -720,7 +720,7 @@ async fn a_reset_ends_present_connections_and_no_others() {
     let (_server, proxy, mut connection) = behind_proxy().await;
     let mut idle = TcpStream::connect(proxy.address()).expect("a connection");
     idle.write_all(b"PING\r\n").expect("it is written");
-    idle.read_exact(&mut [0; 7]).expect("the store replies");
+    idle.read_exact(&mut [0; 7]).expect("a reply");
     proxy.reset();
     assert!(incr(&mut connection).await.is_err());
     let reset = idle
@@ -765,7 +765,7 @@ async fn a_half_closed_connection_still_carries_requests() {
     let proxy = Proxy::in_front_of(&server);
     let mut stream = stream_to(&proxy, SOON);
     stream.write_all(b"PING\r\n").expect("it is written");
-    stream.read_exact(&mut [0; 7]).expect("the store replies");
+    stream.read_exact(&mut [0; 7]).expect("a reply");
     proxy.half_close();
     assert_eq!(stream.read(&mut [0; 8]).expect("an orderly end"), 0);
     stream.write_all(b"INCR n\r\n").expect("it is written");
@@ -779,7 +779,7 @@ async fn a_blocked_test_does_not_block_the_proxy() {
     // This executor is blocked from here on, so the proxy must not depend on it.
     let mut stream = stream_to(&proxy, SOON);
     stream.write_all(b"PING\r\n").expect("it is written");
-    stream.read_exact(&mut [0; 7]).expect("the store replies");
+    stream.read_exact(&mut [0; 7]).expect("a reply");
 }
 
 #[tokio::test]
