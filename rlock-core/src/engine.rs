@@ -3,7 +3,6 @@
 
 pub(crate) mod acquire;
 pub(crate) mod call_chain;
-pub(crate) mod clients;
 pub(crate) mod core;
 pub(crate) mod driver;
 pub(crate) mod entry;

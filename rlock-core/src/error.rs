@@ -168,14 +168,14 @@ impl LockError {
     }
 
     /// Returns what the holder of the lock said of itself during the wait, for a
-    /// [`Timeout`](Self::Timeout). Returns `None` if it is in this process, or did not reply, or if
-    /// the call did not wait. The text of the error names the holder, too.
+    /// [`Timeout`](Self::Timeout). Returns `None` if it did not reply, or if the call did not wait. The
+    /// text of the error names the holder, too.
     ///
     /// The last 1,024 holders are remembered: ask soon after the error.
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
         match self {
-            Self::Timeout { remaining, .. } => TakenBy::holder(*remaining),
+            Self::Timeout { remaining, .. } => TakenBy::of(*remaining)?.holder(),
             _ => None,
         }
     }

@@ -93,11 +93,16 @@ impl fmt::Display for Holder {
             }
             f.write_str("on ")?;
         }
-        write!(f, "`{}` (pid {})", self.host, self.pid)?;
-        if let Some(place) = self.function.as_ref().or(self.lock.as_ref()) {
-            write!(f, ", in `{place}`")?;
-        }
+        write!(f, "`{}` (pid {}){}", self.host, self.pid, self.hold())
+    }
+}
+
+impl Holder {
+    /// Returns where and how long the lock has been held: `` , in `orders::pay`, for 12.3 s ``.
+    pub(crate) fn hold(&self) -> String {
+        let place = self.function.as_ref().or(self.lock.as_ref());
+        let place = place.map_or_else(String::new, |place| format!(", in `{place}`"));
         let tenths = self.held_for.as_millis() / 100;
-        write!(f, ", for {}.{} s", tenths / 10, tenths % 10)
+        format!("{place}, for {}.{} s", tenths / 10, tenths % 10)
     }
 }

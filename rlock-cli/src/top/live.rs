@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _},
+    process,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,11 +13,14 @@ use std::{
 
 use ratatui::{
     DefaultTerminal,
-    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    crossterm::{
+        event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+        terminal::disable_raw_mode,
+    },
 };
 use rlock_core::LockClient;
-use rustix::termios::tcgetwinsize;
-use tokio::{sync::mpsc, time::sleep};
+use rustix::{process::Signal, termios::tcgetwinsize};
+use tokio::{runtime, sync::mpsc, time::sleep};
 
 use super::{
     TopOptions, look,
@@ -35,6 +39,9 @@ const BREATH: Duration = Duration::from_millis(50);
 
 /// How often the end of the thread is looked for.
 const LAST_BREATHS: u32 = 10;
+
+/// How long a signal waits for the table to end before it ends the process.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// How many keys are read ahead.
 const EVENTS: usize = 64;
@@ -78,7 +85,7 @@ pub(super) async fn run(
     looks: Looks,
 ) -> Result<Status, Failure> {
     let failed = |error: io::Error| Failure::own("draw on the terminal", &error);
-    let mut signals = Signals::listen().map_err(failed)?;
+    let mut signals = receive_signals().map_err(failed)?;
     let mut view = View {
         looks,
         order: Order::Waiters,
@@ -97,7 +104,7 @@ pub(super) async fn run(
         drawn.map_err(failed)?;
         tokio::select! {
             biased;
-            signal = signals.next() => return Ok(signal.into()),
+            Some(signal) = signals.recv() => return Ok(signal.into()),
             event = keys.next() => match event {
                 Some(Event::Key(key)) => {
                     if view.press(key) {
@@ -119,6 +126,26 @@ pub(super) async fn run(
             }
         }
     }
+}
+
+/// Receives signals on a thread of its own, because a draw blocks while the terminal takes no output.
+fn receive_signals() -> io::Result<mpsc::Receiver<Signal>> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    let mut signals = {
+        let _context = runtime.enter();
+        Signals::listen()?
+    };
+    let (sender, receiver) = mpsc::channel(1);
+    thread::spawn(move || {
+        let signal = runtime.block_on(signals.next());
+        if sender.blocking_send(signal).is_ok() {
+            thread::sleep(GRACE);
+        }
+        // The escape sequences that end the screen would block as well.
+        let _ = disable_raw_mode();
+        process::exit(Status::from(signal).code().into());
+    });
+    Ok(receiver)
 }
 
 async fn look_later(options: &TopOptions, client: &LockClient) -> Result<Listed, Failure> {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use rlock_testkit::{RedisServer, eventually};
+use rlock_testkit::{RedisServer, eventually, stop_ignoring_signals};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tokio::time::{sleep, timeout};
 
@@ -20,6 +20,17 @@ use crate::common::{LONG, Scratch, is_running, state_of};
 
 pub(crate) const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
+
+/// Opens a terminal: the side of the screen and keyboard, and the side of the programs.
+pub(crate) fn open_terminal() -> (OwnedFd, OwnedFd) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).expect("it is ours");
+    unlockpt(&terminal).expect("it is ours");
+    let name = ptsname(&terminal, Vec::new()).expect("it has a name");
+    let name = name.to_str().expect("a plain name");
+    let device = File::options().read(true).write(true).open(name);
+    (terminal, device.expect("the device").into())
+}
 
 /// An interactive shell. It is killed when this is dropped.
 pub(crate) struct Shell {
@@ -41,13 +52,8 @@ impl Shell {
 
     /// Starts this program as the leader of a session.
     fn of(server: &RedisServer, words: &[&str]) -> Self {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&terminal).expect("it is ours");
-        unlockpt(&terminal).expect("it is ours");
-        let name = ptsname(&terminal, Vec::new()).expect("it has a name");
-        let name = name.to_str().expect("a plain name");
-        let device = File::options().read(true).write(true).open(name);
-        let device: OwnedFd = device.expect("the device").into();
+        stop_ignoring_signals();
+        let (terminal, device) = open_terminal();
         let stream = || Stdio::from(device.try_clone().expect("a descriptor"));
         let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
         let directory = program.parent().expect("a directory").display();

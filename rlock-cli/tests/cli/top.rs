@@ -1,14 +1,19 @@
 //! `rlock top`.
 
-use std::fs;
+use std::{fs, os::fd::OwnedFd, process::Stdio};
 
-use rlock_testkit::{RedisServer, eventually};
-use rustix::process::Signal;
+use rlock_testkit::{RedisServer, eventually, stop_ignoring_signals};
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    process::Signal,
+    termios::{Winsize, tcgetattr, tcsetwinsize},
+};
+use tokio::{process::Command, time::timeout};
 
 use crate::{
-    common::{LONG, Scratch, hold, is_running, run, send_signal, start},
+    common::{LONG, Scratch, hold, is_running, rlock, run, send_signal, start},
     holders::client,
-    terminal::{CTRL_C, Shell},
+    terminal::{CTRL_C, Shell, open_terminal},
 };
 
 /// Enters and leaves the alternate screen.
@@ -113,6 +118,46 @@ async fn ctrl_c_and_signals_end_it_and_the_terminal_is_restored() {
         shell.is_back_after(status).await;
         assert_restored(&mut shell).await;
     }
+}
+
+#[tokio::test]
+async fn signals_end_it_while_the_terminal_takes_no_output() {
+    stop_ignoring_signals();
+    let server = RedisServer::start();
+    let (_terminal, device) = open_terminal();
+    let size = Winsize {
+        ws_row: 12,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&device, size).expect("a terminal");
+    fill(&device);
+    let before = tcgetattr(&device).expect("a terminal").local_modes;
+    let stream = || Stdio::from(device.try_clone().expect("a descriptor"));
+    let mut command = Command::from(rlock(&server.url(), &["top"]));
+    let command = command.stdin(stream()).stdout(stream()).kill_on_drop(true);
+    let mut child = command.spawn().expect("it starts");
+    // In raw mode it draws, and the draw blocks.
+    eventually(LONG, "it takes the terminal", async || {
+        tcgetattr(&device).expect("a terminal").local_modes != before
+    })
+    .await;
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    send_signal(pid.expect("it runs"), Signal::TERM);
+    let ended = timeout(LONG, child.wait()).await.expect("it ends");
+    let status = ended.expect("it is a child").code();
+    assert_eq!(status, Some(128 + Signal::TERM.as_raw()));
+    let after = tcgetattr(&device).expect("a terminal").local_modes;
+    assert_eq!(after, before);
+}
+
+/// Writes to a terminal that nothing reads, until it takes no more.
+fn fill(device: &OwnedFd) {
+    let flags = fcntl_getfl(device).expect("a descriptor");
+    fcntl_setfl(device, flags | OFlags::NONBLOCK).expect("a descriptor");
+    while rustix::io::write(device, &[b' '; 1024]).is_ok() {}
+    fcntl_setfl(device, flags).expect("a descriptor");
 }
 
 #[tokio::test]

@@ -184,7 +184,7 @@ impl<'a> Attempt<'a> {
         if !fresh.is_empty() {
             let mut acquired = match self.negotiate(fresh).await {
                 Ok(acquired) => acquired,
-                Err(refused) => return Err(self.with_holder(refused).await),
+                Err(refused) => return Err(self.with_holder(refused)),
             };
             if self.core.options.replicas.is_some() {
                 acquired = self.replicated(acquired).await?;

@@ -20,6 +20,7 @@ mod proxy;
 mod scripts;
 mod serve;
 mod server;
+mod signals;
 mod taken;
 mod topology;
 
@@ -32,6 +33,7 @@ pub use process::Worker;
 pub use proxy::{Proxy, Request};
 pub use scripts::Scripts;
 pub use server::{Authority, ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
+pub use signals::stop_ignoring_signals;
 pub use taken::assert_taken;
 pub use topology::{Deletion, FAILOVER, Fronted, Place, SERVICE, Topology, Trio, TrioBuilder};
 

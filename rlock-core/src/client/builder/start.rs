@@ -11,7 +11,6 @@ use crate::{
     clock::{ClientClock, RuntimeClock},
     drivers::drive_connections,
     engine::{
-        clients,
         core::{Core, EventHandler},
         driver::Driver,
     },
@@ -192,7 +191,6 @@ impl Parts {
             timers,
         );
         let handle = driver.drive(core);
-        clients::register(handle.core());
         LockClient::new(handle)
     }
 }

@@ -2,11 +2,12 @@
 
 use std::{future::pending, time::Duration};
 
-use tokio::time::timeout;
-
 use super::{AcquireError, Attempt};
 use crate::{
-    engine::{clients, ownership::Ownership, queries::ask_holder},
+    engine::{
+        ownership::Ownership,
+        queries::{ask_holder, describe},
+    },
     error::TakenBy,
     key::Key,
     lease::Time,
@@ -17,9 +18,6 @@ use crate::{
 
 /// The last part of a wait, in which the holder is asked.
 const LAST_PART: Duration = Duration::from_millis(250);
-/// The limit of the request for the holder. Only a call for a key that another client of its process
-/// owns sends it after its wait.
-const ASK: Duration = Duration::from_millis(100);
 
 impl Attempt<'_> {
     /// Waits for a report about a lock of another client. In the last part of the wait, asks that client who it is.
@@ -50,61 +48,52 @@ impl Attempt<'_> {
     }
 
     async fn ask(&self, key: &Key) {
+        let client = self.core.id;
         // Another call of this client has asked.
-        if TakenBy::recent(self.core.id, key.as_str()).is_some() {
+        if TakenBy::recent(client, key.as_str(), false).is_some() {
             return;
         }
         let send = SendOptions::background(self.core.options.response_timeout);
         let Ok(Some(entry)) = self.core.store.inspect(key, send).await else {
             return;
         };
-        let Some(owner) = OwnerId::parse(&entry.owner).filter(|owner| !clients::is_local(*owner))
-        else {
+        let owner = OwnerId::parse(&entry.owner).filter(|owner| !owner.is_of(client));
+        let Some(owner) = owner else {
             return;
         };
-        let told = ask_holder(self.core, key, owner).await;
-        if let Some(holder) = told.and_then(|info| info.holder) {
+        let info = ask_holder(self.core, key, owner).await;
+        if let Some(holder) = info.and_then(|info| info.holder) {
             let ttl = entry.ttl.unwrap_or_default();
-            TakenBy::remember(self.core.id, key.as_str(), ttl, holder);
+            TakenBy::remember(client, key.as_str(), ttl, holder, false);
         }
     }
 
     /// Records in a refusal who the holder is.
-    pub(super) async fn with_holder(&self, mut refused: AcquireError) -> AcquireError {
+    pub(super) fn with_holder(&self, mut refused: AcquireError) -> AcquireError {
         // Without a wait, a taken lock is no error.
         if let AcquireError::Taken { key, remaining, .. } = &mut refused
             && self.request.options.wait != Wait::Never
+            && let Some((by, left)) = self.own_holder(key).or_else(|| self.other_holder(key))
         {
-            *remaining = self.marked(key, *remaining).await;
+            *remaining = Some(by.mark(remaining.unwrap_or(left)));
         }
         refused
     }
 
-    async fn marked(&self, key: &Key, remaining: Option<Duration>) -> Option<Duration> {
-        if let Some(own) = self.core.queues.owned(key) {
-            let left = own.valid_until().since(self.now());
-            return Some(TakenBy::ThisClient.mark(remaining.unwrap_or(left)));
-        }
+    /// Returns the holder of a lock of this client, and the rest of its lease.
+    fn own_holder(&self, key: &Key) -> Option<(TakenBy, Duration)> {
+        let info = describe(self.core, key)?;
+        let (client, key) = (self.core.id, key.as_str());
+        let remember = |(holder, ttl)| (TakenBy::remember(client, key, ttl, holder, true), ttl);
+        TakenBy::recent(client, key, true).or_else(|| info.holder.zip(info.ttl).map(remember))
+    }
+
+    /// Returns the holder of a lock of another client, if a call of this client has asked for it.
+    fn other_holder(&self, key: &Key) -> Option<(TakenBy, Duration)> {
         // A call that does not wait sends only one request.
         if self.asks_once() {
-            return remaining;
+            return None;
         }
-        if let Some((by, left)) = TakenBy::recent(self.core.id, key.as_str()) {
-            return Some(by.mark(remaining.unwrap_or(left)));
-        }
-        if !clients::another_holds(key, self.core) {
-            return remaining;
-        }
-        let within = ASK.min(self.core.options.response_timeout);
-        let send = SendOptions::background(within);
-        let asked = timeout(within, self.core.store.inspect(key, send)).await;
-        let Ok(Ok(Some(entry))) = asked else {
-            return remaining;
-        };
-        if OwnerId::parse(&entry.owner).is_some_and(clients::is_local) {
-            let left = remaining.or(entry.ttl)?;
-            return Some(TakenBy::ThisProcess.mark(left));
-        }
-        remaining
+        TakenBy::recent(self.core.id, key.as_str(), false)
     }
 }

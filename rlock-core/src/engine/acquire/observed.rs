@@ -100,7 +100,8 @@ impl<'a> Call<'a> {
         match result {
             Ok(entries) => end.token = entries.first().map(|entry| entry.token),
             Err(AcquireError::Taken { remaining, .. }) => {
-                end.holder = TakenBy::of(*remaining).map(TakenBy::name);
+                let holder = TakenBy::of(*remaining).and_then(TakenBy::holder);
+                end.holder = holder.map(|holder| holder.to_string());
             }
             Err(AcquireError::Failed(_)) => {}
         }
