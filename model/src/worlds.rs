@@ -37,6 +37,10 @@ const LOST_TOKENS: Faults = Faults {
     lost_tokens: 1,
     ..NONE
 };
+const REFUSED_TRIES: Faults = Faults {
+    refused_tries: 1,
+    ..NONE
+};
 const RELEASE_REQUESTED: Faults = Faults {
     release_requests: 1,
     ..NONE
@@ -137,6 +141,19 @@ pub fn small() -> Vec<Config> {
         prompt("in time, a client shuts down")
             .retaining(99)
             .with(SHUT_DOWNS),
+        any("attempts in vain, retention")
+            .of(2, 2)
+            .retaining(1)
+            .with(REFUSED_TRIES)
+            .until(1),
+        any("attempts in vain, lost messages").with(Faults {
+            refused_tries: 1,
+            ..LOST
+        }),
+        prompt("in time, an attempt in vain ends a retention")
+            .of(1, 1)
+            .retaining(99)
+            .with(REFUSED_TRIES),
         prompt("in time, re-entry").entries(2),
         prompt("in time, three clients").of(3, 1),
         prompt("in time, lost messages").with(LOST),

@@ -112,7 +112,8 @@ impl LockClient {
 
     /// Returns a handle to the lock of this key, with the client's default options.
     ///
-    /// This method sends nothing. The key is taken verbatim: put values into it through
+    /// This method sends nothing. The key is taken verbatim: `client.lock("order:{id}")` without
+    /// `format!` locks that text for every order. Put values into the key through
     /// [`escape`](crate::escape), as the attribute does.
     ///
     /// # Errors

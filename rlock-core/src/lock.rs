@@ -182,8 +182,9 @@ impl Lock {
     /// Acquires the lock if it is free. Returns `None` if another call holds it, or waits for it in
     /// this process.
     ///
-    /// Never waits for a holder, regardless of [`wait`](Self::wait). A request without a reply ends
-    /// with the client's response time-out.
+    /// Never waits for a holder, regardless of [`wait`](Self::wait). If the store does not reply, the
+    /// call ends after the client's
+    /// [`response_timeout`](crate::LockClientBuilder::response_timeout), 2 seconds by default.
     ///
     /// # Errors
     ///

@@ -184,8 +184,11 @@ macro_rules! lock_option_setters {
             self
         }
 
-        /// Sets how long an acquire may take in total. Zero asks once and does not wait. At most
-        /// 366 days.
+        /// Sets how long an acquire may take in total. At most 366 days.
+        ///
+        /// Zero asks once and never waits for a holder. If the store does not reply, the acquire ends
+        /// after the client's [`response_timeout`](crate::LockClientBuilder::response_timeout), 2
+        /// seconds by default.
         ///
         /// # Errors
         ///

@@ -64,6 +64,8 @@ pub struct Faults {
     pub restarts: u8,
     /// The server loses the last token.
     pub lost_tokens: u8,
+    /// A caller that does not wait finds the lock taken.
+    pub refused_tries: u8,
     /// An operator asks a holder to release: its body stops, and then it releases.
     pub release_requests: u8,
     /// An operator releases a lock for its holder.
@@ -83,6 +85,7 @@ impl Faults {
         shut_downs: 0,
         restarts: 0,
         lost_tokens: 0,
+        refused_tries: 0,
         release_requests: 0,
         forced_releases: 0,
     };

@@ -221,7 +221,7 @@ fn retentions(config: &Config, all: &mut Vec<P>) {
             |_, state| holds_by(state, How::Retained),
         ));
     }
-    if config.clients > 1 && config.block > 1 {
+    if (config.clients > 1 || config.faults.refused_tries > 0) && config.block > 1 {
         all.push(P::sometimes(
             "a retained ownership is released when it is wanted",
             |_, state| releases_for(state, Why::Wanted),
@@ -280,6 +280,7 @@ fn survived(config: &Config, all: &mut Vec<P>) {
         crashes: "a dead client is survived",
         restarts: "a server that restarts is survived",
         lost_tokens: "a lost token is survived",
+        refused_tries: "an attempt in vain is survived",
         release_requests: "a request to release is survived",
         forced_releases: "a release by force is survived",
     }

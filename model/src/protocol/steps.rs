@@ -60,6 +60,8 @@ pub enum Action {
     Restart,
     /// The server loses the last token.
     LoseToken,
+    /// A caller that does not wait finds the lock taken.
+    Try,
     /// An operator asks a holder to release.
     RequestRelease(u8),
     /// An operator releases the lock for its holder, which may be notified.
@@ -250,6 +252,9 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
         {
             actions.push(Action::RequestRelease(client.name));
         }
+        if left.refused_tries > 0 {
+            actions.push(Action::Try);
+        }
         if left.forced_releases > 0 {
             actions.extend([true, false].map(|notified| Action::Force { notified }));
         }
@@ -289,6 +294,10 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
         Action::LoseToken => {
             state.left.lost_tokens -= 1;
             state.server.lose_token(KEY);
+        }
+        Action::Try => {
+            state.left.refused_tries -= 1;
+            own::try_in_vain(state);
         }
         Action::RequestRelease(name) => {
             state.left.release_requests -= 1;

@@ -111,7 +111,9 @@ fn refuse(
         server.enqueue(claim.key, claim.owner);
     }
     let first = ask.waits && server.queue(claim.key).first() == Some(&claim.owner);
-    if first && !handed_off && !(was_queued && server.has(ServerBug::WantedOnce)) {
+    // A caller that does not wait can get the lock at its next attempt.
+    let ends_retention = first || !ask.waits && ask.count == 1;
+    if ends_retention && !handed_off && !(was_queued && server.has(ServerBug::WantedOnce)) {
         server.notify_wanted(claim.key, effects);
     }
     Acquired::Held {

@@ -81,6 +81,8 @@ macro_rules! conformance {
                 #[tokio::test]
                 async fn a_retained_lock_is_released_when_it_is_wanted();
                 #[tokio::test]
+                async fn an_attempt_that_does_not_wait_ends_a_retention();
+                #[tokio::test]
                 async fn a_call_that_gives_up_leaves_nothing_behind();
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn many_tasks_of_two_clients_are_inside_one_at_a_time();

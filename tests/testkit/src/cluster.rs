@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::{FromRedisValue, InfoDict, Value};
+use tokio::sync::Mutex;
 
 use crate::{PATIENCE, RedisServer, eventually};
 
@@ -18,6 +19,9 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
+    /// Locked while keys move or a slot changes its owner. Nodes that `MIGRATE` to each other at the same time block each
+    /// other until the time-out.
+    moving: Mutex<()>,
 }
 
 impl RedisCluster {
@@ -32,7 +36,10 @@ impl RedisCluster {
     pub async fn of(builder: &crate::RedisServerBuilder) -> Self {
         let node = || builder.clone().cluster_node(NODE_TIMEOUT).start();
         let nodes: Vec<_> = (0..2 * MASTERS).map(|_| node()).collect();
-        let cluster = Self { nodes };
+        let cluster = Self {
+            nodes,
+            moving: Mutex::default(),
+        };
         cluster.form().await;
         cluster
     }
@@ -81,10 +88,15 @@ impl RedisCluster {
             info.contains("cluster_state:ok") && follows
         })
         .await;
+        self.agreed().await;
+    }
+
+    /// Returns once all nodes that reply know the same masters, epochs and slots.
+    async fn agreed(&self) {
         eventually(PATIENCE, "one view of the cluster", async || {
             let mut views = Vec::new();
-            for node in self.nodes.iter().filter(|node| node.is_running()) {
-                views.push(owners(node).await);
+            for node in self.nodes.iter().filter(|node| node.answers()) {
+                views.push(known_masters(node).await);
             }
             views.windows(2).all(|pair| pair[0] == pair[1])
         })
@@ -199,6 +211,11 @@ impl RedisCluster {
 
     /// Moves one key. Fails if the target already has a key of that name, which would be lost.
     pub async fn move_key(&self, key: &str, from: usize, to: usize) {
+        let _alone = self.moving.lock().await;
+        self.migrate(key, from, to).await;
+    }
+
+    async fn migrate(&self, key: &str, from: usize, to: usize) {
         let port = self.node(to).port().to_string();
         let moved: String = self
             .node(from)
@@ -207,15 +224,21 @@ impl RedisCluster {
         assert!(moved == "OK" || moved == "NOKEY", "{key}: {moved}");
     }
 
-    /// Moves the remaining keys of a slot, and assigns it to its new owner.
+    /// Moves the remaining keys of a slot, and assigns it to its new owner. Returns once all nodes
+    /// know it.
+    ///
+    /// The new owner claims all its slots in a new epoch. It has to know that another slot has moved
+    /// away. Otherwise its claim undoes that move and deletes the keys, and the nodes disagree for
+    /// good.
     pub async fn end_to_move(&self, slot: u16, from: usize, to: usize) {
+        let _alone = self.moving.lock().await;
         loop {
             let keys = self.keys_in(slot, from).await;
             if keys.is_empty() {
                 break;
             }
             for key in keys {
-                self.move_key(&key, from, to).await;
+                self.migrate(&key, from, to).await;
             }
         }
         let (target, number) = (id_of(self.node(to)).await, slot.to_string());
@@ -225,6 +248,7 @@ impl RedisCluster {
                 .command(&["CLUSTER", "SETSLOT", &number, "NODE", &target])
                 .await;
         }
+        self.agreed().await;
     }
 
     /// Moves a slot from one node to another.
@@ -296,6 +320,22 @@ async fn owners(node: &RedisServer) -> Vec<(u16, u16, u16)> {
     let mut owners: Vec<_> = ranges.into_iter().map(master).collect();
     owners.sort_unstable();
     owners
+}
+
+/// The id, the config epoch and the slots of each master, as a node knows them.
+async fn known_masters(node: &RedisServer) -> Vec<String> {
+    let nodes: String = node.command(&["CLUSTER", "NODES"]).await;
+    let master = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (id, epoch) = (words[0], words[6]);
+        // In brackets: slots that migrate, which only the node itself reports.
+        let slots = words[8..].iter().filter(|slots| !slots.starts_with('['));
+        let slots = slots.copied().collect::<Vec<_>>().join(" ");
+        (!slots.is_empty()).then(|| format!("{id} {epoch} {slots}"))
+    };
+    let mut masters: Vec<String> = nodes.lines().filter_map(master).collect();
+    masters.sort_unstable();
+    masters
 }
 
 async fn id_of(node: &RedisServer) -> String {

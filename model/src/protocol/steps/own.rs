@@ -12,7 +12,7 @@ use crate::{
         network::{Id, Message, Request},
         ownership::Ownership,
     },
-    words::{Acquire, Claim, Holder, Next, Owner, Release, Renewal},
+    words::{Acquire, Claim, Effects, Holder, Next, Owner, Release, Renewal},
 };
 
 /// Returns the requests that have no reply yet.
@@ -120,6 +120,20 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
         }
         _ => {}
     }
+}
+
+/// Tries the taken lock once, for a caller of another client.
+pub(super) fn try_in_vain(state: &mut State) {
+    let stranger = Owner {
+        client: u8::MAX,
+        sequence: 0,
+    };
+    let mut effects = Effects::default();
+    let Request::Acquire(ask) = acquire(stranger, 1, false) else {
+        return;
+    };
+    state.server.acquire(&ask, &mut effects);
+    state.note(effects);
 }
 
 /// Releases the lock for its holder, by an operator.

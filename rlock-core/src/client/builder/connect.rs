@@ -80,10 +80,12 @@ impl LockClientBuilder {
     /// without them. See [`connect`](Self::connect) for the URLs.
     ///
     /// An acquire waits for the connection within its `wait`, then returns
-    /// [`LockError::Unavailable`]. If a server refuses the client, because of a wrong password for
-    /// example, the acquire returns [`LockError::Store`] as soon as that is known.
-    /// [`LockClient::ping`] reports whether the client is connected. The client logs a warning for
-    /// each server that it cannot reach at first.
+    /// [`LockError::Unavailable`]. With a `wait` of zero, as with
+    /// [`try_acquire`](crate::Lock::try_acquire), it waits within the
+    /// [`response_timeout`](Self::response_timeout) instead. If a server refuses the client, because
+    /// of a wrong password for example, the acquire returns [`LockError::Store`] as soon as that is
+    /// known. [`LockClient::ping`] reports whether the client is connected. The client logs a warning
+    /// for each server that it cannot reach at first.
     ///
     /// # Errors
     ///

@@ -4,7 +4,8 @@ use super::LockClientBuilder;
 
 impl LockClientBuilder {
     /// Sets the trusted certificate authorities, as PEM, for TLS connections to servers and
-    /// Sentinels. Replaces the authorities of the system and of `SSL_CERT_FILE`.
+    /// Sentinels. Replaces the authorities of the system and of `SSL_CERT_FILE`. Needs the feature
+    /// `tls`.
     ///
     /// # Errors
     ///
@@ -36,7 +37,7 @@ impl LockClientBuilder {
 
     /// Sets the client's certificate for TLS connections to servers and Sentinels that require one
     /// (`tls-auth-clients yes`). `certificate` is PEM and includes the intermediate certificates.
-    /// `key` is the private key as PEM, without a password.
+    /// `key` is the private key as PEM, without a password. Needs the feature `tls`.
     ///
     /// # Errors
     ///

@@ -98,7 +98,9 @@ impl State {
         let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, Some(lock.owner)));
         let first = self.queues.first(key) == Some(*owner);
         let watched = true;
-        if let Some(owner) = holder.filter(|_| waits && was_taken && first) {
+        // A caller that does not wait can get the lock at its next attempt.
+        let tries = !waits && count == 1;
+        if let Some(owner) = holder.filter(|_| was_taken && (waits && first || tries)) {
             let key = key.clone();
             self.notify(owner.client(), Event::Wanted { key, owner });
         }

@@ -310,16 +310,41 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
     drop(other.lock("job").wait(LONG).acquire().await.expect("free"));
 }
 
+/// Makes a client retain a lock. A quorum may release it instead while replies of its servers are late.
+async fn retain(one: &LockClient, other: &LockClient, key: &str) {
+    let lock = one.lock(key).retain(Duration::from_secs(60));
+    eventually(LONG, "it is retained", async || {
+        lock.run(async {}).await.expect("free");
+        let info = other.inspect(key).await.expect("a reply");
+        info.is_some_and(|info| info.retained)
+    })
+    .await;
+}
+
 pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    let lock = one.lock("tenant:7").retain(Duration::from_secs(60));
-    lock.run(async {}).await.expect("free");
-    assert!(holder(&other, "tenant:7").await.retained);
+    retain(&one, &other, "tenant:7").await;
     assert!(other.ask_release("tenant:7").await.expect("a reply"));
     eventually(LONG, "it is free", async || {
         other.inspect("tenant:7").await.expect("a reply").is_none()
     })
     .await;
+}
+
+pub(crate) async fn an_attempt_that_does_not_wait_ends_a_retention(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    retain(&one, &other, "tenant:7").await;
+    let attempt = async || {
+        let attempt = other.lock("tenant:7").try_acquire().await;
+        attempt.expect("a reply")
+    };
+    assert!(attempt().await.is_none(), "it is retained");
+    eventually(LONG, "it is free", async || attempt().await.is_some()).await;
+    // A hold continues.
+    let guard = one.lock("tenant:7").acquire().await.expect("free");
+    assert!(attempt().await.is_none(), "it is held");
+    guard.release().await.expect("it was not taken");
+    eventually(LONG, "it is free", async || attempt().await.is_some()).await;
 }
 
 pub(crate) async fn a_call_that_gives_up_leaves_nothing_behind(place: Place) {

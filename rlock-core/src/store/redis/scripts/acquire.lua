@@ -97,12 +97,13 @@ if taken then
   local place = 0
   if waits then
     place = lib.join_queue(KEYS[taken], ARGV[taken + 6])
-    -- After a hand-off, the new owner knows from its grant that others wait.
-    if place == 2 and not handed_off then
-      local holder = redis.pcall('HGETALL', KEYS[taken])[1]
-      if holder and holder ~= 'kept' then
-        lib.notify(channel, holder, KEYS[taken], 'wanted', '0')
-      end
+  end
+  -- An owner that retains the lock releases it for the first waiter, or for the next attempt of a caller that does not
+  -- wait. After a hand-off, the new owner knows from its grant that others wait.
+  if (place == 2 or not waits and count == '1') and not handed_off then
+    local holder = redis.pcall('HGETALL', KEYS[taken])[1]
+    if holder and holder ~= 'kept' then
+      lib.notify(channel, holder, KEYS[taken], 'wanted', '0')
     end
   end
   local refusal = {0, taken - 1, ttls[taken], place}
