@@ -1,4 +1,4 @@
-//! What does not allocate. Every test that counts has this whole file's allocator.
+//! Checks which calls do not allocate. The allocator of this file counts.
 
 use rlock_core::{LockClient, Reentry};
 
@@ -16,7 +16,7 @@ fn entering_once_more_and_leaving_allocates_nothing_if_entries_are_counted_local
     let counted = runtime.block_on(async {
         let outer = lock.acquire().await.expect("free");
         let nested = async {
-            // The counter sees this thread alone, and what is done in it, as long as nothing waits.
+            // The counter covers this thread, and everything that runs in it without waiting.
             let mut counted = Vec::new();
             for _ in 0..3 {
                 let mut enter = Box::pin(async {

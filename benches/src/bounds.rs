@@ -1,4 +1,4 @@
-//! What the figures have to keep to.
+//! The bounds of the figures.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::{
     contestant::Kind, metric::Metric, network::Network, results::Results, scenario::Scenario,
 };
 
-/// A bound, and what was measured.
+/// A bound, and the measured value.
 #[derive(Serialize)]
 pub(crate) struct Verdict {
     pub(crate) scenario: Scenario,
@@ -16,15 +16,15 @@ pub(crate) struct Verdict {
     pub(crate) holds: bool,
 }
 
-/// What is bounded: a figure of one contestant.
+/// A bound for a figure of one contestant.
 struct Bound(Scenario, Network, Kind, Metric, Limit);
 
 enum Limit {
     AtMost(f64),
-    /// Times what this contestant has.
+    /// A multiple of this contestant's value.
     TimesAtMost(f64, Kind),
     TimesAtLeast(f64, Kind),
-    /// Times what the best of the peers has.
+    /// A multiple of the best peer's value.
     BestPeerAtMost(f64),
     AheadOfPeers,
 }
@@ -44,11 +44,11 @@ use Scenario::{
     WaitersClients, WaitersTasks,
 };
 
-/// Memory is flat if a lock takes so few bytes more after it was renewed four times: less than the least
-/// that could be left behind by each renewal.
+/// The limit of a lock's additional bytes after four renewals. It is less than the smallest leak of
+/// a renewal.
 const FLAT: f64 = 16.0;
 
-/// Everything that is bounded.
+/// All bounds.
 #[rustfmt::skip]
 const BOUNDS: [Bound; 45] = [
     Bound(Pair, Direct, Ours, PairP50, TimesAtMost(1.25, Raw)),
@@ -98,7 +98,7 @@ const BOUNDS: [Bound; 45] = [
     Bound(WaitersClients, Delayed, Ours, Violations, AtMost(0.0)),
 ];
 
-/// All verdicts that the results allow.
+/// Returns all verdicts that the results allow.
 pub(crate) fn verdicts(all: &[Results]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for bound in &BOUNDS {
@@ -161,8 +161,8 @@ impl Bound {
     }
 }
 
-/// The peer that is the hardest to be ahead of, and the ratio to it, round by round as with the floor. Without a
-/// peer the ratio is not a number, so no bound holds.
+/// Returns the best peer and the ratio to it, by rounds like the ratio to the floor. Without a peer
+/// the ratio is NaN, so no bound holds.
 fn beside_best_peer(results: &Results, kind: Kind, metric: Metric) -> (&'static str, f64) {
     let peers = results.contestants.iter().filter(|kind| kind.is_peer());
     let ratios = peers
@@ -176,7 +176,7 @@ fn beside_best_peer(results: &Results, kind: Kind, metric: Metric) -> (&'static 
     best.unwrap_or(("no peer", f64::NAN))
 }
 
-/// A bound as it is written: `1,100`, `0.1`.
+/// Formats a bound: `1,100`, `0.1`.
 fn short(bound: f64) -> String {
     if bound >= 1000.0 {
         BytesPerLock.show(bound)

@@ -1,18 +1,18 @@
-//! Results as a picture: for each scenario bars of its most telling figure.
+//! Draws a chart of the results: bars of the most important figure of each scenario.
 
 use std::fmt::Write as _;
 
 use crate::{contestant::Kind, metric::Metric, results::Results};
 
 const WIDTH: f64 = 760.0;
-/// Where bars begin; names stand to the left.
+/// The left end of the bars. Names are on the left.
 const LEFT: f64 = 170.0;
-/// The longest bar; its figure stands to the right.
+/// The length of the longest bar. Its figure is on the right.
 const LONGEST: f64 = 440.0;
 const BAR: f64 = 20.0;
 const HEAD: f64 = 46.0;
 
-/// The figure that stands for a scenario.
+/// The most important figures, in order of preference.
 const TELLING: [Metric; 5] = [
     Metric::ChangesPerSecond,
     Metric::PairsPerSecond,
@@ -21,7 +21,7 @@ const TELLING: [Metric; 5] = [
     Metric::ProcessorTime,
 ];
 
-/// A chart in SVG.
+/// Returns a chart as SVG.
 pub(crate) fn chart(all: &[Results]) -> String {
     let mut body = String::new();
     let mut top = 10.0;
@@ -35,7 +35,7 @@ pub(crate) fn chart(all: &[Results]) -> String {
     )
 }
 
-/// Draws one scenario from `top`, and answers where the next may begin.
+/// Draws one scenario from `top`, and returns the position of the next one.
 fn bars(body: &mut String, results: &Results, top: f64) -> f64 {
     let Some(metric) = TELLING
         .into_iter()
@@ -106,7 +106,7 @@ fn color(kind: Kind) -> &'static str {
     }
 }
 
-/// The texts are ours and hold nothing that SVG would have to have escaped.
+/// The texts are fixed and contain no character that SVG requires to escape.
 fn text(body: &mut String, x: f64, y: f64, text: &str, weight: &str) {
     let _ = writeln!(
         body,

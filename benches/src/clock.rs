@@ -2,13 +2,13 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The monotonic clock in nanoseconds: the same for all processes of a machine, so that times of
-/// several processes compare.
+/// Returns the monotonic clock in nanoseconds. It is the same for all processes of a machine, so
+/// their times can be compared.
 pub(crate) fn now() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// The processor time of this process in nanoseconds, user and system, all threads.
+/// Returns the processor time of this process in nanoseconds: user and system, all threads.
 pub(crate) fn processor_time() -> u64 {
     read(ClockId::ProcessCPUTime)
 }

@@ -1,4 +1,4 @@
-//! Tasks that take locks again and again for a while.
+//! Tasks that acquire locks repeatedly for a while.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::{
     grants::{Grant, Grants, Span},
 };
 
-/// How long before a run its start is set, so that everybody is ready.
+/// The time between the announcement and the start of a run, so that all tasks are ready.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// How many grants of a task fit without moving them.
+/// The number of a task's grants that fit without a reallocation.
 const ROOM: usize = 1 << 14;
 
-/// The tasks of one client, each with its way to its lock.
+/// The tasks of one client, each with its lock.
 pub(crate) struct Tasks {
-    /// The number of the first, unique among all clients of a run.
+    /// The number of the first task, unique among all clients of a run.
     first: u32,
     seats: Vec<Box<dyn Seat>>,
 }
 
 impl Tasks {
-    /// One task for each key.
+    /// Returns one task for each key.
     pub(crate) async fn new(
         client: &dyn Contestant,
         first: u32,
@@ -37,8 +37,8 @@ impl Tasks {
         Ok(Self { first, seats })
     }
 
-    /// Lets all tasks take their locks during `span`, and stay inside for `stay`. A task that waits
-    /// at the end waits on, so that its wait is known.
+    /// Runs all tasks during `span`, with `stay` inside each hold. A task that waits at the end
+    /// continues, so that its wait is known.
     pub(crate) async fn run(&mut self, span: Span, stay: Duration) -> Grants {
         let mut running = Vec::with_capacity(self.seats.len());
         for (task, seat) in (self.first..).zip(self.seats.drain(..)) {
@@ -77,7 +77,7 @@ async fn take_turns(
                 left: inside.left,
             }),
             Err(error) => {
-                // One that fails is not to fail a thousand times a second.
+                // A task that fails repeatedly must not flood the output.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 errors.push(format!("{error:#}"));
                 errors.truncate(1);
@@ -87,7 +87,7 @@ async fn take_turns(
     (seat, Grants { grants, errors })
 }
 
-/// A span that begins in a moment.
+/// Returns a span that starts soon.
 pub(crate) fn soon(length: Duration) -> Span {
     let start = clock::now() + nanos(LEAD);
     Span {

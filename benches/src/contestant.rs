@@ -1,4 +1,5 @@
-//! Who takes part: this framework, the floors, the peers. Each file beside this one is one of them.
+//! The contestants: this framework, the floors and the peers. Each file in the directory is one of
+//! them.
 
 mod async_redis_lock;
 mod bare_scripts;
@@ -25,56 +26,56 @@ use crate::clock;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The lease of locks that are contended for: long enough that nobody renews during a run.
+/// The lease of contended locks: long enough that no lease is renewed during a run.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// How long locks are retained that are to be used again.
+/// The duration of retentions.
 pub(crate) const RETAIN: Duration = Duration::from_secs(1);
 
-/// How long peers that poll sleep between two attempts. Their defaults are 20 to 100 times as long
-/// and would show nothing but the sleep.
+/// The pause of polling peers between two attempts. Their defaults are 20 to 100 times as long, and
+/// would dominate the figures.
 pub(crate) const RETRY: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Kind {
-    /// `SET NX PX` and a script that compares and deletes: the least that a lock can do.
+    /// `SET NX PX` and a script that compares and deletes: the minimum for a lock.
     Raw,
-    /// The same on several servers at once, answered by all.
+    /// The same on several servers at once, with the replies of all.
     RawOnAll,
-    /// A token passed through a list, by `BLPOP` and `LPUSH`: the least that a hand-off can do.
+    /// A token passed through a list, by `BLPOP` and `LPUSH`: the minimum for a hand-off.
     Blpop,
-    /// `tokio::sync::Mutex`, which knows one process: the most that a hand-over inside a process can do.
+    /// `tokio::sync::Mutex`, limited to one process: the maximum for a local hand-over.
     Mutex,
-    /// `PEXPIRE` in pipelines of 500: the least that a renewal can do.
+    /// `PEXPIRE` in pipelines of 500: the minimum for a renewal.
     Pexpire,
     /// A script that extends 500 keys.
     PexpireScript,
-    /// The scripts of this framework and nothing else of it: the least that its protocol can do.
+    /// The scripts of this framework alone: the minimum for its protocol.
     BareScripts,
     Ours,
-    /// Serving processes strictly in the order in which they came.
+    /// With a strict order of processes.
     OursStrict,
-    /// Serving up to four callers of a process in a row.
+    /// With up to four local hand-overs in a row.
     #[value(name = "ours-handovers-4")]
     OursHandovers4,
-    /// Serving up to 64.
+    /// With up to 64 local hand-overs in a row.
     #[value(name = "ours-handovers-64")]
     OursHandovers64,
-    /// Keeping each lock for a second after its last use.
+    /// With a retention of one second.
     #[value(name = "ours-retaining")]
     OursRetaining,
-    /// Keeping each lock for a millisecond, and taking another key each time.
+    /// With a retention of one millisecond, and another key each time.
     #[value(name = "ours-retaining-briefly")]
     OursRetainingBriefly,
-    /// A key that another process retains.
+    /// With a key that another process retains.
     OursRetainedElsewhere,
-    /// At a Redis Cluster.
+    /// With a Redis Cluster.
     OursAtCluster,
-    /// Locks of single servers, on several at once, answered by all.
+    /// Locks of single servers, on several at once, with the replies of all.
     OursOnEach,
-    /// A nested entry, counted at the store.
+    /// A nested entry that the store counts.
     OursNested,
-    /// A nested entry, counted in the process.
+    /// A nested entry that the process counts.
     OursNestedLocally,
     Rslock,
     Rlock,
@@ -124,20 +125,20 @@ impl Kind {
         Self::PEERS.contains(&self)
     }
 
-    /// As the command line of a worker names it.
+    /// Returns the name in the command line of a worker.
     pub(crate) fn argument(self) -> String {
         self.to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Sets up what must be on the server before anybody contends for `key`.
+    /// Prepares the server before tasks contend for `key`.
     pub(crate) async fn prepare(self, server: &RedisServer, key: &str) {
         if self == Self::Blpop {
             blpop::prepare(server, key).await;
         }
     }
 
-    /// Connects one client whose locks have this lease, renewed every third of it.
+    /// Connects one client whose locks have this lease, renewed after each third of it.
     pub(crate) async fn connect(self, url: &str, lease: Duration) -> Result<Box<dyn Contestant>> {
         use raw::Batch;
         Ok(match self {
@@ -177,7 +178,7 @@ impl Kind {
         })
     }
 
-    /// Connects one client to several servers, a majority of which has to grant.
+    /// Connects one client to the members of a quorum.
     pub(crate) async fn connect_to_quorum(
         self,
         urls: &[String],
@@ -207,7 +208,7 @@ impl Serialize for Kind {
 
 /// Locks that stay held and renewed until they are dropped.
 pub(crate) trait Holding: Send {
-    /// How many its client knows to be lost; nothing is known where it does not say.
+    /// Returns the number of locks whose loss the client knows; zero if it does not report losses.
     fn lost(&self) -> usize {
         0
     }
@@ -215,34 +216,34 @@ pub(crate) trait Holding: Send {
 
 pub(crate) type Held = Box<dyn Holding>;
 
-/// How many locks that are to be held are taken at a time.
+/// The number of idle locks that are acquired at a time.
 const TAKEN_AT_ONCE: usize = 16;
 
 /// One client of one contestant.
 pub(crate) trait Contestant: Send + Sync {
-    /// What one task needs to take the lock of `key` again and again.
+    /// Returns the operation of one task that acquires the lock of `key` repeatedly.
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>>;
 
-    /// Takes locks and keeps them. `None` if it has no means to renew them.
+    /// Acquires and holds locks. Returns `None` if the contestant cannot renew them.
     fn hold<'a>(&'a self, _keys: &'a [String]) -> BoxFuture<'a, Result<Option<Held>>> {
         Box::pin(async { Ok(None) })
     }
 }
 
-/// One task's way to one lock.
+/// The operation of one task on one lock.
 pub(crate) trait Seat: Send {
-    /// Takes the lock, waiting for it without a bound, stays inside for this long, gives it back.
+    /// Acquires the lock without a limit for the wait, stays inside for this long, and releases it.
     fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>>;
 }
 
-/// When somebody was inside, by [`clock::now`].
+/// The times of an entry and its exit, by [`clock::now`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inside {
     pub(crate) entered: u64,
     pub(crate) left: u64,
 }
 
-/// Stays inside, and notes when that was.
+/// Stays inside, and records the times.
 pub(crate) fn inside(stay: Duration) -> Inside {
     let entered = clock::now();
     let until = entered + u64::try_from(stay.as_nanos()).unwrap_or(u64::MAX);

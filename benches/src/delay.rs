@@ -1,7 +1,7 @@
-//! A TCP proxy that delays: it passes bytes on in order, a set time after they arrived. It runs in a process
-//! of its own, so what it costs is not the measured client's.
+//! A TCP proxy that delays bytes by a fixed time. It runs in its own process, so its cost does not
+//! count for the measured client.
 //!
-//! tokio's timers have a resolution of a millisecond, so it waits by `timerfd`, which has the kernel's.
+//! It waits with `timerfd`, because tokio's timers have a resolution of a millisecond.
 
 use std::{
     io::{self, BufRead as _, stdin},
@@ -29,10 +29,10 @@ use tokio::{
 
 use crate::{clock, runtime, worker::say};
 
-/// How many bytes are read at once.
+/// The number of bytes for each read.
 const CHUNK: usize = 16 * 1024;
 
-/// Opens a port in front of each address and prints the ports. Each line of the input sets the delay of one
+/// Opens a port for each address and prints the ports. Each input line sets the delay of one
 /// direction in nanoseconds. Returns when the input ends.
 pub(crate) fn serve(addresses: &[String]) -> Result<()> {
     let runtime = runtime::current_thread()?;
@@ -73,7 +73,7 @@ async fn connect(client: TcpStream, address: String, delay: Arc<AtomicU64>) -> i
     pass(from_server, to_client, delay)
 }
 
-/// Passes one direction on. When it ends at one side, it ends at the other, after the same delay.
+/// Delays one direction. The end of the stream has the same delay.
 fn pass(from: OwnedReadHalf, to: OwnedWriteHalf, delay: Arc<AtomicU64>) -> io::Result<()> {
     let timer = Timer::new()?;
     let (arrived, pending) = mpsc::unbounded_channel();
@@ -82,7 +82,7 @@ fn pass(from: OwnedReadHalf, to: OwnedWriteHalf, delay: Arc<AtomicU64>) -> io::R
     Ok(())
 }
 
-/// Bytes, and when they are due.
+/// The time when bytes are due, and the bytes.
 type Chunk = (u64, Vec<u8>);
 
 async fn receive(
@@ -155,7 +155,8 @@ impl Timer {
 mod tests {
     use super::*;
 
-    /// What an echoing server sends back through the proxy, and how long all of it took in nanoseconds.
+    /// Returns the bytes of an echo server through the proxy, and the time for all of it in
+    /// nanoseconds.
     async fn echoed(delay: u64, words: &[&[u8]]) -> io::Result<(Vec<u8>, u64)> {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = server.local_addr()?.to_string();

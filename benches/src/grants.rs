@@ -1,4 +1,4 @@
-//! What a run of contending tasks yields, and what it says.
+//! The grants of a run, and their figures.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,25 +7,25 @@ use crate::{
     statistics::percentile,
 };
 
-/// One time that one task had the lock; times by [`clock::now`](crate::clock::now).
+/// One hold of one task. Times are by [`clock::now`](crate::clock::now).
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Grant {
     pub(crate) task: u32,
-    /// When the task began to ask.
+    /// The time of the task's call.
     pub(crate) asked: u64,
     pub(crate) entered: u64,
     pub(crate) left: u64,
 }
 
-/// All grants of one run.
+/// All grants of a run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Grants {
     pub(crate) grants: Vec<Grant>,
-    /// What went wrong, if anything did: the first error of each task.
+    /// The first error of each task that failed.
     pub(crate) errors: Vec<String>,
 }
 
-/// When a run begins and ends. What is granted later does not count as throughput.
+/// The start and the end of a run. Later grants do not count for throughput.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) start: u64,
@@ -54,14 +54,14 @@ impl Grants {
         self.errors.extend(other.errors);
     }
 
-    /// The grants in order of entry.
+    /// Returns the grants in order of entry.
     fn ordered(&self) -> Vec<Grant> {
         let mut grants = self.grants.clone();
         grants.sort_unstable_by_key(|grant| (grant.entered, grant.left));
         grants
     }
 
-    /// How often somebody entered while another was inside.
+    /// Returns how often a task entered while another one was inside.
     pub(crate) fn violations(&self) -> usize {
         let mut inside_until = 0;
         let mut violations = 0;
@@ -74,7 +74,7 @@ impl Grants {
         violations
     }
 
-    /// How often the lock went from one task to another before `stop`.
+    /// Returns how often the lock passed from one task to another before `stop`.
     pub(crate) fn changes(&self, stop: u64) -> usize {
         let mut holder = None;
         let mut changes = 0;
@@ -86,7 +86,7 @@ impl Grants {
         changes
     }
 
-    /// The figures of tasks that have a lock each.
+    /// Returns the figures of tasks with a lock each.
     pub(crate) fn of_own_locks(&self, span: Span) -> Figures {
         let pairs = self.grants.iter().filter(|grant| grant.left < span.stop);
         vec![(
@@ -95,7 +95,7 @@ impl Grants {
         )]
     }
 
-    /// The figures of `tasks` tasks that share one lock.
+    /// Returns the figures of `tasks` tasks that share one lock.
     pub(crate) fn of_one_lock(&self, span: Span, tasks: usize) -> Figures {
         let mut waits: Vec<f64> = self
             .grants

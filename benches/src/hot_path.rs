@@ -10,25 +10,25 @@ use rlock_testkit::RedisServer;
 const KEY: &str = "order:42";
 const TASKS: usize = 16;
 
-/// Which way a pair goes.
+/// The kind of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
     /// The embedded store.
     Memory,
     /// A server.
     Server,
-    /// A server, inside the held lock, counted there.
+    /// A nested entry on a server, which counts it.
     Nested,
-    /// Inside the held lock, counted in the process.
+    /// A nested entry that the process counts.
     NestedLocally,
-    /// Local hand-overs between 16 tasks, by the embedded store.
+    /// Local hand-overs between 16 tasks, with the embedded store.
     HandOvers,
-    /// `SET NX PX` and a script that compares and deletes, by redis-rs alone.
+    /// `SET NX PX` and a compare-and-delete script, with redis-rs alone.
     Raw,
 }
 
 impl Way {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] = [
         Self::Memory,
         Self::Server,
@@ -38,11 +38,11 @@ impl Way {
         Self::Raw,
     ];
 
-    /// Connects a client set up by `builder`, and takes and gives back a lock `pairs` times.
+    /// Connects a client of `builder`, and acquires and releases a lock `pairs` times.
     ///
     /// # Errors
     ///
-    /// Whatever the client or the server says.
+    /// Returns the first error of the client or the server.
     pub async fn run(
         self,
         server: &RedisServer,
@@ -76,7 +76,7 @@ async fn hand_overs(client: &LockClient, pairs: usize) -> Result<()> {
         tokio::spawn(async move {
             for _ in 0..own {
                 let guard = lock.acquire().await?;
-                // The others queue meanwhile.
+                // The other tasks queue meanwhile.
                 tokio::task::yield_now().await;
                 guard.release().await?;
             }

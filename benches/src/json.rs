@@ -1,4 +1,4 @@
-//! Results for other programs.
+//! The results as JSON.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ struct Row<'a> {
     error: Option<&'a String>,
 }
 
-/// What is no number (a ratio to nothing) is `null`.
+/// A NaN (a ratio to nothing) becomes `null`.
 #[derive(Serialize)]
 struct Figure<'a> {
     value: f64,

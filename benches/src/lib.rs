@@ -1,5 +1,4 @@
-//! What the programs of this crate share: medians; and the hot path, for counters that repeat exactly
-//! where clocks do not.
+//! Code that the programs of this crate share: medians, and the hot path for exact counters.
 
 pub mod hot_path;
 pub mod statistics;

@@ -1,7 +1,7 @@
-//! Measures this framework beside floors (the least that the same could cost) and beside its peers,
-//! all in one run and in turns, so that a busy machine meets all of them alike.
+//! Measures this framework, floors and peers in one run. A floor is the minimum for the same task.
+//! All take turns, so that noise affects them equally.
 //!
-//! `README.md` says how to run it and how to read what it prints.
+//! `README.md` explains how to run it, and how to read its output.
 
 mod bounds;
 mod chart;
@@ -90,7 +90,8 @@ defaults of 100 ms and more; distributed-lock does not wait at all, so its calle
 redis-lock has no renewal, and so no row among the idle locks. Leases: 30 s; idle locks 3 s, but
 1.5 s for rslock, which renews half a second before the end, and 12 s where they are 100,000.";
 
-/// `bench` in cargo's target directory, where this program lies in a folder of its profile.
+/// Returns `bench` in cargo's target directory, which contains the directory of this program's
+/// profile.
 fn folder() -> Result<PathBuf> {
     let program = env::current_exe()?;
     let target = program.parent().and_then(Path::parent);

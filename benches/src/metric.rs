@@ -1,4 +1,4 @@
-//! What is measured, and how it is shown.
+//! The metrics, and their format.
 
 use serde::Serialize;
 
@@ -16,26 +16,26 @@ pub(crate) enum Metric {
     AcquireP99,
     PairsPerSecond,
     ChangesPerSecond,
-    /// Commands that clients sent.
+    /// Commands that clients send.
     CommandsPerChange,
-    /// The same and what scripts called.
+    /// Commands that clients send and that scripts call.
     ExecutedPerChange,
     /// Milliseconds from the call of acquire to the grant.
     WaitP50,
     WaitP99,
     WaitMax,
     WaitP99OverP50,
-    /// How often the task was served that was served most, over the one that was served least.
+    /// The largest number of entries of a task, divided by the smallest.
     MostOverLeast,
-    /// How often the task was served that was served least, over the mean.
+    /// The smallest number of entries of a task, divided by the mean.
     LeastOverMean,
     Violations,
     CommandsPerPair,
-    /// Milliseconds of processor time in a second.
+    /// Processor time in milliseconds for each second.
     ProcessorTime,
     CommandsPerSecond,
     BytesPerLock,
-    /// Resident bytes of a lock at the last window less those at the first.
+    /// Resident bytes of a lock in the last window minus those in the first.
     Growth,
     /// Held locks that ended.
     Lost,
@@ -68,7 +68,7 @@ impl Metric {
         }
     }
 
-    /// Whether its ratio to the floor is of interest.
+    /// Returns whether its ratio to the floor matters.
     pub(crate) fn compares(self) -> bool {
         matches!(
             self,
@@ -84,7 +84,7 @@ impl Metric {
         )
     }
 
-    /// Whether more of it is better.
+    /// Returns whether a larger value is better.
     pub(crate) fn more_is_better(self) -> bool {
         matches!(
             self,
@@ -92,7 +92,7 @@ impl Metric {
         )
     }
 
-    /// Several rounds as one figure: mostly the median, but the worst of what is an extreme anyway.
+    /// Summarises several rounds: by the median, or by the worst value of an extreme.
     pub(crate) fn summary(self, rounds: &[f64]) -> f64 {
         match self {
             Self::WaitMax => rounds.iter().copied().fold(f64::NAN, f64::max),
@@ -132,7 +132,7 @@ impl Metric {
     }
 }
 
-/// A whole number with its thousands apart: `12,345`.
+/// Formats a whole number with separators: `12,345`.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::with_capacity(digits.len() * 2);

@@ -1,4 +1,4 @@
-//! The network between clients and servers: the loopback interface as it is, or with a delay.
+//! The network between clients and servers: the loopback interface, with or without a delay.
 
 use std::{
     fmt,
@@ -26,19 +26,19 @@ pub(crate) enum Network {
     Delayed,
 }
 
-/// What is added to a round trip.
+/// The additional time of a round trip.
 const DELAY: Duration = Duration::from_micros(500);
 
-/// How many `PING`s a measurement of the delay sends each way.
+/// The number of `PING`s in a measurement, with and without the delay.
 const PINGS: usize = 100;
 
-/// How often the delay is adjusted to what is measured.
+/// The number of corrections of the delay after a measurement.
 const ADJUSTMENTS: usize = 3;
 
 impl Network {
     pub(crate) const ALL: [Self; 2] = [Self::Direct, Self::Delayed];
 
-    /// Opens a way to servers.
+    /// Opens a route to servers.
     pub(crate) async fn reach(
         self,
         servers: impl IntoIterator<Item = &RedisServer>,
@@ -53,7 +53,7 @@ impl Network {
     }
 }
 
-/// As it follows the title of a scenario.
+/// Formats the network for the title of a scenario.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -63,15 +63,15 @@ impl fmt::Display for Network {
     }
 }
 
-/// The way from clients to some servers. Delayed ones end when it is dropped.
+/// A route from clients to servers. Dropping it ends the delay.
 pub(crate) struct Route {
-    /// Where the servers listen.
+    /// The addresses of the servers.
     addresses: Vec<String>,
     delay: Option<Delay>,
 }
 
 impl Route {
-    /// The port where clients connect to the server of this number.
+    /// Returns the address where clients connect to the server with this number.
     pub(crate) fn address(&self, server: usize) -> String {
         match &self.delay {
             None => self.addresses[server].clone(),
@@ -79,20 +79,20 @@ impl Route {
         }
     }
 
-    /// The URL of the first server.
+    /// Returns the URL of the first server.
     pub(crate) fn url(&self) -> String {
         format!("redis://{}/", self.address(0))
     }
 
-    /// The URLs of all servers.
+    /// Returns the URLs of all servers.
     pub(crate) fn urls(&self) -> Vec<String> {
         let all = 0..self.addresses.len();
         all.map(|server| format!("redis://{}/", self.address(server)))
             .collect()
     }
 
-    /// Measures by `PING` at the first server how many milliseconds a round trip is delayed; `None` if this is
-    /// no delayed one.
+    /// Measures the delay of a round trip to the first server in milliseconds, by `PING`. Returns
+    /// `None` for a route without a delay.
     pub(crate) fn added(&self) -> Result<Option<f64>> {
         let Some(delay) = &self.delay else {
             return Ok(None);
@@ -102,15 +102,15 @@ impl Route {
     }
 }
 
-/// The process of the delaying proxies, one for each server.
+/// The process of the delaying proxies, with one for each server.
 struct Delay {
     _proxy: Worker,
     ports: Vec<u16>,
 }
 
 impl Delay {
-    /// Starts the proxies, and sets their delay so that a round trip takes [`DELAY`] longer. What the proxies take
-    /// themselves, to wake up above all, counts as delay.
+    /// Starts the proxies, and sets a delay so that a round trip takes [`DELAY`] longer. The cost
+    /// of the proxies themselves, mostly their wake-ups, counts as delay.
     async fn start(addresses: &[String]) -> Result<Self> {
         let mut proxy = worker::spawn(&Role::Delay {
             addresses: addresses.to_owned(),
@@ -137,7 +137,7 @@ async fn set(proxy: &mut Worker, one_way: f64) -> Result<()> {
     Ok(())
 }
 
-/// How many seconds longer a `PING` takes by this port than straight to the server, by medians.
+/// Returns how many seconds longer a `PING` takes over this port than directly, by medians.
 fn added(server: &str, port: u16) -> Result<f64> {
     let mut direct = Pinged::connect(server)?;
     let mut delayed = Pinged::connect(&format!("127.0.0.1:{port}"))?;
@@ -148,7 +148,7 @@ fn added(server: &str, port: u16) -> Result<f64> {
     Ok(median(&delayed.seconds) - median(&direct.seconds))
 }
 
-/// A connection for `PING`s, and how many seconds they took.
+/// A connection for `PING`s, and their times in seconds.
 struct Pinged {
     connection: TcpStream,
     seconds: Vec<f64>,

@@ -6,32 +6,32 @@ use clap::{Parser, Subcommand};
 
 use crate::{network::Network, pace::Pace, scenario::Scenario, worker::Role};
 
-/// Measures this framework beside floors and peers, on a redis-server that it starts itself.
+/// Measures this framework, floors and peers on a redis-server that it starts.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
-    /// Takes two to three minutes instead of ten: the figures are rougher, and some are left out.
+    /// Takes two to three minutes instead of ten. The figures are rougher, and some are left out.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Measures this scenario alone; may be given several times.
+    /// Measures only this scenario. May be repeated.
     #[arg(long, value_name = "SCENARIO")]
     pub(crate) only: Vec<Scenario>,
-    /// Measures over this network alone.
+    /// Measures only over this network.
     #[arg(long)]
     pub(crate) network: Option<Network>,
-    /// How many rounds; the figures are their medians.
+    /// The number of rounds. The figures are their medians.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) rounds: Option<u16>,
-    /// Where the figures go as JSON; `target/bench/results.json` if not given.
+    /// The file for the figures as JSON. Defaults to `target/bench/results.json`.
     #[arg(long, value_name = "PATH")]
     pub(crate) json: Option<PathBuf>,
-    /// Where the chart goes; `target/bench/results.svg` if not given.
+    /// The file for the chart. Defaults to `target/bench/results.svg`.
     #[arg(long, value_name = "PATH")]
     pub(crate) svg: Option<PathBuf>,
-    /// Keeps every core busy with the lowest priority. What a machine takes to wake a core that sleeps
-    /// may be several times what a request takes, and varies; this leaves it out.
+    /// Keeps every core busy at the lowest priority. Waking a sleeping core may take several times
+    /// as long as a request, and varies. This option leaves it out.
     #[arg(long)]
     pub(crate) awake: bool,
-    /// Ends with an error if a bound does not hold.
+    /// Fails if a bound does not hold.
     #[arg(long)]
     pub(crate) check: bool,
     #[command(subcommand)]
@@ -40,7 +40,7 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// What the benchmark starts again as a process of its own.
+    /// The process that the benchmark starts.
     #[command(subcommand, hide = true)]
     Worker(Role),
 }

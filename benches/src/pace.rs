@@ -1,30 +1,30 @@
-//! How long everything takes.
+//! The durations of all measurements.
 
 use std::time::Duration;
 
 use crate::contestant::Kind;
 
-/// How many rounds there are, and how long each lasts.
+/// The number and the duration of rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
-    /// Medians are of so many.
+    /// The number of rounds for a median.
     pub(crate) rounds: usize,
-    /// In how many slices a round is cut where contestants can take turns that often.
+    /// The number of slices of a round, if contestants can take turns that often.
     pub(crate) slices: usize,
     pub(crate) slice: Duration,
-    /// One round on one lock.
+    /// The duration of a round on one lock.
     pub(crate) contended: Duration,
-    /// The same for peers: their waits are up to a second long.
+    /// The same for peers, whose waits are up to a second long.
     pub(crate) peer_contended: Duration,
-    /// The run before each round, not measured; those who enter stay inside for a while, so that
-    /// two at once would meet.
+    /// The duration of the warm-up before each round. Tasks stay inside for a while, so that two
+    /// holders at once would meet.
     pub(crate) warm_up: Duration,
-    /// The run in which commands are counted.
+    /// The duration of the run that counts commands.
     pub(crate) counted: Duration,
     pub(crate) peer_counted: Duration,
-    /// Windows of a second in which their cost is measured.
+    /// The number of one-second windows that measure the cost of idle locks.
     pub(crate) windows: usize,
-    /// Whether what takes long is left out.
+    /// Whether slow measurements are left out.
     pub(crate) quick: bool,
 }
 
@@ -59,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// How long a contestant's round on one lock is.
+    /// Returns the duration of a contestant's round on one lock.
     pub(crate) fn contended_of(&self, kind: Kind) -> Duration {
         if kind.is_peer() {
             self.peer_contended
@@ -68,7 +68,7 @@ impl Pace {
         }
     }
 
-    /// How long a contestant's commands are counted.
+    /// Returns the duration of a contestant's count of commands.
     pub(crate) fn counted_of(&self, kind: Kind) -> Duration {
         if kind.is_peer() {
             self.peer_counted
@@ -77,7 +77,7 @@ impl Pace {
         }
     }
 
-    /// Longer rounds, for crowds in which a task's turn comes rarely.
+    /// Returns longer rounds, for crowds in which each task rarely gets a turn.
     pub(crate) fn for_crowds(&self) -> Self {
         Self {
             contended: self.contended * 2,

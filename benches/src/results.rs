@@ -1,4 +1,4 @@
-//! What all rounds of a scenario yielded.
+//! The results of all rounds of a scenario.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use crate::{
 pub(crate) struct Results {
     pub(crate) scenario: Scenario,
     pub(crate) network: Network,
-    /// The measured delay of a round trip in milliseconds, where there is one.
+    /// The measured delay of a round trip in milliseconds, if there is one.
     pub(crate) added: Option<f64>,
-    /// The contestant that the others are compared with.
+    /// The contestant with which the others are compared.
     pub(crate) floor: Kind,
     /// The contestants in the order of the table.
     pub(crate) contestants: Vec<Kind>,
     pub(crate) metrics: Vec<Metric>,
-    /// Whether rounds of the same number were not neighbours in time.
+    /// Whether rounds with the same number were far apart in time.
     pub(crate) apart: bool,
     values: BTreeMap<(Kind, Metric), Vec<f64>>,
-    /// Errors of contestants, the first of each.
+    /// The first error of each contestant.
     pub(crate) errors: BTreeMap<Kind, String>,
 }
 
@@ -62,22 +62,23 @@ impl Results {
         }
     }
 
-    /// The value of each round.
+    /// Returns the value of each round.
     pub(crate) fn rounds(&self, kind: Kind, metric: Metric) -> &[f64] {
         self.values.get(&(kind, metric)).map_or(&[], Vec::as_slice)
     }
 
-    /// All rounds as one figure; not a number if there is none.
+    /// Returns the summary of all rounds; NaN without rounds.
     pub(crate) fn value(&self, kind: Kind, metric: Metric) -> f64 {
         metric.summary(self.rounds(kind, metric))
     }
 
-    /// The ratio to the floor.
+    /// Returns the ratio to the floor.
     pub(crate) fn ratio(&self, kind: Kind, metric: Metric) -> f64 {
         self.ratio_between(kind, self.floor, metric)
     }
 
-    /// The median of the ratios of two contestants, round by round where the rounds were neighbours.
+    /// Returns the median of the ratios of two contestants. If rounds are close in time, their
+    /// ratios count.
     pub(crate) fn ratio_between(&self, kind: Kind, other: Kind, metric: Metric) -> f64 {
         if self.apart {
             return self.value(kind, metric) / self.value(other, metric);

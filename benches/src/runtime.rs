@@ -1,4 +1,4 @@
-//! The runtimes that contestants run on: the same kind for all of a scenario.
+//! The runtimes of contestants: the same kind for all contestants of a scenario.
 
 use std::io;
 
@@ -9,7 +9,7 @@ pub(crate) fn current_thread() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Two worker threads, as many as the machines have cores that these figures were first taken on.
+/// Two worker threads, as many as the cores of the first measurements.
 pub(crate) fn two_threads() -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(2)

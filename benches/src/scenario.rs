@@ -1,4 +1,4 @@
-//! What is measured: each file beside this one is one scenario.
+//! The scenarios: each file in the directory is one of them.
 
 mod cluster;
 mod handovers;
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scenario {
-    /// One task, one lock that nobody else wants.
+    /// One task, one uncontended lock.
     Pair,
     /// The same on a runtime of two threads.
     PairThreads,
@@ -44,7 +44,7 @@ pub(crate) enum Scenario {
     /// A quorum of three servers: one task, and 64 tasks with a lock each.
     #[value(name = "quorum-3")]
     Quorum3,
-    /// The same of five.
+    /// Like `Quorum3`, with five servers.
     #[value(name = "quorum-5")]
     Quorum5,
     /// 16 tasks of one process, one lock.
@@ -68,13 +68,13 @@ pub(crate) enum Scenario {
     WaitersTasks,
     /// 100 clients with one task each, one lock.
     WaitersClients,
-    /// Four processes with 32 tasks each, one lock: how many of a process are served in a row. Only if
-    /// it is asked for.
+    /// Four processes with 32 tasks each, one lock, with different numbers of local hand-overs.
+    /// Runs on request only.
     LocalHandovers,
 }
 
 impl Scenario {
-    /// Those that are measured unless others are asked for.
+    /// The scenarios that run by default.
     pub(crate) const USUAL: [Self; 15] = [
         Self::Pair,
         Self::PairThreads,
@@ -114,7 +114,7 @@ impl Scenario {
         }
     }
 
-    /// Measures everything of this scenario; `None` if the pace leaves it out.
+    /// Measures this scenario; `None` if the pace leaves it out.
     pub(crate) fn run(self, pace: &Pace, network: Network) -> Result<Option<Results>> {
         let plan = &Plan {
             scenario: self,
@@ -143,7 +143,7 @@ impl Scenario {
     }
 }
 
-/// What is measured, over which network, and for how long.
+/// A scenario's network and pace.
 #[derive(Clone)]
 struct Plan {
     scenario: Scenario,
@@ -152,13 +152,13 @@ struct Plan {
 }
 
 impl Plan {
-    /// Results without figures yet.
+    /// Returns results without figures.
     fn results(&self, floor: Kind) -> Results {
         Results::new(self.scenario, self.network, floor)
     }
 }
 
-/// Held locks with leases of so many seconds.
+/// Returns a measurement of held locks with leases of this many seconds.
 fn idle(locks: usize, lease: u64, peers: &[Kind]) -> idle::Idle<'_> {
     idle::Idle {
         locks,
@@ -169,14 +169,13 @@ fn idle(locks: usize, lease: u64, peers: &[Kind]) -> idle::Idle<'_> {
     }
 }
 
-/// The key that everybody contends for.
+/// The key of contended locks.
 const KEY: &str = "order:42";
 
-/// How long those who enter stay inside before each measured run: long enough that two who were
-/// inside at once would be seen.
+/// The time inside before each measured run, long enough to notice two holders at once.
 const STAY: Duration = Duration::from_micros(20);
 
-/// A contestant beside the others on the same runtime.
+/// A contestant with its client, on the runtime of all contestants.
 struct Entrant {
     kind: Kind,
     client: Box<dyn Contestant>,
@@ -193,7 +192,7 @@ impl Entrant {
     }
 }
 
-/// What clients sent for each time that the lock went from one task to another.
+/// Returns the commands of clients for each transfer of the lock.
 fn commands_per_change(commands: u64, grants: &Grants) -> Figures {
     vec![(Metric::CommandsPerChange, per_change(commands, grants))]
 }
@@ -203,10 +202,10 @@ fn per_change(commands: u64, grants: &Grants) -> f64 {
     commands as f64 / count(grants.changes(u64::MAX))
 }
 
-/// What a server has executed, those commands that scripts call included.
+/// The number of commands that a server has executed, including those of scripts.
 struct Executed {
     before: u64,
-    /// What a look at the count adds to it.
+    /// The number of commands that a query of the count adds.
     look: u64,
 }
 
@@ -217,7 +216,7 @@ impl Executed {
         Ok(Self { before, look })
     }
 
-    /// What it has executed since for each change of the holder.
+    /// Returns the number of commands since then for each transfer.
     async fn per_change(self, server: &RedisServer, grants: &Grants) -> Result<(Metric, f64)> {
         let since = Self::read(server).await? - self.before;
         let commands = since.saturating_sub(self.look);

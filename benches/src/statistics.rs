@@ -1,6 +1,6 @@
 //! Medians and percentiles.
 
-/// Of sorted values the one below which `percent` of them lie; not a number if there are none.
+/// Returns the value below which `percent` of the sorted values lie; NaN without values.
 #[must_use]
 pub fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let last = sorted.len().saturating_sub(1);
@@ -10,7 +10,7 @@ pub fn percentile(sorted: &[f64], percent: usize) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// The value in the middle; not a number if there is none.
+/// Returns the median; NaN without values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();

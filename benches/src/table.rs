@@ -1,11 +1,11 @@
-//! Results as text: tables in Markdown, which read well on a terminal too.
+//! The results as Markdown tables.
 
 use std::fmt::Write as _;
 
 use crate::{bounds::Verdict, results::Results};
 
-/// One scenario: a row for each contestant, a column for each figure, in brackets the ratio to the
-/// floor.
+/// Formats one scenario: a row for each contestant, a column for each figure, with the ratio to the
+/// floor in brackets.
 pub(crate) fn table(results: &Results) -> String {
     let mut rows = vec![vec![String::new()]];
     rows[0].extend(
@@ -39,7 +39,7 @@ pub(crate) fn table(results: &Results) -> String {
     text
 }
 
-/// What was promised, and whether it holds.
+/// Formats the bounds, and whether they hold.
 pub(crate) fn verdicts(verdicts: &[Verdict]) -> String {
     let mut rows = vec![["", "bound", "measured", ""].map(str::to_owned).to_vec()];
     for verdict in verdicts {
@@ -53,7 +53,7 @@ pub(crate) fn verdicts(verdicts: &[Verdict]) -> String {
     format!("## Bounds\n\n{}", markdown(&rows))
 }
 
-/// Rows of the same length, the first of them the head.
+/// Formats rows of equal length, with the first as the header.
 fn markdown(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());

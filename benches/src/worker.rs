@@ -1,5 +1,5 @@
-//! Worker processes: this binary, started again with the hidden subcommand `worker`. They are driven
-//! by lines on their input and answer by lines of JSON.
+//! Worker processes: this binary, started with the hidden subcommand `worker`. They read commands
+//! as lines, and reply with lines of JSON.
 
 use std::{
     env,
@@ -23,10 +23,10 @@ use crate::{
     runtime,
 };
 
-/// What a worker process does.
+/// The task of a worker process.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Role {
-    /// Runs tasks that contend for one lock; each line `<start> <stop> <stay>` is one run.
+    /// Runs tasks that contend for one lock. Each line `<start> <stop> <stay>` is one run.
     Contend {
         kind: Kind,
         url: String,
@@ -35,7 +35,7 @@ pub(crate) enum Role {
         /// The number of the first task.
         first: u32,
     },
-    /// Holds idle locks; each line asks for what they have cost since the line before.
+    /// Holds idle locks. Each line requests their cost since the previous line.
     Idle {
         kind: Kind,
         url: String,
@@ -43,26 +43,26 @@ pub(crate) enum Role {
         /// In milliseconds.
         lease: u64,
     },
-    /// Takes a lock at each line, gives it back and retains it.
+    /// Acquires, releases and retains a lock at each line.
     Retain { url: String, key: String },
-    /// Passes on what comes for these addresses, later; each line sets by how much.
+    /// Delays the connections to these addresses. Each line sets the delay.
     Delay { addresses: Vec<String> },
-    /// Keeps a core from going to sleep, with the lowest priority.
+    /// Keeps a core awake at the lowest priority.
     Spin,
 }
 
-/// What idle locks have cost.
+/// The cost of idle locks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
     pub(crate) processor_seconds: f64,
-    /// Resident bytes beyond those of the connected process without locks.
+    /// Resident bytes, minus those of the connected process without locks.
     pub(crate) resident: f64,
-    /// Locks that the client knows to be lost.
+    /// The number of locks whose loss the client knows.
     pub(crate) lost: usize,
 }
 
-/// How long a worker may take to answer.
+/// The limit for a worker's reply.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a worker, and waits until it is ready.
@@ -110,7 +110,7 @@ pub(crate) fn spawn(role: &Role) -> Result<Worker> {
     Ok(Worker::start(&mut command))
 }
 
-/// Keeps all cores awake until the answer is dropped.
+/// Keeps all cores awake until the result is dropped.
 pub(crate) async fn keep_awake() -> Result<Vec<Worker>> {
     let cores = std::thread::available_parallelism()?.get();
     let mut spinning = Vec::with_capacity(cores);
@@ -120,13 +120,13 @@ pub(crate) async fn keep_awake() -> Result<Vec<Worker>> {
     Ok(spinning)
 }
 
-/// What the worker answers next.
+/// Reads the next reply of the worker.
 pub(crate) async fn answer<T: for<'a> Deserialize<'a>>(worker: &mut Worker) -> Result<T> {
     let line = worker.line(PATIENCE).await.context("the worker ended")?;
     Ok(serde_json::from_str(&line)?)
 }
 
-/// Has several workers contend during `span`.
+/// Makes several workers contend during `span`.
 pub(crate) async fn contend(workers: &mut [Worker], span: Span, stay: Duration) -> Result<Grants> {
     for worker in workers.iter_mut() {
         worker.send(&format!("{} {} {}", span.start, span.stop, stay.as_nanos()));
@@ -138,20 +138,20 @@ pub(crate) async fn contend(workers: &mut [Worker], span: Span, stay: Duration) 
     Ok(all)
 }
 
-/// Asks a worker what its idle locks have cost since it was asked last.
+/// Queries the cost of a worker's idle locks since the last query.
 pub(crate) async fn cost(worker: &mut Worker) -> Result<Cost> {
     worker.send("cost");
     answer(worker).await
 }
 
-/// Has a worker take its lock and give it back; it retains it from then on.
+/// Makes a worker acquire and release its lock, which it then retains.
 pub(crate) async fn use_lock(worker: &mut Worker) -> Result<()> {
     worker.send("use");
     let _: bool = answer(worker).await?;
     Ok(())
 }
 
-/// What the process does that was started as a worker. It ends when its input does.
+/// Runs a worker process until its input ends.
 pub(crate) fn work(role: Role) -> Result<()> {
     match role {
         Role::Contend {
@@ -179,7 +179,7 @@ pub(crate) fn work(role: Role) -> Result<()> {
         } => {
             let runtime = runtime::two_threads()?;
             let client = runtime.block_on(kind.connect(&url, Duration::from_millis(lease)))?;
-            // The first lock brings in what every client needs once.
+            // The first lock allocates resources that every client needs once.
             let warm = runtime.block_on(client.hold(&["warm".to_owned()]))?;
             let keys: Vec<String> = (0..count).map(|n| format!("idle:{n}")).collect();
             let before = resident()?;
@@ -233,7 +233,7 @@ fn read_run(line: &str) -> Option<(Span, Duration)> {
     Some((Span { start, stop }, Duration::from_nanos(next()?)))
 }
 
-/// Answers the process that started this worker.
+/// Replies to the process that started this worker.
 pub(crate) fn say(what: &impl Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(what)?);
     Ok(())
@@ -244,7 +244,7 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// The bytes of this process that are in memory.
+/// Returns the resident bytes of this process.
 #[expect(clippy::cast_precision_loss, reason = "kilobytes of a small process")]
 fn resident() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;

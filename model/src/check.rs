@@ -9,33 +9,33 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 
 use crate::protocol::{Config, Protocol};
 
-/// What was found.
+/// The result of an exploration.
 #[derive(Debug)]
 pub struct Report {
-    /// The world.
+    /// The name of the world.
     pub name: &'static str,
     /// Different states.
     pub unique: usize,
-    /// Steps to states, known ones among them.
+    /// Steps to states, including known ones.
     pub total: usize,
-    /// The longest way from the beginning.
+    /// The longest path from the initial state.
     pub depth: usize,
-    /// How long it took.
+    /// The duration of the exploration.
     pub took: Duration,
-    /// What has to hold always, and does not, each with the steps that lead there.
+    /// The violated properties, each with the steps that lead there.
     pub broken: Vec<(&'static str, Vec<String>)>,
-    /// What has to be seen, and was not.
+    /// The states that must occur, and did not.
     pub unseen: Vec<&'static str>,
 }
 
 impl Report {
-    /// Whether this property does not hold.
+    /// Returns whether this property is violated.
     #[must_use]
     pub fn breaks(&self, property: &str) -> bool {
         self.broken.iter().any(|(name, _)| *name == property)
     }
 
-    /// How much was explored.
+    /// Returns the size of the exploration as text.
     #[must_use]
     pub fn line(&self) -> String {
         format!(
@@ -48,7 +48,7 @@ impl Report {
         )
     }
 
-    /// Whether the world is as it has to be.
+    /// Returns whether no property is violated and every required state occurred.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.broken.is_empty() && self.unseen.is_empty()
@@ -84,7 +84,7 @@ pub fn exhaust(config: Config) -> Report {
     report(name, started, &checker)
 }
 
-/// Explores states, nearest first, until something is broken.
+/// Explores states in breadth-first order, until a property is violated.
 #[must_use]
 pub fn find(config: Config) -> Report {
     let name = config.name;

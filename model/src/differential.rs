@@ -1,8 +1,10 @@
-//! Random operations on the model's server and on a real store must get the same replies.
+//! Compares the replies of the model's server and of a real store to random operations.
 //!
-//! Tokens are compared as order: what is one grant to the model is one grant to the store, the grants of
-//! a key have the same order, and the blocks of each side follow one another. How many tokens an
-//! extension gives depends on the time, so it is not compared. Times to live are compared within the time that the run took.
+//! Tokens are compared by their order. A grant of the model is a grant of the store, and the grants
+//! of a key have the same order. On each side, the blocks follow one another.
+//!
+//! The number of tokens in an extension depends on the time, so it is not compared. Times to live
+//! may differ by the duration of the run.
 
 mod agree;
 mod batch;
@@ -28,14 +30,14 @@ pub use self::{
 use self::{agree::compare, operation::operations, tokens::Side};
 use crate::words::Millis;
 
-/// Operations in one sequence, at the most.
+/// The largest number of operations in a sequence.
 const LONGEST: usize = 30;
-/// A longer run may have reached the next range of times.
+/// In a longer run, a time to live may reach the next range.
 const FAST: Duration = Duration::from_millis(40);
-/// How often a sequence is run until it is fast enough.
+/// The number of attempts to run a sequence fast enough.
 const TRIES: usize = 50;
 
-/// What was done.
+/// The totals of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
     /// Sequences that were run.
@@ -56,12 +58,12 @@ pub struct Tally {
     pub inconclusive: usize,
 }
 
-/// Runs random sequences, 256 unless `PROPTEST_CASES` says otherwise, and shrinks one that differs. The
-/// same again: `PROPTEST_RNG_SEED`.
+/// Runs random sequences, 256 unless `PROPTEST_CASES` is set, and shrinks one that differs.
+/// `PROPTEST_RNG_SEED` repeats a run.
 ///
 /// # Panics
 ///
-/// When the store replies anything else than the model.
+/// Panics if the replies of the store and the model differ.
 pub fn run<S: Subject>(store: S, design: Design) -> Tally {
     let mut config = Config {
         failure_persistence: None,
@@ -101,13 +103,16 @@ pub fn run<S: Subject>(store: S, design: Design) -> Tally {
 ///
 /// # Panics
 ///
-/// When the store replies anything else than the model.
+/// Panics if the replies of the store and the model differ.
 pub fn replay<S: Subject>(store: &mut S, design: Design, operations: &[Operation]) {
     let mut tally = Tally::default();
     if let Err(reason) = check(store, design, operations, &mut tally) {
         panic!("{reason}");
     }
-    assert_eq!(tally.inconclusive, 0, "the machine is too slow to tell");
+    assert_eq!(
+        tally.inconclusive, 0,
+        "the machine is too slow for a result"
+    );
 }
 
 fn check<S: Subject>(
@@ -164,7 +169,7 @@ fn once<S: Subject>(
     Ok(())
 }
 
-/// The two under comparison, and what is known of them.
+/// The two stores under comparison, with their tokens.
 struct Pair<'a, S> {
     store: &'a mut S,
     model: ModelSubject,
@@ -176,7 +181,7 @@ struct Pair<'a, S> {
 }
 
 impl<S: Subject> Pair<'_, S> {
-    /// By how much times may differ by now.
+    /// Returns how much the times may differ by now.
     fn late(&self) -> Millis {
         Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX) + 2
     }

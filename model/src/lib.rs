@@ -1,9 +1,9 @@
-//! The locking protocol as a model that is checked exhaustively, and the comparison that holds it
-//! together with the stores.
+//! The locking protocol as a model that is explored exhaustively, and its comparison with the
+//! stores.
 //!
-//! [`server`] is what the Lua scripts do. [`protocol`] is that server with clients, a network and time,
-//! explored by `stateright`. [`differential`] runs random operations on the same server and on a real
-//! store. [`worlds`] are the configurations that are explored.
+//! [`server`] models the Lua scripts. [`protocol`] combines that server with clients, a network and
+//! time, and `stateright` explores it. [`differential`] runs random operations on the same server
+//! and on a real store. [`worlds`] lists the explored configurations.
 
 pub mod check;
 pub mod differential;

@@ -1,5 +1,5 @@
-//! Explores the worlds of the model: `small` (the default), `large`, `mistakes`, or those whose name
-//! contains what is given.
+//! Explores the worlds of the model: `small` (the default), `large`, `mistakes`, or all whose names
+//! contain the argument.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The whole protocol as a model: clients, a server, a network that loses, repeats and reorders, and a
-//! resource that checks tokens.
+//! The complete protocol as a model: clients, a server, a resource with a fence, and a network that
+//! loses, repeats and reorders messages.
 
 mod acquisition;
 mod bug;
@@ -31,7 +31,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// The protocol in this configuration.
+    /// Creates a model with this configuration.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self { config }

@@ -1,8 +1,8 @@
-//! The server: what the Lua scripts do, each of them one step, as a pure state machine.
+//! The server: each Lua script is one step of a pure state machine.
 //!
-//! Its clock moves with [`Server::pass`] only, and it sends nothing: a step returns its notifications and
-//! grants in [`Effects`]. So it can be explored exhaustively, and compared
-//! with the real thing step by step.
+//! Its clock only moves with [`Server::pass`], and it sends nothing: a step returns its
+//! notifications and grants in [`Effects`]. So it can be explored exhaustively, and compared with
+//! real servers.
 
 mod acquire;
 mod extend;
@@ -15,28 +15,28 @@ use crate::words::{
     Notification, Owner, Release, Released, Renewal, Renewed, Token,
 };
 
-/// How many tokens the clock is worth in a millisecond: where the last token is gone, counting begins
-/// again at the time in microseconds.
+/// The number of tokens that correspond to a millisecond. Without a fence, tokens restart at the
+/// time in microseconds.
 const TOKENS_A_MILLISECOND: Token = 1000;
 
-/// The limit of fencing tokens: the scripts count in doubles, which are exact below it.
+/// The limit of fencing tokens. The scripts use doubles, which are exact below it.
 pub const TOO_LARGE: Token = 1 << 53;
 
 /// The constants of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Constants {
-    /// How long a handed-off lock is reserved for an owner that has not confirmed it.
+    /// The grace period of a handed-off lock.
     pub grace: Millis,
     /// A waiter that was silent for longer may be dead.
     pub silent: Millis,
-    /// How long a wait queue stays that no owner joins.
+    /// The lifetime of a wait queue that no owner joins.
     pub queue: Millis,
-    /// How many tokens a grant reserves.
+    /// The number of tokens in a grant.
     pub block: Token,
 }
 
 impl Constants {
-    /// As in the scripts.
+    /// The constants of the real scripts.
     pub const REAL: Self = Self {
         grace: 1_000,
         silent: 50,
@@ -45,36 +45,37 @@ impl Constants {
     };
 }
 
-/// Mistakes that a server could make. Each is found by the checker.
+/// A bug of the server. The checker finds each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerBug {
-    /// A release deletes the lock of any owner.
+    /// A release deletes the lock of another owner.
     ReleaseOfOthers,
-    /// A renewal takes a lock that is free.
+    /// A renewal acquires a free lock.
     RenewalCreates,
-    /// A renewal extends the lock of any owner.
+    /// A renewal extends the lock of another owner.
     RenewalOfOthers,
     /// An acquire adds to the count instead of setting it.
     CountAdded,
-    /// Where the last token is gone, counting begins again at one.
+    /// Without a fence, tokens restart at one.
     TokensFromOne,
-    /// Where the last token is gone, a release begins to count, and the next grant goes on from there.
+    /// Without a fence, a release starts to count, and the next grant continues from there.
     TokensFromReleases,
     /// A handed-off lock keeps its tokens.
     TokenReused,
     /// The next grant reserves the tokens of an extension again.
     ExtensionForgotten,
-    /// A handed-off lock is reserved without an end.
+    /// The grace period of a handed-off lock does not end.
     GraceWithoutEnd,
     /// A lock is handed off without a notification.
     HandOffWithoutNotification,
-    /// A lock is handed off to a waiter whose client does not listen.
+    /// A lock is handed off to a waiter whose client is not connected.
     HandOffToAbsent,
-    /// The server notifies an owner only once that its lock is wanted. No bug by itself: renewals tell it, too.
+    /// The server notifies an owner only once that its lock is wanted. Not a bug by itself:
+    /// renewals report it, too.
     WantedOnce,
 }
 
-/// One server: its clock, its locks and who listens to it.
+/// A server: its clock, its locks and the connected clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
     now: Millis,
@@ -84,11 +85,11 @@ pub struct Server {
     bug: Option<ServerBug>,
 }
 
-/// What the server keeps of one key.
+/// The data of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lock {
     held: Option<Held>,
-    /// The fence: the first token of the last block, and what extensions added; zero: none is known.
+    /// The fence: the first token of the last block, plus all extensions. Zero: no fence.
     fence: Token,
     queue: Vec<(Owner, Millis)>,
     queue_until: Millis,
@@ -102,7 +103,7 @@ struct Held {
 }
 
 impl Server {
-    /// An empty server, at a time by its clock.
+    /// Creates an empty server with this time.
     #[must_use]
     pub fn new(now: Millis, constants: Constants) -> Self {
         Self {
@@ -114,7 +115,7 @@ impl Server {
         }
     }
 
-    /// The same with a mistake.
+    /// Adds a bug.
     #[must_use]
     pub fn with_bug(self, bug: Option<ServerBug>) -> Self {
         Self { bug, ..self }
@@ -124,13 +125,13 @@ impl Server {
         self.bug == Some(bug)
     }
 
-    /// The time by its clock.
+    /// The current time of its clock.
     #[must_use]
     pub fn now(&self) -> Millis {
         self.now
     }
 
-    /// Time goes by.
+    /// Advances the time.
     pub fn pass(&mut self, time: Millis) {
         self.now += time;
         for lock in self.locks.values_mut() {
@@ -138,7 +139,7 @@ impl Server {
         }
     }
 
-    /// A client listens from here on.
+    /// Connects a client.
     pub fn join(&mut self, client: u8) {
         self.listening.insert(client);
     }
@@ -148,7 +149,7 @@ impl Server {
         self.listening.remove(&client);
     }
 
-    /// As [`leave`](Self::leave), and removes its owners from the wait queues.
+    /// Like [`leave`](Self::leave), and removes its owners from the wait queues.
     pub fn leave_all_queues(&mut self, client: u8) {
         self.leave(client);
         for lock in self.locks.values_mut() {
@@ -156,24 +157,25 @@ impl Server {
         }
     }
 
-    /// The server starts again and knows nothing but the time, which has gone on.
+    /// Restarts the server without data. The time has advanced.
     pub fn restart(&mut self) {
         self.pass(1);
         self.locks.clear();
     }
 
-    /// The last token of a key is lost: evicted, say. The time has gone on since it was given.
+    /// Loses the fence of a key, for example by eviction. The time has advanced since the last
+    /// grant.
     pub fn lose_token(&mut self, key: Key) {
         self.pass(1);
         self.lock(key).fence = 0;
     }
 
-    /// Overwrites a key's last token by an invalid one.
+    /// Overwrites the fence of a key with an invalid token.
     pub fn invalidate_token(&mut self, key: Key, instead: Token) {
         self.lock(key).fence = instead;
     }
 
-    /// Takes locks, all or none; see `acquire.lua`.
+    /// Acquires locks, all or none; see `acquire.lua`.
     pub fn acquire(&mut self, ask: &Acquire, effects: &mut Effects) -> Acquired {
         acquire::acquire(self, ask, effects)
     }
@@ -191,7 +193,7 @@ impl Server {
             .collect()
     }
 
-    /// Gives the owner of a lock more tokens; see `extend.lua`.
+    /// Extends the tokens of a lock's owner; see `extend.lua`.
     pub fn extend(&mut self, extend: &Extend, effects: &mut Effects) -> Extended {
         extend::extend(self, extend, effects)
     }
@@ -218,7 +220,7 @@ impl Server {
         }
     }
 
-    /// Who holds a lock; see `inspect.lua`.
+    /// Returns the holder of a lock; see `inspect.lua`.
     #[must_use]
     pub fn inspect(&self, key: Key) -> Option<Entry> {
         let lock = self.locks.get(&key)?;
@@ -241,7 +243,7 @@ impl Server {
             .collect()
     }
 
-    /// The fence of a key that is known; zero: none.
+    /// Returns the fence of a key; zero if there is none.
     #[must_use]
     pub fn fence(&self, key: Key) -> Token {
         if self.is_invalid(key) {
@@ -265,11 +267,11 @@ impl Server {
         held.is_some_and(|held| held.by == Holder::Owner(owner))
     }
 
-    /// Reserves the next block and returns its first token, which the fence shows, as `next_token` in
-    /// `library.lua`; or `None` if the last token is invalid.
+    /// Reserves the next block and returns its first token, which becomes the fence, like
+    /// `next_token` in `library.lua`. Returns `None` if the fence is invalid.
     fn next_block(&mut self, key: Key) -> Option<Token> {
         let block = self.constants.block;
-        // A release leaves one more.
+        // A release adds one more.
         let advance = block + 1;
         if self.fence(key) + advance >= TOO_LARGE || self.is_invalid(key) {
             return None;
@@ -285,8 +287,8 @@ impl Server {
         Some(lock.fence)
     }
 
-    /// Returns whether the last token was counted from nothing: it is unknown, or a release left it where
-    /// none was known.
+    /// Returns whether tokens must restart at the time: there is no fence, or only the count of a
+    /// release.
     fn is_below_floor(&self, key: Key) -> bool {
         let fence = self.fence(key);
         match self.bug {
@@ -296,12 +298,12 @@ impl Server {
         }
     }
 
-    /// The time in microseconds.
+    /// Returns the time in microseconds.
     fn micros(&self) -> Token {
         self.now * TOKENS_A_MILLISECOND
     }
 
-    /// The block of a grant.
+    /// Returns the block of a grant.
     fn block(&self, key: Key, owner: Owner, first: Token) -> Block {
         Block {
             key,
@@ -316,7 +318,7 @@ impl Server {
         (!queue.is_empty()).then(|| queue.remove(0))
     }
 
-    /// As `hand_off` in `library.lua`. `joins` tells whether another owner joins the wait queue in the same
+    /// Like `hand_off` in `library.lua`. `joins`: another owner joins the wait queue in the same
     /// step.
     fn hand_off(
         &mut self,
@@ -362,7 +364,7 @@ impl Server {
         false
     }
 
-    /// Notifies the owner of a lock that it is wanted.
+    /// Notifies the owner of a lock that another client waits.
     fn notify_wanted(&self, key: Key, effects: &mut Effects) {
         let held = self.locks.get(&key).and_then(|lock| lock.held.as_ref());
         if let Some(Held {
@@ -375,14 +377,14 @@ impl Server {
         }
     }
 
-    /// Notifies the first waiter when to ask again.
+    /// Tells the first waiter when to retry.
     fn notify_first(&self, key: Key, after: Millis, effects: &mut Effects) {
         if let Some(owner) = self.queue(key).first().copied() {
             self.notify(Notification::Retry { key, owner, after }, effects);
         }
     }
 
-    /// Notifies the last waiter, if it is not the first.
+    /// Tells the last waiter when to retry, if it is not the first.
     fn notify_last(&self, key: Key, after: Millis, effects: &mut Effects) {
         if let [_, .., owner] = self.queue(key)[..] {
             self.notify(Notification::Retry { key, owner, after }, effects);
@@ -395,7 +397,7 @@ impl Server {
         }
     }
 
-    /// As `join_queue` in `library.lua`.
+    /// Like `join_queue` in `library.lua`.
     fn enqueue(&mut self, key: Key, owner: Owner) {
         let (now, until) = (self.now, self.now.saturating_add(self.constants.queue));
         let lock = self.lock(key);

@@ -7,41 +7,41 @@ pub type Token = u64;
 /// What is locked.
 pub type Key = u8;
 
-/// How many tokens a grant gives.
+/// The number of tokens in a grant.
 pub const BLOCK: Token = 16;
 
 /// The identity of one ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
-    /// Whose it is.
+    /// The client.
     pub client: u8,
-    /// What tells it apart from the client's others.
+    /// The number of the ownership, unique for its client.
     pub sequence: u8,
 }
 
-/// One of the locks that an acquire asks for.
+/// One of the locks of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
     /// The lock.
     pub key: Key,
-    /// Who is to hold it.
+    /// The new owner.
     pub owner: Owner,
 }
 
 /// A request for locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Acquire {
-    /// All or none of these.
+    /// The locks, all or none of which are granted.
     pub claims: Vec<Claim>,
-    /// For this long.
+    /// The lease.
     pub lease: Millis,
-    /// The count wanted.
+    /// The requested count.
     pub count: u8,
     /// Whether the owner joins the wait queue if the lock is taken.
     pub waits: bool,
 }
 
-/// The reply.
+/// The reply to an acquire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Acquired {
     /// Every owner holds its lock.
@@ -51,20 +51,20 @@ pub enum Acquired {
         /// Whether the wait queue of one of the locks has other owners.
         others_wait: bool,
     },
-    /// Another holds one of the locks.
+    /// Another owner holds one of the locks.
     Held {
-        /// Which.
+        /// The index of its claim.
         claim: usize,
-        /// For how long, unless renewed.
+        /// The remaining time, unless renewed.
         ttl: Millis,
         /// Whether the owner is queued.
         queued: bool,
         /// Whether the owner is the first waiter.
         first: bool,
-        /// Earlier grants up to these tokens are void.
+        /// Grants up to these tokens are void.
         fences: Vec<Token>,
     },
-    /// Further entries were wanted by an owner that holds nothing.
+    /// The owner requested a nested entry, but holds nothing.
     NotHeld,
     /// The fencing token is invalid.
     Refused,
@@ -73,9 +73,9 @@ pub enum Acquired {
 /// The next local waiter of the releasing client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Next {
-    /// Who.
+    /// Its owner.
     pub owner: Owner,
-    /// For how long it wants the lock.
+    /// Its lease.
     pub lease: Millis,
 }
 
@@ -84,22 +84,23 @@ pub struct Next {
 pub struct Release {
     /// The lock.
     pub key: Key,
-    /// Who is to have less of it.
+    /// The owner.
     pub owner: Owner,
-    /// The fence as its owner knows it: the first token of its block, and what extensions added; zero: none.
+    /// The last fence that the owner knows: the first token of its block, plus all extensions.
+    /// Zero: none.
     pub token: Token,
-    /// Zero releases the lock.
+    /// The new count. Zero releases the lock.
     pub count: u8,
     /// How long the lock stays taken after the release.
     pub at_least: Millis,
-    /// Who waits for it in the same process.
+    /// The next local waiter.
     pub next: Option<Next>,
 }
 
-/// The reply.
+/// The reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Released {
-    /// Done, now or by an earlier copy.
+    /// Done by this request or by an earlier copy.
     Done(HandOff),
     /// The owner holds nothing.
     NotHeld,
@@ -110,11 +111,11 @@ pub enum Released {
 /// The outcome for the waiter that a release named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HandOff {
-    /// It has the lock, with the block that begins with this token. No other owner waits.
+    /// It is granted the lock, with a block that starts with this token. No other owner waits.
     Granted(Token),
     /// It is queued.
     Queued,
-    /// There is none, or it is to ask for itself.
+    /// There is no such waiter, or it has to send its own request.
     Unknown,
 }
 
@@ -123,9 +124,9 @@ pub enum HandOff {
 pub struct Renewal {
     /// The lock.
     pub key: Key,
-    /// Who holds it.
+    /// The owner.
     pub owner: Owner,
-    /// For this long from now.
+    /// The new lease, from now on.
     pub lease: Millis,
 }
 
@@ -143,20 +144,20 @@ pub struct Renewed {
 pub struct Extend {
     /// The lock.
     pub key: Key,
-    /// Who holds it.
+    /// The owner.
     pub owner: Owner,
-    /// How many tokens, at the most.
+    /// The largest number of tokens.
     pub tokens: Token,
 }
 
-/// The reply.
+/// The reply to a request for more tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Extended {
-    /// The owner has `tokens` more. They may be none.
+    /// The owner has this many more tokens, possibly none.
     More {
-        /// The fence afterwards. The owner's tokens reach a block from there.
+        /// The new fence. The owner's tokens extend one block beyond it.
         fence: Token,
-        /// How many of the owner's tokens, up to the last one, are new.
+        /// The number of new tokens, which are the last ones.
         tokens: Token,
     },
     /// The owner holds nothing.
@@ -165,7 +166,7 @@ pub enum Extended {
     Refused,
 }
 
-/// What the server sends without a request.
+/// A message of the server without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Notification {
     /// The lock was handed off to a queued owner.
@@ -176,19 +177,19 @@ pub enum Notification {
         owner: Owner,
         /// The first token of the block.
         token: Token,
-        /// How long it is granted for.
+        /// The time until the grant ends.
         ttl: Millis,
         /// Whether the wait queue is not empty after this step.
         others_wait: bool,
     },
-    /// Another client waits for a lock: the first of the wait queue asked for it.
+    /// Another client waits for a lock: sent when the first waiter requests it.
     Wanted {
         /// The lock.
         key: Key,
         /// The owner that holds it.
         owner: Owner,
     },
-    /// A queued owner should ask again after a delay.
+    /// A queued owner should retry after a delay.
     Retry {
         /// The lock.
         key: Key,
@@ -200,7 +201,7 @@ pub enum Notification {
 }
 
 impl Notification {
-    /// The lock that it concerns.
+    /// Returns its lock.
     #[must_use]
     pub fn key(&self) -> Key {
         match self {
@@ -208,7 +209,7 @@ impl Notification {
         }
     }
 
-    /// The owner that it concerns.
+    /// Returns its owner.
     #[must_use]
     pub fn owner(&self) -> Owner {
         match self {
@@ -219,34 +220,35 @@ impl Notification {
     }
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Holder {
     /// An owner.
     Owner(Owner),
-    /// No owner: it was released, and stays taken for its `at_least`.
+    /// No owner: `at_least` keeps the lock after its release.
     Kept,
 }
 
-/// A lock as its server sees it.
+/// The state of a lock on its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Who holds it.
+    /// The holder.
     pub holder: Holder,
-    /// How often.
+    /// The count of entries.
     pub count: u8,
-    /// For how long, unless renewed.
+    /// The remaining time, unless renewed.
     pub ttl: Millis,
-    /// Its fence: the first token of its block, and what extensions added; of a lock that is kept, a later one.
+    /// The fence: the first token of the block, plus all extensions. A lock without an owner has a
+    /// later one.
     pub token: Token,
 }
 
 /// Tokens that were granted to an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
-    /// Of which lock.
+    /// The lock.
     pub key: Key,
-    /// To whom.
+    /// The owner.
     pub owner: Owner,
     /// The first token.
     pub first: Token,
@@ -262,13 +264,13 @@ impl Block {
     }
 }
 
-/// What one step of a server does besides its reply.
+/// The effects of one step of a server, besides its reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// The notifications that it sends.
     pub notifications: Vec<Notification>,
-    /// The blocks that it grants, in this order.
+    /// The blocks that it grants, in order.
     pub grants: Vec<Block>,
-    /// What it adds to the block of an owner.
+    /// The extensions of blocks.
     pub extensions: Vec<Block>,
 }

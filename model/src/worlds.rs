@@ -1,4 +1,4 @@
-//! The worlds that are explored.
+//! The explored worlds.
 
 use crate::{
     protocol::{Bug, ClientBug, Config, Faults},
@@ -61,8 +61,8 @@ const LOST: Faults = Faults {
     ..NONE
 };
 
-/// Explored with every run of the tests. Two of them lack one of the ways by which an owner learns that its
-/// lock is wanted, because the other is enough.
+/// Returns the worlds that every test run explores. Two of them lack one of the two ways to notify
+/// an owner that its lock is wanted, because the other is enough.
 #[must_use]
 pub fn small() -> Vec<Config> {
     let any = Config::new;
@@ -170,7 +170,7 @@ pub fn small() -> Vec<Config> {
     all
 }
 
-/// Explored on demand.
+/// Returns the worlds that are explored on demand.
 #[must_use]
 pub fn large() -> Vec<Config> {
     let any = Config::new;
@@ -265,7 +265,7 @@ pub fn large() -> Vec<Config> {
     all
 }
 
-/// Worlds in which an operator asks a holder to release, or releases in its name.
+/// Returns worlds in which an operator requests or forces a release.
 fn small_with_operator() -> Vec<Config> {
     let any = Config::new;
     let prompt = Config::prompt;
@@ -321,12 +321,12 @@ fn large_with_operator() -> Vec<Config> {
     ]
 }
 
-/// A mistake in a world in which it shows.
+/// A bug, in a world in which it shows.
 #[derive(Debug)]
 pub struct Mistake {
-    /// The world, mistake included.
+    /// The world, with the bug.
     pub world: Config,
-    /// The property that does not hold.
+    /// The violated property.
     pub breaks: &'static str,
 }
 
@@ -336,7 +336,7 @@ const SERVED: &str = "every waiter is served before the end";
 const LEFT_BEHIND: &str = "nothing is left behind when all clients have gone";
 const FREE: &str = "when all clients are dead, the lock is free after a lease";
 
-/// Mistakes that are found within seconds.
+/// Returns bugs that are found within seconds.
 #[must_use]
 pub fn mistakes() -> Vec<Mistake> {
     let mut all = mistakes_of_servers();
@@ -463,7 +463,7 @@ fn mistakes_of_clients() -> Vec<Mistake> {
     ]
 }
 
-/// Mistakes with an ownership that serves several holds.
+/// Returns bugs of ownerships that serve several holds.
 fn mistakes_of_hand_overs() -> Vec<Mistake> {
     let client = |bug, breaks, world: Config| Mistake {
         world: world.but(Bug::Client(bug)),
@@ -548,7 +548,7 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
     ]
 }
 
-/// A mistake that takes longer to find.
+/// Returns bugs that take longer to find.
 #[must_use]
 pub fn hard_mistakes() -> Vec<Mistake> {
     let any = Config::new;

@@ -1,4 +1,4 @@
-//! The comparison accepts the model itself, and finds a store that makes a mistake.
+//! The comparison accepts the model itself, and finds stores with bugs.
 
 use std::panic::catch_unwind;
 

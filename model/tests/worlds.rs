@@ -1,4 +1,4 @@
-//! Every state of the small worlds is as it has to be, and every known mistake is found.
+//! All properties hold in the small worlds, and every known bug is found.
 
 use rlock_model::{
     check,

@@ -1,4 +1,4 @@
-//! What several of the test files need.
+//! Helpers that several test files share.
 
 pub(crate) mod acl;
 pub(crate) mod alone;
@@ -19,15 +19,16 @@ use std::{
 
 use rlock_core::{Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause};
 use rlock_testkit::{RedisServer, Trio, Worker, eventually, within};
-use tokio::task::JoinHandle;
+use tokio::{runtime::Runtime, task::JoinHandle};
 
-/// A bound for what takes milliseconds on an idle machine.
+/// The limit for everything that takes milliseconds on an idle machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// A lease so long that, within a test, nothing that depends on it happens by itself.
+/// A lease that neither ends nor is renewed within a test.
 pub(crate) const LASTING: Duration = Duration::from_secs(30);
 
-/// How often a test repeats what only some orders of events show. `scripts/test-all` multiplies it.
+/// Returns how often to repeat a test that depends on the order of events. `scripts/test-all`
+/// multiplies the number.
 pub(crate) fn rounds(few: u64) -> u64 {
     let times = env::var("RLOCK_TEST_ROUNDS").ok();
     few * times.map_or(1, |times| times.parse().expect("a number"))
@@ -47,18 +48,24 @@ pub(crate) async fn connect(url: &str) -> LockClient {
     builder().connect(url).await.expect("the server is up")
 }
 
+/// Connects a client whose background runs on this runtime.
+pub(crate) fn connect_on(runtime: &Runtime, server: &RedisServer) -> LockClient {
+    let builder = LockClient::builder().runtime(runtime.handle().clone());
+    let connected = runtime.block_on(builder.connect(&server.url()));
+    connected.expect("the server is up")
+}
+
 pub(crate) async fn client(server: &RedisServer) -> LockClient {
     connect(&server.url()).await
 }
 
-/// Connects with a response time-out of its own.
+/// Connects with this response time-out.
 pub(crate) async fn connect_with(response_timeout: Duration, url: &str) -> LockClient {
     let builder = builder().response_timeout(response_timeout);
     builder.connect(url).await.expect("the server is up")
 }
 
-/// As [`client`], by the older protocol: without reports of changes, and with a second connection for
-/// messages.
+/// Like [`client`], over RESP2: without client tracking, and with a second connection for messages.
 pub(crate) async fn resp2_client(server: &RedisServer) -> LockClient {
     connect(&resp2(&server.url())).await
 }
@@ -67,25 +74,25 @@ pub(crate) fn resp2(url: &str) -> String {
     format!("{url}?protocol=resp2")
 }
 
-/// What the lock of a key without braces is called on the server.
+/// Returns the name on the server of a lock whose key has no braces.
 pub(crate) fn name(key: &str) -> String {
     format!("lock:{{{key}}}")
 }
 
-/// Takes a lock that is free and, within a test, stays taken.
+/// Acquires a free lock with a lease that lasts for the whole test.
 pub(crate) async fn hold(client: &LockClient, key: &str) -> LockGuard {
     let lock = client.lock(key).lease(LASTING);
     lock.acquire().await.expect("free")
 }
 
-/// A task that takes a lock.
+/// A task that acquires a lock.
 pub(crate) type Acquiring = JoinHandle<Result<LockGuard, LockError>>;
 
 pub(crate) fn acquiring(lock: Lock) -> Acquiring {
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// Waits until the task has what it waits for. Where it has not, says where this was called.
+/// Waits until the task has acquired its lock. Panics with the caller's location otherwise.
 #[track_caller]
 pub(crate) fn its_turn<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Future<Output = T> {
     let what = format!("its turn, at {}", Location::caller());
@@ -96,7 +103,7 @@ pub(crate) fn its_turn<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Fut
     }
 }
 
-/// Gives the lock to the one who waits for it, whose token is larger, and who releases it.
+/// Releases the lock to the waiter, which gets a larger token and releases the lock, too.
 pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
     let before = guard.fencing_token();
     guard.release().await.expect("held");
@@ -105,7 +112,7 @@ pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
     next.release().await.expect("held");
 }
 
-/// How long the next waiter, in another process that connects there, waits for a lock that was released.
+/// Returns how long a waiter of another process at `url` takes to acquire a released lock.
 pub(crate) async fn hand_over(one: &LockClient, url: &str) -> Duration {
     let other = connect(url).await;
     let held = hold(one, "k").await;
@@ -118,7 +125,7 @@ pub(crate) async fn hand_over(one: &LockClient, url: &str) -> Duration {
     took
 }
 
-/// How long it takes until a loss is noticed. The first renewal is due after about four seconds.
+/// Returns how long the client takes to notice a loss. The first renewal is due after four seconds.
 pub(crate) async fn notices_a_loss(server: &RedisServer, client: &LockClient) -> Duration {
     let lock = client.lock("lost").lease(ms(15_000));
     let guard = lock.acquire().await.expect("free");
@@ -128,14 +135,14 @@ pub(crate) async fn notices_a_loss(server: &RedisServer, client: &LockClient) ->
     took
 }
 
-/// How often the owner of this guard has entered, as the server counts.
+/// Returns the server's count of entries for the owner of this guard.
 pub(crate) async fn count(server: &RedisServer, guard: &LockGuard) -> Option<u32> {
     let entries = server.hgetall(&name(guard.key())).await;
     let count = entries.get(&guard.owner().to_string())?;
     Some(count.parse().expect("a number"))
 }
 
-/// The milliseconds that a lock in this database of the server lives on; -2 without it.
+/// Returns the remaining milliseconds of a lock in this database of the server; -2 without it.
 pub(crate) async fn pttl_in(server: &RedisServer, database: u8, key: &str) -> i64 {
     const LOOK: &str = "redis.call('SELECT', ARGV[1]) return redis.call('PTTL', KEYS[1])";
     let database = database.to_string();
@@ -151,7 +158,7 @@ pub(crate) async fn assert_soon_free(server: &RedisServer, key: &str) {
     .await;
 }
 
-/// Of all locks, nothing is soon left but the last tokens.
+/// Waits until the server has no keys of locks but fences.
 pub(crate) async fn assert_nothing_left(server: &RedisServer) {
     eventually(LONG, "only tokens are left", async || {
         only_tokens_are_left(server).await
@@ -164,10 +171,10 @@ pub(crate) async fn only_tokens_are_left(server: &RedisServer) -> bool {
     keys.iter().all(|key| key.ends_with(":fence"))
 }
 
-/// Long enough to be renewed at a new master after a failover.
+/// A lease that lasts until the first renewal after a failover.
 pub(crate) const FAILOVER_LEASE: Duration = Duration::from_secs(15);
 
-/// Waits until a lock of [`FAILOVER_LEASE`] is renewed there.
+/// Waits until the new master has renewed a lock of [`FAILOVER_LEASE`].
 pub(crate) async fn assert_soon_renewed(bound: Duration, new_master: &RedisServer, key: &str) {
     eventually(bound, "it is renewed at the new master", async || {
         new_master.pttl(&name(key)).await > 14_000
@@ -175,52 +182,52 @@ pub(crate) async fn assert_soon_renewed(bound: Duration, new_master: &RedisServe
     .await;
 }
 
-/// The replica is paused, and receives nothing, when it goes on, of what the master does from here on.
+/// Pauses the replica, and cuts it off from all later writes of the master.
 pub(crate) async fn leave_behind(replica: &RedisServer, master: &RedisServer) {
     replica.catch_up_with(master).await;
     replica.pause();
-    // What is sent to a connection would reach it when it goes on.
+    // A resumed replica would still read what its connection has received.
     assert_eq!(master.kill_clients("replica").await, 1);
 }
 
-/// The master fails; waits until the lock of [`FAILOVER_LEASE`] is renewed at the other server.
+/// Kills the master, and waits until the replica has renewed the lock of [`FAILOVER_LEASE`].
 pub(crate) async fn assert_outlives_the_master(trio: &Trio, key: &str) {
     trio.master.kill();
     trio.failed_over().await;
     assert_soon_renewed(LONG, &trio.replica, key).await;
 }
 
-/// The name on the server of the owners that are queued for a lock.
+/// Returns the name of a lock's wait queue on the server.
 pub(crate) fn queue(key: &str) -> String {
     format!("{}:queue", name(key))
 }
 
-/// The owners that are queued for the lock, the first first.
+/// Returns the owners in the wait queue, in order.
 pub(crate) async fn wait_queue(server: &RedisServer, key: &str) -> Vec<String> {
     server.command(&["ZRANGE", &queue(key), "0", "-1"]).await
 }
 
-/// Waits until that many processes are queued for the lock.
+/// Waits until this many owners are in the wait queue.
 pub(crate) async fn assert_soon_queued(server: &RedisServer, key: &str, waiting: u64) {
     let queue = queue(key);
-    eventually(LONG, "the line has its waiters", async || {
+    eventually(LONG, "the waiters are queued", async || {
         server.command::<u64>(&["ZCARD", &queue]).await == waiting
     })
     .await;
 }
 
-/// Waits until that many clients can be told that they have a lock.
+/// Waits until this many clients have subscribed to their channels.
 pub(crate) async fn assert_soon_listening(server: &RedisServer, clients: usize) {
-    eventually(LONG, "the channels of the clients are there", async || {
+    eventually(LONG, "the clients have subscribed", async || {
         server.listening_clients().await == clients
     })
     .await;
 }
 
-/// Waits until the guard is told that its lock is lost.
+/// Waits until the guard reports the loss of its lock.
 pub(crate) async fn assert_lost(guard: &LockGuard, bound: Duration, cause: LostCause) {
-    let told = within(bound, "the guard is told of the loss", guard.lost()).await;
-    assert_eq!(told, cause);
+    let reported = within(bound, "the guard reports the loss", guard.lost()).await;
+    assert_eq!(reported, cause);
     assert!(!guard.is_valid(), "a lost guard is not valid");
     assert_eq!(guard.valid_for(), Duration::ZERO);
 }
@@ -236,7 +243,7 @@ pub(crate) fn cause_of<T>(outcome: Result<T, LockError>) -> Option<LostCause> {
     }
 }
 
-/// Drops the future right after this many polls, unless it is done before.
+/// Drops the future right after this many polls, unless it completes before.
 pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = times;
@@ -253,7 +260,7 @@ pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
     .await
 }
 
-/// Drops the future when it is woken after this many polls, unless it is done before.
+/// Drops the future when it is woken after this many polls, unless it completes before.
 pub(crate) async fn dropped_when_woken_after<F: Future>(times: usize, future: F) {
     let mut future = pin!(future);
     let mut left = times;
@@ -267,25 +274,7 @@ pub(crate) async fn dropped_when_woken_after<F: Future>(times: usize, future: F)
     .await;
 }
 
-fn spin(time: Duration) {
-    let started = Instant::now();
-    while started.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
-
-/// Polls once, and drops the future a moment later unless it was done.
-pub(crate) async fn dropped_after<F: Future>(time: Duration, future: F) {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        let _ = future.as_mut().poll(cx);
-        spin(time);
-        Poll::Ready(())
-    })
-    .await;
-}
-
-/// Polls once, so that the future takes its place wherever it is queued.
+/// Polls the future once, so that it joins its queues.
 pub(crate) async fn begin<F: Future + Unpin>(future: &mut F) {
     poll_fn(|context| {
         let poll = std::pin::Pin::new(&mut *future).poll(context);
@@ -300,15 +289,14 @@ pub(crate) fn worker(words: &[&str]) -> Worker {
     Worker::start(Command::new(env!("CARGO_BIN_EXE_worker")).args(words))
 }
 
-/// Starts a worker that takes a lock and reads what to do; answers it once it holds the lock.
+/// Starts a worker that acquires a lock and then reads commands. Returns once it holds the lock.
 pub(crate) async fn holder(server: &RedisServer, key: &str, lease: Duration) -> Worker {
     let mut worker = worker(&["hold", &server.url(), key, &lease.as_millis().to_string()]);
     worker.expect_line(LONG, "holding").await;
     worker
 }
 
-/// Lets a process take the lock and end, once for each of these ways: at the latest, the end of the
-/// lease it had lets the next in.
+/// Checks, for each way to end, that the lock of a process is free after its lease at the latest.
 pub(crate) async fn assert_the_lease_ends_what_a_process_left(ways: &[&str], success: bool) {
     const LEASE: Duration = Duration::from_millis(1500);
     let server = RedisServer::start();
@@ -326,7 +314,7 @@ pub(crate) async fn assert_the_lease_ends_what_a_process_left(ways: &[&str], suc
     }
 }
 
-/// The output, and how long it took.
+/// Returns the output, and how long it took.
 pub(crate) async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
     let started = Instant::now();
     let output = future.await;

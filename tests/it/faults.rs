@@ -1,4 +1,4 @@
-//! What becomes of locks when something fails.
+//! Locks under faults.
 
 mod clients;
 mod combined;

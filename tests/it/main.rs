@@ -1,7 +1,7 @@
-//! The integration tests, by subject. They share one process, so a test that needs a process for itself runs again as a
-//! child ([`crate::common::alone`]).
+//! The integration tests, by subject. They share one process. A test that needs its own process
+//! runs again as a child ([`crate::common::alone`]).
 
-// The core by another name, as a renamed dependency has it.
+// Projects may rename the dependency.
 extern crate rlock_core as renamed;
 
 mod common;

@@ -1,4 +1,4 @@
-//! The lists and programs that the tests of this repository rely on.
+//! The lists and programs that other tests rely on.
 
 mod catalogue;
 mod histories;

@@ -1,4 +1,4 @@
-//! What locks do, and what annotated functions do.
+//! The semantics of locks and of annotated functions.
 
 mod attribute;
 mod blocking;

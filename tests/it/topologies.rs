@@ -1,4 +1,4 @@
-//! Every topology: one suite of semantics and one of faults over all of them, and what only one of them has.
+//! All topologies: a suite of semantics and a suite of faults for each, and special tests for some.
 
 mod cluster;
 mod conformance;

@@ -1,4 +1,4 @@
-//! Waiting for a lock, and how it goes from one holder to the next.
+//! Waits for a lock, and the transfer from one holder to the next.
 
 mod handoff;
 mod late;

@@ -1,22 +1,22 @@
-//! Checked histories: many clients take locks while everything that can fails around them; all that
-//! happens is recorded, and the record is checked afterwards.
+//! Checked histories: many clients acquire locks under all kinds of faults. The run records every
+//! event, and then checks the record.
 //!
-//! The program that is run starts itself again for each client process. Everything goes by one clock
-//! (`clock`) into one list of `record`s, which is a file that can be checked again.
+//! The program starts itself again for each client process. All times come from one clock
+//! (`clock`). All events become `record`s in one list, whose file can be checked again.
 //!
 //! | module | its one idea |
 //! | --- | --- |
 //! | `options` | the command line |
-//! | `schedule` | which fault comes when, from the seed alone |
-//! | `run` | a run, from its start to what is left |
-//! | `slot`, `network` | a client process and its proxies, and the faults that strike them |
-//! | `fronts` | the proxies that all clients come by, and the faults that strike them |
-//! | `ground`, `outage`, `cluster` | servers, and the faults that strike them |
+//! | `schedule` | the faults and their times, derived from the seed alone |
+//! | `run` | a run, from its start to its leftovers |
+//! | `slot`, `network` | a client process and its proxies, and their faults |
+//! | `fronts` | the proxies that all clients share, and their faults |
+//! | `ground`, `outage`, `cluster` | servers, and their faults |
 //! | `memory` | a run of the embedded store |
-//! | `client` | what a client process does |
-//! | `resource` | what the locks protect: a register with a fence and one without |
-//! | `watch` | what the server holds, seen from outside |
-//! | `collect`, `history` | the records, and what the checks need of them |
+//! | `client` | the work of a client process |
+//! | `resource` | the protected data: a register with a fence and one without |
+//! | `watch` | the locks on the server, as an observer sees them |
+//! | `collect`, `history` | the records, reduced to what the checks need |
 //! | `check` | the properties |
 //! | `report` | the outcome as text and as JSON |
 
@@ -51,13 +51,13 @@ use self::{
     report::Report,
 };
 
-/// What the exit code says besides 0, all is well.
+/// Exit code: a property does not hold.
 const VIOLATED: u8 = 1;
-/// The run is too small to prove anything.
+/// Exit code: the run is too small to prove anything.
 const DOES_NOT_COUNT: u8 = 3;
 
-/// Does what the command line says. The exit code is 0 if all properties hold, 1 if one does not, and 3 if the
-/// run was too small to count.
+/// Runs the command line. Exits with 0 if all properties hold, 1 if one does not, and 3 if the run
+/// was too small to count.
 #[must_use]
 pub fn main() -> ExitCode {
     let options = Options::parse();

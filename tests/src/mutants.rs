@@ -1,7 +1,7 @@
-//! Mutants: known bugs of distributed locks, each to be put back into the sources on purpose, and the
-//! tests that must notice it.
+//! Mutants: known bugs of distributed locks, with the tests that must fail when a bug is applied to
+//! the sources.
 //!
-//! They are described in `tests/mutants/*.toml`. The program `mutants` tries them one by one.
+//! `tests/mutants/*.toml` describes them. The program `mutants` tries them one by one.
 
 use std::{
     fmt, fs,
@@ -10,17 +10,17 @@ use std::{
 
 use serde::Deserialize;
 
-/// One bug.
+/// A known bug.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mutant {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What goes wrong, and who got it wrong where that is known.
+    /// Its effect, and where it occurred if that is known.
     pub bug: String,
-    /// At least one of these must fail.
+    /// At least one of these tests must fail.
     pub caught_by: Vec<TestName>,
-    /// The changes that make the bug.
+    /// The changes that introduce the bug.
     #[serde(rename = "edit")]
     pub edits: Vec<Edit>,
 }
@@ -31,29 +31,29 @@ pub struct Mutant {
 pub struct Edit {
     /// Its path from the root of the workspace.
     pub file: String,
-    /// Occurs exactly once in it.
+    /// The text to replace, which occurs exactly once.
     pub find: String,
-    /// Takes the place of what was found.
+    /// The replacement.
     pub put: String,
 }
 
-/// What a mutant makes of a file.
+/// The effect of a mutant on a file.
 #[derive(Debug)]
 pub struct Change {
     /// Its path from the root of the workspace.
     pub file: String,
     /// The text without the bug.
     pub before: String,
-    /// The text with it.
+    /// The text with the bug.
     pub after: String,
 }
 
 impl Mutant {
-    /// What it makes of the sources below `root`. Changes nothing.
+    /// Returns its changes of the sources below `root`, without writing them.
     ///
     /// # Errors
     ///
-    /// A file is missing, or what is to be found there is not, or more than once.
+    /// Fails if a file is missing, or if it does not contain the text exactly once.
     pub fn changes(&self, root: &Path) -> Result<Vec<Change>, String> {
         let mut changes: Vec<Change> = Vec::new();
         for edit in &self.edits {
@@ -99,16 +99,16 @@ impl Edit {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TestName {
-    /// Where it is compiled into.
+    /// The binary that contains it.
     pub binary: Binary,
-    /// Its name there.
+    /// Its name in that binary.
     pub path: String,
 }
 
-/// What tests are compiled into.
+/// A test binary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Binary {
-    /// The core itself.
+    /// The unit tests of the core.
     Core,
     /// An integration test of `tests`, by its name.
     Integration(String),
@@ -151,7 +151,7 @@ impl fmt::Display for TestName {
     }
 }
 
-/// The root of this workspace.
+/// Returns the root of this workspace.
 #[must_use]
 pub fn workspace() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -159,7 +159,7 @@ pub fn workspace() -> &'static Path {
         .expect("the tests are a member of a workspace")
 }
 
-/// All mutants, by file and in the order in which they stand there.
+/// Returns all mutants, in the order of their files.
 #[must_use]
 pub fn catalogue() -> Vec<Mutant> {
     #[derive(Deserialize)]

@@ -1,6 +1,8 @@
-//! A soak: steady load for an hour, with cancelled calls, killed connections and clients that come and go. Memory,
-//! tasks, threads, descriptors, connections, subscriptions and keys must not grow after the warm-up, and nothing
-//! may be left at the end.
+//! A soak: steady load for an hour, with cancelled calls, killed connections and short-lived
+//! clients.
+//!
+//! Memory, tasks, threads, descriptors, connections, subscriptions and keys must not grow after the
+//! warm-up. Nothing may be left at the end.
 
 mod load;
 mod sample;
@@ -20,24 +22,25 @@ use tokio::{
 use self::{load::Load, sample::Sample};
 use rlock_testkit::{RedisServer, leftovers};
 
-/// Uses locks for hours and watches what grows. Exit code: 0 nothing does, and nothing is left; 1 something.
+/// Uses locks for hours and measures growth. Exit code: 0 nothing grows or is left; 1 otherwise.
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    /// How long.
+    /// The duration.
     #[arg(long, default_value_t = 3600, value_parser = clap::value_parser!(u64).range(30..))]
     seconds: u64,
-    /// How many tasks take locks.
+    /// The number of tasks that acquire locks.
     #[arg(long, default_value_t = 16)]
     tasks: u64,
-    /// How many different keys they take.
+    /// The number of different keys.
     #[arg(long, default_value_t = 200)]
     keys: u64,
 }
 
-/// How many clients the tasks share: one with a thread of its own, one on a runtime of ours.
+/// The number of clients that the tasks share: one with its own thread, one on this program's
+/// runtime.
 const CLIENTS: usize = 2;
 
-/// Does what the command line says.
+/// Runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let options = Options::parse();
@@ -103,7 +106,7 @@ async fn clients(server: &RedisServer, background: &Handle) -> [LockClient; CLIE
     [own, on_ours].map(|client| client.expect("the server is up"))
 }
 
-/// Looks once a second; prints a line a minute, or sixty in all.
+/// Takes a sample each second. Prints a line each minute, or sixty lines in all.
 async fn samples(
     options: &Options,
     server: &RedisServer,

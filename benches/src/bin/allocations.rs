@@ -1,5 +1,5 @@
-//! Counts the allocations of one acquire and release. A program of its own, because an allocator that
-//! counts would slow down what the others time.
+//! Counts the allocations of one acquire and release. It is a separate program, because the
+//! counting allocator would slow down the other measurements.
 
 use anyhow::Result;
 use clap::ValueEnum as _;
@@ -7,7 +7,7 @@ use rlock_benches::hot_path::Way;
 use rlock_core::LockClient;
 use rlock_testkit::RedisServer;
 
-/// Two runs of different length differ by the pairs alone.
+/// The difference of two runs consists of pairs only.
 const SHORT: usize = 100;
 const LONG: usize = 1_100;
 
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     println!("{:>16} {:>12} {:>7}", "", "allocations", "bytes");
     for way in Way::ALL {
         let count = |pairs| -> Result<(u64, u64)> {
-            // The counter sees one thread: the client's background has to run on it too.
+            // The counter covers one thread, so the client's background has to use it, too.
             let builder = LockClient::builder().runtime(runtime.handle().clone());
             let mut outcome = Ok(());
             let counted = allocation_counter::measure(|| {

@@ -1,6 +1,6 @@
-//! Runs a fixed number of uncontended acquires and releases and nothing else, for tools that count
-//! instructions or calls of the kernel: two runs of different length differ by the pairs alone. The script
-//! `benches/callgrind` does that.
+//! Runs a fixed number of uncontended acquires and releases, for tools that count instructions or
+//! system calls. The difference of two runs consists of pairs only. The script `benches/callgrind`
+//! uses it.
 
 use anyhow::Result;
 use clap::Parser;
@@ -10,19 +10,19 @@ use rlock_testkit::RedisServer;
 use tokio::runtime::Builder;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Acquires and releases a lock that nobody else wants.
+/// Acquires and releases an uncontended lock.
 #[derive(Parser)]
 struct Options {
     way: Way,
     pairs: usize,
-    /// Runs the task on so many worker threads instead of the thread of the program.
+    /// Runs the task on this many worker threads instead of the main thread.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     threads: Option<u8>,
-    /// Installs a recorder of metrics, as a service does that serves them.
+    /// Installs a metrics recorder, like a service that exports metrics.
     #[cfg(feature = "metrics")]
     #[arg(long)]
     recorder: bool,
-    /// Installs a subscriber of spans that wants this level and all above.
+    /// Installs a subscriber of spans up to this level.
     #[arg(long)]
     spans: Option<LevelFilter>,
 }

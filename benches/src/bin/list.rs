@@ -1,5 +1,6 @@
-//! What `LockClient::list` takes while many locks are held, and what it costs other clients meanwhile: the time of a list,
-//! and the p50 of acquire + release by another client, without a list and during one.
+//! Measures `LockClient::list` while many locks are held, and its effect on other clients. Prints
+//! the time of a list, and the p50 of acquire + release by another client, without a list and
+//! during one.
 
 use std::{
     env,
@@ -20,19 +21,19 @@ use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, Worker};
 use tokio::runtime::Builder;
 
-/// How long a process may take to acquire its locks.
+/// The limit for a process to acquire its locks.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Measures lists of locks that are held by several processes.
+/// Measures lists of locks that several processes hold.
 #[derive(Parser)]
 struct Options {
-    /// How many processes hold locks.
+    /// The number of processes that hold locks.
     #[arg(long, default_value_t = 10)]
     processes: usize,
-    /// How many locks each of them holds.
+    /// The number of locks of each process.
     #[arg(long, default_value_t = 1_000)]
     locks: usize,
-    /// How many lists are measured.
+    /// The number of lists.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
     #[command(subcommand)]
@@ -83,7 +84,7 @@ async fn hold(url: &str, locks: usize, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// What the list does at the moment.
+/// The current phase of the measurement.
 const BEFORE: u8 = 0;
 const RUNS: u8 = 1;
 const OVER: u8 = 2;
@@ -121,7 +122,7 @@ async fn measure(options: &Options) -> Result<()> {
         }
         times.push(began.elapsed().as_secs_f64());
         phase.store(OVER, Ordering::Relaxed);
-        // The lock of the pairs may be among them.
+        // The list may contain the lock of the pairs.
         ensure!(
             found == expected || found == expected + 1,
             "{found} of {expected} locks"
@@ -160,10 +161,10 @@ async fn measure(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The seconds of each pair of acquire and release, without a list and during one.
+/// The times of pairs of acquire and release in seconds, without a list and during one.
 type Pairs = (Vec<f64>, Vec<f64>);
 
-/// Acquires and releases a lock on a thread of its own, until it is over.
+/// Acquires and releases a lock on its own thread until `is_over`.
 fn pairs(url: String, phase: Arc<AtomicU8>, is_over: Arc<AtomicBool>) -> JoinHandle<Result<Pairs>> {
     thread::spawn(move || {
         runtime()?.block_on(async {

@@ -1,9 +1,9 @@
-//! How evenly one lock goes round: 16 tasks of one process want one key, and the time of each change, from
-//! one entry to the next, is noted in order. Where the kernel wakes threads decides how long a change takes,
-//! so a run may have two paces, and go back and forth between them.
+//! Measures the transfer of one lock between 16 tasks of one process, from one entry to the next.
+//! The wake-ups of threads by the kernel dominate the time, so a run may have two paces and
+//! alternate between them.
 //!
-//! The run is cut into stretches of a few milliseconds. One whose median is under the bound is quick, any
-//! other slow, and stretches of the same kind in a row are a spell.
+//! The program cuts a run into stretches of a few milliseconds. A stretch is quick if its median is
+//! below the bound, and slow otherwise. Consecutive stretches of the same kind form a spell.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -22,19 +22,19 @@ use tokio::{runtime::Builder, task::JoinSet};
 const TASKS: usize = 16;
 const KEY: &str = "order:42";
 
-/// Shows how long changes of the holder take in the course of a run.
+/// Prints the times between consecutive holders in the course of a run.
 #[derive(Parser)]
 struct Options {
-    /// How long each run is.
+    /// The duration of each run in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Runs of each contestant; they take turns.
+    /// The number of runs of each contestant. They take turns.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Changes under so many microseconds are quick.
+    /// Transfers below this many microseconds are quick.
     #[arg(long, default_value_t = 60.0)]
     under: f64,
-    /// How many milliseconds a stretch is.
+    /// The duration of a stretch in milliseconds.
     #[arg(long, default_value_t = 2.0)]
     stretch: f64,
 }
@@ -68,7 +68,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One task's way: takes the lock, notes when it entered, gives it back.
+/// A task's operation: acquires the lock, records the time of its entry, and releases the lock.
 type Seat = Box<dyn FnMut() -> BoxFuture<'static, Result<Instant>> + Send>;
 
 async fn ours(url: &str) -> Result<Vec<Seat>> {
@@ -89,7 +89,7 @@ async fn ours(url: &str) -> Result<Vec<Seat>> {
     Ok((0..TASKS).map(|_| seat()).collect())
 }
 
-/// A token passed through a list; each task has a connection of its own.
+/// Passes a token through a list. Each task has its own connection.
 async fn blpop(url: &str) -> Result<Vec<Seat>> {
     let client = Client::open(url)?;
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -127,7 +127,7 @@ async fn give_back(connection: &mut redis::aio::MultiplexedConnection) -> Result
     Ok(())
 }
 
-/// An entry: when, by whom, and after what wait.
+/// An entry: its time, its task, and its wait.
 #[derive(Clone, Copy)]
 struct Entry {
     entered: Instant,
@@ -135,7 +135,7 @@ struct Entry {
     wait: Duration,
 }
 
-/// All entries, in order.
+/// Runs the tasks, and returns all entries in order.
 async fn go_round(seats: Vec<Seat>, length: Duration) -> Result<Vec<Entry>> {
     let all = Arc::new(Mutex::new(Vec::new()));
     let start = Instant::now();
@@ -167,7 +167,7 @@ async fn go_round(seats: Vec<Seat>, length: Duration) -> Result<Vec<Entry>> {
     Ok(all)
 }
 
-/// Changes of the holder in a row, each by the microseconds that it took, that went at one pace.
+/// Consecutive transfers at one pace, in microseconds.
 struct Spell {
     quick: bool,
     changes: Vec<f64>,
@@ -179,7 +179,7 @@ impl Spell {
     }
 }
 
-/// Cuts changes into stretches of that many microseconds, and puts those of the same kind together.
+/// Cuts transfers into stretches of this many microseconds, and merges stretches of the same kind.
 fn spells(changes: &[f64], stretch: f64, under: f64) -> Vec<Spell> {
     let mut spells: Vec<Spell> = Vec::new();
     let (mut from, mut length) = (0, 0.0);
@@ -247,7 +247,7 @@ fn show(name: &str, entries: &[Entry], options: &Options) {
     println!("       µs a change: {}", histogram(&changes));
 }
 
-/// The share of each range of microseconds.
+/// Formats the share of each range of microseconds.
 #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds")]
 fn histogram(changes: &[f64]) -> String {
     let edges = [
@@ -288,7 +288,7 @@ mod tests {
     fn stretches_of_one_pace_in_a_row_are_one_spell() {
         let mut changes = vec![30.0; 200];
         changes.extend([100.0; 40]);
-        // Single slow changes do not end a spell.
+        // Single slow transfers do not end a spell.
         changes[50] = 500.0;
         let spells = spells(&changes, 1_000.0, 60.0);
         let kinds: Vec<(bool, usize)> = spells

@@ -1,4 +1,4 @@
-//! async-redis-lock. It waits by polling, and renews by a task for each lock.
+//! async-redis-lock. It waits by polling, and renews in a task for each lock.
 
 use std::time::Duration;
 

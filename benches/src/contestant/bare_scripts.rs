@@ -1,6 +1,6 @@
-//! What the locking protocol costs by itself: the scripts of this framework, called by redis-rs with
-//! its defaults, each lock's by themselves. The server tells of changes, but nobody listens, nobody
-//! waits in line, nothing is renewed.
+//! The cost of the locking protocol alone: the scripts of this framework, called by redis-rs with
+//! its defaults, one lock at a time. Client tracking is on, but there are no subscribers, no
+//! waiters and no renewals.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ const CLIENT: &str = "8c2c0e5e-8b1f-4b9a-9d0f-1f2a3b4c5d6e";
 const CHANNELS: &str = "lock:client:";
 /// A day (ms).
 const FENCE_TTL: u64 = 86_400_000;
-/// What no server's time is as little as (µs).
+/// The lower bound for tokens, below any server's time (µs).
 const LEAST_TOKEN: u64 = 1_000_000_000_000;
 
 pub(super) struct BareScripts(Arc<Shared>);
@@ -66,7 +66,7 @@ struct BareSeat {
 }
 
 impl BareSeat {
-    /// The token, if the lock is free.
+    /// Acquires the lock and returns its token, if the lock is free.
     async fn take(&mut self, owner: &str) -> Result<Option<u64>> {
         let shared = &self.shared;
         let mut call = shared.scripts.acquire.key(&self.lock);

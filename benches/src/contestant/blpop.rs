@@ -1,5 +1,5 @@
-//! The floor of hand-off: a token that is passed through a list. Each task has a connection of its
-//! own, because a blocked one serves nobody else. A holder that dies takes the token along.
+//! The floor of hand-off: a token that is passed through a list. Each task has its own connection,
+//! because a blocked connection serves no other task. The token is lost if its holder dies.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Blpop {
     }
 }
 
-/// Puts the one token into the list.
+/// Adds the token to the list.
 pub(super) async fn prepare(server: &RedisServer, key: &str) {
     let list = list(key);
     server.del(&list).await;

@@ -1,5 +1,5 @@
-//! distributed-lock on its Redis backend. It does not wait at all, so the benchmark polls for it; it
-//! renews by a task for each lock, the first time at once.
+//! distributed-lock on its Redis backend. It cannot wait, so the benchmark polls for it. It renews
+//! in a task for each lock, starting at once.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct Distributed(RedisLockProvider);
 impl Distributed {
     pub(super) async fn connect(url: &str, lease: Duration) -> Result<Self> {
         let builder = RedisLockProvider::builder().url(url).expiry(lease);
-        // The shortest validity that it accepts is nine tenths of the lease, as by its defaults.
+        // It requires a validity of at least nine tenths of the lease, which is its default.
         let builder = builder
             .extension_cadence(lease / 3)
             .min_validity(lease * 9 / 10);
@@ -25,7 +25,7 @@ impl Distributed {
 
 impl Contestant for Distributed {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
-        // A lock object takes one token for all of its holds, so each task has one of its own.
+        // A lock object uses one token for all of its holds, so each task needs its own.
         let lock = self.0.create_lock(key);
         Box::pin(async { Ok(Box::new(DistributedSeat(lock)) as Box<dyn Seat>) })
     }

@@ -1,4 +1,4 @@
-//! `tokio::sync::Mutex`: the limit inside a process. It knows nothing of other processes, and its holder needs
+//! `tokio::sync::Mutex`: the limit within a process. It does not exclude other processes, and needs
 //! no server.
 
 use std::{

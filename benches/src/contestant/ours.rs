@@ -1,4 +1,4 @@
-//! This framework: waiting without a bound, watchdog on, everything else as it comes.
+//! This framework with its defaults, except that waits have no limit.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{BoxFuture, Contestant, Held, Holding, Inside, Seat, TAKEN_AT_ONCE, i
 pub(super) struct Ours(LockClient);
 
 impl Ours {
-    /// `local_handovers` is left as it comes where it is not given.
+    /// `local_handovers` has its default if it is `None`.
     pub(super) async fn connect(
         url: &str,
         lease: Duration,

@@ -1,5 +1,5 @@
-//! What a quorum adds: this framework's locks of single servers, one on each at once, answered by all. So
-//! a pair takes two times the slowest server's answer to just what the quorum asks of it.
+//! The basis for the cost of a quorum: locks of single servers, one on each at once, with the
+//! replies of all. A pair takes two round trips to the slowest server.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The floors of taking and of renewing: redis-rs and nothing else, one connection, its defaults.
+//! The floors of acquiring and renewing: redis-rs alone, with one connection and its defaults.
 
 use std::{sync::Arc, time::Duration};
 
@@ -79,13 +79,13 @@ impl Seat for RawSeat {
             }
             let inside = inside(stay);
             let unlocked = give_back(&mut self.connection, &self.unlock, &self.key).await?;
-            ensure!(unlocked, "the key was gone");
+            ensure!(unlocked, "the key did not exist");
             Ok(inside)
         })
     }
 }
 
-/// Compares and deletes.
+/// Returns the compare-and-delete script.
 pub(super) fn unlock() -> Script {
     Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
@@ -116,10 +116,10 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How many keys go into one batch.
+/// The number of keys in a batch.
 const BATCH: usize = 500;
 
-/// How a batch of keys is extended.
+/// The command that extends a batch of keys.
 #[derive(Clone, Copy)]
 pub(super) enum Batch {
     Pipeline,
@@ -167,7 +167,7 @@ async fn renew(
                 }
             };
             if let Err(error) = renewed {
-                // The next time may come soon enough.
+                // The next attempt may be in time.
                 eprintln!("a batch was not renewed: {error}");
             }
         }

@@ -1,5 +1,5 @@
-//! The floor of a quorum: the same two requests to every server at once, each answered by all. So a pair
-//! takes two times the slowest answer.
+//! The floor of a quorum: the same two requests to every server at once, with the replies of all. A
+//! pair takes two round trips to the slowest server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -64,7 +64,7 @@ impl Seat for RawSeat {
             let given_back = try_join_all(given_back).await?;
             ensure!(
                 given_back.into_iter().all(|given| given),
-                "the key was gone"
+                "the key did not exist"
             );
             Ok(inside)
         })

@@ -26,7 +26,7 @@ impl RedisLock {
 
 impl Contestant for RedisLock {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
-        // It keeps the mutex for a whole round trip: with one for all tasks they would go in turns.
+        // It holds its mutex for a whole round trip, so tasks that share one would take turns.
         let seat = RedisLockSeat {
             connections: [Arc::new(Mutex::new(self.connection.clone()))],
             key: key.to_owned(),

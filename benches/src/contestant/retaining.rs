@@ -1,4 +1,4 @@
-//! This framework, keeping locks for a while after their last use.
+//! This framework with retentions.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use rlock_core::{Lock, LockClient};
 
 use super::{BoxFuture, Contestant, Inside, Seat, inside};
 
-/// How many keys a task takes one after another where it is to take none again while it is retained.
+/// The number of keys that a task uses in turn, so that it never finds its own retained lock.
 pub(super) const APART: usize = 256;
 
 pub(super) struct Retaining {
     client: LockClient,
-    /// How many keys each task takes one after another.
+    /// The number of keys that each task uses in turn.
     keys: usize,
 }
 

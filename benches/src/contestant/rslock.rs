@@ -1,5 +1,5 @@
-//! rslock. It waits by polling, at random moments within the retry delay; `acquire` does not renew,
-//! `using` does.
+//! rslock. It waits by polling, after random times up to the retry delay. `using` renews, but
+//! `acquire` does not.
 
 use std::{future::pending, time::Duration};
 
@@ -22,13 +22,13 @@ impl Rslock {
         Self { manager, lease }
     }
 
-    /// The lease that `using` renews as often as the others do: it renews half a second before the
-    /// lease, less a hundredth and two milliseconds, ends.
+    /// Returns a lease that `using` renews as often as the other contestants do. It renews half a
+    /// second before the end of the lease, less 1 % and two milliseconds.
     fn lease_of_using(&self) -> Duration {
         (self.lease / 3 + Duration::from_millis(500 + 2)) * 100 / 99
     }
 
-    /// Answers once the lock is held, with the task that holds it.
+    /// Returns a task that holds the lock, once it is held.
     async fn stay_inside(&self, key: &str) -> Result<JoinHandle<()>> {
         let (manager, key) = (self.manager.clone(), key.to_owned());
         let lease = self.lease_of_using();
@@ -86,7 +86,7 @@ impl Seat for RslockSeat {
     }
 }
 
-/// One task for each lock, ended with this.
+/// One task for each lock. Dropping this ends them.
 struct Routines(Vec<JoinHandle<()>>);
 
 impl Holding for Routines {

@@ -1,4 +1,4 @@
-//! Many tasks whose locks nobody else wants, at a cluster of three masters beside one server.
+//! Many tasks with uncontended locks, on a cluster of three masters and on one server.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     runtime,
 };
 
-/// How long nodes may take to learn each other's ports.
+/// The limit for nodes to learn each other's ports.
 const LEARNING: Duration = Duration::from_secs(30);
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {
@@ -41,7 +41,7 @@ async fn measure(plan: &Plan) -> Result<Results> {
     Ok(results)
 }
 
-/// Has the nodes tell clients the ports of this route, so that no redirection leads past the delay.
+/// Makes the nodes announce the ports of this route, so that redirections keep the delay.
 async fn announce(cluster: &RedisCluster, route: &Route) {
     let ports: Vec<String> = (0..2 * MASTERS)
         .filter_map(|n| Some(route.address(n).rsplit_once(':')?.1.to_owned()))

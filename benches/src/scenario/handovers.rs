@@ -1,13 +1,13 @@
-//! How many tasks of one process may have a lock in a row while other processes wait: what that brings,
-//! and what the others wait for it.
+//! The number of local hand-overs in a row while other processes wait: its benefit, and its cost
+//! for the other processes.
 
 use anyhow::Result;
 
 use super::{Plan, processes};
 use crate::{contestant::Kind, pace::Pace, results::Results, runtime};
 
-/// More than the most that are compared, but for the last: only those who wait already when the lock
-/// comes to their process are served in a row.
+/// More than the largest compared number, except the last. Only tasks that wait when their process
+/// gets the lock are served in a row.
 const TASKS: u32 = 32;
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {

@@ -1,7 +1,8 @@
-//! Locks that are held and renewed, and what that costs their client.
+//! Locks that are held and renewed, and their cost for the client.
 //!
-//! Each contestant has a process and a server of its own. This framework and the floors run side by
-//! side; so do peers where locks are few. Of many locks they are busy all the time: then one after another.
+//! Each contestant has its own process and server. This framework and the floors run in parallel.
+//! Peers do, too, if there are few locks. With many locks they are always busy, so they run one
+//! after another.
 
 use std::time::Duration;
 
@@ -20,18 +21,18 @@ use crate::{
     worker::{self, Cost, Role},
 };
 
-/// Windows before the first that counts: locks that were taken at different moments may come to be
-/// renewed together. In the last of them commands are counted, if they are: `MONITOR`, by which the server
-/// shows them, costs it more than the renewals do.
+/// The number of windows before the first that counts. Locks of different ages may converge to
+/// common renewals. The last of these windows counts commands, because `MONITOR` costs the server
+/// more than the renewals.
 const SETTLING: usize = 3;
 
-/// What is held.
+/// A measurement of held locks.
 pub(super) struct Idle<'a> {
     pub(super) locks: usize,
-    /// Renewed every third of it, which is how long a window is.
+    /// The lease, which is renewed after each third. A window takes a third.
     pub(super) lease: Duration,
     pub(super) peers: &'a [Kind],
-    /// Whether peers run beside the others.
+    /// Whether peers run in parallel with the others.
     pub(super) together: bool,
     /// Whether commands are counted.
     pub(super) counted: bool,
@@ -72,7 +73,7 @@ struct Holder {
     worker: Worker,
     route: Route,
     server: RedisServer,
-    /// Locks that the client knew to be lost when it was asked last.
+    /// The number of known losses at the last query.
     known_lost: usize,
 }
 
@@ -101,9 +102,10 @@ impl Holder {
         Ok(cost)
     }
 
-    /// How many locks ended: by the client's word, or those that expired on the server, if they are more.
+    /// Returns the number of lost locks: those that the client knows, or those that the server
+    /// expired if these are more.
     async fn lost(&mut self) -> Result<usize> {
-        // What has expired is counted when somebody comes across it: here everything is looked at.
+        // The server counts expired keys when it accesses them, so the query accesses all.
         let mut connection = self.server.connection().await;
         let mut cursor = 0;
         loop {
@@ -121,7 +123,7 @@ impl Holder {
     }
 }
 
-/// Measures window by window, after those in which everything settles.
+/// Measures each window, after the first ones.
 async fn windows(
     results: &mut Results,
     holders: &mut [Holder],

@@ -1,4 +1,4 @@
-//! Rounds on one lock by tasks of this process, of one client or of several.
+//! Rounds on one lock by tasks of this process, with one client or several.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     results::Results,
 };
 
-/// Warms up, watching that nobody enters while another is inside, and measures one round.
+/// Runs a warm-up that checks exclusion, and measures one round.
 pub(super) async fn round(
     results: &mut Results,
     kind: Kind,
@@ -40,7 +40,7 @@ pub(super) async fn round(
     Ok(())
 }
 
-/// Counts what clients send, in a run of its own: the server shows it by `MONITOR`, which costs time.
+/// Counts the commands of clients in a separate run, because `MONITOR` costs time.
 pub(super) async fn count(
     results: &mut Results,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! Many tasks of one process that want one lock.
+//! Many tasks of one process that contend for one lock.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! Many tasks whose locks nobody else wants: throughput.
+//! Many tasks with uncontended locks: throughput.
 
 use std::time::Duration;
 

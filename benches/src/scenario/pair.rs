@@ -1,4 +1,4 @@
-//! The latency of one acquire and release that nobody contends for.
+//! The latency of one uncontended acquire and release.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ pub(super) fn measure_all(
             for ((entrant, seat), times) in entrants.iter().zip(&mut seats).zip(&mut times) {
                 let mut own = seat.take().context("the seat is back")?;
                 let (warm_up, slice) = (pace.slice / 4, pace.slice);
-                // A task of its own, so that on several threads it runs on one of the workers.
+                // A separate task runs on one of the worker threads.
                 let slice = runtime.spawn(async move {
                     pairs(&mut *own, warm_up).await?;
                     let times = pairs(&mut *own, slice).await;
@@ -78,7 +78,7 @@ pub(super) fn measure_all(
     Ok(())
 }
 
-/// How many microseconds each pair took.
+/// Returns the microseconds of each pair.
 async fn pairs(seat: &mut dyn Seat, length: Duration) -> Result<Vec<f64>> {
     let mut times = Vec::with_capacity(1 << 12);
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Several processes that want one lock.
+//! Several processes that contend for one lock.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) fn run(plan: &Plan) -> Result<Results> {
     runtime::current_thread()?.block_on(measure(plan, &kinds, 4))
 }
 
-/// Of processes with so many tasks each.
+/// Measures processes with this many tasks each.
 pub(super) async fn measure(plan: &Plan, kinds: &[Kind], tasks: u32) -> Result<Results> {
     let pace = &plan.pace;
     let server = RedisServer::start();

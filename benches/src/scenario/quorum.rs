@@ -1,4 +1,4 @@
-//! A quorum of several servers: one task, and many with a key each.
+//! A quorum of several servers: one task, and many tasks with a key each.
 
 use anyhow::Result;
 use rlock_testkit::RedisServer;

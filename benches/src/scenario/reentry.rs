@@ -1,4 +1,4 @@
-//! Nested entries, which no peer has. They are compared with taking a free lock.
+//! Nested entries, which no peer has, compared with the acquire of a free lock.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
     statistics::percentile,
 };
 
-/// Nested entries whose commands are counted.
+/// The number of nested entries whose commands are counted.
 const COUNTED: usize = 200;
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {

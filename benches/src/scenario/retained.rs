@@ -1,4 +1,4 @@
-//! A lock that another process retains and does not use: how long it takes to get it from there.
+//! The time to acquire a lock that another process retains without using it.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use crate::{
     worker::{self, Role},
 };
 
-/// How often the lock is taken in a round.
+/// The number of acquires in a round.
 const TIMES: usize = 50;
 
-/// How long all processes do nothing before each.
+/// The pause of all processes before each acquire.
 const IDLE: Duration = Duration::from_millis(2);
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {
@@ -54,7 +54,7 @@ async fn measure(plan: &Plan) -> Result<Results> {
     Ok(results)
 }
 
-/// How many microseconds it takes to acquire the lock, which is released then.
+/// Acquires and releases the lock. Returns the microseconds of the acquire.
 async fn acquire(lock: &Lock) -> Result<f64> {
     tokio::time::sleep(IDLE).await;
     let asked = Instant::now();

@@ -1,4 +1,4 @@
-//! Crowds before one lock.
+//! Large numbers of waiters for one lock.
 
 use anyhow::Result;
 use rlock_testkit::RedisServer;
@@ -11,7 +11,7 @@ pub(super) fn run_tasks(plan: &Plan) -> Result<Results> {
     runtime::two_threads()?.block_on(measure(plan, 1, 1_000))
 }
 
-/// A hundred clients of this process, which share nothing but the process.
+/// A hundred independent clients of this process.
 pub(super) fn run_clients(plan: &Plan) -> Result<Results> {
     runtime::two_threads()?.block_on(measure(plan, 100, 1))
 }

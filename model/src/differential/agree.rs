@@ -1,21 +1,22 @@
-//! What counts as the same reply, and where the stores differ by design.
+//! The equality of replies, and the differences of stores by design.
 
 use super::{KeyView, Observed, Operation, Reply};
 use crate::words::{Acquired, Entry, Extended, HandOff, Millis, Notification, Released, Token};
 
-/// Where a store differs from a Redis server by design.
+/// The differences of a store from a Redis server by design.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
-    /// How long a queue lasts that no owner joins. `None`: the store removes clients that have gone, and keeps it.
+    /// The lifetime of a queue that no owner joins. `None`: the store removes the clients that are
+    /// gone, and keeps the queue.
     pub queue_ttl: Option<Millis>,
-    /// A client that has gone has left all queues at once, and none of its requests arrives late.
+    /// A client that is gone leaves all queues at once, and none of its requests arrives late.
     pub forgets_departed: bool,
-    /// Whether the reply to a release that finds nothing comes from a list of the last releases. Otherwise the
-    /// token tells whether the lock was released, was granted to others, or ended.
+    /// Whether a list of recent releases determines the reply to a repeated release. Otherwise the
+    /// token shows whether the lock was released, was granted to other owners, or expired.
     pub remembers_releases: bool,
-    /// Whether it can lose what it knows, and live.
+    /// Whether it can lose its data and continue.
     pub loses_data: bool,
-    /// The largest batch of requests. With one, the store serves each request by itself.
+    /// The largest batch of requests. With 1, the store executes each request by itself.
     pub batch: usize,
 }
 
@@ -40,8 +41,8 @@ impl Design {
 }
 
 impl Design {
-    /// Returns the store's reply where the model's server gives this one. `earlier`: the owner released the lock
-    /// before.
+    /// Converts the reply of the model's server to the store's reply. `earlier`: the owner released
+    /// the lock before.
     fn released(self, model: Released, holds: bool, count: u8, earlier: bool) -> Released {
         match model {
             Released::MovedOn | Released::NotHeld | Released::Done(HandOff::Unknown)
@@ -58,14 +59,14 @@ impl Design {
     }
 }
 
-/// What is known of the owner of a release before it.
+/// The state of an owner before its release.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Past {
     pub(super) holds: bool,
     pub(super) released: bool,
 }
 
-/// Compares what was seen of one step; times may differ by `late`.
+/// Compares the observations of one step. Times may differ by `late`.
 pub(super) fn compare(
     design: Design,
     operation: &Operation,
@@ -155,7 +156,7 @@ fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
     }
 }
 
-/// How many tokens are given depends on the time, which is not the same.
+/// The number of tokens depends on the time, which differs.
 fn extended(model: Extended, store: Extended, most: Token) -> bool {
     match (model, store) {
         (Extended::More { .. }, Extended::More { fence, tokens }) => {
@@ -177,14 +178,14 @@ fn entries(model: Option<Entry>, store: Option<Entry>, late: Millis) -> bool {
     }
 }
 
-/// The store's clock runs while the model's is stopped, except that a loss of data takes the model
-/// a millisecond.
+/// Returns whether two times to live agree. The store's clock runs while the model's stands still.
+/// A loss of data takes the model a millisecond.
 fn close(model: Millis, store: Millis, late: Millis) -> bool {
     const LOSSES: Millis = super::LONGEST as Millis;
     store <= model + LOSSES && model <= store + late
 }
 
-/// Tokens are compared elsewhere.
+/// Removes the token, which is compared elsewhere.
 fn without_order(reply: Released) -> Released {
     match reply {
         Released::Done(HandOff::Granted(_)) => Released::Done(HandOff::Granted(0)),
@@ -192,8 +193,8 @@ fn without_order(reply: Released) -> Released {
     }
 }
 
-/// The notifications, in any order. That a lock is wanted from the beginning may be part of the grant or a
-/// notification of its own.
+/// Returns the notifications, in any order. A grant may already show that the lock is wanted,
+/// instead of a second notification.
 fn notified(seen: &Observed) -> Vec<Notification> {
     let mut notified: Vec<_> = seen.notifications.iter().map(without_token).collect();
     let wanted = |notification: &Notification| Notification::Wanted {

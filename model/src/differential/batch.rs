@@ -1,10 +1,10 @@
-//! Several requests at once are the same requests one after another.
+//! Requests in a batch equal the same requests one after another.
 
 use super::{Observed, Operation, Pair, Reply, Served, Subject, agree::replies, agree::views};
 
 impl<S: Subject> Pair<'_, S> {
-    /// What the store serves at once, the model's server serves one by one, in the same order. What the
-    /// store left alone follows, one by one on both.
+    /// Compares a batch of the store with single requests of the model's server, in the same order.
+    /// Both then execute the requests that the store skipped, one by one.
     pub(super) fn batch(&mut self, requests: &[Operation]) -> Result<(), String> {
         let served = self.store.batch(requests);
         let done = self

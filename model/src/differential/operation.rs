@@ -1,4 +1,4 @@
-//! What is done, and how it is chosen.
+//! Operations, and their random generation.
 
 use proptest::{
     collection::vec,
@@ -13,14 +13,14 @@ use crate::{
     words::{Acquire, BLOCK, Claim, Extend, Key, Millis, Next, Owner, Release, Renewal, Token},
 };
 
-/// How many keys there are.
+/// The number of keys.
 pub const KEYS: u8 = 2;
-/// How many clients there are.
+/// The number of clients.
 pub const CLIENTS: u8 = 3;
-/// How many owners each has.
+/// The number of owners of each client.
 const OWNERS: u8 = 2;
 
-/// An owner is of one key.
+/// Each owner belongs to one key.
 fn of(key: Key, owner: Owner) -> Owner {
     Owner {
         sequence: key * OWNERS + owner.sequence,
@@ -28,37 +28,37 @@ fn of(key: Key, owner: Owner) -> Owner {
     }
 }
 
-/// One step.
+/// An operation.
 ///
-/// Any owner may ask for anything at any time: requests that come late, twice or out of order are
-/// among the sequences.
+/// Any owner may request anything at any time. So the sequences include requests that are late,
+/// repeated or out of order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Asks for locks.
     Acquire(Acquire),
-    /// Lowers a count. Its token is the last one that the owner was given, as far as that is known.
+    /// Lowers a count. Its token is the last one that the owner knows.
     Release(Release),
     /// Extends leases.
     Renew(Vec<Renewal>),
     /// Asks for more tokens.
     Extend(Extend),
-    /// Time goes by.
+    /// Advances the time.
     Pass(Millis),
-    /// A client is gone.
+    /// Disconnects a client.
     Leave(u8),
-    /// The server starts again, empty.
+    /// Restarts the server without data.
     Restart,
     /// The last token of a key is lost.
     LoseToken(Key),
     /// Foreign code overwrites the last token of a key.
     InvalidateToken(Key, Token),
-    /// A batch of requests of one kind: acquires of one lock each, or releases. A store may serve some of them
-    /// at once. The others follow one by one.
+    /// A batch of requests of one kind: acquires of one lock each, or releases. A store may execute
+    /// some of them at once. The others follow one by one.
     Batch(Vec<Operation>),
 }
 
 impl Operation {
-    /// Whether it is a request of this client.
+    /// Returns whether it is a request of this client.
     pub(super) fn is_by(&self, client: u8) -> bool {
         match self {
             Self::Acquire(ask) => ask.claims.iter().any(|claim| claim.owner.client == client),
@@ -75,7 +75,7 @@ impl Operation {
     }
 }
 
-/// Hundreds of milliseconds, so that the time that a run takes moves nothing across an end.
+/// The distances are far larger than the duration of a run.
 const LEASES: [Millis; 3] = [2_000, 10_000, 60_000];
 const PASSES: [Millis; 7] = [100, 400, 700, 1_500, 3_000, 12_000, 21_000];
 
@@ -83,7 +83,7 @@ const PASSES: [Millis; 7] = [100, 400, 700, 1_500, 3_000, 12_000, 21_000];
 const INVALID: [Token; 3] = [TOO_LARGE, TOO_LARGE + 1, i64::MAX as Token];
 
 fn key() -> impl Strategy<Value = Key> {
-    // Mostly the same, so that owners meet.
+    // Mostly the same key, so that owners meet.
     prop_oneof![3 => Just(0), 1 => 0..KEYS]
 }
 
@@ -135,7 +135,7 @@ fn release() -> impl Strategy<Value = Operation> {
             owner: of(key, next.owner),
             ..next
         });
-        // As the clients do it.
+        // Clients do the same.
         let next = next.filter(|next| {
             count == 0 && at_least == 0 && next.owner != owner && next.owner.client == owner.client
         });
@@ -159,7 +159,7 @@ fn renew() -> impl Strategy<Value = Operation> {
     vec(renewal, 1..4).prop_map(Operation::Renew)
 }
 
-/// As many tokens as clients ask for; and more than there are up to the time.
+/// The usual number of tokens, and more than fit below the time.
 const EXTENSIONS: [Token; 3] = [1, BLOCK, 1 << 40];
 
 fn extend() -> impl Strategy<Value = Operation> {
@@ -173,9 +173,9 @@ fn extend() -> impl Strategy<Value = Operation> {
     })
 }
 
-/// As several clients' tasks ask for locks that most likely are free, and give them back.
+/// Generates a batch of several tasks that acquire locks, which are mostly free, or release them.
 fn batch(most: usize) -> impl Strategy<Value = Operation> {
-    // So that those who hold a lock are often among those who give it back.
+    // A small range, so that the holders of locks often release them.
     let few = || {
         (0..CLIENTS).prop_map(|client| Owner {
             client,

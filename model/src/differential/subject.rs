@@ -1,4 +1,4 @@
-//! What is compared.
+//! The stores under comparison.
 
 use super::{Design, KEYS, Operation, operation::CLIENTS};
 use crate::{
@@ -8,35 +8,35 @@ use crate::{
 
 /// A store under comparison.
 pub trait Subject {
-    /// Restarts without locks. Every client listens.
+    /// Restarts without data. Every client is connected.
     fn reset(&mut self);
 
-    /// Does one step. `token` is the last one that the owner of a release knows to be its own.
+    /// Executes an operation. `token` is the last one that the owner of a release knows.
     fn apply(&mut self, operation: &Operation, token: Token) -> Observed;
 
-    /// Serves the requests of a batch that it can serve at once, and skips the others.
+    /// Executes the requests of a batch that can run at once, and skips the others.
     fn batch(&mut self, requests: &[Operation]) -> Served {
         unreachable!("{requests:?} are served one by one")
     }
 }
 
-/// What was seen of a batch.
+/// The observations of a batch.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// Returns one reply for each request; `None` for a request that has to be sent again by itself.
+    /// One reply for each request; `None` for a request that was skipped.
     pub replies: Vec<Option<Reply>>,
-    /// What was seen afterwards, without a reply.
+    /// The state after the batch, without a reply.
     pub seen: Observed,
 }
 
-/// What was seen of one step.
+/// The observations of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// The reply.
     pub reply: Reply,
     /// The notifications.
     pub notifications: Vec<Notification>,
-    /// Each key afterwards.
+    /// Each key after the step.
     pub keys: Vec<KeyView>,
 }
 
@@ -72,7 +72,7 @@ impl Reply {
 /// A key as the store sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyView {
-    /// Who holds it.
+    /// The holder of the lock.
     pub entry: Option<Entry>,
     /// Its wait queue.
     pub queue: Vec<Owner>,
@@ -87,7 +87,7 @@ pub struct ModelSubject {
 }
 
 impl ModelSubject {
-    /// A server that keeps to the design of a store.
+    /// Creates a server with the design of a store.
     #[must_use]
     pub fn new(design: Design) -> Self {
         let constants = Constants {
@@ -103,7 +103,7 @@ impl ModelSubject {
         }
     }
 
-    /// The same with a mistake.
+    /// Adds a bug.
     #[must_use]
     pub fn with_bug(self, bug: ServerBug) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl ModelSubject {
         }
     }
 
-    /// Each key as it is now.
+    /// Returns the state of each key.
     pub(super) fn view(&self) -> Vec<KeyView> {
         let view = |key| KeyView {
             entry: self.server.inspect(key),

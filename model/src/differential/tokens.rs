@@ -1,4 +1,4 @@
-//! Tokens as one side gave them.
+//! The tokens of each side.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use crate::words::{
     Token,
 };
 
-/// What is known of the tokens of one side.
+/// The tokens of one side.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    /// The fence as each owner knows it.
+    /// The last fence that each owner knows.
     known: BTreeMap<(Key, Owner), Token>,
-    /// The grants of each key by their first token, in the order in which they were made.
+    /// The grants of each key, in order, with their first token.
     grants: BTreeMap<Key, Vec<(Owner, Token)>>,
-    /// What later tokens have to be above.
+    /// The lower bound of later tokens.
     floor: BTreeMap<Key, Token>,
     released: BTreeSet<(Key, Owner)>,
     /// The keys after the last step.
@@ -23,7 +23,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// What the owner of a release knows.
+    /// Returns the last token that the owner of a release knows.
     pub(super) fn token_for(&self, operation: &Operation) -> Token {
         let Operation::Release(ask) = operation else {
             return 0;
@@ -31,7 +31,7 @@ impl Side {
         self.known.get(&(ask.key, ask.owner)).copied().unwrap_or(0)
     }
 
-    /// What is known of the owner of a release.
+    /// Returns the state of the owner of a release.
     pub(super) fn past(&self, operation: &Operation) -> Past {
         let Operation::Release(ask) = operation else {
             return Past::default();
@@ -69,7 +69,7 @@ impl Side {
         Ok(())
     }
 
-    /// Records the grants of a request. The view of the keys follows.
+    /// Records the grants in a reply. The states of the keys follow.
     pub(super) fn note_reply(
         &mut self,
         operation: &Operation,
@@ -96,7 +96,7 @@ impl Side {
             (Operation::Acquire(ask), Reply::Acquired(Acquired::Held { fences, .. })) => {
                 for (claim, fence) in ask.claims.iter().zip(fences) {
                     let floor = self.floor.entry(claim.key).or_default();
-                    // After a loss of data none is known.
+                    // After a loss of data no fence is known.
                     let reserved = *fence + (BLOCK - 1);
                     if *fence > 3 && reserved < *floor {
                         return Err(format!("fence {fence} after {floor}"));
@@ -125,7 +125,7 @@ impl Side {
         Ok(())
     }
 
-    /// Records the view of the keys.
+    /// Records the states of the keys.
     pub(super) fn note_view(&mut self, seen: &Observed) -> Result<(), String> {
         self.entries = seen.keys.iter().map(|view| view.entry).collect();
         self.agrees_with_view(seen)
@@ -143,7 +143,7 @@ impl Side {
         Ok(())
     }
 
-    /// All tokens of a block are above all earlier ones.
+    /// Checks that all tokens of a block are larger than all earlier ones.
     fn above_floor(&mut self, key: Key, fence: Token, tokens: Token) -> Result<(), String> {
         let last = fence + (BLOCK - 1);
         let floor = self.floor.entry(key).or_default();
@@ -156,7 +156,7 @@ impl Side {
         Ok(())
     }
 
-    /// The store shows the token of a lock's holder.
+    /// Checks that the store shows the token of each lock's holder.
     fn agrees_with_view(&self, seen: &Observed) -> Result<(), String> {
         for (key, view) in (0..).zip(&seen.keys) {
             if let Some(entry) = view.entry
@@ -170,7 +170,7 @@ impl Side {
         Ok(())
     }
 
-    /// Whether both sides made the same grants in the same order.
+    /// Checks that both sides made the same grants in the same order.
     pub(super) fn same_order(&self, other: &Self) -> Result<(), String> {
         let owners = |side: &Self| -> Vec<Vec<Owner>> {
             let owners = |grants: &Vec<(Owner, Token)>| grants.iter().map(|(o, _)| *o).collect();

@@ -1,4 +1,4 @@
-//! The acquisition of a client, and what it knows of it.
+//! The acquisition of a client.
 
 use super::{Time, client::Pending, ownership::How};
 use crate::words::{Owner, Token};
@@ -40,7 +40,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// As `Grant::is_fresh`.
+    /// Like `Grant::is_fresh`.
     pub(super) fn is_fresh(&self, lease: Time, now: Time) -> bool {
         now < self.since + self.ttl.min(lease) / 3
     }

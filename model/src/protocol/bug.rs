@@ -1,17 +1,17 @@
-//! Mistakes that the checker has to find.
+//! Bugs that the checker has to find.
 
 use crate::server::ServerBug;
 
-/// A mistake.
+/// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bug {
-    /// Of the server.
+    /// A bug of the server.
     Server(ServerBug),
-    /// Of the clients.
+    /// A bug of the clients.
     Client(ClientBug),
 }
 
-/// Mistakes that a client could make.
+/// A bug of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientBug {
     /// A lease counts from the reply.
@@ -20,13 +20,13 @@ pub enum ClientBug {
     LeaseFromNotification,
     /// A notification of a grant that has ended is accepted.
     LateNotificationAccepted,
-    /// The watchdog goes on after the release.
+    /// The watchdog renews after the release.
     RenewsAfterRelease,
     /// A late reply revives a hold whose lease has ended.
     RevivedByReply,
     /// The reply to a renewal that the lock is not held changes nothing.
     LossIgnored,
-    /// An owner is used for every hold of a client.
+    /// A client uses the same owner for every hold.
     OwnerReused,
     /// A waiter relies on notifications alone.
     NoTimer,
@@ -34,17 +34,17 @@ pub enum ClientBug {
     NeverLeavesQueue,
     /// A hold is handed over after the lease ended.
     HandOverAfterLease,
-    /// A hold is handed over while the server's count may be another, and the doubt is forgotten.
+    /// A hold is handed over although the server's count is in doubt.
     HandOverInDoubt,
-    /// An ownership that is known to be lost is handed over.
+    /// An ownership is handed over although its loss is known.
     LostHandedOver,
     /// A holder that was asked to release hands its ownership over locally.
     RevokedHandedOver,
-    /// Tokens of an ownership that was lost are used by the next one.
+    /// The tokens of a lost ownership are used by the next one.
     BlockOfLost,
-    /// Tokens of an ownership that was released are used by the next one.
+    /// The tokens of a released ownership are used by the next one.
     BlockOfReleased,
-    /// A client does not read from a renewal that its lock is wanted. No bug by itself: waiters ask again.
+    /// A client ignores in a renewal that its lock is wanted. Not a bug by itself: waiters retry.
     WantedUnread,
     /// A client learns only from the first notification that its lock is wanted.
     WantedUnnoticed,

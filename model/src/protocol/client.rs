@@ -23,7 +23,7 @@ pub(crate) struct Client {
     pub(super) acquisition: Option<Acquisition>,
     pub(super) ownership: Option<Ownership>,
     pub(super) releasing: Vec<Releasing>,
-    /// The remaining tokens of an earlier ownership. Only a bug uses them.
+    /// The remaining tokens of an earlier ownership. Only a bug uses this.
     pub(super) spare: Option<Tokens>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Pending {
     pub(super) sent: Time,
 }
 
-/// An ownership that is being released.
+/// An ownership whose release is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Releasing {
     pub(super) owner: Owner,
@@ -55,7 +55,7 @@ pub(crate) struct Releasing {
     pub(super) pending: Option<Pending>,
 }
 
-/// Why an ownership is released.
+/// The reason for a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Why {
     /// The last hold ended, or the callers gave up.
@@ -104,19 +104,19 @@ impl Client {
         self.hold().is_some() && self.relies(now)
     }
 
-    /// Whether the client relies on owning the lock, for a caller or without one.
+    /// Returns whether the client relies on owning the lock, with or without a hold.
     pub(super) fn relies(&self, now: Time) -> bool {
         let ownership = self.ownership.as_ref();
         ownership.is_some_and(|ownership| ownership.is_valid(now))
     }
 
-    /// Whether it retains the lock.
+    /// Returns whether the client retains the lock.
     pub(super) fn retains(&self) -> bool {
         let ownership = self.ownership.as_ref();
         ownership.is_some_and(|ownership| ownership.hold.is_none())
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether the client has nothing to do.
     pub(super) fn is_idle(&self) -> bool {
         self.turn == Turn::Free && self.ownership.is_none() && self.releasing.is_empty()
     }
@@ -127,7 +127,7 @@ impl Client {
         Pending { id, sent: now }
     }
 
-    /// Returns the acquisition, and begins one if there is none.
+    /// Returns the acquisition, and starts one if there is none.
     pub(super) fn acquisition(&mut self, reuses_owners: bool) -> &mut Acquisition {
         self.acquisition.get_or_insert_with(|| {
             let owner = Owner {

@@ -1,47 +1,47 @@
-//! How large a world is explored, and what may go wrong in it.
+//! The size of a world, and its possible faults.
 
 use super::{Bug, ClientBug};
 use crate::{server::ServerBug, words::Token};
 
-/// Time in steps of the clock. A third of a lease is one step.
+/// Time in steps of the clock. A third of a lease takes one step.
 pub type Time = u64;
 
 /// One world.
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What it is called.
+    /// The name of the world.
     pub name: &'static str,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u8,
-    /// How many callers of each client want the lock.
+    /// The number of callers of each client.
     pub callers: u8,
-    /// How many entries a hold has in all.
+    /// The number of entries of a hold.
     pub entries: u8,
     /// Whether each holder writes to the resource, once.
     pub writes: bool,
     /// Whether holders renew their lease.
     pub renews: bool,
-    /// How many tokens a grant gives.
+    /// The number of tokens in a grant.
     pub block: Token,
-    /// Whether owners ask for more tokens.
+    /// Whether owners request more tokens.
     pub extends: bool,
-    /// For how long an ownership is retained after its last hold.
+    /// The duration of a retention after the last hold.
     pub retain: Time,
-    /// When the world ends. It begins at 1.
+    /// The end of the world. It begins at 1.
     pub end: Time,
-    /// Whether each client acts as soon as it is due, and no message takes longer than a step of the clock.
-    /// Otherwise anything may take any time: a client may be paused in any state.
+    /// Whether each client acts as soon as it is due, and no message takes longer than a step of
+    /// the clock. Otherwise anything may take any time: a client may pause in any state.
     pub prompt: bool,
-    /// Whether the requests of a client are executed in the order of sending.
+    /// Whether the requests of a client run in the order in which they were sent.
     pub in_order: bool,
-    /// What may go wrong, and how often.
+    /// The possible faults, and their numbers.
     pub faults: Faults,
-    /// What is wrong.
+    /// The bug, if any.
     pub bug: Option<Bug>,
 }
 
-/// How often each fault happens at the most.
+/// The largest number of each fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// A request is lost.
@@ -54,13 +54,13 @@ pub struct Faults {
     pub repeats: u8,
     /// A client stops waiting for a reply that may still arrive.
     pub time_outs: u8,
-    /// A caller gives up.
+    /// A caller gives up waiting.
     pub gives_up: u8,
     /// A client dies.
     pub crashes: u8,
     /// A client shuts down while it retains the lock.
     pub shut_downs: u8,
-    /// The server dies and starts again, empty.
+    /// The server restarts without data.
     pub restarts: u8,
     /// The server loses the last token.
     pub lost_tokens: u8,
@@ -68,12 +68,12 @@ pub struct Faults {
     pub refused_tries: u8,
     /// An operator asks a holder to release: its body stops, and then it releases.
     pub release_requests: u8,
-    /// An operator releases a lock in its holder's name.
+    /// An operator releases a lock for its holder.
     pub forced_releases: u8,
 }
 
 impl Faults {
-    /// Nothing goes wrong.
+    /// No faults.
     pub const NONE: Self = Self {
         lost_requests: 0,
         lost_replies: 0,
@@ -94,10 +94,10 @@ impl Faults {
 impl Config {
     /// The lease that all clients request.
     pub const LEASE: Time = 3;
-    /// How many local hand-overs there are while other clients wait, at the most.
+    /// The largest number of local hand-overs while other clients wait.
     pub const LOCAL_HANDOVERS: u8 = 1;
 
-    /// The smallest world: two clients, one caller each, anything may take any time.
+    /// The smallest world: two clients with one caller each, and no limits on time.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Config {
         }
     }
 
-    /// A world in which clients act in time, and requests keep their order.
+    /// A world in which clients act at once, and requests keep their order.
     #[must_use]
     pub fn prompt(name: &'static str) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl Config {
         }
     }
 
-    /// The same with so many clients of so many callers.
+    /// Sets the numbers of clients and of their callers.
     #[must_use]
     pub fn of(self, clients: u8, callers: u8) -> Self {
         Self {
@@ -139,19 +139,19 @@ impl Config {
         }
     }
 
-    /// The same until another end. It begins at 1.
+    /// Sets the end. The world begins at 1.
     #[must_use]
     pub fn until(self, end: Time) -> Self {
         Self { end, ..self }
     }
 
-    /// The same with so many entries in each hold.
+    /// Sets the number of entries in each hold.
     #[must_use]
     pub fn entries(self, entries: u8) -> Self {
         Self { entries, ..self }
     }
 
-    /// The same with renewals.
+    /// Enables renewals.
     #[must_use]
     pub fn renewing(self) -> Self {
         Self {
@@ -160,13 +160,13 @@ impl Config {
         }
     }
 
-    /// The same with so many tokens for a grant.
+    /// Sets the number of tokens in a grant.
     #[must_use]
     pub fn blocks(self, block: Token) -> Self {
         Self { block, ..self }
     }
 
-    /// The same with owners that ask for more tokens.
+    /// Lets owners request more tokens.
     #[must_use]
     pub fn extending(self) -> Self {
         Self {
@@ -175,13 +175,13 @@ impl Config {
         }
     }
 
-    /// The same with ownerships that are retained for so long.
+    /// Sets the duration of retentions.
     #[must_use]
     pub fn retaining(self, retain: Time) -> Self {
         Self { retain, ..self }
     }
 
-    /// The same with writes.
+    /// Enables writes.
     #[must_use]
     pub fn writing(self) -> Self {
         Self {
@@ -190,13 +190,13 @@ impl Config {
         }
     }
 
-    /// The same with faults.
+    /// Sets the faults.
     #[must_use]
     pub fn with(self, faults: Faults) -> Self {
         Self { faults, ..self }
     }
 
-    /// The same with a mistake.
+    /// Adds a bug.
     #[must_use]
     pub fn but(self, bug: Bug) -> Self {
         Self {
@@ -217,12 +217,12 @@ impl Config {
         }
     }
 
-    /// Whether the lock may be granted to another owner while its holder relies on it.
+    /// Returns whether the lock may be granted to another owner while its holder relies on it.
     pub(super) fn may_overtake(&self) -> bool {
         self.faults.restarts + self.faults.forced_releases > 0
     }
 
-    /// Whether nothing is lost for good, so that everything is released in the end.
+    /// Returns whether nothing is lost for good, so that everything is released in the end.
     pub(super) fn is_tidy(&self) -> bool {
         self.in_order && self.faults.crashes + self.faults.restarts == 0
     }

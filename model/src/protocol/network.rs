@@ -5,19 +5,19 @@ use crate::words::{
     Token,
 };
 
-/// Tells the requests of a client apart.
+/// The number of a request, unique for its client.
 pub(crate) type Id = u8;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Request {
-    /// For the lock.
+    /// A request for the lock.
     Acquire(Acquire),
-    /// To lower a count.
+    /// A request to lower a count.
     Release(Release),
-    /// To keep the lock for longer.
+    /// A request to extend the lease.
     Renew(Renewal),
-    /// For more tokens.
+    /// A request for more tokens.
     Extend(Extend),
 }
 
@@ -39,18 +39,18 @@ pub enum Reply {
 pub enum Message {
     /// From a client to the server.
     Request {
-        /// Whose.
+        /// The client.
         from: u8,
-        /// Which of its requests.
+        /// The number of the request.
         id: Id,
-        /// What it asks.
+        /// The request.
         request: Request,
     },
     /// From the server to a client.
     Reply {
-        /// To whom.
+        /// The client.
         to: u8,
-        /// The request that it replies to.
+        /// The number of its request.
         id: Id,
         /// The reply.
         reply: Reply,
@@ -59,9 +59,9 @@ pub enum Message {
     Notification(Notification),
     /// From a holder to the resource.
     Write {
-        /// Whose hold.
+        /// The owner of the hold.
         owner: Owner,
-        /// With which token.
+        /// Its token.
         token: Token,
     },
 }

@@ -1,36 +1,37 @@
-//! What a client owns, and the holds that use it one after another.
+//! An ownership of a client, and the holds that use it one after another.
 
 use super::{ClientBug, Config, Time, client::Pending};
 use crate::words::{Owner, Token};
 
-/// A lock that this client owns.
+/// A lock that the client owns.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ownership {
     pub(super) owner: Owner,
     pub(super) tokens: Tokens,
-    /// The last token of the grant; what is above it comes from extensions.
+    /// The last token of the grant. Larger ones come from extensions.
     pub(super) granted: Token,
     pub(super) valid_until: Time,
     pub(super) confirmed: Time,
     /// `None`: the ownership is retained.
     pub(super) hold: Option<Hold>,
-    /// Since when an ownership without a hold is retained.
+    /// The time when the retention started.
     pub(super) retained_since: Time,
     /// Whether another client is known to wait.
     pub(super) wanted: bool,
-    /// How many local hand-overs are allowed while it is wanted: as many as callers waited when it arrived.
+    /// The number of local hand-overs while other clients wait: one for each caller that waited at
+    /// the grant.
     pub(super) handovers: u8,
-    /// How many of them are left.
+    /// The number of remaining hand-overs.
     pub(super) handovers_left: u8,
-    /// How many local hand-overs there were since it was wanted.
+    /// The number of local hand-overs since another client started to wait.
     pub(super) handed_over: u8,
-    /// Whether it is known to be lost, or its hold was revoked: no further hold begins. The present one keeps it until
-    /// its end.
+    /// Whether its loss is known, or its hold was revoked: no further hold begins. The current one
+    /// keeps it until its end.
     pub(super) lost: bool,
-    /// When the server granted the lock to another owner.
+    /// The time when the server granted the lock to another owner.
     pub(super) overtaken: Option<Time>,
-    /// The server's count may be another.
+    /// Whether the server's count is in doubt.
     pub(super) dirty: bool,
     /// A change of the count.
     pub(super) change: Option<Pending>,
@@ -39,16 +40,16 @@ pub(crate) struct Ownership {
     pub(super) renewals: Vec<Pending>,
     /// A request for more tokens.
     pub(super) extension: Option<Pending>,
-    /// When more tokens were asked for last.
+    /// The time of the last request for more tokens.
     pub(super) extended: Time,
 }
 
-/// The tokens of an ownership that no hold has had yet.
+/// The tokens of an ownership that no hold has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tokens {
     pub(super) next: Token,
     pub(super) last: Token,
-    /// The server's fence, as far as is known.
+    /// The last known fence of the server.
     pub(super) fence: Token,
 }
 
@@ -59,26 +60,26 @@ pub(crate) struct Hold {
     pub(super) how: How,
     pub(super) began: Time,
     pub(super) entries: u8,
-    /// How often it was entered once more.
+    /// The number of nested entries.
     pub(super) entered: u8,
     pub(super) wrote: bool,
 }
 
-/// How a hold got its lock.
+/// The way in which a hold got its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum How {
     Replied,
     Notified,
     /// The reply to a release granted it to the client's next waiter.
     GrantedByRelease,
-    /// The hold before it handed it over.
+    /// The previous hold handed it over.
     HandedOver,
-    /// It was retained.
+    /// The ownership was retained.
     Retained,
 }
 
 impl Tokens {
-    /// The block of a grant, which begins with this token.
+    /// Returns the block of a grant, which starts with this token.
     pub(super) fn granted(first: Token, block: Token) -> Self {
         Self {
             next: first,
@@ -87,7 +88,7 @@ impl Tokens {
         }
     }
 
-    /// The tokens of an extension that advanced the fence to this.
+    /// Returns the tokens of an extension that advanced the fence to this value.
     pub(super) fn extension(fence: Token, tokens: Token, block: Token) -> Self {
         let last = fence + (block - 1);
         Self {
@@ -117,12 +118,12 @@ impl Tokens {
 }
 
 impl Ownership {
-    /// Whether the server still has the lock for this owner, by the client's clock.
+    /// Returns whether the server still has the lock for this owner, by the client's clock.
     pub(super) fn is_valid(&self, now: Time) -> bool {
         now < self.valid_until
     }
 
-    /// Whether a hold may follow the one that ends, without a request.
+    /// Returns whether another hold may follow without a request.
     fn may_continue(&self, config: &Config, now: Time) -> bool {
         let is_revoked = self.lost && !config.has(ClientBug::RevokedHandedOver);
         let is_certain = !self.dirty && self.change.is_none() && !is_revoked;
@@ -130,19 +131,19 @@ impl Ownership {
         is_certain && in_time && self.tokens.left() > 0
     }
 
-    /// Whether the next local waiter may have it.
+    /// Returns whether the next local waiter may use it.
     pub(super) fn may_hand_over(&self, config: &Config, now: Time) -> bool {
         let has_handovers =
             !self.wanted || self.handovers_left > 0 || config.has(ClientBug::HandoversUnlimited);
         has_handovers && self.may_continue(config, now)
     }
 
-    /// Whether it may be kept without a hold.
+    /// Returns whether it may be kept without a hold.
     pub(super) fn may_be_retained(&self, config: &Config, now: Time) -> bool {
         config.retain > 0 && !self.wanted && self.may_continue(config, now)
     }
 
-    /// The next hold begins.
+    /// Starts the next hold.
     pub(super) fn begin_hold(&mut self, how: How, now: Time) -> Token {
         let token = self.tokens.take();
         self.retained_since = 0;

@@ -1,4 +1,4 @@
-//! What always holds, and what must occur at least once.
+//! Properties that always hold, and states that must occur.
 
 use stateright::Property;
 
@@ -13,7 +13,7 @@ use crate::words::Holder;
 
 type P = Property<Protocol>;
 
-/// The properties of one configuration.
+/// Returns the properties of one configuration.
 pub(super) fn of(config: &Config) -> Vec<P> {
     let mut all = vec![
         P::always("tokens grow with every hold", |_, state| {
@@ -83,7 +83,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
     all
 }
 
-/// What holds in worlds where clients act in time.
+/// Adds the properties of worlds where clients act at once.
 fn served(config: &Config, all: &mut Vec<P>) {
     if config.prompt {
         all.push(P::always(
@@ -142,7 +142,7 @@ fn releases_for(state: &State, why: Why) -> bool {
     releasing.any(|releasing| releasing.why == why)
 }
 
-/// Each way to get a lock occurs.
+/// Adds the ways to get a lock, which must occur.
 fn ways(config: &Config, all: &mut Vec<P>) {
     if config.clients > 1 {
         all.push(P::sometimes(
@@ -210,7 +210,7 @@ fn ways(config: &Config, all: &mut Vec<P>) {
     }
 }
 
-/// Each end of a retention occurs.
+/// Adds the ends of a retention, which must occur.
 fn retentions(config: &Config, all: &mut Vec<P>) {
     if config.retain == 0 {
         return;
@@ -258,7 +258,7 @@ fn retentions(config: &Config, all: &mut Vec<P>) {
     }
 }
 
-/// Each fault happens, and a client holds the lock afterwards.
+/// Adds the faults, which must occur before a hold.
 fn survived(config: &Config, all: &mut Vec<P>) {
     macro_rules! faults {
         ($($fault:ident: $name:literal),* $(,)?) => {$(

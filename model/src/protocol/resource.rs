@@ -1,4 +1,4 @@
-//! A resource that keeps the highest token that it saw, and refuses writes with a lower one.
+//! A resource that refuses writes with a lower token than it has seen.
 
 use crate::words::{Block, Owner, Token};
 
@@ -6,14 +6,14 @@ use crate::words::{Block, Owner, Token};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Resource {
     highest: Token,
-    /// Which hold wrote last, by the block of its token in the order in which they were given; without the
-    /// check of tokens.
+    /// The hold of the last write, by the order of its block and by its token. Ignores the check of
+    /// tokens.
     latest: Option<(usize, Token)>,
-    /// The same, with the check.
+    /// Like `latest`, with the check of tokens.
     latest_accepted: Option<(usize, Token)>,
-    /// A write came after one of a later hold.
+    /// A write arrived after a write of a later hold.
     pub(super) saw_stale: bool,
-    /// And was accepted.
+    /// Such a write was accepted.
     pub(super) accepted_stale: bool,
 }
 

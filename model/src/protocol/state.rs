@@ -19,34 +19,34 @@ pub struct State {
     pub(super) clients: Vec<Client>,
     pub(super) network: Network,
     pub(super) resource: Resource,
-    /// What may still go wrong.
+    /// The remaining faults.
     pub(super) left: Faults,
     /// All blocks that the server granted, in this order.
     pub(super) blocks: Vec<Block>,
     /// The token of the latest hold.
     pub(super) latest: Token,
-    /// What a step did that no step may do.
+    /// The rule that a step broke.
     pub(super) broken: Option<Rule>,
 }
 
-/// What no step may do.
+/// A rule that every step must obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rule {
-    /// A grant, an extension or a hold with a token that is not above all earlier ones.
+    /// Grants, extensions and holds have larger tokens than all earlier ones.
     TokensGrow,
-    /// A renewal of a lock that was free.
+    /// A renewal does not create a lock.
     RenewalsCreateNothing,
-    /// A renewal that was sent after the release.
+    /// No renewal is sent after the release.
     NoRenewalAfterRelease,
-    /// A hold of an ownership that is known to be lost.
+    /// No hold begins on an ownership whose loss is known.
     NoHoldAfterLoss,
-    /// More local hand-overs than the limit while other clients are known to wait.
+    /// The number of local hand-overs is limited while other clients are known to wait.
     HandoversLimited,
 }
 
 impl State {
     pub(super) fn new(config: &Config) -> Self {
-        // Long before the first token, the clock stood at one.
+        // The clock was at one long before the first token.
         let constants = Constants {
             grace: Config::LEASE,
             silent: 1,
@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    /// Returns whether a notification changes anything on arrival.
+    /// Returns whether the arrival of a notification changes anything.
     fn changes_anything(&self, notification: Notification) -> bool {
         let client = &self.clients[usize::from(notification.owner().client)];
         match notification {
@@ -152,7 +152,7 @@ impl State {
         }
     }
 
-    /// The next caller of a client begins its hold of what the client owns.
+    /// Starts the hold of a client's next caller.
     pub(super) fn begin_hold(&mut self, config: &Config, name: u8, how: How) {
         let now = self.now();
         let Some(ownership) = &mut self.clients[usize::from(name)].ownership else {
@@ -171,7 +171,7 @@ impl State {
         let owner = ownership.owner;
         let token = ownership.begin_hold(how, now);
         let is_above = if config.may_overtake() {
-            // Two clients may hold the lock: then only the order of the grants counts.
+            // If two clients hold the lock, only the order of the grants counts.
             self.blocks.iter().any(|block| block.has(owner, token))
         } else {
             token > self.latest

@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The possible steps.
 
 mod delivery;
 mod own;
@@ -24,7 +24,7 @@ pub enum Action {
     BeginHold(u8),
     /// The first local waiter gives up.
     GiveUp(u8),
-    /// A holder wants to enter once more.
+    /// A holder enters again.
     Enter(u8),
     /// A holder leaves.
     Leave(u8),
@@ -50,13 +50,13 @@ pub enum Action {
     Write(u8),
     /// A message arrives.
     Deliver(Message),
-    /// A message arrives, and will once more.
+    /// A message arrives, and its copy stays in flight.
     Repeat(Message),
     /// A message is lost.
     Lose(Message),
     /// A client dies.
     Crash(u8),
-    /// The server starts again, empty.
+    /// The server restarts without data.
     Restart,
     /// The server loses the last token.
     LoseToken,
@@ -64,19 +64,19 @@ pub enum Action {
     Try,
     /// An operator asks a holder to release.
     RequestRelease(u8),
-    /// An operator releases the lock in its holder's name. The holder may learn of it.
+    /// An operator releases the lock for its holder, which may be notified.
     Force {
-        /// Whether the holder learns of it at once.
+        /// Whether the holder is notified at once.
         notified: bool,
     },
-    /// The clock goes on.
+    /// The clock advances.
     Tick,
 }
 
 /// When the last caller arrives in worlds where every waiter must be served.
 const LAST_CALL: Time = 2;
 
-/// Everything that can happen.
+/// Lists all possible steps.
 pub(super) fn possible(config: &Config, state: &State, actions: &mut Vec<Action>) {
     for message in state.network.messages() {
         if !config.in_order || is_first(state, message) {
@@ -103,7 +103,7 @@ fn is_first(state: &State, message: &Message) -> bool {
     }
 }
 
-/// What a client is to do at once, or some time later.
+/// Lists the steps that a client has to take, at once or later.
 fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
     let (name, now) = (client.name, state.now());
     if client.turn == Turn::Waiter {
@@ -152,7 +152,7 @@ fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action
         }
     }
     if config.prompt {
-        // A client does not wait for a reply that cannot arrive.
+        // A client gives up a reply that cannot arrive.
         for id in own::awaited(client) {
             if !state.network.carries(name, id) {
                 actions.push(Action::TimeOut(name, id));
@@ -161,7 +161,7 @@ fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action
     }
 }
 
-/// Whether a block runs low that further holds could use.
+/// Returns whether a block runs low that later holds could use.
 fn wants_tokens(config: &Config, client: &Client, ownership: &Ownership, now: Time) -> bool {
     ownership.hold.is_some()
         && (client.waiting > 0 || config.retain > 0)
@@ -170,7 +170,7 @@ fn wants_tokens(config: &Config, client: &Client, ownership: &Ownership, now: Ti
         && ownership.extended < now
 }
 
-/// What a client may do or leave.
+/// Lists the steps that a client may take.
 fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
     let (name, now) = (client.name, state.now());
     if client.to_come > 0 && (!config.prompt || now <= LAST_CALL) {
@@ -184,7 +184,7 @@ fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<A
     {
         let holds = ownership.is_valid(now);
         if ownership.change.is_none() {
-            // Once, and again without a reply.
+            // Once, or repeated without a reply.
             let may_enter = !ownership.dirty && hold.entered + 1 < config.entries;
             if holds && !ownership.lost && (may_enter || ownership.dirty && ownership.entering) {
                 actions.push(Action::Enter(name));
@@ -261,7 +261,7 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
     }
 }
 
-/// Does one.
+/// Takes a step.
 pub(super) fn take(config: &Config, state: &mut State, action: Action) {
     match action {
         Action::Deliver(message) => {

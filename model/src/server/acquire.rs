@@ -3,7 +3,7 @@
 use super::{Server, ServerBug};
 use crate::words::{Acquire, Acquired, Effects, Holder, Millis, Token};
 
-/// One of the locks, before anything is granted.
+/// The state of a lock before the grant.
 #[derive(Clone, Copy)]
 struct Seen {
     /// `None`: the lock is free.
@@ -95,7 +95,7 @@ fn refuse(
                     server.hand_off((claim.key, token), first, None, false, effects);
                 }
             } else if n < at && seen[n].ttl.is_none() {
-                // Free, and not taken either.
+                // Free locks stay free.
                 if !server.queue(claim.key).is_empty()
                     && let Some(token) = seen[n].token.or_else(|| server.next_block(claim.key))
                 {

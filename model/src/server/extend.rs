@@ -3,8 +3,8 @@
 use super::{Server, ServerBug};
 use crate::words::{Block, Effects, Extend, Extended};
 
-/// Advances the fence by at most as many tokens as were asked for, and never beyond the time: where the
-/// fence is lost afterwards, counting begins again above all that was given.
+/// Advances the fence by at most the requested number of tokens, and never beyond the time. If the
+/// fence is lost later, tokens restart above all granted ones.
 pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -> Extended {
     if !server.holds(ask.key, ask.owner) {
         return Extended::NotHeld;
@@ -14,7 +14,7 @@ pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -
     }
     let fence = server.fence(ask.key);
     let room = server.micros().saturating_sub(fence);
-    // One alone would pass for the mark of a release.
+    // An advance by one would look like a release.
     let tokens = match ask.tokens.min(room) {
         0 | 1 => 0,
         _ if server.is_below_floor(ask.key) => 0,
@@ -28,7 +28,7 @@ pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -
         effects.extensions.push(Block {
             key: ask.key,
             owner: ask.owner,
-            // A block reaches beyond the fence.
+            // The owner's block extends beyond the fence.
             first: fence + server.constants.block,
             last: advanced + (server.constants.block - 1),
         });

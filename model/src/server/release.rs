@@ -36,7 +36,7 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
     Released::Done(hand_off_or_free(server, ask, effects))
 }
 
-/// Grants a lock that has just become free to the next waiter.
+/// Grants a lock that has just become free to the next waiter, or leaves it free.
 fn hand_off_or_free(server: &mut Server, ask: &Release, effects: &mut Effects) -> HandOff {
     let first = server.dequeue(ask.key);
     if ask.next.is_none() && first.is_none() {
@@ -69,7 +69,8 @@ fn hand_off_or_free(server: &mut Server, ask: &Release, effects: &mut Effects) -
     }
 }
 
-/// Removes an owner that holds nothing from the wait queue. A repeated request gets the same reply again.
+/// Removes an owner without a lock from the wait queue. A repeated request gets the same reply
+/// again.
 fn repeated(server: &mut Server, ask: &Release) -> Released {
     let (now, fence) = (server.now, server.fence(ask.key));
     let is_invalid = server.is_invalid(ask.key);

@@ -1,4 +1,4 @@
-//! Runs `rlock` and looks at what it does.
+//! Runs `rlock` and checks its output and its effects.
 
 use std::{
     env, fs,
@@ -13,10 +13,10 @@ use rlock_testkit::{RedisServer, Worker, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// How long a test waits for what takes milliseconds on an idle machine.
+/// The limit for everything that takes milliseconds on an idle machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Returns a command `rlock` for the store of this URL, without options from the environment of the tests.
+/// Returns a command `rlock` for this store, without options from the tests' environment.
 pub(crate) fn rlock(url: &str, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
     for (name, _) in env::vars_os() {
@@ -46,13 +46,13 @@ pub(crate) async fn hold(server: &RedisServer, options: &[&str]) -> Running {
     holder
 }
 
-/// A process that runs. It is killed when this is dropped.
+/// A running process. Dropping it kills the process.
 pub(crate) struct Running {
     worker: Worker,
     log: Scratch,
 }
 
-/// What a process has left behind.
+/// The results of a process.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// `None` if a signal ended it.
@@ -141,20 +141,20 @@ pub(crate) fn send_signal(pid: i32, signal: Signal) {
     kill_process(pid, signal).expect("the process is there");
 }
 
-/// Returns whether the process runs. One that has ended and was not reaped yet does not.
+/// Returns whether the process runs. A zombie does not.
 pub(crate) fn is_running(pid: i32) -> bool {
     !["", "Z", "X"].contains(&&*state_of(pid))
 }
 
-/// Returns the state of a process as the system shows it: `T` if it has stopped, for example.
+/// Returns the state of a process as the system shows it, for example `T` for stopped.
 pub(crate) fn state_of(pid: i32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state is behind the name, which is in parentheses.
+    // The state follows the name, which is in parentheses.
     let state = stat.rsplit_once(") ").map(|(_, rest)| &rest[..1]);
     state.unwrap_or_default().to_owned()
 }
 
-/// A file or directory that goes with the test.
+/// A file or directory that is deleted with the test.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {

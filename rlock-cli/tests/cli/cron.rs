@@ -1,4 +1,4 @@
-//! `examples/cron.sh` does what it says.
+//! Runs `examples/cron.sh`.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -8,7 +8,7 @@ use crate::common::{Running, Scratch};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/cron.sh");
 
-/// Starts the script as cron does: with hardly any environment.
+/// Starts the script with a minimal environment, like cron.
 fn cron(server: &RedisServer, report: &Path) -> Running {
     let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
     let directory = program.parent().expect("a directory").display();

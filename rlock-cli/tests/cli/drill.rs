@@ -1,4 +1,4 @@
-//! The incident in `docs/operations.md`, "A stuck lock": it happens here, and the page shows what the tools print.
+//! Compares the incident "A stuck lock" in `docs/operations.md` with the output of the tools.
 
 use std::{
     env, fs,
@@ -49,7 +49,7 @@ fn documented() -> Vec<String> {
     lines.map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// What ends a word.
+/// The characters that end a word.
 const ENDS: [char; 6] = [' ', '`', ',', ';', ')', '"'];
 
 /// Returns a line without its variable parts: `T` stands for a duration, `N` for a number, `U` for a UUID.
@@ -76,7 +76,7 @@ fn mask(word: &str) -> String {
         return word.replace(uuid, "U");
     }
     let number = word.trim_end_matches(['m', 's']);
-    // Also versions.
+    // Versions, too.
     if number.is_empty() || !number.bytes().all(|it| it == b'.' || it.is_ascii_digit()) {
         return word.to_owned();
     }

@@ -6,7 +6,7 @@ use rlock_testkit::RedisServer;
 
 use crate::common::{Running, hold, rlock, run};
 
-/// The variables that a command is started with.
+/// Returns the variables of a command's environment.
 async fn environment_of(server: &RedisServer, options: &[&str]) -> BTreeMap<String, String> {
     let words = [&["run"], options, &["--", "env"]].concat();
     let outcome = run(&server.url(), &words).await;

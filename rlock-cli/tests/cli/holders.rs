@@ -1,4 +1,4 @@
-//! Holders of locks for the tests of what shows them, and what every subcommand that looks at locks has in common.
+//! Holders of locks for the tests of several subcommands, and common tests of these subcommands.
 
 use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, eventually, port};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::common::{LONG, Outcome, run};
 
-/// The subcommands that ask the store, with their arguments.
+/// The subcommands that query the store, with their arguments.
 pub(crate) const ASKING: [&[&str]; 6] = [
     &["ls"],
     &["ls", "--scan"],
@@ -16,7 +16,7 @@ pub(crate) const ASKING: [&[&str]; 6] = [
     &["doctor"],
 ];
 
-/// A user who may take locks, and do nothing else.
+/// A user that may only acquire and release locks.
 pub(crate) const LOCKER: &str = "on >s3cret resetkeys ~lock:* -@all +evalsha +script|load +get +hdel +hexists +hget \
     +hset +incrby +pexpire +pttl +set +time +hgetall +exists";
 
@@ -81,7 +81,7 @@ async fn what_a_user_may_not_do_is_69_and_named() {
             "{words:?}: {outcome:?}"
         );
     }
-    // The holder cannot be asked. The store replies.
+    // The holder does not reply, but the store does.
     let outcome = run(&url, &["inspect", "order:42"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.output[1].contains("does not answer"), "{outcome:?}");

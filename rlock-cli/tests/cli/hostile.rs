@@ -1,4 +1,4 @@
-//! Keys and holders that mean harm to the terminal of whoever looks at them.
+//! Keys and holders that attack the terminal of an operator.
 
 use rlock_testkit::RedisServer;
 use tokio::task::JoinHandle;
@@ -9,7 +9,7 @@ use crate::{
     terminal::Shell,
 };
 
-/// Text that clears a screen, colours it, breaks a line and turns the writing direction.
+/// Text that clears a screen, colours it, breaks a line and reverses the writing direction.
 const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}31m\r\n\u{202e}y";
 
 /// Panics if something in these lines could control a terminal or mislead its reader.
@@ -25,7 +25,7 @@ fn assert_harmless(outcome: &Outcome) {
     }
 }
 
-/// A client that lies about itself: it owns this lock, and its texts are hostile.
+/// A client that owns this lock, and replies with hostile text.
 async fn hostile(server: &RedisServer, key: &str) -> JoinHandle<()> {
     const CLIENT: &str = "11111111-2222-4333-8444-555555555555";
     let owner = format!("{CLIENT}:1");
@@ -59,8 +59,8 @@ async fn hostile(server: &RedisServer, key: &str) -> JoinHandle<()> {
             let ["@ask", from, number, ..] = fields[..] else {
                 continue;
             };
-            // More, lost; key, owner, count, lease, token, retained; service to pid; held for; lock to trace; waiters, renewals,
-            // wanted.
+            // More, lost; key, owner, count, lease, token, retained; service to pid; held for; lock
+            // to trace; waiters, renewals, wanted.
             let answer = format!(
                 "@tell\t{number}\tlocks\t0\t0\t{key}\t{owner}\t1\t60000\t7\t0\t{text}\t{text}\t{text}\t4711\t1000\t\
                  {text}\t{text}\t{text}\t2\t3\t1"

@@ -7,11 +7,11 @@ use rustix::process::Signal;
 
 use crate::common::{LONG, Running, hold, is_running, start};
 
-/// Runs until a signal, and says which.
+/// Runs until a signal, and prints its name.
 const ECHO_SIGNALS: &str = "for s in HUP INT TERM USR1; do trap \"echo $s; exit 0\" $s; done
     echo held; for i in $(seq 1200); do sleep 0.05; done";
 
-/// Ignores TERM, and so does what it has started. Shows the process ids of both.
+/// Ignores TERM, like its child process. Prints the process ids of both.
 const STUBBORN: &str = "trap '' TERM
     sh -c 'trap \"\" TERM; echo $$; for i in $(seq 1200); do sleep 0.05; done' & echo $$; wait; sleep 60";
 
@@ -90,7 +90,7 @@ async fn a_group_that_does_not_stop_is_killed() {
 #[tokio::test]
 async fn an_orphan_that_does_not_stop_is_killed_too() {
     let server = RedisServer::start();
-    // The command itself ends by the signal.
+    // The signal ends the command itself.
     let script = "sh -c 'trap \"\" TERM; echo $$; for i in $(seq 1200); do sleep 0.05; done' & exec sleep 60";
     let mut running = holding(&server, &["--kill-after", "300ms"], script);
     let orphan = running.number().await;
@@ -163,7 +163,7 @@ async fn a_short_outage_loses_nothing() {
 #[tokio::test]
 async fn a_loss_that_only_the_release_finds_is_reported() {
     let server = RedisServer::start();
-    // RESP2 has no reports of changes, and the next renewal is far away.
+    // RESP2 has no client tracking, and the next renewal is far away.
     let url = format!("{}?protocol=resp2", server.url());
     for (policy, expected) in [("term", 124), ("continue", 0)] {
         let script = ["--", "sh", "-c", "echo held; read -r line"];

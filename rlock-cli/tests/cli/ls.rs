@@ -77,7 +77,7 @@ async fn a_thousand_locks_are_listed_once_each_and_in_order() {
     let client = client(&server).await;
     let keys: BTreeSet<String> = (0..1_000).map(|n| format!("order:{n}")).collect();
     let mut guards = Vec::new();
-    // In parts: on a busy machine one request for all takes longer than the response time-out.
+    // In parts, because a busy machine would exceed the response time-out with all at once.
     for part in keys.iter().collect::<Vec<_>>().chunks(100) {
         let locks = client.lock_all(part.iter().copied()).wait(LONG);
         guards.push(locks.acquire().await.expect("free"));

@@ -1,4 +1,4 @@
-//! The command `rlock` as its users see it: real processes, real servers.
+//! The command `rlock` from the outside: real processes and real servers.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The processes that the command leaves behind, and those that `rlock` leaves behind.
+//! Processes that the command leaves behind, and processes that `rlock` leaves behind.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{LONG, hold, is_running, run, send_signal, start};
 #[tokio::test]
 async fn a_process_that_outlives_the_command_keeps_the_lock() {
     let server = RedisServer::start();
-    // What `rlock` does not reap stays a process of its group, because this process reaps no orphans.
+    // Without a reaper, an orphan stays in its process group as a zombie.
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("Linux 3.4");
     let script = "sh -c 'sleep 60 >/dev/null & echo $!' & wait; exit 4";
@@ -48,7 +48,7 @@ async fn a_process_that_leaves_the_group_is_not_waited_for() {
     let script = "setsid sleep 60 >/dev/null & echo $!";
     let mut running = start(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]);
     let daemon = running.number().await;
-    // Before `setsid` has run it is one of the group.
+    // Before `setsid` has run, the child belongs to the group.
     let outcome = running.end().await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(is_running(daemon));

@@ -43,7 +43,7 @@ async fn a_lock_that_is_taken_is_75_or_the_given_status() {
     let quiet = run(&server.url(), &["run", "-qn", "-k", "a", "--", "true"]).await;
     assert_eq!((quiet.code, &*quiet.log), (Some(75), ""), "{quiet:?}");
     assert!(server.exists("lock:{a}").await, "still held");
-    assert!(!server.exists("lock:{a}:queue").await, "nobody waits");
+    assert!(!server.exists("lock:{a}:queue").await, "all waits end");
     assert_eq!(holder.end().await.code, Some(0));
 }
 
@@ -167,7 +167,7 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
 async fn a_failure_of_rlock_itself_is_125() {
     let server = RedisServer::start();
     let mut command = Command::new("sh");
-    // Enough open files to load the program, too few for its runtime.
+    // Enough open files to load the program, but too few for its runtime.
     command
         .args(["-c", r#"ulimit -n 4; exec "$0" run -k a -- echo ran"#])
         .arg(env!("CARGO_BIN_EXE_rlock"))

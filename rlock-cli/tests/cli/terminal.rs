@@ -1,4 +1,4 @@
-//! Runs under a shell with job control, at a terminal of its own.
+//! Tests under a shell with job control, with its own terminal.
 
 use std::{
     env, fs,
@@ -37,7 +37,7 @@ pub(crate) struct Shell {
     process: Child,
     keyboard: File,
     screen: Arc<Mutex<String>>,
-    /// How much of the screen was read.
+    /// The number of bytes of the screen that tests have read.
     read: usize,
 }
 
@@ -76,7 +76,7 @@ impl Shell {
         let shown = Arc::clone(&screen);
         thread::spawn(move || {
             let mut bytes = [0; 1024];
-            // An error: the last process at the terminal has ended.
+            // An error: the last process of the terminal has ended.
             while let Ok(length @ 1..) = output.read(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..length]);
                 shown
@@ -99,12 +99,12 @@ impl Shell {
             .expect("the terminal is there");
     }
 
-    /// Types a line. The terminal shows it, too: a test expects something else.
+    /// Types a line. The terminal echoes it, so tests expect other text.
     pub(crate) fn type_line(&mut self, line: &str) {
         self.press(&format!("{line}\n"));
     }
 
-    /// Returns when the screen shows this text, behind what was read before.
+    /// Returns when the screen shows this text, after the part that was already read.
     pub(crate) async fn shows(&mut self, text: &str) {
         let found = async || {
             let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ impl Shell {
         self.read = end.unwrap_or_default();
     }
 
-    /// Returns all that the screen has shown.
+    /// Returns the whole text of the screen so far.
     pub(crate) fn screen(&self) -> String {
         let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         screen.clone()
@@ -138,7 +138,7 @@ impl Shell {
         read[start..].parse().expect("a number")
     }
 
-    /// Returns when the shell executes what is typed, after a command with this exit status.
+    /// Returns when the shell reads input again, after a command with this exit status.
     pub(crate) async fn is_back_after(&mut self, status: u8) {
         self.type_line(r#"echo "status-$?-""#);
         self.shows(&format!("status-{status}-")).await;

@@ -16,11 +16,11 @@ use crate::{
     terminal::{CTRL_C, Shell, open_terminal},
 };
 
-/// Enters and leaves the screen that hides what was there before.
+/// Enters and leaves the alternate screen.
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
-/// Asserts that lines are edited and shown again, and that the former screen is back.
+/// Asserts that line editing and echo are on, and that the main screen is back.
 async fn assert_restored(shell: &mut Shell) {
     let screen = shell.screen();
     let (entered, left) = (screen.rfind(ENTER), screen.rfind(LEAVE));
@@ -62,7 +62,7 @@ async fn keys_sort_and_end_the_table_and_the_terminal_is_restored() {
     shell.shows("order:00").await;
     shell.shows("scroll").await;
     shell.press("a");
-    // Only what changes is drawn.
+    // Only changes are drawn.
     shell.shows("age").await;
     shell.press("\t");
     shell.shows("waiters").await;
@@ -173,7 +173,7 @@ async fn an_outage_is_shown_and_survived() {
     shell.type_line("stty rows 12 cols 80; rlock top --interval 100ms");
     shell.shows("order:42").await;
     server.kill();
-    // Only what changes is drawn, without the spaces in between.
+    // Only changes are drawn, without the spaces in between.
     shell.shows("unavailable:").await;
     server.restart();
     let client = client(&server).await;

@@ -36,7 +36,7 @@ fn moment() -> impl Strategy<Value = Time> {
     (0..century).prop_map(Time::from_nanos)
 }
 
-/// Returns so many thousandths of a duration.
+/// Returns this many thousandths of a duration.
 fn thousandths(of: Duration, parts: u64) -> Duration {
     let part = of.as_nanos() * u128::from(parts) / 1000;
     Duration::from_nanos(u64::try_from(part).expect("leases are short"))
@@ -49,8 +49,8 @@ fn kept(lease: Duration) -> Duration {
     Duration::from_millis(millis - 1)
 }
 
-/// Returns when the server drops a lock that it granted at this moment, on the client's clock. That
-/// clock runs at so many thousandths of the server's speed.
+/// Returns when the server expires a lock that it granted at this moment, on the client's clock.
+/// `speed` is that clock's speed in thousandths of the server's.
 fn dropped(taken: Time, lease: Duration, speed: u64) -> Time {
     taken + thousandths(kept(lease), speed)
 }
@@ -168,7 +168,7 @@ proptest! {
         let mut expected = valid_until(granted_at, lease);
         for (now, sent_at) in answers {
             hold.renewed(sent_at, lease, now);
-            // A reply before the end counts from when its request was sent.
+            // A reply before the end extends the lease from the time of its request.
             if now < expected {
                 expected = expected.max(valid_until(sent_at, lease));
             }
@@ -221,7 +221,7 @@ fn held(since: Time, lease: Duration) -> Arc<Ownership> {
     hold
 }
 
-/// A renewal may have waited for long before it is sent.
+/// A renewal may be sent long after it was due.
 #[test]
 fn a_hold_whose_validity_is_over_is_not_renewed() {
     let hold = held(Time::from_nanos(7), MAX_LEASE);

@@ -1,4 +1,4 @@
-//! What a client is given on its servers: the rules of `docs/security.md`.
+//! The permissions of clients, as `docs/security.md` documents them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use rlock_testkit::RedisServer;
 
 const DOCUMENT: &str = include_str!("../../../docs/security.md");
 
-/// What every user needs at every server.
+/// Returns the permissions that every server requires.
 pub(crate) fn of_a_server() -> String {
     let (_, rest) = DOCUMENT
         .split_once(" -@all\n")
@@ -17,7 +17,7 @@ pub(crate) fn of_a_server() -> String {
     rules.join(" ")
 }
 
-/// What comes on top there.
+/// Returns the additional permissions of a topology.
 pub(crate) fn beyond(topology: &str) -> String {
     let mut lines = DOCUMENT.lines();
     let rules = lines.find_map(|line| {
@@ -27,14 +27,14 @@ pub(crate) fn beyond(topology: &str) -> String {
     rules.expect("they are documented").to_owned()
 }
 
-/// The rules of a user who may do this and nothing else.
+/// Returns the rules of a user with these permissions only.
 pub(crate) fn only(rules: &[&str]) -> String {
     let rules = rules.join(" ");
     format!("on >secret resetkeys resetchannels -@all {rules}")
 }
 
-/// What was refused, but for `CLIENT SETINFO`, which only tells the server's operator what connects: not all
-/// servers know it, and those before Redis 7 refuse it as `CLIENT`.
+/// Returns the refused commands, except `CLIENT SETINFO`, which locks do not need. Redis 6 refuses
+/// it as `CLIENT`.
 pub(crate) async fn refused(server: &RedisServer) -> BTreeSet<String> {
     let log: Vec<HashMap<String, redis::Value>> = server.command(&["ACL", "LOG"]).await;
     let refused = log.iter().map(|entry| match &entry["object"] {

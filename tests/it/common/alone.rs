@@ -1,4 +1,5 @@
-//! Tests that need a process for themselves, because they change or observe what belongs to all of it.
+//! Support for tests that need their own process, because they change or observe process-wide
+//! state.
 
 use std::{
     env,

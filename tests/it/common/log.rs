@@ -1,4 +1,4 @@
-//! What this process logs, its libraries included.
+//! The log of this process, including its libraries.
 
 use std::{
     io::{self, Write},
@@ -34,7 +34,7 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// Writes down everything from here on, to the last detail, from every thread.
+/// Records all log lines of all threads, at every level, from now on.
 pub(crate) fn keep_log() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -46,12 +46,12 @@ pub(crate) fn keep_log() {
     });
 }
 
-/// What was logged so far.
+/// Returns the log so far.
 pub(crate) fn logged() -> String {
     String::from_utf8_lossy(&log()).into_owned()
 }
 
-/// The lines of the log so far that mention this.
+/// Returns the lines of the log so far that contain this text.
 pub(crate) fn logged_of(what: &str) -> Vec<String> {
     let mentions = |line: &&str| line.contains(what);
     logged()

@@ -1,5 +1,5 @@
-//! The metrics that this process has recorded. Nothing is reset when it is read, so tests run side by side as long as each
-//! has lock names of its own.
+//! The metrics of this process. Reading resets nothing, so tests with different lock names can run
+//! in parallel.
 
 use std::{
     collections::BTreeMap,
@@ -14,30 +14,30 @@ use metrics::{
 /// The unit and the text of a metric.
 pub(crate) type Description = (&'static str, Option<Unit>, String);
 
-/// Records every metric from here on.
+/// Records every metric from now on.
 pub(crate) fn keep_metrics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| metrics::set_global_recorder(Recorded).expect("the only recorder"));
 }
 
-/// The value of a counter or a gauge; `None` if there is no such series.
+/// Returns the value of a counter or a gauge; `None` if there is no such series.
 pub(crate) fn metric(name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let series = all().get(&key(name, labels)).cloned()?;
     Some(series.state().value)
 }
 
-/// The values of a histogram.
+/// Returns the values of a histogram.
 pub(crate) fn values(name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
     let series = all().get(&key(name, labels)).cloned();
     series.map_or_else(Vec::new, |series| series.state().values.clone())
 }
 
-/// The name and the labels of every series.
+/// Returns the name and the labels of every series.
 pub(crate) fn series() -> Vec<(String, Vec<(String, String)>)> {
     all().keys().cloned().collect()
 }
 
-/// What was described, by name.
+/// Returns the descriptions of all metrics, by name.
 pub(crate) fn descriptions() -> BTreeMap<String, Description> {
     described().clone()
 }

@@ -1,4 +1,4 @@
-//! The spans and events of this process, for tests that have a process of their own.
+//! The spans and events of this process, for tests with their own process.
 
 use std::{
     collections::BTreeMap,
@@ -19,18 +19,18 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// A span as it was when it closed, or as it is.
+/// The last known state of a span.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
     pub(crate) target: &'static str,
-    /// All fields that its metadata names.
+    /// All fields in its metadata.
     pub(crate) names: Vec<&'static str>,
     pub(crate) fields: BTreeMap<String, String>,
     /// The messages of the events inside.
     pub(crate) events: Vec<String>,
-    /// The name of the span around it.
+    /// The name of the parent span.
     pub(crate) parent: Option<&'static str>,
     pub(crate) is_closed: bool,
 }
@@ -57,7 +57,7 @@ fn everything() -> MutexGuard<'static, Everything> {
     EVERYTHING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps all spans and events up to this level from here on.
+/// Keeps all spans and events up to this level from now on.
 pub(crate) fn keep_spans(most: LevelFilter) {
     tracing_subscriber::registry()
         .with(most)
@@ -65,7 +65,7 @@ pub(crate) fn keep_spans(most: LevelFilter) {
         .init();
 }
 
-/// The spans of this lock so far, in the order in which they were made.
+/// Returns the spans of this lock so far, in order of creation.
 pub(crate) fn spans_of(template: &str) -> Vec<Seen> {
     let everything = everything();
     let spans = everything.spans.iter().map(|(_, seen)| seen);
@@ -75,7 +75,7 @@ pub(crate) fn spans_of(template: &str) -> Vec<Seen> {
         .collect()
 }
 
-/// All that spans and events have said so far.
+/// Returns the text of all spans and events so far.
 pub(crate) fn all_text() -> String {
     let everything = everything();
     format!("{:?} {}", everything.spans, everything.events)
@@ -97,7 +97,7 @@ impl Visit for Fields {
 }
 
 impl Everything {
-    /// Ids are used again after a span has closed.
+    /// Finds the span that has this id now: ids are reused after a span has closed.
     fn open(&mut self, id: &Id) -> Option<&mut Seen> {
         let spans = self.spans.iter_mut().rev();
         let mut open = spans.filter(|(own, seen)| *own == id.into_u64() && !seen.is_closed);

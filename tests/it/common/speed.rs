@@ -1,5 +1,7 @@
-//! Speed on a machine that may be busy: what takes milliseconds takes a second there now and then, but not each time.
-//! Waiters that are delayed ask again, so a number of requests is a speed, too.
+//! Speed checks that tolerate a busy machine.
+//!
+//! An operation of a few milliseconds sometimes takes a second there, but not in every attempt.
+//! Delayed waiters retry, so the number of requests depends on the speed, too.
 
 use std::{
     any::Any,
@@ -15,7 +17,7 @@ const TRIES: u32 = 3;
 /// The panic of [`assert_within`] and [`assert_at_most`].
 struct TooSlow(String);
 
-/// Asserts a speed, in a test that is run by [`in_time`].
+/// Asserts a limit of time, in a test that [`in_time`] runs.
 #[track_caller]
 pub(crate) fn assert_within(took: Duration, bound: Duration, what: impl Debug) {
     if took >= bound {
@@ -23,7 +25,7 @@ pub(crate) fn assert_within(took: Duration, bound: Duration, what: impl Debug) {
     }
 }
 
-/// Asserts a number of requests, in a test that is run by [`in_time`].
+/// Asserts a limit of requests, in a test that [`in_time`] runs.
 #[track_caller]
 pub(crate) fn assert_at_most(cost: u64, bound: u64, what: impl Debug) {
     if cost > bound {
@@ -31,7 +33,7 @@ pub(crate) fn assert_at_most(cost: u64, bound: u64, what: impl Debug) {
     }
 }
 
-/// Runs a test again where only a speed was missed.
+/// Runs the test again if only a speed check failed.
 pub(crate) async fn in_time<F: Future<Output = ()>>(test: impl Fn() -> F) {
     for attempt in 1.. {
         if judge(attempt, AssertUnwindSafe(test()).catch_unwind().await) {
@@ -40,7 +42,7 @@ pub(crate) async fn in_time<F: Future<Output = ()>>(test: impl Fn() -> F) {
     }
 }
 
-/// As [`in_time`], for a test without a runtime of its own.
+/// Like [`in_time`], for a test that makes its own runtime.
 pub(crate) fn in_time_blocking(test: impl Fn()) {
     for attempt in 1.. {
         if judge(attempt, catch_unwind(AssertUnwindSafe(&test))) {

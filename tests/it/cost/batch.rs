@@ -1,10 +1,14 @@
-//! Requests for different locks that are under way together are served by one script.
+//! Simultaneous requests for different locks share a script.
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_testkit::{RedisServer, within};
+use rlock_testkit::{
+    RedisServer,
+    batch::{self, release_all},
+    within,
+};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, client, connect, its_turn,
@@ -12,48 +16,29 @@ use crate::common::{
 };
 
 const TASKS: usize = 64;
-/// Before a lock that lasts is renewed.
+/// Less than the time until a lasting lock is renewed.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 fn keys() -> Vec<String> {
     (0..TASKS).map(|n| format!("k{n}")).collect()
 }
 
-/// Takes all of them at once, each for itself; only those that are free.
-async fn try_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>> {
+/// Tries to acquire each key by a call of its own, all at once.
+async fn try_acquire_all(client: &LockClient, keys: &[String]) -> Vec<Option<LockGuard>> {
     let takes = keys.iter().map(|key| {
         let lock = client.lock(key).lease(LASTING);
-        async move { lock.try_acquire().await.expect("an answer") }
+        async move { lock.try_acquire().await.expect("a reply") }
     });
     join_all(takes).await
 }
 
-async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
-    let released = guards.into_iter().map(LockGuard::release);
-    try_join_all(released).await.expect("all were held");
-}
-
 #[tokio::test]
 async fn many_locks_cost_far_less_than_a_script_each() {
-    const TIMES: usize = 10;
     let server = RedisServer::start();
     let client = client(&server).await;
     let mut watch = server.watch_commands().await;
-    let tasks = keys().into_iter().map(|key| {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let mut last = 0;
-            for _ in 0..TIMES {
-                let guard = client.lock(&key).acquire().await.expect("free");
-                assert!(guard.fencing_token() > last, "tokens grow");
-                last = guard.fencing_token();
-                guard.release().await.expect("held");
-            }
-        })
-    });
-    try_join_all(tasks).await.expect("no panic");
+    let alone = batch::acquire_and_release_in_tasks(&client, &keys(), 10).await;
     let scripts = watch.count_of("EVALSHA").await;
-    let alone = u64::try_from(TASKS * TIMES * 2).expect("small");
     assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
     assert_nothing_left(&server).await;
 }
@@ -63,9 +48,9 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let keys = keys();
-    release_all(try_all(&one, &keys).await.into_iter().flatten()).await;
-    let taken = try_all(&other, &keys[10..20]).await;
-    let mine = try_all(&one, &keys).await;
+    release_all(try_acquire_all(&one, &keys).await.into_iter().flatten()).await;
+    let taken = try_acquire_all(&other, &keys[10..20]).await;
+    let mine = try_acquire_all(&one, &keys).await;
     for (n, guard) in mine.iter().enumerate() {
         assert_eq!(guard.is_some(), !(10..20).contains(&n), "{}", keys[n]);
     }
@@ -87,7 +72,7 @@ async fn of_many_released_locks_those_with_waiters_are_handed_off() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let keys = keys();
-    let mine = try_all(&one, &keys).await;
+    let mine = try_acquire_all(&one, &keys).await;
     let waiting: Vec<_> = keys[5..8]
         .iter()
         .map(|key| acquiring(other.lock(key).wait(LONG)))
@@ -114,15 +99,27 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
     let server = RedisServer::start();
     let client = client(&server).await;
     for _ in 0..3 {
-        let guards = try_all(&client, &keys()).await;
+        let guards = try_acquire_all(&client, &keys()).await;
         assert!(guards.iter().all(Option::is_some));
         server.script_flush().await;
         release_all(guards.into_iter().flatten()).await;
         server.script_flush().await;
     }
-    release_all(try_all(&client, &keys()).await.into_iter().flatten()).await;
+    release_all(
+        try_acquire_all(&client, &keys())
+            .await
+            .into_iter()
+            .flatten(),
+    )
+    .await;
     let mut watch = server.watch_commands().await;
-    release_all(try_all(&client, &keys()).await.into_iter().flatten()).await;
+    release_all(
+        try_acquire_all(&client, &keys())
+            .await
+            .into_iter()
+            .flatten(),
+    )
+    .await;
     let scripts = watch.count_of("EVALSHA").await;
     assert!(scripts < 64, "together again: {scripts} scripts");
     assert_nothing_left(&server).await;
@@ -134,26 +131,26 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
     let server = RedisServer::builder().acl_user("locker", rules).start();
     let client = connect(&server.url_as("locker", "secret")).await;
     for _ in 0..3 {
-        let guards = try_all(&client, &keys()).await;
+        let guards = try_acquire_all(&client, &keys()).await;
         assert!(guards.iter().all(Option::is_some));
         release_all(guards.into_iter().flatten()).await;
     }
     assert_nothing_left(&server).await;
 }
 
-/// Takes all of them by few scripts. A client that is slow for a moment asks for some of them by themselves.
-async fn take_all_together(server: &RedisServer, client: &LockClient) -> Vec<LockGuard> {
+/// Acquires all keys by few scripts. Repeats it if the client was too slow to send batches.
+async fn acquire_in_batches(server: &RedisServer, client: &LockClient) -> Vec<LockGuard> {
     let mut watch = server.watch_commands().await;
     let started = Instant::now();
     loop {
-        let guards = try_all(client, &keys()).await;
+        let guards = try_acquire_all(client, &keys()).await;
         let guards: Vec<LockGuard> = guards.into_iter().flatten().collect();
         assert_eq!(guards.len(), TASKS, "all were free");
         let scripts = watch.count_of("EVALSHA").await;
         if scripts < 16 {
             return guards;
         }
-        assert!(started.elapsed() < LONG, "one by one: {scripts} scripts");
+        assert!(started.elapsed() < LONG, "no batches: {scripts} scripts");
         release_all(guards).await;
         watch.clear().await;
     }
@@ -163,7 +160,7 @@ async fn take_all_together(server: &RedisServer, client: &LockClient) -> Vec<Loc
 async fn a_loss_of_locks_that_were_taken_together_is_noticed_before_a_renewal() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let guards = take_all_together(&server, &client).await;
+    let guards = acquire_in_batches(&server, &client).await;
     for key in keys() {
         assert!(server.del(&name(&key)).await);
     }
@@ -173,7 +170,7 @@ async fn a_loss_of_locks_that_were_taken_together_is_noticed_before_a_renewal() 
     }
 }
 
-/// The scripts of the runtime, run by hand.
+/// Calls the scripts directly.
 mod scripts {
     use super::*;
 
@@ -218,7 +215,7 @@ mod scripts {
             ["one"]
         );
         let again: Vec<i64> = server.command(&asked).await;
-        assert_eq!(again, [0, 0, 0], "what is held is asked for by itself");
+        assert_eq!(again, [0, 0, 0], "a held lock is not requested in a batch");
         let given = ["EVAL", RELEASE, "3", &a, &a, &b, DAY, "other", "one", "one"];
         let answers: Vec<i64> = server.command(&given).await;
         assert_eq!(answers, [0, 1, 1], "by their owners alone");
@@ -260,7 +257,7 @@ async fn two_at_once_load_a_script_that_the_server_has_lost() {
     for round in 0..10 {
         let keys = [format!("one-{round}"), format!("other-{round}")];
         let () = server.command(&["SCRIPT", "FLUSH"]).await;
-        let guards = try_all(&client, &keys).await;
+        let guards = try_acquire_all(&client, &keys).await;
         let () = server.command(&["SCRIPT", "FLUSH"]).await;
         release_all(guards.into_iter().flatten()).await;
     }

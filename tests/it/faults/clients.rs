@@ -1,4 +1,4 @@
-//! Clients that sleep, fork, end or are paused.
+//! Clients in processes that sleep, fork, end or are paused.
 
 mod forks;
 mod leaving;

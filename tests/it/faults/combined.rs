@@ -1,5 +1,4 @@
-//! What goes wrong only where several things come together, and would not be noticed elsewhere. Each
-//! test catches a mutant in `tests/mutants`.
+//! Defects that need several conditions at once. Each test catches a mutant in `tests/mutants`.
 
 use std::{
     sync::{
@@ -28,14 +27,14 @@ async fn a_renewed_lease_counts_from_before_its_request_was_sent() {
     let client = connect(&proxy.url()).await;
     let guard = client.lock("k").lease(LEASE).acquire().await;
     let guard = guard.expect("free");
-    // The margin for drift is far less than this, and the patience far more.
+    // Far more than the margin for drift, and far less than the response time-out.
     proxy.delay_replies(ms(500));
     let started = Instant::now();
     let mut renewals = 0;
     let mut before = Duration::MAX;
     while renewals < 2 || started.elapsed() < LEASE {
         assert!(started.elapsed() < LONG, "it is renewed");
-        // The clock goes on between the two looks, which is in favour of the guard.
+        // The time between the two reads only makes the guard's value smaller.
         let left = u64::try_from(server.pttl(&name("k")).await).unwrap_or(0);
         let believed = guard.valid_for();
         assert!(
@@ -49,7 +48,7 @@ async fn a_renewed_lease_counts_from_before_its_request_was_sent() {
     assert!(guard.is_valid());
 }
 
-/// Nothing happens to the connection, whose replacement would be a reason to try again.
+/// The connection survives: its replacement would also trigger a renewal.
 #[tokio::test]
 async fn a_renewal_that_is_refused_is_tried_again_before_the_lease_ends() {
     const LEASE: Duration = Duration::from_secs(3);
@@ -70,7 +69,7 @@ async fn a_renewal_that_is_refused_is_tried_again_before_the_lease_ends() {
     guard.release().await.expect("held");
 }
 
-/// Says that it is dropped, and waits for a word before it is gone.
+/// Reports its drop, and then waits for a message.
 struct Slow {
     dropping: mpsc::Sender<()>,
     go: mpsc::Receiver<()>,
@@ -117,7 +116,7 @@ async fn a_stopped_body_is_dropped_before_its_lock_is_released() {
     assert!(!server.exists(&name("k")).await);
 }
 
-/// It is not polled between being given its turn and being dropped.
+/// The waiter gets its turn and is cancelled without a poll in between.
 #[tokio::test]
 async fn a_turn_given_to_one_that_is_cancelled_goes_to_the_next() {
     let server = RedisServer::start();
@@ -137,7 +136,7 @@ async fn a_turn_given_to_one_that_is_cancelled_goes_to_the_next() {
     next.expect("no panic").release().await.expect("held");
 }
 
-/// Not when the timers of the waiters come to it.
+/// The waiters' timers fire later.
 #[tokio::test]
 async fn of_many_locks_released_in_a_batch_those_with_waiters_are_handed_off_at_once() {
     let server = RedisServer::start();
@@ -218,7 +217,7 @@ async fn a_lock_that_is_lost_on_its_way_to_the_next_caller_is_acquired_again() {
     assert!(next.is_valid() && next.fencing_token() > token);
 }
 
-/// The first hold schedules its renewal, which is due long after that.
+/// The hold schedules a renewal that is due long after the retention.
 #[tokio::test]
 async fn a_retention_that_ends_before_the_next_renewal_ends_in_time() {
     let server = RedisServer::start();
@@ -231,7 +230,7 @@ async fn a_retention_that_ends_before_the_next_renewal_ends_in_time() {
     within(ms(5000), "the retention ends", free).await;
 }
 
-/// A lease that is not renewed is granted by the store, which grants both locks or takes both back.
+/// The store grants a lease that is not renewed. It grants both locks or rolls both back.
 #[tokio::test]
 async fn a_retained_lock_that_a_refused_call_released_is_not_retained_again() {
     let server = RedisServer::start();
@@ -244,10 +243,14 @@ async fn a_retained_lock_that_a_refused_call_released_is_not_retained_again() {
     let refused = both.try_acquire().await.expect("a reply");
     assert!(refused.is_none(), "`b` is taken");
     let again = lock.acquire().await.expect("free");
-    assert_eq!(count(&server, &again).await, Some(1), "the server has it");
+    assert_eq!(
+        count(&server, &again).await,
+        Some(1),
+        "the server has the lock"
+    );
 }
 
-/// The background settles the outer entry just when the nested one is granted.
+/// The background releases the outer entry while the nested one is granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_entered_while_the_outer_entry_is_dropped_is_renewed() {
     const LEASE: Duration = Duration::from_secs(2);
@@ -288,7 +291,7 @@ async fn a_client_serves_seventeen_local_waiters_at_most_before_another_client()
         Box::pin(async move {
             let guard = lock.acquire().await.expect("its turn");
             order.lock().expect("no panic").push(who);
-            // Meanwhile further tokens arrive.
+            // The reply with further tokens arrives meanwhile.
             tokio::time::sleep(ms(5)).await;
             guard.release().await.expect("held");
         })
@@ -308,11 +311,11 @@ async fn a_client_serves_seventeen_local_waiters_at_most_before_another_client()
     let order = order.lock().expect("no panic");
     let at = order.iter().position(|who| *who == "single");
     let at = at.expect("it had its turn");
-    // On a slow machine they arrive too late, and the tokens of the grant last for 16 holds.
+    // On a slow machine the reply is too late, and the grant's tokens last for 16 holds.
     assert!((16..=17).contains(&at), "{at}");
 }
 
-/// Only the clock tells of the end of the lease.
+/// Only the guard's own clock shows the end of the lease.
 #[tokio::test]
 async fn a_hold_whose_watchdog_is_paused_is_not_valid_after_its_lease() {
     let background = tokio::runtime::Builder::new_current_thread()
@@ -329,14 +332,14 @@ async fn a_hold_whose_watchdog_is_paused_is_not_valid_after_its_lease() {
     background.shutdown_background();
 }
 
-/// No other caller comes later and takes it along.
+/// No later caller would serve the waiter as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_single_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
     let client = LockClient::in_memory();
     let lock = client.lock("k").lease(LASTING).retain(LASTING).wait(LONG);
     let begun = Instant::now();
     for n in 0..20_000 {
-        // A machine without two free cores takes much longer for each.
+        // A machine without two free cores takes much longer for each round.
         if begun.elapsed() > ms(3000) {
             break;
         }

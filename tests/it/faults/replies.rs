@@ -1,4 +1,4 @@
-//! Replies that are lost or late, so that a request is in doubt.
+//! Lost or late replies, which leave a request in doubt.
 
 mod batches;
 mod lost;

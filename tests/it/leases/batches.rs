@@ -1,4 +1,4 @@
-//! Holds that one script renews: what happens to one of them leaves the others alone.
+//! Holds that share a renewal script: a fault of one does not affect the others.
 
 use std::time::Duration;
 
@@ -14,8 +14,7 @@ fn keys(count: u32) -> Vec<String> {
     (0..count).map(|n| format!("k:{n}")).collect()
 }
 
-/// Takes these locks at once, so that they come due together, and waits until all were renewed a few
-/// times.
+/// Acquires these locks at once, so that they are due together, and waits for a few renewals.
 async fn renewed(server: &RedisServer, client: &LockClient, keys: Vec<String>) -> Vec<LockGuard> {
     let requests = u64::try_from(keys.len().div_ceil(16)).expect("few") * 3;
     let locks = keys.iter().map(|key| client.lock(key).lease(LEASE));
@@ -66,7 +65,7 @@ async fn a_loss_concerns_its_own_lock_alone() {
     assert_held_for(&server, &guards, LEASE * 2).await;
 }
 
-/// A script renews 16 locks.
+/// A script renews up to 16 locks.
 #[tokio::test]
 async fn a_script_that_is_refused_is_no_concern_of_those_that_went_with_it() {
     let server = RedisServer::start();
@@ -118,7 +117,7 @@ async fn scripts_that_are_forgotten_again_and_again_cost_no_lock() {
     assert!(errors.contains("NOSCRIPT"), "{errors}");
 }
 
-/// The news of the loss do not come: the next renewal finds out.
+/// No notification of the loss arrives, so the next renewal finds it.
 #[tokio::test]
 async fn a_loss_that_is_not_reported_is_found_by_the_renewal() {
     let server = RedisServer::start();

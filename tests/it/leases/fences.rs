@@ -1,4 +1,4 @@
-//! The time for which the server keeps the last fencing token of a key.
+//! The expiry of fences.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::common::{LONG, begin, ms, name};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const LEASE: Duration = Duration::from_secs(60);
-/// A short rest of a fence's time, which the next use must extend.
+/// A short remaining time of a fence, which the next use must extend.
 const LITTLE: &str = "60000";
 
 fn fence(key: &str) -> String {
     format!("{}:fence", name(key))
 }
 
-/// Shortens the fence's time to a short rest.
+/// Shortens the expiry of the fence.
 async fn advance_time(server: &RedisServer, key: &str) {
     let put: bool = server.command(&["PEXPIRE", &fence(key), LITTLE]).await;
     assert!(put, "{key} has a fence");
@@ -43,7 +43,7 @@ async fn assert_stays_after_each_use(
         advance_time(server, "k").await;
         held = lock.acquire().await.expect("free");
         assert_stays(server, "k", retention).await;
-        // A grant to the next local waiter, whose lease is not renewed and so comes from the store.
+        // A grant to the next local waiter. Its lease is not renewed, so the store grants it.
         advance_time(server, "k").await;
         let unrenewed = lock.clone().watchdog(false);
         let mut next = Box::pin(unrenewed.acquire());
@@ -83,7 +83,7 @@ async fn a_fence_stays_as_long_as_is_said_after_each_use() {
     }
 }
 
-/// Requests that leave together share a script.
+/// Simultaneous requests share a script.
 #[tokio::test]
 async fn fences_of_locks_that_are_taken_together_stay_as_long() {
     let server = RedisServer::start();

@@ -1,5 +1,4 @@
-//! A lock that is lost: the holder is told, its body takes no further step, and nobody else is
-//! harmed.
+//! Lost locks: the holder is notified, its body stops, and other clients are not affected.
 
 use std::{
     sync::{
@@ -18,7 +17,7 @@ use crate::common::{
     resp2_client, timed,
 };
 
-/// Far less than the ten seconds after which a lease of thirty is renewed.
+/// Far less than the ten seconds until the renewal of a lease of thirty.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 /// Sets a flag when it is dropped.
@@ -30,7 +29,7 @@ impl Drop for Dropped {
     }
 }
 
-/// A body in a task of its own, which waits for a word before it takes its second step.
+/// A body in its own task, which waits for a message before its second step.
 struct Running {
     steps: Arc<AtomicU32>,
     dropped: Arc<AtomicBool>,
@@ -67,13 +66,13 @@ impl Running {
         }
     }
 
-    /// The word is never given while the body runs.
+    /// The message never arrives while the body runs.
     async fn assert_stopped(self, bound: Duration, cause: LostCause) {
         let outcome = within(bound, "the body is stopped", self.task).await;
         let error = outcome.expect("no panic").expect_err("it never ended");
         assert!(self.dropped.load(Ordering::SeqCst), "its values are gone");
         assert_eq!(self.steps.load(Ordering::SeqCst), 1);
-        assert!(self.go.send(()).is_err(), "nobody waits for the word");
+        assert!(self.go.send(()).is_err(), "the body has ended");
         assert!(error.to_string().contains("lock `k` was lost"), "{error}");
         assert_eq!(cause_of::<()>(Err(error)), Some(cause));
     }
@@ -166,7 +165,7 @@ async fn a_lock_that_is_not_renewed_is_missed_too() {
     assert_lost(&guard, AT_ONCE, LostCause::Removed).await;
 }
 
-/// The body does its work in one go while the lock is lost, and then comes to an await.
+/// The body works without an await while the lock is lost, and then awaits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_body_is_stopped_at_its_next_await() {
     let server = RedisServer::start();
@@ -180,9 +179,9 @@ async fn a_busy_body_is_stopped_at_its_next_await() {
             let body = async move {
                 let hold = current().expect("inside");
                 inside.send(hold).expect("the test waits");
-                // Otherwise the runtime would not wake the test either.
+                // Without `block_in_place` the runtime would not wake the test either.
                 let word = tokio::task::block_in_place(|| word.recv());
-                word.expect("the test says when");
+                word.expect("the test sends a signal");
                 steps.lock().expect("no panic").push("the work in hand");
                 tokio::task::yield_now().await;
                 steps.lock().expect("no panic").push("the next step");
@@ -204,7 +203,7 @@ async fn a_busy_body_is_stopped_at_its_next_await() {
     assert_eq!(*steps.lock().expect("no panic"), ["the work in hand"]);
 }
 
-/// Takes a step every few milliseconds, and notes when.
+/// Takes a step every few milliseconds, and records the time of each.
 async fn stroll(steps: Arc<Mutex<Vec<Instant>>>, first: oneshot::Sender<()>) {
     let mut first = Some(first);
     loop {
@@ -251,7 +250,7 @@ async fn a_body_stops_before_its_lease_ends_when(strikes: impl AsyncFn(&RedisSer
         stopped <= LEASE + ms(1000),
         "stopped only after {stopped:?}"
     );
-    // No lease was granted after the stroke, so none lasts longer than this.
+    // No lease was granted after the fault, so none lasts longer than this.
     let last = *steps.lock().expect("no panic").last().expect("steps");
     assert!(
         last <= struck + LEASE + ms(500),
@@ -283,7 +282,7 @@ async fn a_server_that_was_paused_past_the_lease_grants_the_lock_to_another() {
     assert_lost(&guard, LONG, LostCause::Expired).await;
     tokio::time::sleep(ms(100)).await;
     server.resume();
-    // The server executes the renewals that it was sent meanwhile, and they come too late.
+    // The server executes the renewals of the pause, but they are too late.
     let next = other.lock("k").wait(LONG).acquire().await.expect("free");
     assert!(next.fencing_token() > guard.fencing_token());
     tokio::time::sleep(ms(300)).await;
@@ -292,11 +291,11 @@ async fn a_server_that_was_paused_past_the_lease_grants_the_lock_to_another() {
     next.release().await.expect("held");
 }
 
-/// The clock says that the lease has ended; there is nothing to ask a server for that is silent.
+/// The clock shows that the lease has ended, so no request is needed.
 #[tokio::test(flavor = "current_thread")]
 async fn a_release_after_the_leases_end_does_not_wait_for_the_server() {
     let server = RedisServer::start();
-    // The watchdog runs here, so that it is blocked while this thread sleeps.
+    // The watchdog runs on this thread, so it is blocked while the test sleeps.
     let builder = LockClient::builder().runtime(tokio::runtime::Handle::current());
     let client = builder.connect(&server.url()).await.expect("it is up");
     let lock = client.lock("k").lease(ms(500));
@@ -314,7 +313,7 @@ async fn a_release_after_the_leases_end_does_not_wait_for_the_server() {
 #[tokio::test]
 async fn a_release_after_the_loss_leaves_the_next_owner_alone() {
     let server = RedisServer::start();
-    // Nothing tells this client before it releases.
+    // No notification reaches this client before it releases.
     let (client, other) = (resp2_client(&server).await, client(&server).await);
     for drop_it in [false, true] {
         let guard = client.lock("k").lease(LASTING);
@@ -383,7 +382,7 @@ async fn an_annotated_body_is_stopped_by_default() {
     assert_eq!(cause_of(outcome), Some(LostCause::Removed));
 }
 
-/// Nothing can keep a process from being stopped. When it goes on, it knows before it does anything.
+/// A process can always be paused. When it resumes, it knows of the loss before its next step.
 #[tokio::test]
 async fn a_process_that_was_stopped_past_its_lease_finds_out_before_its_next_step() {
     const LEASE: Duration = Duration::from_secs(1);
@@ -398,7 +397,7 @@ async fn a_process_that_was_stopped_past_its_lease_finds_out_before_its_next_ste
     let other = client(&server).await;
     let next = other.lock("k").wait(LONG).acquire().await;
     let next = next.expect("the lease has ended");
-    // Both lie ready when the process wakes up.
+    // Both lines are ready when the process resumes.
     worker.send("valid?");
     worker.send("step");
     worker.resume();
@@ -423,9 +422,9 @@ async fn a_loss_passes_the_turn_to_the_next_local_waiter() {
     let (next, waited) = timed(waiting).await;
     let next = next.expect("its turn");
     assert!(waited < AT_ONCE, "it waited {waited:?}");
-    assert!(!lost.is_valid(), "the first was told before");
+    assert!(!lost.is_valid(), "the first loss was notified before");
     assert!(next.fencing_token() > lost.fencing_token());
-    // The former guard, whatever becomes of it, does nothing to the present one.
+    // The old guard does not affect the new one.
     drop(lost);
     tokio::time::sleep(ms(200)).await;
     assert!(next.is_valid());
@@ -441,7 +440,7 @@ async fn a_loss_is_reported_to_every_listener() {
     let lock = client.lock("k").lease(LASTING);
     let outer = lock.acquire().await.expect("free");
     let inner = outer.scope(lock.acquire()).await.expect("enters");
-    let (sender, mut told) = mpsc::unbounded_channel();
+    let (sender, mut causes) = mpsc::unbounded_channel();
     let body = async {
         let hold = current().expect("inside");
         tokio::spawn(async move { sender.send(hold.lost().await) });
@@ -450,11 +449,16 @@ async fn a_loss_is_reported_to_every_listener() {
     };
     let outcome = Box::pin(outer.scope(lock.run(body))).await;
     assert_eq!(cause_of(outcome), Some(LostCause::Removed));
-    let told = within(LONG, "the spawned task is told", told.recv()).await;
-    assert_eq!(told, Some(LostCause::Removed));
+    let cause = within(
+        LONG,
+        "the loss is notified to the spawned task",
+        causes.recv(),
+    )
+    .await;
+    assert_eq!(cause, Some(LostCause::Removed));
     assert_lost(&outer, AT_ONCE, LostCause::Removed).await;
     assert_lost(&inner, AT_ONCE, LostCause::Removed).await;
-    // A nested acquire of a lost hold does not quietly acquire the lock again.
+    // A nested acquire of a lost hold fails instead of acquiring the lock again.
     let nested = outer.scope(lock.acquire()).await;
     assert_eq!(cause_of(nested), Some(LostCause::Removed));
     assert!(!server.exists(&name("k")).await);

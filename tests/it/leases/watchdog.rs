@@ -1,4 +1,4 @@
-//! Leases are renewed while a lock is held, and never longer.
+//! Leases are renewed while a lock is held, and never after.
 
 use std::{thread, time::Duration};
 
@@ -26,7 +26,7 @@ async fn a_body_longer_than_several_leases_keeps_its_lock() {
     assert!(!server.exists(&name("k")).await);
 }
 
-/// The test's own runtime has one thread, and the body keeps it.
+/// The body blocks the only thread of the test's runtime.
 #[tokio::test(flavor = "current_thread")]
 async fn a_body_that_blocks_its_executor_keeps_its_lock() {
     let server = RedisServer::start();
@@ -36,7 +36,7 @@ async fn a_body_that_blocks_its_executor_keeps_its_lock() {
     thread::sleep(lease * 3);
     assert!(guard.is_valid(), "renewed while the executor was blocked");
     assert_eq!(count(&server, &guard).await, Some(1));
-    // Owners are never used again: this one has held the lock all the time.
+    // Owners are never reused, so this owner has held the lock all the time.
     guard.release().await.expect("still held");
 }
 
@@ -54,7 +54,7 @@ async fn hundreds_of_leases_are_renewed_by_a_few_requests() {
     let mut watch = server.watch_commands().await;
     tokio::time::sleep(LEASE * 2).await;
     let requests = watch.count_of("EVALSHA").await;
-    // Every lease was renewed at least four times, 16 at most in a request.
+    // Each lease was renewed at least four times, in scripts of up to 16 locks.
     assert!(
         (4 * HELD / 16..=HELD).contains(&requests),
         "{requests} requests for {HELD} leases"
@@ -118,9 +118,9 @@ async fn without_a_watchdog_the_hold_ends_with_its_lease_and_says_so() {
         assert!(!guard.is_valid(), "the first knew before");
         next
     };
-    let told = timed(assert_lost(&guard, LONG, LostCause::Expired));
-    let (next, ((), told)) = tokio::join!(next, told);
-    assert!(told <= lease + ms(1000), "told only after {told:?}");
+    let is_lost = timed(assert_lost(&guard, LONG, LostCause::Expired));
+    let (next, ((), took)) = tokio::join!(next, is_lost);
+    assert!(took <= lease + ms(1000), "notified only after {took:?}");
     assert!(next.fencing_token() > guard.fencing_token());
     let owner = guard.owner().to_string();
     assert!(
@@ -144,8 +144,8 @@ async fn max_hold_ends_the_hold_and_the_renewals() {
     let (guard, asked) = timed(lock.acquire()).await;
     let guard = guard.expect("free");
     let held = timed(assert_lost(&guard, LONG, LostCause::MaxHold)).await.1;
-    assert!(held + asked >= ms(1200), "told already after {held:?}");
-    // The lock is not released. Its lease ends it.
+    assert!(held + asked >= ms(1200), "notified after only {held:?}");
+    // The lock is not released, so its lease ends.
     let next = other.lock("k").wait(LONG);
     let (next, waited) = timed(next.acquire()).await;
     drop(next.expect("the renewals have ended"));
@@ -156,7 +156,7 @@ async fn max_hold_ends_the_hold_and_the_renewals() {
 async fn a_release_after_max_hold_returns_the_cause_that_the_guard_reported() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    // Once while the lease still lasts, and once after it has ended too.
+    // Once during the lease, and once after its end.
     for lease in [LASTING, ms(400)] {
         let lock = client.lock("k").lease(lease).max_hold(ms(300));
         let guard = lock.acquire().await.expect("free");
@@ -191,7 +191,7 @@ async fn a_nested_shorter_lease_never_shortens_the_time_to_live() {
     let inner = client.lock("k").lease(ms(300));
     let inner = outer.scope(inner.acquire()).await.expect("enters");
     assert!(server.pttl(&name("k")).await > 20_000);
-    // Long enough for the shorter lease to be renewed, or to end.
+    // Long enough for a renewal or the end of the shorter lease.
     tokio::time::sleep(ms(900)).await;
     assert!(server.pttl(&name("k")).await > 20_000);
     inner.release().await.expect("held");

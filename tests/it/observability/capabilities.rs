@@ -1,4 +1,5 @@
-//! Servers that cannot do everything: locks work without it, and one line says what that means.
+//! Servers with missing capabilities: locks work without them, and one log line names the
+//! consequences.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use rlock_testkit::{RedisServer, eventually};
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{LONG, connect, hand_over, ms, notices_a_loss, resp2};
 
-/// Takes longer than a message, and is over before a waiter's timer of five seconds.
+/// More than a notification takes, and less than a waiter's timer of five seconds.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// A server without these commands.
+/// Starts a server without these commands.
 fn server_without(commands: &[&str]) -> RedisServer {
     keep_log();
     let rename = |server: rlock_testkit::RedisServerBuilder, command: &&str| {
@@ -20,7 +21,7 @@ fn server_without(commands: &[&str]) -> RedisServer {
     commands.iter().fold(RedisServer::builder(), rename).start()
 }
 
-/// The log lines about missing capabilities of the server.
+/// Returns the log lines about missing capabilities of the server.
 fn logged(server: &RedisServer) -> Vec<String> {
     let mut lines = logged_of(&server.address());
     lines.retain(|line| line.contains("missing="));
@@ -37,7 +38,7 @@ fn assert_logged(server: &RedisServer, parts: &[&str]) {
     }
 }
 
-/// Takes a lock, enters, renews, and releases it.
+/// Acquires, enters, renews and releases a lock.
 async fn live(client: &LockClient) {
     let lock = client.lock("life").lease(ms(600));
     let outer = lock.acquire().await.expect("free");
@@ -47,7 +48,7 @@ async fn live(client: &LockClient) {
     outer.release().await.expect("held");
 }
 
-/// Everything else is as ever.
+/// Locks work, and only renewals find losses.
 async fn assert_losses_are_found_by_renewals(server: &RedisServer, client: &LockClient) {
     live(client).await;
     assert!(hand_over(client, &server.url()).await < AT_ONCE);
@@ -66,7 +67,7 @@ async fn of_a_server_that_can_do_everything_nothing_is_said() {
     assert_eq!(logged(&server), Vec::<String>::new());
 }
 
-/// As one before Redis 6 does, and some proxies.
+/// Servers before Redis 6, and some proxies, have no RESP3.
 #[tokio::test]
 async fn a_server_without_resp3_is_spoken_to_by_resp2() {
     let server = server_without(&["HELLO"]);
@@ -144,7 +145,7 @@ async fn what_is_missing_is_said_once_and_not_with_every_connection() {
     assert_logged(&server, &["SUBSCRIBE: "]);
 }
 
-/// Where the server tells what the user may not do, that line has named it.
+/// If the server can list permissions, the line about them is enough.
 #[tokio::test]
 async fn what_the_user_may_not_do_is_said_once() {
     keep_log();
@@ -156,10 +157,10 @@ async fn what_the_user_may_not_do_is_said_once() {
         .start();
     let client = connect(&server.url_as("locker", "secret")).await;
     live(&client).await;
-    let told = logged_of(&server.address());
-    let told: Vec<_> = told
+    let lines = logged_of(&server.address());
+    let lines: Vec<_> = lines
         .iter()
         .filter(|line| line.contains("lacks") && line.to_lowercase().contains("subscribe"))
         .collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(lines.len(), 1, "{lines:?}");
 }

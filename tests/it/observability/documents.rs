@@ -30,7 +30,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(docs().join(file)).expect("the file is there")
 }
 
-/// The cells of the rows of the page whose first cell begins like this.
+/// The cells of the rows on the page whose first cell begins with this text.
 fn rows(first: &str) -> Vec<Vec<String>> {
     let page = read("operations.md");
     let rows = page.lines().filter(|line| line.starts_with(first));
@@ -90,7 +90,8 @@ async fn the_page_lists_every_metric_with_its_type_unit_and_labels() {
     assert_eq!(listed.collect::<BTreeMap<_, _>>(), described);
 }
 
-/// The values of a label that the page lists after it, as in "`by`: `local`, `release`" or "`end` is `released`".
+/// The page lists the values after the label, as in "`by`: `local`, `release`" or "`end` is
+/// `released`".
 #[tokio::test]
 async fn the_page_lists_the_values_of_counters_that_begin_with_zero() {
     alone!(the_page_lists_the_values_of_counters_that_begin_with_zero);
@@ -163,7 +164,7 @@ fn texts(value: &serde_json::Value, keys: &[&str], found: &mut Vec<String>) {
     }
 }
 
-/// Names of metrics in a query, without the suffix of a histogram's series.
+/// Returns the names of metrics in a query, without the suffixes of histogram series.
 fn metrics_in(query: &str) -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = query.split(|c| !is_name(c));
@@ -176,7 +177,7 @@ fn metrics_in(query: &str) -> BTreeSet<String> {
     names.map(base).collect()
 }
 
-/// Labels in a query: what is compared, and what is grouped by.
+/// Returns the labels in a query: in matchers, and in groupings.
 fn labels_in(query: &str) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     for group in query.split("by (").skip(1) {
@@ -198,7 +199,7 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_and_labels_that_exist() {
     let rows = rows("| `rlock_");
     let known: BTreeSet<_> = rows.iter().flat_map(|row| in_code(&row[0])).collect();
     let mut labels: BTreeSet<_> = rows.iter().flat_map(|row| in_code(&row[3])).collect();
-    // Prometheus adds these.
+    // Prometheus adds these labels.
     labels.extend(["le", "job", "instance"].map(str::to_owned));
 
     let dashboard: serde_json::Value =
@@ -223,7 +224,8 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_and_labels_that_exist() {
     assert!(unused.is_empty(), "{unused:?} is in no panel and no alert");
 }
 
-/// Grafana's own types (`@grafana/schema`) require these fields. Without `showLegend` it hides the legend.
+/// Grafana's types (`@grafana/schema`) require these fields. Without `showLegend` it hides the
+/// legend.
 #[test]
 fn every_panel_has_the_fields_that_the_schema_of_grafana_requires() {
     let dashboard: serde_json::Value =
@@ -256,7 +258,7 @@ fn every_alert_says_what_happened_and_how_severe_it_is() {
     }
 }
 
-/// `promtool` knows the query language; it is not everywhere.
+/// Skipped where `promtool`, which parses the queries, is not installed.
 #[test]
 fn promtool_accepts_the_alerts_where_it_is_installed() {
     let rules = docs().join("alerts.yml");

@@ -1,5 +1,5 @@
-//! What metrics show of locks. Each test has lock names of its own; tests of metrics without the label `lock` have a
-//! process of their own.
+//! The metrics of locks. Each test uses its own lock names. Tests of metrics without the label
+//! `lock` run in their own process.
 
 mod acquires;
 mod holds;
@@ -10,12 +10,12 @@ use rlock_testkit::eventually;
 
 use crate::common::{LONG, recorder::metric};
 
-/// The value of a counter or a gauge of this lock; 0 if there is no such series.
+/// Returns a counter or a gauge of this lock; 0 if there is no such series.
 fn of_lock(name: &str, lock: &str) -> f64 {
     metric(name, &[("lock", lock)]).unwrap_or(0.0)
 }
 
-/// The same with a further label.
+/// Like [`of_lock`], with a further label.
 fn of_lock_by(name: &str, lock: &str, label: (&str, &str)) -> f64 {
     metric(name, &[("lock", lock), label]).unwrap_or(0.0)
 }
@@ -24,7 +24,7 @@ fn is(value: f64, expected: u32) -> bool {
     (value - f64::from(expected)).abs() < f64::EPSILON
 }
 
-/// No call waits for this lock, and none holds it.
+/// Asserts that no call waits for this lock or holds it.
 #[track_caller]
 fn assert_idle(lock: &str) {
     for gauge in ["rlock_waiting", "rlock_held"] {
@@ -42,7 +42,7 @@ async fn until_idle(lock: &str) {
     assert_idle(lock);
 }
 
-/// Waits until so many calls wait for this lock.
+/// Waits until this many calls wait for this lock.
 async fn until_waiting(lock: &str, calls: u32) {
     eventually(LONG, "the calls wait", async || {
         is(of_lock("rlock_waiting", lock), calls)

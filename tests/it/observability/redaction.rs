@@ -1,4 +1,4 @@
-//! `redact_keys`: what is written about locks does not contain their keys.
+//! With `redact_keys`, no message contains a key.
 
 use std::{
     error::Error,
@@ -18,7 +18,7 @@ use crate::common::{
     spans::{all_text, keep_spans, spans_of},
 };
 
-/// In every key here.
+/// A part of every key here.
 const SECRET: &str = "ann-4711";
 const TEMPLATE: &str = "patient:<id>";
 
@@ -26,7 +26,7 @@ fn assert_no_secret(text: &str, of: &str) {
     assert!(!text.contains(SECRET), "{of}: {text}");
 }
 
-/// Checks all that an error says, and its fields. Returns its text.
+/// Checks the text and the fields of an error. Returns its text.
 #[track_caller]
 fn assert_redacted(error: &LockError) -> String {
     let mut text = format!("{error} {error:?} {error:#?} {:?}", error.key());

@@ -1,4 +1,5 @@
-//! The log of losses and outages. Each loss is logged once, by the first part of the client that notices it.
+//! The log lines of losses and outages. Each loss is logged once, by the first component that
+//! notices it.
 
 use std::{cell::RefCell, thread, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::common::{
     resp2_client,
 };
 
-/// How many times each loss is repeated.
+/// The number of repetitions of each loss.
 const TIMES: usize = 24;
 
 /// The keys of a test. No two tests share a key, and none is a prefix of another.
@@ -218,7 +219,7 @@ async fn each_hold_that_a_shutdown_ends_is_reported_once() {
     let bodies: Vec<_> = bodies.collect();
     for key in keys(TEST) {
         eventually(LONG, "it is held", async || {
-            client.inspect(&key).await.expect("an answer").is_some()
+            client.inspect(&key).await.expect("a reply").is_some()
         })
         .await;
     }
@@ -242,7 +243,7 @@ async fn a_hold_beyond_its_max_hold_is_reported_once_and_in_time() {
             assert_eq!(cause_of(outcome), Some(LostCause::MaxHold));
             return;
         }
-        // Only the watchdog checks this guard. Then its lease ends, too.
+        // Only the watchdog checks this guard, until its lease ends.
         let guard = lock(&key, ms(400)).await.acquire().await.expect("free");
         eventually(LONG, "it is logged", async || !losses(&key).is_empty()).await;
         tokio::time::sleep(ms(500)).await;
@@ -254,7 +255,7 @@ async fn a_hold_beyond_its_max_hold_is_reported_once_and_in_time() {
 
     let guard = client.lock("hangs").lease(LASTING).max_hold(LIMIT);
     let guard = guard.acquire().await.expect("free");
-    eventually(ms(5000), "nobody looks", async || {
+    eventually(ms(5000), "the loss is logged without a check", async || {
         !losses("hangs").is_empty()
     })
     .await;
@@ -327,12 +328,12 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
     const LEASE: Duration = Duration::from_secs(6);
     keep_log();
     let server = RedisServer::start();
-    let told = async |key: &str, fails: fn(&Proxy)| {
+    let check = async |key: &str, fails: fn(&Proxy)| {
         let proxy = Proxy::in_front_of(&server);
         let client = connect(&proxy.url()).await;
         let guard = client.lock(key).lease(LEASE).acquire().await.expect("free");
         fails(&proxy);
-        eventually(LONG, "the first is told", async || {
+        eventually(LONG, "the first failure is logged", async || {
             !failures(key).is_empty()
         })
         .await;
@@ -355,11 +356,11 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
         assert_lost(&guard, LONG, LostCause::Expired).await;
         tokio::time::sleep(ms(500)).await;
         let lines = logged_of(&format!("key={key} "));
-        let told = failures(key);
-        assert!((3..=4).contains(&told.len()), "{lines:#?}");
-        // One that a busy machine sends late is counted as the next.
+        let attempts = failures(key);
+        assert!((3..=4).contains(&attempts.len()), "{lines:#?}");
+        // On a busy machine a late line has the number of the next attempt.
         let number = |line: &String| (1..=4).find(|n| line.contains(&format!("attempt={n} ")));
-        let numbers: Option<Vec<u32>> = told.iter().map(number).collect();
+        let numbers: Option<Vec<u32>> = attempts.iter().map(number).collect();
         let numbers = numbers.expect("each has a number");
         assert!(numbers.is_sorted_by(|one, next| one < next), "{lines:#?}");
         let last = lines.iter().rfind(|line| !line.contains("TRACE"));
@@ -373,7 +374,7 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
         proxy.refuse();
         proxy.reset();
     };
-    tokio::join!(told("silent", Proxy::hold), told("refused", refused));
+    tokio::join!(check("silent", Proxy::hold), check("refused", refused));
 }
 
 #[tokio::test]
@@ -399,7 +400,7 @@ async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() 
     assert_eq!(infos(), Vec::<String>::new());
     proxy.refuse();
     proxy.reset();
-    eventually(LONG, "its begin is told", async || !infos().is_empty()).await;
+    eventually(LONG, "its start is logged", async || !infos().is_empty()).await;
     let failed = || {
         let mut lines = logged_of("key=outage-");
         lines.retain(|line| line.contains("renewal failed"));
@@ -407,7 +408,7 @@ async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() 
     };
     eventually(LONG, "a renewal fails", async || !failed().is_empty()).await;
     proxy.pass();
-    eventually(LONG, "its end is told", async || infos().len() > 1).await;
+    eventually(LONG, "its end is logged", async || infos().len() > 1).await;
     tokio::time::sleep(ms(1000)).await;
     let infos = infos();
     assert_eq!(infos.len(), 2, "{infos:#?}");
@@ -448,9 +449,9 @@ async fn a_silent_server_is_logged_once_and_so_is_its_return() {
         lines.retain(|line| line.contains(" INFO "));
         lines
     };
-    eventually(LONG, "its begin is told", async || !infos().is_empty()).await;
+    eventually(LONG, "its start is logged", async || !infos().is_empty()).await;
     proxy.pass();
-    eventually(LONG, "its end is told", async || infos().len() > 1).await;
+    eventually(LONG, "its end is logged", async || infos().len() > 1).await;
     tokio::time::sleep(ms(500)).await;
     let infos = infos();
     assert_eq!(infos.len(), 2, "{infos:#?}");
@@ -471,8 +472,8 @@ async fn the_first_connection_is_not_connected_again() {
     assert_eq!(again.count(), 0, "{lines:#?}");
 }
 
-/// A nested acquire that is cancelled leaves the lock to the background, which releases it as the guard
-/// does: after the guard's own release, or, where another one keeps both from it until then, before.
+/// A nested acquire that is cancelled leaves its release to the background. The background releases
+/// after the guard's own release, or before it if another guard keeps both waiting.
 #[tokio::test]
 async fn a_lock_that_is_released_twice_is_not_lost() {
     keep_log();
@@ -509,7 +510,7 @@ async fn a_lock_that_is_released_twice_is_not_lost() {
     }
 }
 
-/// A subscriber may have thread-locals of its own, which are gone by then.
+/// A subscriber's thread-locals may have been destroyed before.
 #[test]
 fn a_loss_that_is_first_noticed_in_a_threads_destructor_is_reported_elsewhere() {
     thread_local! {

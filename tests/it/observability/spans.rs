@@ -1,4 +1,5 @@
-//! The spans of acquires and holds. Each test has a process of its own, because a process has one subscriber.
+//! The spans of acquires and holds. Each test runs in its own process, because a process has one
+//! subscriber.
 
 use std::{collections::BTreeSet, future::pending, panic::AssertUnwindSafe, time::Duration};
 
@@ -14,7 +15,8 @@ use crate::common::{
     spans::{Seen, keep_spans, spans_of},
 };
 
-/// Waits until the spans of this lock have closed, and returns them: the last ones close in the background.
+/// Waits until this many spans of the lock have closed, and returns them. The last ones close in
+/// the background.
 async fn closed(template: &str, count: usize) -> Vec<Seen> {
     eventually(LONG, "the spans close", async || {
         let spans = spans_of(template);
@@ -124,7 +126,7 @@ async fn an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder() {
     assert_eq!(timeout, "timeout");
     let this_process = format!("(pid {})", std::process::id());
     assert!(holder.is_some_and(|holder| holder.contains(&this_process)));
-    let busy = lock("busy").try_acquire().await.expect("an answer");
+    let busy = lock("busy").try_acquire().await.expect("a reply");
     assert!(busy.is_none());
     assert_eq!(outcome("busy").await, ("busy".into(), None));
     let waiting = acquiring(lock("cancelled").wait(LONG));
@@ -163,8 +165,8 @@ async fn a_hold_span_has_the_end_and_the_renewals() {
     assert_eq!(lost.field("lock.end"), Some("lost"));
     let events = &lost.events;
     assert!(events.contains(&"lock lost".to_owned()), "{events:?}");
-    let told = events.contains(&"another client changed the lock".to_owned());
-    assert!(told, "{events:?}");
+    let is_reported = events.contains(&"another client changed the lock".to_owned());
+    assert!(is_reported, "{events:?}");
 
     let panicking = lock("panicked");
     let panics = panicking.run(async { panic!("a bug") });
@@ -255,7 +257,7 @@ async fn a_nested_call_has_no_hold_span_of_its_own() {
     assert!(!server.exists(&name("k")).await);
 }
 
-/// A client that has ended closes what is left.
+/// The end of a client closes its spans.
 #[tokio::test]
 async fn a_span_of_a_guard_that_outlives_its_client_closes() {
     alone!(a_span_of_a_guard_that_outlives_its_client_closes);

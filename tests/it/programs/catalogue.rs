@@ -1,5 +1,7 @@
-//! Compares `docs/failures.md` with the tests and the sources: `catalogue.toml` names the tests of each failure on
-//! the page, and the page lists every message that is logged at INFO or above.
+//! Compares `docs/failures.md` with the tests and the sources.
+//!
+//! `catalogue.toml` names the tests of each failure on the page. The page lists every message at
+//! level INFO or above.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How many kinds of failure there are.
+/// The number of failures on the page.
 const ENTRIES: u32 = 39;
 
 fn root() -> PathBuf {
@@ -19,8 +21,8 @@ fn page() -> String {
     fs::read_to_string(root().join("docs/failures.md")).expect("the page is there")
 }
 
-/// All Rust sources below a directory, by the name of the file, and by the name of the directory that
-/// a file stands in where the tests of one binary are spread over several.
+/// Returns all Rust sources below a directory, by file name. Tests of a binary with several files
+/// are named by directory.
 fn sources(directory: &Path) -> Vec<(String, String)> {
     let mut sources = Vec::new();
     for entry in fs::read_dir(directory).expect("a directory") {
@@ -43,7 +45,7 @@ fn sources(directory: &Path) -> Vec<(String, String)> {
 /// Marks a test that only `scripts/test-all` runs.
 const SLOW: &str = "#[ignore = \"scripts/test-all\"]";
 
-/// The names of the functions that carry `#[test]` or the like, and are not ignored by all scripts.
+/// Returns the names of test functions that at least one script runs.
 fn tests_in(source: &str) -> BTreeSet<String> {
     let (mut tests, mut is_test) = (BTreeSet::new(), false);
     for line in source.lines().map(str::trim) {
@@ -63,7 +65,7 @@ fn tests_in(source: &str) -> BTreeSet<String> {
     tests
 }
 
-/// Every test of the integration tests, of the command and of the core, by file.
+/// Returns every test of the integration tests, the command and the core, by file.
 fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for directory in [
@@ -79,7 +81,7 @@ fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// The names of the tests of each failure, by its number on the page.
+/// Returns the test names of each failure, by its number on the page.
 fn catalogue() -> BTreeMap<u32, Vec<String>> {
     let file = root().join("tests/catalogue.toml");
     let text = fs::read_to_string(file).expect("the catalogue is there");
@@ -90,7 +92,7 @@ fn catalogue() -> BTreeMap<u32, Vec<String>> {
     numbered.collect()
 }
 
-/// The numbers of the rows in the tables of failures, in the order of the page.
+/// Returns the numbers in the tables of failures, in the order of the page.
 fn rows(page: &str) -> Vec<u32> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').collect();
@@ -124,7 +126,7 @@ fn every_test_that_the_catalogue_names_exists() {
     }
 }
 
-/// The paths of the slow tests below this directory, as the test binary names them.
+/// Returns the paths of the slow tests below this directory, as the test binary names them.
 fn slow_below(directory: &Path, module: &str) -> BTreeSet<String> {
     let mut slow = BTreeSet::new();
     for entry in fs::read_dir(directory).expect("a directory") {
@@ -167,8 +169,8 @@ fn the_list_of_slow_tests_is_complete() {
     assert_eq!([of("shapes"), of("ui")].concat(), Vec::from_iter(attribute));
 }
 
-/// The messages that a source logs by this macro: the string that each call ends with. A long one is broken
-/// over lines in the source.
+/// Returns the messages that a source logs with this macro. The last string of a call is its
+/// message, which may span lines.
 fn logged(source: &str, name: &str) -> BTreeSet<String> {
     let name = format!("{name}!(");
     let calls = source.match_indices(&name).filter(|(at, _)| {
@@ -188,7 +190,7 @@ fn logged(source: &str, name: &str) -> BTreeSet<String> {
     calls.map(message).collect()
 }
 
-/// The messages that the page quotes for this level.
+/// Returns the messages that the page quotes for this level.
 fn quoted(page: &str, level: &str) -> Vec<String> {
     let row = format!("| {level} | `");
     let messages = page.lines().filter_map(|line| line.strip_prefix(&row));
@@ -203,7 +205,7 @@ fn every_message_that_the_page_quotes_is_logged_and_all_but_details_are_on_the_p
     for (level, name) in [("WARN", "warn"), ("ERROR", "error"), ("INFO", "info")] {
         let quoted = quoted(&page, level);
         let logged = sources.iter().flat_map(|(_, text)| logged(text, name));
-        // What follows a semicolon is advice.
+        // The part after a semicolon is advice.
         let short = |message: String| message.split(';').next().unwrap_or_default().to_owned();
         let logged: BTreeSet<String> = logged.map(short).collect();
         assert!(logged.len() > 2, "the sources are read: {logged:?}");

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-/// A file that goes with the test.
+/// A file that is deleted with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -22,7 +22,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The exit code and the text.
+/// Returns the exit code and the output.
 fn histories(words: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_histories"))
         .args(words)
@@ -49,8 +49,8 @@ fn runs_and_is_checked_again(store: &str, seconds: &str, words: &[&str]) -> Stri
     ];
     let (code, text) = histories(&[&all, words].concat());
     assert_eq!(code, Some(0), "{text}");
-    let told = fs::read_to_string(&report.0).expect("the report was written");
-    assert!(told.contains("\"one_holder\": 0"), "{told}");
+    let json = fs::read_to_string(&report.0).expect("the report was written");
+    assert!(json.contains("\"one_holder\": 0"), "{json}");
     let (code, again) = histories(&["check", out.path()]);
     assert_eq!(code, Some(0), "{again}");
     assert!(text.ends_with(&again), "{text}\n\n{again}");
@@ -67,7 +67,7 @@ fn a_short_run_in_memory_leaves_a_history_without_violations() {
     runs_and_is_checked_again("memory", "5", &[]);
 }
 
-/// With a seed by which the master is killed and cut off before the run is over.
+/// The seed kills the master and cuts it off during the run.
 #[test]
 #[ignore = "scripts/test-all"]
 fn a_short_run_with_sentinels_and_a_failover_leaves_a_history_without_violations() {
@@ -78,7 +78,7 @@ fn a_short_run_with_sentinels_and_a_failover_leaves_a_history_without_violations
     assert!(cut.iter().any(|fault| text.contains(fault)), "{text}");
 }
 
-/// With a seed by which servers are killed and paused, two of them at a time.
+/// The seed kills and pauses servers, two of them at a time.
 #[test]
 #[ignore = "scripts/test-all"]
 fn a_short_run_on_a_quorum_leaves_a_history_without_violations() {
@@ -88,8 +88,7 @@ fn a_short_run_on_a_quorum_leaves_a_history_without_violations() {
     }
 }
 
-/// With a seed by which a replica takes its master's place, a slot moves, and clients receive nothing of some nodes before
-/// the run is over.
+/// During the run, the seed fails over a master, moves a slot and cuts clients off from some nodes.
 #[test]
 #[ignore = "scripts/test-all"]
 fn a_short_run_on_a_cluster_leaves_a_history_without_violations() {

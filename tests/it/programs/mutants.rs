@@ -1,5 +1,5 @@
-//! The list of mutants fits the sources. The gate itself takes minutes: `cargo run -p rlock-tests
-//! --bin mutants`.
+//! Checks that the list of mutants fits the sources. The gate itself takes minutes: `cargo run -p
+//! rlock-tests --bin mutants`.
 
 use std::{collections::HashSet, fs, path::Path};
 
@@ -46,8 +46,8 @@ fn every_test_that_is_to_catch_a_mutant_exists() {
     }
 }
 
-/// Looks for the function in the sources of its binary. That it is a test, and is run, is seen when
-/// the gate opens.
+/// Checks that the sources of the test's binary contain the function. The gate itself checks that
+/// it runs.
 fn exists(test: &TestName) -> bool {
     let function = test.path.rsplit("::").next().unwrap_or_default();
     let signature = format!("fn {function}()");
@@ -60,7 +60,7 @@ fn exists(test: &TestName) -> bool {
     }
 }
 
-/// Whether a file, or one below a directory, has this text.
+/// Returns whether a file, or one below a directory, contains this text.
 fn has(path: &Path, text: &str) -> bool {
     match fs::read_dir(path) {
         Ok(mut entries) => {

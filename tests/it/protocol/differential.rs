@@ -1,4 +1,4 @@
-//! The Lua scripts on a real server give the answers that the model of the protocol gives.
+//! Compares the replies of the Lua scripts on a real server with those of the model.
 
 mod batch;
 
@@ -15,21 +15,21 @@ use rlock_model::{
 };
 use rlock_testkit::{RedisServer, Scripts};
 
-/// What names of channels begin with.
+/// The prefix of channels.
 const CHANNELS: &str = "lock:client:";
-/// What is less was counted from nothing.
+/// The lower bound for tokens: a smaller fence counts as none.
 const LEAST_TOKEN: u64 = 1_000_000_000_000;
 /// How long the server keeps a token.
 const FENCE_TTL: Millis = 86_400_000;
 
 struct Scripted {
     scripts: Scripts,
-    /// Lets time go by on the server.
+    /// Advances the time on the server.
     time: Script,
     commands: Connection,
     listeners: Vec<Option<Connection>>,
     client: redis::Client,
-    /// How often the listeners were asked whether they heard everything.
+    /// The number of checks that the listeners have received everything.
     rounds: u64,
 }
 
@@ -185,7 +185,7 @@ impl Scripted {
             .expect("no error")
     }
 
-    /// What the clients were told since this was asked last.
+    /// Returns the notifications since the last call.
     fn notified(&mut self) -> Vec<Notification> {
         self.rounds += 1;
         let last = format!("round {}", self.rounds);
@@ -227,7 +227,7 @@ fn channel(client: u8) -> String {
     format!("{CHANNELS}{client:036}")
 }
 
-/// As long as a client's id in an owner's name.
+/// An owner's name has the length of a real one.
 fn name(owner: Owner) -> String {
     format!("{:036}:{}", owner.client, owner.sequence)
 }

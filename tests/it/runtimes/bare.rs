@@ -1,5 +1,7 @@
-//! Tokio runtimes without timers, without I/O, or without either. Nothing panics there, not even in a background
-//! task. The only exception is the trial by which a new client detects what its runtime lacks.
+//! Tokio runtimes without timers, without I/O, or without both.
+//!
+//! Nothing panics there, not even a background task. The only exception is the probe with which a
+//! new client detects missing drivers.
 
 use std::{
     cell::Cell,
@@ -20,12 +22,12 @@ use crate::common::alone::alone;
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
-    /// Whether this thread is making a client.
+    /// Whether this thread is creating a client.
     static MAKES_A_CLIENT: Cell<bool> = const { Cell::new(false) };
 }
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Makes a client on this thread, which may try the runtime once.
+/// Creates a client on this thread, which may probe the runtime once.
 fn made<T>(runtime: &Runtime, client: impl Future<Output = T>) -> T {
     MAKES_A_CLIENT.set(true);
     let client = runtime.block_on(client);
@@ -33,7 +35,7 @@ fn made<T>(runtime: &Runtime, client: impl Future<Output = T>) -> T {
     client
 }
 
-/// Counts every other panic of this process from now on.
+/// Counts all other panics of this process from now on.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -80,7 +82,7 @@ fn bare() -> Vec<(String, Runtime)> {
     runtimes
 }
 
-/// Does this on each of the runtimes, at the same time.
+/// Runs this on all runtimes in parallel.
 fn on_each_of(runtimes: &[(String, Runtime)], use_it: impl Fn(&str, &Runtime) + Sync) {
     thread::scope(|scope| {
         for (what, runtime) in runtimes {
@@ -107,7 +109,7 @@ fn use_everything(what: &str, runtime: &Runtime, client: &LockClient) {
             let taken = client.lock("k").wait(brief).acquire().await;
             assert!(matches!(taken, Err(LockError::Timeout { .. })), "{taken:?}");
             assert!(started.elapsed() >= brief);
-            // The lock is renewed meanwhile, and handed to a waiter afterwards.
+            // The lock is renewed meanwhile, and then handed to a waiter.
             thread::sleep(Duration::from_millis(900));
             assert!(guard.is_valid(), "renewed");
             let waiter = client.lock("k").wait(Duration::from_secs(10));
@@ -134,7 +136,7 @@ fn use_everything(what: &str, runtime: &Runtime, client: &LockClient) {
 }
 
 fn assert_no_panic(what: &str) {
-    // All spawned background tasks have had time to run.
+    // Time for all background tasks to run.
     thread::sleep(Duration::from_millis(300));
     let messages = MESSAGES.lock().expect("not poisoned").join("\n");
     assert_eq!(PANICS.load(Ordering::SeqCst), 0, "{what}: {messages}");
@@ -174,7 +176,7 @@ fn a_cluster_and_a_quorum_are_connected_to_and_locked_on_without_a_panic() {
     let cluster = full.block_on(RedisCluster::start());
     let three = [(); 3].map(|()| RedisServer::start());
     on_each_of(&bare(), |what, runtime| {
-        // Locks of their own.
+        // A prefix of its own for each runtime.
         let builder = || LockClient::builder().prefix(what.replace([' ', ','], "-"));
         let clustered = made(runtime, builder().connect(&cluster.url()));
         let clustered = clustered.unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -1,5 +1,6 @@
-//! The connection on the runtime that made the client, beside the client's own: what goes by which,
-//! and what becomes of locks when one of them, or that runtime, is gone or blocked.
+//! The caller's connection, on the runtime that made the client, and the background connection.
+//!
+//! Tests of their routing, and of locks when a connection or the runtime is gone or blocked.
 
 use std::{
     collections::BTreeSet,
@@ -16,13 +17,13 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_nothing_left, assert_soon_free,
-    assert_soon_queued, builder, client, connect, dropped_when_woken_after, hold, its_turn, ms,
-    name, polled, resp2, resp2_client,
+    assert_soon_queued, builder, client, connect, connect_on, dropped_when_woken_after, hold,
+    its_turn, ms, name, polled, resp2, resp2_client,
     speed::{assert_within, in_time, in_time_blocking},
     timed, wait_queue,
 };
 
-/// The server pushes a loss; renewals would find it later than that.
+/// The server pushes a loss. Renewals would find it later.
 const PUSHED: Duration = Duration::from_secs(4);
 
 fn single() -> Runtime {
@@ -35,13 +36,13 @@ fn single() -> Runtime {
 struct Listed {
     id: String,
     address: String,
-    /// The server sends its reports of changes elsewhere.
-    near: bool,
-    /// The connection that is told of them instead.
-    told: String,
+    /// The server redirects its invalidations for this connection.
+    is_redirected: bool,
+    /// The connection that receives the invalidations instead.
+    redirected_to: String,
 }
 
-/// The connections of the only client.
+/// Returns the connections of the only client.
 async fn connections(server: &RedisServer) -> Vec<Listed> {
     let list: String = server.command(&["CLIENT", "LIST"]).await;
     let parse = |line: &str| {
@@ -52,24 +53,25 @@ async fn connections(server: &RedisServer) -> Vec<Listed> {
                 .unwrap_or("")
                 .to_owned()
         };
-        // The fixture comes by the socket.
+        // The fixture connects through the socket.
         (!fact("addr=").contains('/')).then(|| Listed {
             id: fact("id="),
             address: fact("addr="),
-            near: !["-1", "0"].contains(&fact("redir=").as_str()),
-            told: fact("redir="),
+            is_redirected: !["-1", "0"].contains(&fact("redir=").as_str()),
+            redirected_to: fact("redir="),
         })
     };
     list.lines().filter_map(parse).collect()
 }
 
-/// The client's own connection, and the one on the runtime that made it.
+/// Returns the background connection, and the caller's connection.
 async fn background_and_caller(server: &RedisServer) -> (Listed, Listed) {
     let all = connections(server).await;
-    let (near, home): (Vec<_>, Vec<_>) = all.into_iter().partition(|listed| listed.near);
-    match (home.as_slice(), near.as_slice()) {
-        ([home], [near]) => (home.clone(), near.clone()),
-        _ => panic!("not one of each: {home:?} {near:?}"),
+    let (caller, background): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|listed| listed.is_redirected);
+    match (background.as_slice(), caller.as_slice()) {
+        ([background], [caller]) => (background.clone(), caller.clone()),
+        _ => panic!("not one of each: {background:?} {caller:?}"),
     }
 }
 
@@ -80,22 +82,22 @@ async fn cut(server: &RedisServer, connection: &Listed) {
     assert_eq!(killed, 1);
 }
 
-/// Cuts a connection, and waits for the one in its place.
+/// Closes a connection, and waits for its replacement.
 async fn kill(server: &RedisServer, connection: &Listed) {
     cut(server, connection).await;
     eventually(LONG, "there is another", async || {
         let all = connections(server).await;
         all.len() == 2
             && all.iter().all(|listed| listed.id != connection.id)
-            && all.iter().any(|listed| !listed.near)
+            && all.iter().any(|listed| !listed.is_redirected)
     })
     .await;
-    // What the client does with it takes a moment.
+    // The client needs a moment to set up the connection.
     tokio::time::sleep(ms(300)).await;
 }
 
-/// By which connections scripts came since the last call.
-async fn ways(watch: &mut CommandWatch) -> BTreeSet<String> {
+/// Returns the connections that sent scripts since the last call.
+async fn script_connections(watch: &mut CommandWatch) -> BTreeSet<String> {
     let scripts = |command: &&ClientCommand| command.is("EVALSHA");
     let ways = watch
         .seen()
@@ -130,7 +132,7 @@ async fn a_client_has_a_connection_of_its_own_and_one_on_the_runtime_that_made_i
     })
     .await;
 
-    // The older protocol wants one more, for messages.
+    // RESP2 needs another connection for messages.
     let made = resp2_client(&server).await;
     assert_eq!(server.client_count().await, 3);
     cycle(&made, "k").await;
@@ -146,9 +148,7 @@ async fn a_client_has_a_connection_of_its_own_and_one_on_the_runtime_that_made_i
 fn a_runtime_of_the_users_has_one_connection() {
     let server = RedisServer::start();
     let runtime = Runtime::new().expect("a runtime");
-    let builder = LockClient::builder().runtime(runtime.handle().clone());
-    let made = runtime.block_on(builder.connect(&server.url()));
-    let made = made.expect("the server is up");
+    let made = connect_on(&runtime, &server);
     runtime.block_on(async {
         assert_eq!(server.client_count().await, 1);
         cycle(&made, "k").await;
@@ -171,7 +171,7 @@ fn where_there_is_no_runtime_or_the_client_is_not_to_use_it_the_clients_own_serv
         bare.block_on(cycle(made, "k"));
         outside.block_on(cycle(made, "k"));
         cycle_blocking(made, "k");
-        // A wait with a timer, and one that ends by a hand-over.
+        // A wait that times out, and a wait that ends by a hand-over.
         let held = bare.block_on(hold(made, "k"));
         let lock = on_none.lock("k").wait(ms(300));
         bare.block_on(lock.acquire()).expect_err("taken");
@@ -197,54 +197,54 @@ fn where_there_is_no_runtime_or_the_client_is_not_to_use_it_the_clients_own_serv
 async fn only_tasks_of_that_runtime_use_its_connection() {
     let server = RedisServer::start();
     let made = client(&server).await;
-    let (home, near) = background_and_caller(&server).await;
-    let (home, near) = ([home.address], [near.address]);
-    let ways_are = async |watch: &mut CommandWatch, way: &[String; 1], what: &str| {
+    let (background, caller) = background_and_caller(&server).await;
+    let (background, caller) = ([background.address], [caller.address]);
+    let assert_scripts_over = async |watch: &mut CommandWatch, way: &[String; 1], what: &str| {
         let expected: BTreeSet<_> = way.iter().cloned().collect();
-        assert_eq!(ways(watch).await, expected, "{what}");
+        assert_eq!(script_connections(watch).await, expected, "{what}");
     };
     let mut watch = server.watch_commands().await;
     cycle(&made, "k").await;
-    ways_are(&mut watch, &near, "the test itself").await;
+    assert_scripts_over(&mut watch, &caller, "the test itself").await;
     let task = made.clone();
     tokio::spawn(async move { cycle(&task, "k").await })
         .await
         .expect("no panic");
-    ways_are(&mut watch, &near, "a task").await;
+    assert_scripts_over(&mut watch, &caller, "a task").await;
 
     let blocking = made.clone();
     tokio::task::spawn_blocking(move || cycle_blocking(&blocking, "k"))
         .await
         .expect("no panic");
-    ways_are(&mut watch, &home, "spawn_blocking").await;
+    assert_scripts_over(&mut watch, &background, "spawn_blocking").await;
     tokio::task::block_in_place(|| cycle_blocking(&made, "k"));
-    ways_are(&mut watch, &home, "block_in_place").await;
+    assert_scripts_over(&mut watch, &background, "block_in_place").await;
     thread::scope(|threads| {
         let thread = || cycle_blocking(&made, "k");
         threads.spawn(thread).join().expect("no panic");
     });
-    ways_are(&mut watch, &home, "a thread").await;
+    assert_scripts_over(&mut watch, &background, "a thread").await;
     thread::scope(|threads| {
         let other = || single().block_on(cycle(&made, "k"));
         threads.spawn(other).join().expect("no panic");
     });
-    ways_are(&mut watch, &home, "another runtime").await;
+    assert_scripts_over(&mut watch, &background, "another runtime").await;
     thread::scope(|threads| {
         let none = || block_on(cycle(&made, "k"));
         threads.spawn(none).join().expect("no panic");
     });
-    ways_are(&mut watch, &home, "no runtime").await;
+    assert_scripts_over(&mut watch, &background, "no runtime").await;
 
     let guard = made.lock("k").lease(ms(600)).acquire().await.expect("free");
-    ways_are(&mut watch, &near, "an acquire").await;
+    assert_scripts_over(&mut watch, &caller, "an acquire").await;
     tokio::time::sleep(ms(900)).await;
-    ways_are(&mut watch, &home, "renewals").await;
+    assert_scripts_over(&mut watch, &background, "renewals").await;
     drop(guard);
     assert_soon_free(&server, "k").await;
-    ways_are(&mut watch, &home, "a release in the background").await;
+    assert_scripts_over(&mut watch, &background, "a release in the background").await;
 }
 
-/// A runtime that made a client and blocks when it is told to.
+/// A runtime that made a client, and blocks on demand.
 struct Stuck {
     orders: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     done: mpsc::Receiver<()>,
@@ -253,7 +253,7 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// Also answers the client, and a guard that it acquired on that runtime.
+    /// Also returns the client, and a guard that it acquired on that runtime.
     fn start(server: &RedisServer, lease: Duration) -> (Self, LockClient, LockGuard) {
         let url = server.url();
         let (orders, todo) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
@@ -305,7 +305,7 @@ fn a_blocked_runtime_delays_no_other() {
     let (stuck, made, guard) = Stuck::start(&server, LEASE);
     let other = Runtime::new().expect("a runtime");
     let started = Instant::now();
-    // Its thread blocks even before that: on the channel.
+    // Its thread blocks on the channel even before that.
     let (go_on, is_over) = mpsc::channel::<()>();
     stuck.block_on(move || {
         let _ = is_over.recv();
@@ -338,7 +338,7 @@ fn a_blocked_runtime_delays_no_other() {
             });
             done.recv().expect("no panic");
         });
-        // Waiting, and being given the lock.
+        // A wait, and its grant.
         let held = other.block_on(hold(&made, "k"));
         let waiting = {
             let lock = made.lock("k").wait(LONG);
@@ -358,7 +358,7 @@ fn a_blocked_runtime_delays_no_other() {
     }
     assert!(started.elapsed() > LEASE * 2);
     assert!(stuck.done.try_recv().is_err(), "it is still blocked");
-    // A guard from there is released by another, in order.
+    // A thread elsewhere releases a guard of that runtime, in order.
     at_once("a release from elsewhere", &mut || {
         let guard = made.lock("third").acquire_blocking().expect("free");
         other.block_on(guard.release()).expect("held");
@@ -375,7 +375,7 @@ fn a_blocked_runtime_delays_no_other() {
     outside.block_on(assert_nothing_left(&server));
 }
 
-/// A loss is pushed by way of the connection that is not blocked.
+/// The server pushes the loss over the connection that is not blocked.
 #[test]
 fn a_loss_is_reported_while_that_runtime_is_blocked() {
     let server = RedisServer::start();
@@ -391,8 +391,8 @@ fn a_loss_is_reported_while_that_runtime_is_blocked() {
     stuck.end();
 }
 
-/// By an executor that knows nothing of that runtime, in one of its tasks: its connection does not
-/// answer until the call is over.
+/// An executor without Tokio blocks a task of that runtime. The runtime's connection is not polled
+/// until the call ends.
 #[test]
 fn a_call_that_blocks_its_own_runtime_is_served_and_leaves_nothing_behind() {
     let server = RedisServer::start();
@@ -406,7 +406,7 @@ fn a_call_that_blocks_its_own_runtime_is_served_and_leaves_nothing_behind() {
         let took = started.elapsed();
         assert!(took < ms(5000), "{took:?}");
         block_on(guard.release()).expect("held");
-        // Whatever was not sent until now is not sent any more, or does no harm.
+        // Requests that were not sent before are dropped, or have no effect.
         tokio::time::sleep(ms(500)).await;
         assert_nothing_left(&server).await;
         let (guard, took) = timed(lock.acquire()).await;
@@ -424,7 +424,7 @@ fn a_client_whose_first_runtime_is_gone_is_used_from_another() {
     let lasting = first.block_on(hold(&made, "lasting"));
     let brief = made.lock("brief").lease(ms(900));
     let brief = first.block_on(brief.acquire()).expect("free");
-    // One that waits there is dropped with it.
+    // A waiter on that runtime is dropped with it.
     let taken = first.block_on(hold(&made, "taken"));
     let lock = made.lock("taken").wait(LONG);
     let waiting = first.spawn(async move { lock.acquire().await });
@@ -446,7 +446,7 @@ fn a_client_whose_first_runtime_is_gone_is_used_from_another() {
         taken.release().await.expect("held");
         cycle(&made, "taken").await;
         assert_eq!(server.client_count().await, 1);
-        // What was acquired later is watched as ever.
+        // Later locks are monitored as usual.
         let later = hold(&made, "later").await;
         assert!(server.del(&name("later")).await);
         assert_lost(&later, PUSHED, LostCause::Removed).await;
@@ -479,7 +479,7 @@ fn a_lock_whose_runtime_is_gone_is_watched_still() {
 async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
     let server = RedisServer::start();
     let made = client(&server).await;
-    let (_, near) = background_and_caller(&server).await;
+    let (_, caller) = background_and_caller(&server).await;
     let mut watch = server.watch_commands().await;
     let mut undone = 0;
     for polls in 0..12 {
@@ -493,44 +493,44 @@ async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
             }
             let what = format!("after {polls} polls, {woken}");
             eventually(ms(3000), &what, async || !server.exists(&name("k")).await).await;
-            // The request may still be on its way: then what undoes it comes behind it.
+            // The request may still be on its way. Its release follows it.
             tokio::time::sleep(ms(20)).await;
             let seen = watch.seen().await;
             let scripts: Vec<_> = seen
                 .iter()
                 .filter(|command| command.is("EVALSHA"))
                 .collect();
-            // What was not sent yet is not sent at all.
+            // A request that was not sent before the drop is not sent at all.
             let (taken, given_back) = match scripts.as_slice() {
                 [] => (None, None),
                 [given_back] => (None, Some(given_back)),
                 [taken, given_back] => (Some(taken), Some(given_back)),
                 more => panic!("{what}: {more:?}"),
             };
-            // A release names the owner behind the lock.
+            // In a release, the owner follows the lock.
             let owner = given_back.map(|command| &command.words[4]);
             assert!(owner.is_none_or(|owner| owner.contains('-')), "{what}");
             if let Some(taken) = taken {
                 assert_eq!(taken.words.last(), owner, "{what}");
-                assert_eq!(taken.client, near.address, "{what}");
-                let both = given_back.is_some_and(|command| command.client == near.address);
+                assert_eq!(taken.client, caller.address, "{what}");
+                let both = given_back.is_some_and(|command| command.client == caller.address);
                 undone += usize::from(both);
             }
             watch.clear().await;
             assert!(!server.exists(&name("k")).await, "{what}");
         }
     }
-    assert!(undone > 0, "some were cancelled before their answer came");
+    assert!(undone > 0, "some calls were cancelled before their reply");
     assert_nothing_left(&server).await;
 }
 
-/// Requests are on their way while the call is dropped; they run later.
+/// The requests are on their way when the call is dropped, and run later.
 #[tokio::test]
 async fn an_acquire_that_is_cancelled_on_its_way_is_undone_behind_it() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let made = builder().response_timeout(LONG);
-    let made = made.connect(&proxy.url()).await.expect("the way is free");
+    let made = made.connect(&proxy.url()).await.expect("the server is up");
     let other = client(&server).await;
     for protocol in ["free", "taken"] {
         let held = match protocol {
@@ -571,7 +571,7 @@ async fn a_loss_is_pushed_before_and_after_the_first_renewal() {
     let server = RedisServer::start();
     let made = client(&server).await;
     for waits in [ms(0), ms(1800)] {
-        // Renewed once, after 1.1 to 1.5 seconds.
+        // The lock is renewed once, after 1.1 to 1.5 seconds.
         let lock = made.lock("k").lease(ms(4500));
         let guard = lock.acquire().await.expect("free");
         tokio::time::sleep(waits).await;
@@ -585,11 +585,11 @@ async fn a_loss_is_pushed_before_and_after_the_first_renewal() {
 async fn a_loss_is_pushed_after_either_connection_was_replaced() {
     let server = RedisServer::start();
     for kills in [
-        &["home"][..],
-        &["near"],
-        &["home", "near"],
-        &["near", "home"],
-        &["home", "home"],
+        &["background"][..],
+        &["caller"],
+        &["background", "caller"],
+        &["caller", "background"],
+        &["background", "background"],
     ] {
         let made = client(&server).await;
         let before = hold(&made, "before").await;
@@ -599,17 +599,22 @@ async fn a_loss_is_pushed_after_either_connection_was_replaced() {
         });
         let by_thread = by_thread.await.expect("no panic").expect("free");
         for which in kills {
-            let (home, near) = background_and_caller(&server).await;
-            kill(&server, if *which == "home" { &home } else { &near }).await;
+            let (background, caller) = background_and_caller(&server).await;
+            let lost = if *which == "background" {
+                background
+            } else {
+                caller
+            };
+            kill(&server, &lost).await;
         }
         assert!(before.is_valid() && by_thread.is_valid());
         let after = hold(&made, "after").await;
-        let (_, near) = background_and_caller(&server).await;
+        let (_, caller) = background_and_caller(&server).await;
         let mut watch = server.watch_commands().await;
         cycle(&made, "k").await;
         assert_eq!(
-            ways(&mut watch).await,
-            BTreeSet::from([near.address]),
+            script_connections(&mut watch).await,
+            BTreeSet::from([caller.address]),
             "{kills:?}"
         );
         for guard in [&after, &before, &by_thread] {
@@ -626,25 +631,33 @@ async fn a_loss_is_pushed_after_either_connection_was_replaced() {
     }
 }
 
-/// What has the server send its news to another connection is the last thing before that request.
+/// The redirection of invalidations is set up right before the lock's request.
 #[tokio::test]
 async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched() {
     let server = RedisServer::start();
     let made = client(&server).await;
     for round in 0..3 {
-        let (home, near) = background_and_caller(&server).await;
-        cut(&server, &home).await;
-        eventually(LONG, "the new one is told of changes", async || {
-            let all = connections(&server).await;
-            let told = |id: &str| all.iter().any(|listed| listed.told == id);
-            all.iter()
-                .any(|listed| !listed.near && listed.id != home.id && told(&listed.id))
-        })
+        let (background, caller) = background_and_caller(&server).await;
+        cut(&server, &background).await;
+        eventually(
+            LONG,
+            "the new connection receives invalidations",
+            async || {
+                let all = connections(&server).await;
+                let receives = |id: &str| all.iter().any(|listed| listed.redirected_to == id);
+                all.iter().any(|listed| {
+                    !listed.is_redirected && listed.id != background.id && receives(&listed.id)
+                })
+            },
+        )
         .await;
         tokio::time::sleep(ms(200)).await;
         let mut watch = server.watch_commands().await;
         let guard = hold(&made, "k").await;
-        assert_eq!(ways(&mut watch).await, BTreeSet::from([near.address]));
+        assert_eq!(
+            script_connections(&mut watch).await,
+            BTreeSet::from([caller.address])
+        );
         assert!(server.del(&name("k")).await, "{round}");
         assert_lost(&guard, PUSHED, LostCause::Removed).await;
         drop(guard);
@@ -654,10 +667,15 @@ async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched
 #[tokio::test]
 async fn waiters_are_notified_after_either_connection_was_replaced() {
     let server = RedisServer::start();
-    for kills in ["home", "near"] {
+    for kills in ["background", "caller"] {
         let waiter = client(&server).await;
-        let (home, near) = background_and_caller(&server).await;
-        kill(&server, if kills == "home" { &home } else { &near }).await;
+        let (background, caller) = background_and_caller(&server).await;
+        let lost = if kills == "background" {
+            background
+        } else {
+            caller
+        };
+        kill(&server, &lost).await;
         let holder = client(&server).await;
         let held = hold(&holder, "k").await;
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
@@ -675,8 +693,8 @@ async fn waiters_are_notified_after_either_connection_was_replaced() {
     }
 }
 
-/// The second connection of a gate's first client: the one on the runtime that made it.
-const NEAR: usize = 1;
+/// The index of the caller's connection, which a gate's first client opens second.
+const CALLER: usize = 1;
 
 /// A runtime that is blocked delays its own requests only, not the notifications of a waiter.
 #[tokio::test]
@@ -699,13 +717,13 @@ async fn notified_over_the_background_connection() {
             acquiring(lock)
         };
         assert_soon_queued(&server, "k", 1).await;
-        // The answer of the request has to be read.
+        // The client has to read the reply of its request.
         tokio::time::sleep(ms(100)).await;
-        gate.hold(NEAR, Way::Replies);
+        gate.hold(CALLER, Way::Replies);
         held.release().await.expect("held");
         let (guard, took) = timed(its_turn(waiting)).await;
         assert_within(took, ms(900), by_thread);
-        gate.pass(NEAR, Way::Replies);
+        gate.pass(CALLER, Way::Replies);
         guard.release().await.expect("held");
     }
     assert_nothing_left(&server).await;
@@ -719,8 +737,8 @@ async fn a_place_in_the_queue_is_kept_when_either_connection_is_replaced() {
 async fn a_place_is_kept() {
     let server = RedisServer::start();
     let waiter = client(&server).await;
-    let (home, near) = background_and_caller(&server).await;
-    for lost in [&near, &home] {
+    let (background, caller) = background_and_caller(&server).await;
+    for lost in [&caller, &background] {
         let holder = client(&server).await;
         let held = hold(&holder, "k").await;
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
@@ -747,14 +765,14 @@ async fn notified_although_a_connection_is_gone() {
         .acl_user("locker", "on >secret ~* &* +@all")
         .start();
     let waiter = connect(&server.url_as("locker", "secret")).await;
-    let (_, near) = background_and_caller(&server).await;
+    let (_, caller) = background_and_caller(&server).await;
     let holder = client(&server).await;
     let held = hold(&holder, "k").await;
     let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
     assert_soon_queued(&server, "k", 1).await;
-    // Whoever is connected may stay.
+    // Existing connections stay.
     let () = server.command(&["ACL", "SETUSER", "locker", "off"]).await;
-    cut(&server, &near).await;
+    cut(&server, &caller).await;
     tokio::time::sleep(ms(2500)).await;
     assert_soon_queued(&server, "k", 1).await;
     held.release().await.expect("held");
@@ -764,7 +782,8 @@ async fn notified_although_a_connection_is_gone() {
     assert_nothing_left(&server).await;
 }
 
-/// It asks by that connection, because it cannot know; then by the other one, and is told by that.
+/// The call uses the caller's connection first, then the background connection, which also notifies
+/// it.
 #[test]
 fn a_wait_that_blocks_its_own_runtime_is_notified_over_the_background_connection() {
     in_time_blocking(notified_although_a_runtime_blocks);
@@ -789,7 +808,7 @@ fn notified_although_a_runtime_blocks() {
             at
         })
     });
-    // Once by that connection, which does not answer.
+    // The first attempt goes over the caller's connection, which does not reply.
     thread::sleep(ms(2500));
     outside.block_on(assert_soon_queued(&server, "k", 1));
     let released = Instant::now();
@@ -800,7 +819,7 @@ fn notified_although_a_runtime_blocks() {
     outside.block_on(assert_nothing_left(&server));
 }
 
-/// The wait was too short for anybody to see that the connection is silent.
+/// The wait is too short to notice the silent connection.
 #[test]
 fn a_call_after_a_wait_that_blocked_its_runtime_uses_the_background_connection() {
     let server = RedisServer::start();
@@ -816,7 +835,7 @@ fn a_call_after_a_wait_that_blocked_its_runtime_uses_the_background_connection()
             // Blocks the only thread of the runtime.
             let other = thread::spawn(move || {
                 let first = runtime.block_on(lock.clone().wait(ms(500)).acquire());
-                first.expect_err("others have it, and the reply is not read");
+                first.expect_err("other owners have it, and the reply is not read");
                 let (second, took) = runtime.block_on(timed(lock.wait(LONG).acquire()));
                 (second.expect("its turn"), took)
             });
@@ -824,7 +843,7 @@ fn a_call_after_a_wait_that_blocked_its_runtime_uses_the_background_connection()
         })
     });
     made.recv().expect("it connects");
-    // Two that are never without it, so that whoever asks by a timer finds it taken.
+    // Two others always hold the lock, so a waiter without a notification finds it taken.
     let others = [(); 2].map(|()| {
         let url = server.url();
         outside.spawn(async move {
@@ -884,7 +903,7 @@ async fn a_server_that_is_slow_for_a_moment_costs_no_waiter_its_place() {
     assert_soon_queued(&server, "k", 2).await;
     let before = wait_queue(&server, "k").await;
     let () = server.command(&["CLIENT", "PAUSE", "1400"]).await;
-    // Its connection is silent for longer than that is believed in.
+    // The connection is silent for longer than the client trusts it.
     cycle(&one, "other").await;
     tokio::time::sleep(ms(1500)).await;
     assert_eq!(wait_queue(&server, "k").await, before);
@@ -893,7 +912,7 @@ async fn a_server_that_is_slow_for_a_moment_costs_no_waiter_its_place() {
     its_turn(second).await.release().await.expect("held");
 }
 
-/// The next waiter takes the place over.
+/// The next waiter continues the turn.
 #[test]
 fn the_next_waiter_does_not_depend_on_the_runtime_of_the_one_before() {
     in_time_blocking(served_although_a_runtime_is_blocked);
@@ -905,14 +924,14 @@ fn served_although_a_runtime_is_blocked() {
     let other = outside.block_on(client(&server));
     let held = outside.block_on(hold(&other, "k"));
     let (give, made) = mpsc::channel();
-    let (stand_still, told) = mpsc::channel();
+    let (stand_still, stop) = mpsc::channel();
     let url = server.url();
     let stuck = thread::spawn(move || {
         single().block_on(async {
             let made = connect(&url).await;
             let waiting = acquiring(made.lock("k").wait(LONG));
             give.send(made).expect("awaited");
-            while told.try_recv().is_err() {
+            while stop.try_recv().is_err() {
                 tokio::time::sleep(ms(10)).await;
             }
             waiting.abort();
@@ -940,13 +959,13 @@ fn served_although_a_runtime_is_blocked() {
     outside.block_on(assert_nothing_left(&server));
 }
 
-/// To the connection by which a lock was taken, its first renewal is a change by another.
+/// For the connection that acquired the lock, the first renewal is a foreign change.
 #[tokio::test]
 async fn the_first_renewal_is_not_taken_for_a_loss() {
     let server = RedisServer::start();
     let made = client(&server).await;
     let mut watch = server.watch_commands().await;
-    // One after another, so that each is renewed by itself: after 1.1 to 1.5 seconds.
+    // One after another, so that each lock is renewed by itself, after 1.1 to 1.5 seconds.
     let mut guards = Vec::new();
     for n in 0..12 {
         let lock = made.lock(format!("order:{n}")).lease(ms(4500));
@@ -972,7 +991,7 @@ async fn the_first_renewal_is_not_taken_for_a_loss() {
     }
     let seen: usize = watch.seen().await.iter().map(&mut renewals).sum();
     assert_eq!(seen, guards.len(), "each once, from {first:?} on");
-    // And in the long run: at most four in each lease.
+    // In the long run there are at most four renewals in each lease.
     tokio::time::sleep(ms(4500)).await;
     let seen: usize = watch.seen().await.iter().map(&mut renewals).sum();
     assert!(seen <= guards.len() * (1 + 4), "{seen}");
@@ -1005,7 +1024,7 @@ async fn without_the_permission_to_ask_for_an_id_everything_works() {
     }
 }
 
-/// The news come together with the answer to the first renewal, right behind it.
+/// The invalidation arrives right behind the reply to the first renewal.
 #[tokio::test]
 async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
     let server = RedisServer::start();
@@ -1021,7 +1040,7 @@ async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
         };
         tokio::time::sleep(ms(1500)).await;
         proxy.hold_replies();
-        // Due after 2.2 to 3 seconds.
+        // The renewal is due after 2.2 to 3 seconds.
         eventually(LONG, "it is renewed", async || {
             server.pttl(&name("k")).await > 8000
         })
@@ -1035,7 +1054,7 @@ async fn a_loss_right_after_the_first_renewal_is_no_echo_of_it() {
     }
 }
 
-/// To the connection of the renewals, every further entry is a change by another.
+/// For the connection of the renewals, every nested entry is a foreign change.
 #[tokio::test]
 async fn nested_entries_are_not_taken_for_losses() {
     const TIMES: u64 = 20;
@@ -1043,7 +1062,7 @@ async fn nested_entries_are_not_taken_for_losses() {
     let made = client(&server).await;
     let lock = made.lock("k").lease(ms(9000));
     let guard = lock.acquire().await.expect("free");
-    // Renewed once.
+    // Time for one renewal.
     tokio::time::sleep(ms(3200)).await;
     let mut watch = server.watch_commands().await;
     for _ in 0..TIMES {

@@ -1,9 +1,11 @@
-//! A client can be used from whatever polls its futures.
+//! Clients work on any executor.
 
 use std::{thread, time::Duration};
 
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{Exclusion, RedisServer, block_on};
+
+use crate::common::connect_on;
 
 #[test]
 fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
@@ -23,13 +25,7 @@ fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
         let guard = lock.acquire().await.expect("free");
         let error = lock.acquire().await.expect_err("taken");
         assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
-        assert!(
-            client
-                .inspect("order:1")
-                .await
-                .expect("an answer")
-                .is_some()
-        );
+        assert!(client.inspect("order:1").await.expect("a reply").is_some());
         let brief = client
             .lock("order:2")
             .lease(Duration::from_millis(100))
@@ -74,10 +70,7 @@ fn one_client_serves_many_executors_at_once() {
 fn a_runtime_of_the_users_can_carry_the_background() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let builder = LockClient::builder().runtime(runtime.handle().clone());
-    let client = runtime
-        .block_on(builder.connect(&server.url()))
-        .expect("the server is up");
+    let client = connect_on(&runtime, &server);
     runtime.block_on(async {
         let lock = client.lock("order:1").lease(Duration::from_millis(300));
         let guard = lock.acquire().await.expect("free");

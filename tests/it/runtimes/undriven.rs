@@ -1,4 +1,4 @@
-//! A client whose background is on a runtime that is not driven. Nothing is renewed, but every wait ends.
+//! A client whose background runtime is not driven: no renewals, but every wait ends.
 
 use std::{
     sync::mpsc,
@@ -18,7 +18,7 @@ fn undriven() -> Runtime {
     runtime.expect("a runtime")
 }
 
-/// Runs the call on a thread of its own, and fails if it does not end.
+/// Runs the call on its own thread, and fails if it does not end.
 #[track_caller]
 fn ends<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, outcome) = mpsc::channel();
@@ -36,7 +36,7 @@ fn builder(runtime: &Runtime) -> rlock_core::LockClientBuilder {
         .connect_timeout(Duration::from_secs(1))
 }
 
-/// Returns a client of each store, connected while its runtime was driven.
+/// Returns a client of each store, connected while the runtime was driven.
 fn clients(runtime: &Runtime, server: &RedisServer) -> [(&'static str, LockClient); 3] {
     let memory = builder(runtime).in_memory().expect("a client");
     let redis = runtime.block_on(builder(runtime).connect(&server.url()));

@@ -1,4 +1,4 @@
-//! Authorities and certificates that the client is given, instead of the system's.
+//! Certificates and authorities in the options of a client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ fn trusting(authority: &Authority) -> LockClientBuilder {
         .tls_ca(authority.ca_pem())
 }
 
-/// Takes a lock from both runtimes' connections, and releases it.
+/// Acquires and releases a lock over both connections.
 async fn assert_works(client: &LockClient) {
     let lock = client.lock("k").lease(LASTING);
     let guard = lock.acquire().await.expect("free");
@@ -80,8 +80,8 @@ async fn a_server_that_asks_for_a_certificate_is_shown_the_clients_own() {
     let client = client.connect(&server.tls_url()).await;
     let client = client.expect("it is let in");
     assert_works(&client).await;
-    // And again, when the connections are new ones. The one that hears messages is always there, the other
-    // may not be yet.
+    // And again over new connections. The connection for messages always exists, the other one may
+    // not yet.
     let mut killed = 0;
     for kind in ["pubsub", "normal"] {
         killed += server.kill_clients(kind).await;
@@ -141,10 +141,10 @@ async fn the_nodes_of_a_cluster_are_known_by_the_authority_and_shown_the_certifi
     assert!(said.contains("certificate"), "{said}");
 }
 
-/// Checks that nothing is connected to, and that the error names the option, but nothing that was given.
+/// Checks that the client does not connect, and that the error names the option without its value.
 async fn assert_invalid(builder: LockClientBuilder, option: &str, reason: &str) {
     let shown = format!("{builder:?}");
-    // No server listens there.
+    // No server listens on this port.
     let error = builder.connect("rediss://127.0.0.1:1/").await;
     let error = error.expect_err("it cannot be read");
     assert!(

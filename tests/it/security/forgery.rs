@@ -1,5 +1,5 @@
-//! What somebody can do who may publish to a client's channel and is none of those who lock:
-//! `docs/security.md` says who is to be trusted.
+//! Attacks by a user that may publish to a client's channel, but not lock. `docs/security.md` lists
+//! the trusted parties.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{
     count, hold, its_turn, ms, name, wait_queue,
 };
 
-/// A server, who holds the lock `k` there, and who waits for it in another process.
+/// Returns a server, the holder of the lock `k`, and a waiter of another process.
 async fn held_and_waited_for() -> (RedisServer, LockGuard, (LockClient, Acquiring)) {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
@@ -21,7 +21,7 @@ async fn held_and_waited_for() -> (RedisServer, LockGuard, (LockClient, Acquirin
     (server, held, (other, waiting))
 }
 
-/// The owner that is queued, and its client's channel.
+/// Returns the first owner in the queue, and its client's channel.
 async fn first_waiter(server: &RedisServer) -> (String, String) {
     let owner = wait_queue(server, "k").await.swap_remove(0);
     let channel = format!("lock:client:{}", &owner[..36]);
@@ -58,10 +58,10 @@ async fn messages_that_make_no_sense_change_nothing() {
             stranger.replace(':', ":999")
         ),
         format!("{} {token}/16/0 1000 {lock}", held.owner()),
-        // A grant from before the refusal that the waiter saw.
+        // A grant that is older than the waiter's refusal.
         format!("{owner} {}/16/0 1000 {lock}", held.fencing_token()),
         format!("{owner} 0/16/0 1000 {lock}"),
-        // Over before it began.
+        // A grant that has already ended.
         format!("{owner} {token}/16/0 0 {lock}"),
     ] {
         publish(&server, &channel, &message).await;
@@ -71,7 +71,7 @@ async fn messages_that_make_no_sense_change_nothing() {
     assert_passed_on(held, waiting).await;
 }
 
-/// A waiter that asked a while ago makes sure first: the server knows better.
+/// A waiter whose last request is a while ago confirms the grant at the server first.
 #[tokio::test]
 async fn a_forged_grant_is_not_accepted_by_a_waiter_that_asked_long_ago() {
     let (server, held, (_other, waiting)) = held_and_waited_for().await;
@@ -81,7 +81,7 @@ async fn a_forged_grant_is_not_accepted_by_a_waiter_that_asked_long_ago() {
     for ms in [1000, 86_400_000, u64::MAX] {
         let message = format!("{owner} {token}/16/0 {ms} {}", name("k"));
         publish(&server, &channel, &message).await;
-        // The request that makes sure counts as asking.
+        // The confirmation counts as a request.
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(!waiting.is_finished(), "it is held by another");
     }
@@ -90,8 +90,8 @@ async fn a_forged_grant_is_not_accepted_by_a_waiter_that_asked_long_ago() {
     next.release().await.expect("held");
 }
 
-/// A waiter that has just asked accepts it. Its first renewal, a few milliseconds later, finds that it holds nothing.
-/// Nothing changes on the server.
+/// A waiter with a recent request accepts the grant. Its first renewal, a few milliseconds later,
+/// finds no lock. The server's data stays the same.
 #[tokio::test]
 async fn a_forged_grant_that_is_accepted_ends_soon_and_leaves_the_holder_its_lock() {
     let (server, held, (other, waiting)) = held_and_waited_for().await;
@@ -100,13 +100,17 @@ async fn a_forged_grant_that_is_accepted_ends_soon_and_leaves_the_holder_its_loc
         format!("{owner}  0 {}", name("k")),
         format!("{owner} {}/1/0 86400000 {}", u64::MAX - 1, name("k")),
     );
-    eventually(LONG, "the waiter asks, and is lied to", async || {
-        publish(&server, &channel, &ask).await;
-        tokio::time::sleep(ms(20)).await;
-        publish(&server, &channel, &forged).await;
-        tokio::time::sleep(ms(20)).await;
-        waiting.is_finished()
-    })
+    eventually(
+        LONG,
+        "the waiter retries, and receives the forged grant",
+        async || {
+            publish(&server, &channel, &ask).await;
+            tokio::time::sleep(ms(20)).await;
+            publish(&server, &channel, &forged).await;
+            tokio::time::sleep(ms(20)).await;
+            waiting.is_finished()
+        },
+    )
     .await;
     let misled = waiting.await.expect("no panic").expect("it is accepted");
     assert_eq!(misled.fencing_token(), u64::MAX - 1);

@@ -1,4 +1,4 @@
-//! Keys and prefixes that nobody means well with.
+//! Malicious keys and prefixes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,11 +14,11 @@ use tokio::runtime::Runtime;
 
 use crate::common::{LASTING, LONG, acquiring, client, resp2_client};
 
-/// What a waiter may take that is told; its timer would take five seconds.
+/// More than a notification takes, and less than a waiter's timer of five seconds.
 const NOTIFIED: Duration = Duration::from_secs(4);
 
-/// Everything that means something in a key, a name on the server, a message, a protocol, a script, a
-/// pattern or a log; and anything else.
+/// Generates text with every character that is special in a key, a name, a message, a protocol, a
+/// script, a pattern or a log.
 fn texts() -> impl Strategy<Value = String> {
     const PIECES: [&str; 28] = [
         "{",
@@ -58,7 +58,7 @@ fn texts() -> impl Strategy<Value = String> {
     vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
 
-/// What the documentation calls a key.
+/// Returns whether the documentation allows the key.
 fn is_key(text: &str) -> bool {
     let braces: String = text.matches(['{', '}']).collect();
     let tag = braces.is_empty() || braces == "{}" && !text.contains("{}");
@@ -73,7 +73,7 @@ fn name(prefix: &str, key: &str) -> String {
     }
 }
 
-/// Takes all of these locks at once, gives each to the next in another process, and leaves nothing.
+/// Acquires all of these locks at once, hands each to another process, and leaves nothing.
 async fn assert_locks_of_their_own(
     server: &RedisServer,
     prefix: &str,
@@ -95,7 +95,7 @@ async fn assert_locks_of_their_own(
     assert_eq!(size, keys.len() * 2, "a lock and a token each: {keys:?}");
     let hand_over = guards.into_iter().map(|guard| async move {
         let key = guard.key().to_owned();
-        let info = other.inspect(&key).await.expect("an answer");
+        let info = other.inspect(&key).await.expect("a reply");
         assert_eq!(info.expect("held").owner, guard.owner().to_string());
         let waiting = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
         let queue = format!("{}:queue", name(prefix, &key));
@@ -105,7 +105,7 @@ async fn assert_locks_of_their_own(
         .await;
         guard.release().await.expect("held");
         let next = tokio::time::timeout(NOTIFIED, waiting).await;
-        let next = next.unwrap_or_else(|_| panic!("nobody told of {key:?}"));
+        let next = next.unwrap_or_else(|_| panic!("no notification of {key:?}"));
         let next = next.expect("no panic").expect("its turn");
         assert_eq!(next.key(), key);
         next.release().await.expect("held");

@@ -1,4 +1,4 @@
-//! What is said and logged: never a password, and never a line that somebody else wrote.
+//! Errors and logs never contain a password or a line of an attacker.
 
 use std::{
     error::Error,
@@ -11,10 +11,10 @@ use rlock_testkit::{RedisServer, eventually};
 use crate::common::log::{keep_log, logged, logged_of};
 use crate::common::{LASTING, LONG, assert_lost, client, connect, hold, ms, name};
 
-/// In every password here. `%` begins what is encoded in a URL, `é` is encoded there.
+/// A part of every password here. In URLs, `%` starts an escape and `é` is escaped.
 const SECRET: &str = "Pa55w0rd";
 
-/// As it stands in URLs: with `:`, `/`, `?`, `#`, `@`, `%`, a space and an `é`.
+/// The password in URLs: `:`, `/`, `?`, `#`, `@`, `%`, a space and an `é`.
 const ENCODED: &str = "a%3A%2F%3F%23%40%25%20%C3%A9Pa55w0rd";
 const DECODED: &str = "a:/?#@% éPa55w0rd";
 
@@ -25,7 +25,7 @@ fn assert_no_secret(shown: &str, of: &str) {
     }
 }
 
-/// Everything that an error says, of its sources too.
+/// Returns the text of an error and of its sources.
 fn all_of(error: &LockError) -> String {
     let mut said = format!("{error} {error:?} {error:#?}");
     let mut source = error.source();
@@ -40,7 +40,7 @@ fn assert_silent(value: &dyn Debug) {
     assert_no_secret(&format!("{value:?} {value:#?}"), "Debug");
 }
 
-/// A server with that password for everybody, and for a user `alice`.
+/// Starts a server with that password for the default user and for a user `alice`.
 fn server() -> RedisServer {
     let rules = format!("on \">{DECODED}\" ~lock:* &lock:* +@all");
     RedisServer::builder()
@@ -113,18 +113,18 @@ async fn no_password_is_in_anything_that_a_client_shows_or_logs() {
                 assert_silent(&current().expect("inside"));
             })
             .await;
-        let info = client.inspect("k").await.expect("an answer");
+        let info = client.inspect("k").await.expect("a reply");
         for value in [&client as &dyn Debug, &lock, &guard, &guard.owner(), &info] {
             assert_silent(value);
         }
-        // Connecting again is what is logged most about.
+        // Reconnecting logs the most.
         server.kill_clients("normal").await;
         server.kill_clients("pubsub").await;
         guard.release().await.expect("held");
         assert_silent(&lock.acquire().await.expect("free"));
         client.shutdown().await.expect("released");
     }
-    // Refused while it connects again.
+    // The server refuses this client while it reconnects.
     let client = connect(&format!("redis://alice:{ENCODED}@{at}/")).await;
     let change = ["ACL", "SETUSER", "alice", "resetpass", ">another"];
     let () = server.command(&change).await;
@@ -199,7 +199,7 @@ async fn a_key_never_begins_a_line_of_its_own() {
     }
 }
 
-/// Servers count wrong passwords, and may shut a user out.
+/// Servers count wrong passwords, and may block a user.
 #[tokio::test]
 async fn a_wrong_password_is_tried_once() {
     keep_log();

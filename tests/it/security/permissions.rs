@@ -1,4 +1,4 @@
-//! What a client may do on the server, one permission less at a time: `docs/security.md` has the list.
+//! The permissions of a client, with one left out at a time. `docs/security.md` lists them.
 
 mod beyond;
 
@@ -14,11 +14,11 @@ use crate::common::{
     notices_a_loss, resp2,
 };
 
-/// Without any of these something fails. `HELLO` and `AUTH` are always allowed.
+/// Required permissions. `HELLO` and `AUTH` are always allowed.
 const NEEDED: [&str; 13] = [
     "~lock:*",
     "+evalsha",
-    // Where no other client has loaded the scripts.
+    // Only where no other client has loaded the scripts.
     "+script|load",
     "+get",
     "+hdel",
@@ -32,15 +32,15 @@ const NEEDED: [&str; 13] = [
     "+time",
 ];
 
-/// Without these everything works, but slower: losses are found by renewals, waiters come by timers,
-/// nobody warns of a server that evicts locks.
+/// Optional permissions. Without them, renewals find losses, waiters use timers, and no warning
+/// about eviction is logged.
 const BETTER: [&str; 14] = [
     "&lock:*",
     "+client|id",
     "+client|tracking",
-    // Ends each script, so that tracking sees the lock.
+    // Ends each script, so that client tracking covers the lock.
     "+exists",
-    // Answers a repeated release.
+    // Records a release, for its repetition.
     "+incr",
     "+publish",
     "+subscribe",
@@ -50,14 +50,14 @@ const BETTER: [&str; 14] = [
     "+zrem",
     "+zscore",
     "+info",
-    // For `LockClient::inspect`, and for holds that are not renewed.
+    // For `LockClient::inspect`, and for holds without renewal.
     "+hgetall",
 ];
 
-/// Takes longer than a message, and is over before a waiter's timer of five seconds.
+/// More than a notification takes, and less than a waiter's timer of five seconds.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// A server with a user of these rules and no others.
+/// Starts a server with a user that has only these permissions.
 fn server_with(rules: &[&str]) -> RedisServer {
     keep_log();
     let rules = format!("on >secret resetchannels {}", rules.join(" "));
@@ -78,20 +78,20 @@ fn all_but(left_out: &str) -> Vec<&'static str> {
     rules
 }
 
-/// Since Redis 7 a server can tell what a user may do.
+/// Since Redis 7 a server can report the permissions of a user.
 async fn reports_permissions(server: &RedisServer) -> bool {
     let ask = "return redis.acl_check_cmd and 1 or 0";
     server.command::<u64>(&["EVAL", ask, "0"]).await == 1
 }
 
-/// What the clients of this server said of permissions.
+/// Returns the warnings of this server's clients about permissions.
 fn warnings(server: &RedisServer) -> Vec<String> {
     let mut lines = logged_of(&server.address());
     lines.retain(|line| line.contains("lacks permissions"));
     lines
 }
 
-/// Takes, renews, enters and releases; `Err` with what was done, if one of them fails.
+/// Acquires, renews, enters and releases. Returns the step that failed with its error.
 async fn life_of_a_lock(client: &LockClient, key: &str) -> Result<(), (&'static str, LockError)> {
     let lock = client.lock(key).lease(ms(600)).wait(ms(300));
     let outer = lock.acquire().await.map_err(|error| ("take", error))?;
@@ -101,12 +101,13 @@ async fn life_of_a_lock(client: &LockClient, key: &str) -> Result<(), (&'static 
     inner.release().await.map_err(|error| ("leave", error))?;
     assert!(outer.is_valid(), "renewed");
     outer.release().await.map_err(|error| ("release", error))?;
-    // The last fencing token is read by the next grant.
+    // The next grant reads the fence.
     let again = lock.acquire().await.map_err(|error| ("take", error))?;
     again.release().await.map_err(|error| ("release", error))
 }
 
-/// Lets tasks of two processes come for one lock; panics where two are inside, or one does not come in.
+/// Lets tasks of two processes contend for a lock. Panics if two are inside at once, or if one gets
+/// no turn.
 async fn assert_one_at_a_time(server: &RedisServer, what: &str) {
     let exclusion = Exclusion::new();
     let clients = [connect(&url(server)).await, connect(&url(server)).await];
@@ -129,7 +130,7 @@ async fn assert_one_at_a_time(server: &RedisServer, what: &str) {
     exclusion.assert_held();
 }
 
-/// How long the next waiter waits that uses this protocol.
+/// Returns how long a waiter over this protocol takes.
 async fn hand_over_by(protocol: &str, server: &RedisServer, one: &LockClient) -> Duration {
     hand_over(one, &format!("{}?protocol={protocol}", url(server))).await
 }
@@ -219,7 +220,8 @@ async fn with_all_permissions_nothing_is_refused_and_no_call_waits_for_a_timer()
     assert_eq!(warnings(&server), Vec::<String>::new());
 }
 
-/// Lives a lock's life that fails at this step, and answers what is said; nothing may be left of it.
+/// Runs the life of a lock that fails at this step. Returns the error, and checks that nothing is
+/// left.
 async fn fails_at(
     server: &RedisServer,
     client: &LockClient,
@@ -231,7 +233,7 @@ async fn fails_at(
     assert_eq!(failed, step, "{left_out}: {error}");
     let said = error.to_string();
     match (step, &error) {
-        // Renewals are refused, and tried for as long as the lease lasts.
+        // Renewals are refused, and repeated until the lease ends.
         ("leave", LockError::Lost { cause, .. }) => assert_eq!(*cause, LostCause::Expired),
         ("release", LockError::Store { .. }) => {
             assert!(
@@ -247,7 +249,7 @@ async fn fails_at(
         }
         _ => panic!("{left_out}: {error:?}"),
     }
-    // Where taking is refused nothing is taken; where giving back is, the lease ends it.
+    // A refused acquire leaves nothing. After a refused release the lease ends.
     let what = format!("nothing is left of `{key}` without {left_out}");
     eventually(LONG, &what, async || !server.exists(&name(key)).await).await;
     said
@@ -273,10 +275,10 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
     assert_eq!(fails.map(|(left_out, _)| left_out), NEEDED);
     join_all(fails.map(|(left_out, step)| async move {
         let server = server_with(&all_but(left_out));
-        // Connecting needs none of them: a client may come before its permissions.
+        // Connecting needs none of them: a client may start before it gets its permissions.
         let client = connect(&url(&server)).await;
         let said = fails_at(&server, &client, "k", step, left_out).await;
-        // Where a token is there already that is new enough, it is only counted on.
+        // The scripts increment a fence that exists and is recent.
         let fence = [
             "SET",
             "lock:{used}:fence",
@@ -308,7 +310,7 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
 #[tokio::test]
 async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() {
     let slower = [
-        // Permission, whether waiters are still told, whether losses still are.
+        // The permission, and whether waiters and holders are still notified without it.
         ("&lock:*", false, true),
         ("+client|id", true, true),
         ("+client|tracking", true, false),
@@ -325,23 +327,26 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
         ("+hgetall", true, true),
     ];
     assert_eq!(slower.map(|(left_out, ..)| left_out), BETTER);
-    join_all(slower.map(|(left_out, told, told_of_losses)| async move {
+    join_all(slower.map(|(left_out, notified, losses)| async move {
         let server = server_with(&all_but(left_out));
         let one = connect(&url(&server)).await;
         let outcome = life_of_a_lock(&one, "k").await;
         outcome.unwrap_or_else(|(step, error)| panic!("{left_out}: {step}: {error}"));
         for protocol in ["resp3", "resp2"] {
             let took = hand_over_by(protocol, &server, &one).await;
-            // With RESP3 the first waiter is notified of the change, and asks.
-            let told = told || protocol == "resp3" && left_out != "+zadd";
-            let bound = if told { AT_ONCE } else { ms(9000) };
+            // With RESP3 the first waiter is notified of the change, and retries.
+            let notified = notified || protocol == "resp3" && left_out != "+zadd";
+            let bound = if notified { AT_ONCE } else { ms(9000) };
             assert!(took < bound, "{left_out}, {protocol}: {took:?}");
-            // With RESP2 the first waiter asks every two seconds.
-            assert!(told || took > ms(700), "{left_out}, {protocol}: {took:?}");
+            // With RESP2 the first waiter retries every two seconds.
+            assert!(
+                notified || took > ms(700),
+                "{left_out}, {protocol}: {took:?}"
+            );
             assert!(took < ms(9000), "{left_out}: by the timer, {took:?}");
         }
         let took = notices_a_loss(&server, &one).await;
-        assert_eq!(took < AT_ONCE, told_of_losses, "{left_out}: {took:?}");
+        assert_eq!(took < AT_ONCE, losses, "{left_out}: {took:?}");
         assert!(took < ms(8000), "{left_out}: by a renewal, {took:?}");
         assert_one_at_a_time(&server, left_out).await;
         if reports_permissions(&server).await {
@@ -357,10 +362,11 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
     .await;
 }
 
-/// A release whose answer was lost is sent again, and finds nothing; a later token says that it was done.
+/// A release whose reply was lost is repeated, and finds no lock. A larger token proves that it
+/// ran.
 #[tokio::test]
 async fn without_the_permission_to_count_releases_one_whose_reply_was_lost_looks_like_a_loss() {
-    for (rules, told) in [(all(), true), (all_but("+incr"), false)] {
+    for (rules, is_known) in [(all(), true), (all_but("+incr"), false)] {
         let server = server_with(&rules);
         let proxy = Proxy::in_front_of(&server);
         let url = format!("redis://locker:secret@{}/", proxy.address());
@@ -376,19 +382,19 @@ async fn without_the_permission_to_count_releases_one_whose_reply_was_lost_looks
                 ..
             })
         );
-        assert!(if told { outcome.is_ok() } else { lost }, "{outcome:?}");
+        assert!(if is_known { outcome.is_ok() } else { lost }, "{outcome:?}");
         assert!(!server.exists(&name("k")).await, "it was done all the same");
     }
 }
 
-/// A client is there when its first questions are answered, so they are to cost one round trip.
+/// The first requests of a client precede its use, so they should cost one round trip.
 #[tokio::test]
 async fn a_client_asks_once_for_its_permissions() {
     let server = RedisServer::start();
     for known in [false, true] {
         let mut watch = server.watch_commands().await;
         drop(connect(&server.url()).await);
-        // Whether scripts can be called at all is asked by a call of none.
+        // A call of an unknown script checks whether scripts may be called at all.
         let none = "0".repeat(40);
         let seen = watch.seen().await.iter();
         let calls = seen.filter(|call| call.is("EVALSHA") && !call.words.contains(&none));
@@ -396,7 +402,7 @@ async fn a_client_asks_once_for_its_permissions() {
     }
 }
 
-/// Whoever may load no scripts is told too, where another client has loaded them.
+/// Checks a user that may not load scripts, after another client has loaded them.
 #[tokio::test]
 async fn a_refusal_is_reported_without_the_permission_to_load_scripts() {
     let mut rules = all_but("+script|load");
@@ -406,14 +412,18 @@ async fn a_refusal_is_reported_without_the_permission_to_load_scripts() {
         return;
     }
     drop(connect(&url(&server)).await);
-    assert_eq!(warnings(&server), Vec::<String>::new(), "nobody can tell");
+    assert_eq!(
+        warnings(&server),
+        Vec::<String>::new(),
+        "no server reports permissions"
+    );
     drop(connect(&server.url()).await);
     drop(connect(&url(&server)).await);
     let said = warnings(&server);
     assert!(said.len() == 1 && said[0].contains("publish"), "{said:?}");
 }
 
-/// Whoever may touch some locks only is told nothing wrong of the others.
+/// Checks a user with access to some locks only: no warning about the others.
 #[tokio::test]
 async fn permissions_for_some_locks_only_are_enough_for_these() {
     let mut rules = all_but("~lock:*");

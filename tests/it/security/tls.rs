@@ -17,14 +17,14 @@ use tokio::{io::AsyncReadExt, net::TcpListener};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// What a process says that trusts the certificates in `roots`.
+/// Returns the output of a process that trusts the certificates in `roots`.
 async fn connect_trusting(roots: &Path, url: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_connect"));
     let mut worker = Worker::start(command.arg(url).env("SSL_CERT_FILE", roots));
     worker.line(LONG).await.expect("a line")
 }
 
-/// An authority of its own, in a directory of that name, and a server with a certificate of its making.
+/// An authority in its own directory, which signs server certificates.
 struct Authority(PathBuf);
 
 impl Authority {
@@ -38,7 +38,7 @@ impl Authority {
         self.0.join(file)
     }
 
-    /// Starts a server whose certificate is for `host`, `changed` from one that is in order.
+    /// Starts a server with a certificate for `host`, changed by `changed`.
     fn server(&self, host: &str, changed: impl FnOnce(&mut CertificateParams)) -> RedisServer {
         self.builder(host, changed).start()
     }
@@ -166,7 +166,7 @@ async fn verification_is_not_switched_off_by_the_url() {
     }
 }
 
-/// What a server that speaks no TLS is sent must not tell it anything.
+/// A server without TLS must not receive a secret.
 #[tokio::test]
 async fn nothing_is_sent_in_plain_text_where_tls_is_asked_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -193,7 +193,7 @@ async fn nothing_is_sent_in_plain_text_where_tls_is_asked_for() {
         .await
         .expect("no panic")
     {
-        // A handshake of TLS begins with these.
+        // The first bytes of a TLS handshake.
         assert_eq!(bytes[..2], [0x16, 0x03], "{bytes:?}");
         let text = String::from_utf8_lossy(&bytes);
         assert!(
@@ -219,7 +219,7 @@ async fn the_nodes_of_a_cluster_are_found_and_spoken_to_by_tls() {
     let authority = Authority::new("cluster");
     let builder = authority
         .builder("127.0.0.1", |params| {
-            // By one name they would pass for the authority.
+            // With the same name they would count as the authority.
             let name = &mut params.distinguished_name;
             name.push(DnType::CommonName, "a node");
         })

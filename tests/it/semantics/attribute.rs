@@ -1,4 +1,4 @@
-//! What annotated functions do when they run.
+//! Annotated functions at run time.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use rlock_testkit::RedisServer;
 
 use crate::common::alone::alone;
 
-/// The key that the caller is inside of.
+/// Returns the key of the innermost hold.
 fn inside() -> String {
     current().expect("inside a lock").key().to_owned()
 }
@@ -404,7 +404,7 @@ async fn several_keys_are_taken_all_or_none() {
         client
             .inspect("account:a")
             .await
-            .expect("an answer")
+            .expect("a reply")
             .is_none()
     );
     taken.release().await.expect("held");
@@ -480,7 +480,7 @@ async fn several_keys_that_wait_for_one_keep_no_call_from_the_others() {
     let elsewhere = LockClient::connect(&server.url())
         .await
         .expect("the server is up");
-    // Once while this process has the lock that is waited for, once while another has it.
+    // Once while this process has the lock, and once while another process has it.
     for holder in [&client, &elsewhere] {
         let held = holder.lock("account:b").acquire().await.expect("free");
         let waiting = tokio::spawn({
@@ -507,7 +507,7 @@ async fn max_hold_stops_a_body_that_hangs() {
     let error = client.scope(hangs()).await.expect_err("stopped");
     assert!(error.to_string().contains("`max_hold`"), "{error}");
     assert!(
-        client.inspect("k").await.expect("an answer").is_none(),
+        client.inspect("k").await.expect("a reply").is_none(),
         "and released"
     );
 }

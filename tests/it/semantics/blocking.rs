@@ -22,7 +22,7 @@ fn a_thread_without_a_runtime_can_lock() {
     for (client, _server) in both() {
         let lock = client.lock("ledger").wait(Duration::from_millis(100));
         let guard = lock.acquire_blocking().expect("free");
-        assert!(lock.try_acquire_blocking().expect("an answer").is_none());
+        assert!(lock.try_acquire_blocking().expect("a reply").is_none());
         let error = lock.acquire_blocking().expect_err("taken");
         assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
         drop(guard);
@@ -75,7 +75,7 @@ fn a_panic_in_a_closure_releases_before_it_continues() {
         let lock = client.lock("ledger");
         let body = std::panic::AssertUnwindSafe(|| lock.run_blocking(|| panic!("in the closure")));
         std::panic::catch_unwind(body).expect_err("it panics");
-        assert!(lock.try_acquire_blocking().expect("an answer").is_some());
+        assert!(lock.try_acquire_blocking().expect("a reply").is_some());
     }
 }
 

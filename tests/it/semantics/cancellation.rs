@@ -1,7 +1,8 @@
-//! Every call of the public interface is dropped at every one of its polls: right after it, when what it
-//! waits for is there, while its request is on the way, and while the answer is. Afterwards there is no
-//! lock, no place in the queue, no subscription and no renewal, the next has the lock at once, and the
-//! client works as before.
+//! Drops every call of the public interface at every one of its polls.
+//!
+//! The drop comes right after the poll, when the call is woken, while its request is on its way, or
+//! while the reply is. Afterwards there is no lock, no place in the queue, no subscription and no
+//! renewal. The next caller gets the lock at once, and the client still works.
 
 mod calls;
 mod cut;
@@ -19,8 +20,8 @@ use place::{
     Whose::{Foreign, Own},
 };
 
-/// What holds at every store, and by every way to a server. The calls mostly wait: each kind of them has a place of
-/// its own, and all places are used at the same time.
+/// Runs the calls that work with every store and connection. They mostly wait, so each kind has its
+/// own place, and all places run in parallel.
 async fn everywhere(place: impl AsyncFn(&'static str) -> Place, least: usize) {
     tokio::join!(without_waiters(&place, least), with_waiters(&place, least));
 }
@@ -59,7 +60,7 @@ async fn with_waiters(place: &impl AsyncFn(&'static str) -> Place, least: usize)
     );
 }
 
-/// Makes the place and these calls there; nothing that they held is renewed afterwards.
+/// Makes the place and runs these calls there. Checks that nothing is renewed afterwards.
 fn at<'a>(
     place: impl Future<Output = Place> + 'a,
     calls: impl AsyncFnOnce(&Place) + 'a,

@@ -14,12 +14,12 @@ fn here() -> CurrentHold {
     current().expect("inside")
 }
 
-/// Asserts that the hold is invalid for this cause, and that its token can still be read.
+/// Asserts that the hold is invalid with this cause, and that its token can still be read.
 async fn assert_over(hold: &CurrentHold, cause: LostCause) {
     assert!(!hold.is_valid(), "{hold:?}");
     assert_eq!(hold.valid_for(), Duration::ZERO);
-    let told = within(LONG, "an ended hold says why", hold.lost()).await;
-    assert_eq!(told, cause, "{hold:?}");
+    let reported = within(LONG, "an ended hold reports its cause", hold.lost()).await;
+    assert_eq!(reported, cause, "{hold:?}");
     assert!(hold.fencing_token() > 0);
     assert_eq!(hold.key(), "k");
 }
@@ -101,15 +101,15 @@ async fn a_hold_in_another_thread_or_task_ends_with_the_call_that_it_is_of() {
             let (looks, looked) = tokio::sync::oneshot::channel();
             let thread = tokio::task::spawn_blocking(move || {
                 looks.send(hold.is_valid()).expect("the body waits");
-                word.recv().expect("the test says when");
+                word.recv().expect("the test sends a signal");
                 hold
             });
-            assert!(looked.await.expect("the thread looks"));
+            assert!(looked.await.expect("the thread checks"));
             let (inside, entered) = tokio::sync::oneshot::channel();
             let child = async move {
                 assert!(here().is_valid());
                 inside.send(()).expect("the body waits");
-                // Resolves when the parent ends. Later calls of the child return the same.
+                // Resolves when the parent ends. Later calls of the child return the same cause.
                 (here().lost().await, here())
             };
             let task = tokio::spawn(child.in_current_scope());
@@ -121,7 +121,7 @@ async fn a_hold_in_another_thread_or_task_ends_with_the_call_that_it_is_of() {
     go.send(()).expect("the thread waits");
     let hold = thread.await.expect("no panic");
     assert_over(&hold, LostCause::Released).await;
-    let task = within(LONG, "the child is told", task).await;
+    let task = within(LONG, "the loss is notified to the child", task).await;
     let (cause, hold) = task.expect("no panic");
     assert_eq!(cause, LostCause::Released);
     assert_over(&hold, LostCause::Released).await;
@@ -134,20 +134,20 @@ async fn a_nested_hold_ends_with_its_own_call_and_the_outer_one_continues() {
         let lock = client.lock("k").lease(LASTING);
         let both = lock.run(async {
             let outer = here();
-            let told = tokio::spawn({
+            let loss = tokio::spawn({
                 let outer = outer.clone();
                 async move { outer.lost().await }
             });
             let inner = lock.run(async { here() }).await.expect("enters");
             assert_over(&inner, LostCause::Released).await;
             assert!(outer.is_valid() && here().is_valid(), "{reentry:?}");
-            assert!(!told.is_finished());
-            (inner, outer, told)
+            assert!(!loss.is_finished());
+            (inner, outer, loss)
         });
-        let (inner, outer, told) = both.await.expect("free");
+        let (inner, outer, loss) = both.await.expect("free");
         assert_over(&inner, LostCause::Released).await;
         assert_over(&outer, LostCause::Released).await;
-        assert_eq!(told.await.expect("no panic"), LostCause::Released);
+        assert_eq!(loss.await.expect("no panic"), LostCause::Released);
     }
 }
 
@@ -163,7 +163,7 @@ async fn a_hold_that_outlives_the_outer_one_is_valid_until_its_own_call_ends() {
             let child = async move {
                 let body = async {
                     inside.send(()).expect("the parent waits");
-                    word.await.expect("the test says when");
+                    word.await.expect("the test sends a signal");
                     assert!(here().is_valid(), "{reentry:?}");
                     here()
                 };
@@ -262,10 +262,10 @@ async fn a_hold_is_not_valid_from_the_moment_its_release_is_sent() {
     let hold = guard.scope(async { here() }).await;
     proxy.hold();
     let releasing = tokio::spawn(guard.release());
-    let told = within(LONG, "it is told before the answer", hold.lost()).await;
-    assert_eq!(told, LostCause::Released);
+    let reported = within(LONG, "the loss is notified before the reply", hold.lost()).await;
+    assert_eq!(reported, LostCause::Released);
     assert!(!hold.is_valid());
-    assert!(!releasing.is_finished(), "the answer is still missing");
+    assert!(!releasing.is_finished(), "the reply is still missing");
     proxy.pass();
     let _ = releasing.await.expect("no panic");
     assert_over(&hold, LostCause::Released).await;

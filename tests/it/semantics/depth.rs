@@ -1,4 +1,4 @@
-//! A lock that is entered a thousand times over, and every way out of it.
+//! A lock with a thousand nested entries, and every way out of them.
 
 use std::{future::Future, panic::AssertUnwindSafe};
 
@@ -10,7 +10,7 @@ use crate::common::{LONG, assert_soon_free, client, ms, name};
 
 const DEPTH: u32 = 1000;
 
-/// What happens at the bottom.
+/// The event in the innermost entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bottom {
     Returns,
@@ -19,7 +19,7 @@ enum Bottom {
     Stays,
 }
 
-/// The lease is longer than any test waits for what is to happen without its end.
+/// The lease is longer than any test, so that no lock ends by it.
 #[distributed_lock(key = "deep", lease = "5m")]
 async fn descend(left: u32, bottom: Bottom) -> Result<u32, LockError> {
     if left > 1 {
@@ -56,14 +56,14 @@ async fn count(server: &RedisServer) -> u32 {
         .map_or(0, |count| count.parse().expect("a number"))
 }
 
-/// Nothing is held, and the next is served.
+/// Checks that nothing is held, and that the next caller is served.
 async fn assert_nothing_left(server: &RedisServer, client: &LockClient) {
     assert_soon_free(server, "deep").await;
     let mut watch = server.watch_commands().await;
     tokio::time::sleep(ms(500)).await;
     watch.clear().await;
     tokio::time::sleep(ms(300)).await;
-    assert_eq!(watch.seen().await, [], "all has been said");
+    assert_eq!(watch.seen().await, [], "no script is pending");
     let depth = client.scope(descend(1, Bottom::Returns)).await;
     assert_eq!(depth.expect("free"), 1);
 }
@@ -136,7 +136,7 @@ fn a_loss_stops_a_thousand_entries_at_once() {
         };
         let outcome = tokio::select! {
             outcome = Box::pin(client.scope(descend(DEPTH, Bottom::Stays))) => outcome,
-            () = strike => panic!("nobody is told"),
+            () = strike => panic!("no loss is notified"),
         };
         let error = outcome.expect_err("it is lost");
         assert!(matches!(error, LockError::Lost { .. }), "{error:?}");

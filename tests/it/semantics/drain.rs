@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::common::{LASTING, LONG, assert_nothing_left, client, ms, polled, timed};
 
-/// Returns clients of both kinds of store. The server lives as long as its client.
+/// Returns a client of each kind of store. The server lives as long as its client.
 async fn both() -> [(LockClient, Option<RedisServer>); 2] {
     let server = RedisServer::start();
     let on_server = client(&server).await;
@@ -46,7 +46,7 @@ async fn a_running_body_ends_takes_further_locks_and_nothing_else_does() {
             lock.run(body).await
         });
         entered.await.expect("it begins");
-        // A waiter that is not inside of any lock.
+        // A waiter that does not hold a lock.
         let waiting = client.lock("order:1").wait(LONG);
         let waiting = tokio::spawn(async move { waiting.acquire().await });
         tokio::time::sleep(ms(50)).await;

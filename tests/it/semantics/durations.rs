@@ -1,4 +1,4 @@
-//! Durations at the edges of what can be said: nothing truncates to zero, nothing overflows.
+//! Extreme durations: none truncates to zero, and none overflows.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn a_lease_out_of_bounds_is_refused_before_anything_is_sent() {
 async fn the_server_keeps_a_lease_no_shorter_than_its_holder_relies_on() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    // What the server is told is whole milliseconds.
+    // The server gets whole milliseconds.
     for lease in [
         Duration::from_micros(500_999),
         Duration::from_nanos(1_000_999_999),
@@ -71,7 +71,7 @@ async fn the_server_keeps_a_lease_no_shorter_than_its_holder_relies_on() {
         let believed = guard.valid_for();
         let kept = server.pttl(&name("k")).await;
         let kept = ms(u64::try_from(kept).expect("a time to live"));
-        // Asked later than believed, so it may only be shorter by the time between.
+        // The server's value is read later, so it may only be shorter by the time between.
         assert!(kept + ms(200) >= believed, "{kept:?} for {believed:?}");
         assert!(believed < lease && kept <= lease, "{kept:?} of {lease:?}");
         guard.release().await.expect("held");
@@ -84,12 +84,12 @@ async fn the_shortest_lease_ends_by_itself_and_the_longest_does_not_overflow() {
     let client = client(&server).await;
     let lock = client.lock("k").lease(ms(10)).watchdog(false).wait(LONG);
     match lock.acquire().await {
-        // On a busy machine its lease may have ended before the answer came.
+        // On a busy machine the lease may have ended before the reply.
         Ok(guard) => {
             assert!(guard.valid_for() < ms(10));
             std::mem::forget(guard);
         }
-        Err(error) => panic!("free, and asked for again: {error}"),
+        Err(error) => panic!("the retry of a free lock: {error}"),
     }
     assert_soon_free(&server, "k").await;
 
@@ -116,11 +116,11 @@ async fn times_below_a_millisecond_are_times_and_not_errors() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let tiny = Duration::from_nanos(1);
-    // Kept for so long after its release, which is not at all.
+    // The lock is kept for a time that rounds to zero.
     let lock = client.lock("k").lease(LASTING).at_least(tiny);
     lock.run(async {}).await.expect("free");
     assert_soon_free(&server, "k").await;
-    // One that is kept for less than a millisecond more is not kept for ever.
+    // A lock that is kept for a fraction of a millisecond is not kept for ever.
     let lock = client.lock("k").lease(LASTING).at_least(ms(30));
     let guard = lock.acquire().await.expect("free");
     let until = guard
@@ -131,7 +131,7 @@ async fn times_below_a_millisecond_are_times_and_not_errors() {
     }
     guard.release().await.expect("held");
     assert_soon_free(&server, "k").await;
-    // Nothing can be done in so short a time.
+    // Nothing completes in so short a time.
     let lock = client.lock("k").lease(LASTING).max_hold(tiny);
     let stopped = lock.run(std::future::pending::<()>()).await;
     assert!(
@@ -139,7 +139,7 @@ async fn times_below_a_millisecond_are_times_and_not_errors() {
         "{stopped:?}"
     );
     assert_soon_free(&server, "k").await;
-    // And a wait is over before it began.
+    // A wait that ends before it begins.
     let held = hold(&client, "k").await;
     let (outcome, took) = timed(client.lock("k").wait(tiny).acquire()).await;
     assert!(

@@ -1,4 +1,4 @@
-//! Several keys, in a number that is known at run time.
+//! Several keys, whose number is known at run time.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ async fn all_are_taken_sorted_and_each_once() {
         assert!(guard.guards().iter().all(|guard| guard.count() == 1));
         assert!(guard.is_valid() && guard.valid_for() > Duration::from_secs(20));
         for key in ["a", "b", "c"] {
-            let taken = client.lock(key).try_acquire().await.expect("an answer");
+            let taken = client.lock(key).try_acquire().await.expect("a reply");
             assert!(taken.is_none(), "{key}");
         }
         guard.release().await.expect("held");
         // A dropped guard releases all of them, too.
-        drop(locks.try_acquire().await.expect("an answer").expect("free"));
+        drop(locks.try_acquire().await.expect("a reply").expect("free"));
         let again = locks.wait(LONG).acquire().await.expect("released");
         again.release().await.expect("held");
         if let Some(server) = server {
@@ -47,7 +47,7 @@ async fn none_is_taken_while_one_is_not_free() {
     for (client, _server) in both().await {
         let held = client.lock("b").acquire().await.expect("free");
         let locks = client.lock_all(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]);
-        assert!(locks.try_acquire().await.expect("an answer").is_none());
+        assert!(locks.try_acquire().await.expect("a reply").is_none());
         let brief = locks.clone().wait(ms(200));
         let (error, took) = timed(brief.acquire()).await;
         let error = error.expect_err("taken");
@@ -57,7 +57,7 @@ async fn none_is_taken_while_one_is_not_free() {
         assert_eq!(key, "b");
         assert!(took >= ms(200) && took < LONG, "{took:?}");
         for key in ["a", "c"] {
-            let free = client.lock(key).try_acquire().await.expect("an answer");
+            let free = client.lock(key).try_acquire().await.expect("a reply");
             free.unwrap_or_else(|| panic!("{key} is kept"))
                 .release()
                 .await
@@ -102,7 +102,7 @@ async fn the_loss_of_one_is_reported_and_stops_a_body() {
     let locks = client.lock_all((0..5).map(|n| format!("item:{n}")));
     let guard = locks.acquire().await.expect("free");
     assert!(client.revoke("item:3").expect("the embedded store"));
-    let (key, cause) = within(LONG, "it is told", guard.lost()).await;
+    let (key, cause) = within(LONG, "the loss is notified", guard.lost()).await;
     assert_eq!((key, cause), ("item:3", LostCause::Removed));
     assert!(!guard.is_valid());
     assert_eq!(guard.valid_for(), Duration::ZERO);
@@ -120,7 +120,7 @@ async fn the_loss_of_one_is_reported_and_stops_a_body() {
         matches!(&error, LockError::Lost { key, .. } if key == "item:0"),
         "{error:?}"
     );
-    let again = locks.try_acquire().await.expect("an answer");
+    let again = locks.try_acquire().await.expect("a reply");
     drop(again.expect("all were released"));
 }
 
@@ -129,7 +129,7 @@ fn synchronous_code_takes_them_too() {
     let client = LockClient::in_memory();
     let locks = client.lock_all(["a", "b"]);
     let guard = locks.acquire_blocking().expect("free");
-    assert!(locks.try_acquire_blocking().expect("an answer").is_none());
+    assert!(locks.try_acquire_blocking().expect("a reply").is_none());
     drop(guard);
     let sum = locks.wait(LONG).run_blocking(|| 1 + 1).expect("free again");
     assert_eq!(sum, 2);
@@ -170,9 +170,9 @@ async fn they_may_lie_anywhere_in_a_cluster() {
     let locks = client.lock_all((0..20).map(|n| format!("item:{n}")));
     let guard = locks.acquire().await.expect("free");
     assert_eq!(guard.guards().len(), 20);
-    assert!(locks.try_acquire().await.expect("an answer").is_none());
+    assert!(locks.try_acquire().await.expect("a reply").is_none());
     guard.release().await.expect("held");
-    drop(locks.try_acquire().await.expect("an answer").expect("free"));
+    drop(locks.try_acquire().await.expect("a reply").expect("free"));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Options that make no sense.
+//! Invalid options.
 
 use std::time::Duration;
 

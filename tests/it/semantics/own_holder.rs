@@ -1,4 +1,4 @@
-//! A call that waits for a lock of its own process. The error says so, and how to avoid it.
+//! A call that waits for a lock of its own process. The error reports it, and how to avoid it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{LASTING, client, ms, worker};
 async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     let outcome = client.lock(key).wait(wait).acquire().await;
     let error = outcome.expect_err("it is held");
-    // The pattern of existing programs without `..`.
+    // Existing programs have this pattern without `..`.
     let LockError::Timeout {
         key: asked,
         waited,
@@ -50,14 +50,14 @@ fn assert_foreign(said: &str) {
     assert!(said.contains("try again later"), "{said}");
 }
 
-/// Checks all ways to wait for oneself, and for another client of the same process.
+/// Checks all ways in which a call waits for itself, or for another client of its process.
 async fn assert_own_holders_are_named(one: &LockClient, other: &LockClient) {
     let guard = one.lock("k").lease(LASTING).acquire().await.expect("free");
     for wait in [ms(0), ms(50), ms(300)] {
         assert_own(&timed_out(one, "k", wait).await);
     }
     assert_other_of_process(&timed_out(other, "k", ms(400)).await);
-    // Also waiters behind the first.
+    // Waiters behind the first get the same error.
     let (first, second) = tokio::join!(
         timed_out(other, "k", ms(400)),
         timed_out(other, "k", ms(300))

@@ -15,7 +15,7 @@ use crate::common::{client, connect_with};
 
 const SOON: Duration = Duration::from_millis(200);
 
-/// The count that the server shows for the only owner of `key`, 0 if it has no holder.
+/// Returns the server's count for the only owner of `key`; 0 without a holder.
 async fn count(server: &RedisServer, key: &str) -> u32 {
     let hash = server.hgetall(&format!("lock:{{{key}}}")).await;
     assert!(hash.len() <= 1, "more than one owner: {hash:?}");
@@ -253,7 +253,7 @@ async fn another_client_of_the_same_server_is_not_inside() {
     let (one, other) = (client(&server).await, client(&server).await);
     let body = async { other.lock("order:1").try_acquire().await };
     let outcome = one.lock("order:1").run(body).await.expect("free");
-    assert!(outcome.expect("an answer").is_none());
+    assert!(outcome.expect("a reply").is_none());
 }
 
 #[tokio::test]
@@ -347,16 +347,21 @@ async fn entering_while_the_outer_entry_leaves_neither_loses_nor_leaks_the_hold(
         assert!(inner.is_valid(), "round {round}");
         inner.release().await.expect("held");
     }
-    // A hold that the watchdog lost sight of would not be told of its end.
+    // The watchdog has to watch this hold to notify it of the end of its lease.
     let brief = client
         .lock("order:1")
         .lease(Duration::from_millis(100))
         .watchdog(false);
     let guard = brief.acquire().await.expect("free");
-    rlock_testkit::within(Duration::from_secs(20), "it is told", guard.lost()).await;
+    rlock_testkit::within(
+        Duration::from_secs(20),
+        "the loss is notified",
+        guard.lost(),
+    )
+    .await;
 }
 
-/// An acquire that another task can carry on inside the present scope.
+/// An acquire that another task can continue inside the current scope.
 trait AcquireInScope {
     fn acquire_in_scope(self) -> Pin<Box<dyn Future<Output = Acquired> + Send>>;
 }
@@ -392,7 +397,7 @@ async fn a_nested_acquire_that_is_not_polled_does_not_delay_a_release() {
     let guard = lock.acquire().await.expect("free");
     let inside = guard.scope(async { (lock.clone().acquire_in_scope(),) });
     let (mut nested,) = inside.await;
-    // It is under way once it was polled; from here on nobody cares for it.
+    // The first poll starts the request. Nothing awaits it afterwards.
     let polled =
         std::future::poll_fn(|cx| std::task::Poll::Ready(nested.as_mut().poll(cx).is_pending()));
     assert!(polled.await);

@@ -1,4 +1,4 @@
-//! Whatever ends a body or a guard, the lock is released: after the body's values are gone.
+//! Every end of a body or a guard releases the lock, after the body's values are dropped.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -11,11 +11,11 @@ use rlock_core::{Lock, LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 use tokio::task::JoinHandle;
 
-use crate::common::{LONG, assert_soon_free, client, connect_with, name};
+use crate::common::{LONG, assert_soon_free, client, connect_on, connect_with, name};
 
 const KEY: &str = "lock:{order:1}";
 
-/// Notes whether the lock was still held when this was dropped.
+/// Records whether the lock was still held during its own drop.
 struct Witness {
     server: Arc<RedisServer>,
     held_at_drop: Arc<Mutex<Option<bool>>>,
@@ -104,13 +104,13 @@ async fn a_cancelled_call_drops_its_body_first_and_releases_in_the_background() 
     let client = client(&server).await;
     let (witness, held) = witness(&server);
     let call = client.scope(ends("hang", Some(witness)));
-    // Long enough for a busy machine to let the body begin.
+    // Long enough for the body to start on a busy machine.
     tokio::time::timeout(Duration::from_secs(2), call)
         .await
         .expect_err("it hangs");
     assert_eq!(*held.lock().expect("no panic"), Some(true));
     assert_soon_free(&server, "order:1").await;
-    // The same task can take it again, under a fresh owner.
+    // The same task can acquire the lock again, with a new owner.
     client.scope(ends("end", None)).await.expect("free again");
 }
 
@@ -131,7 +131,7 @@ fn a_guard_dropped_outside_any_runtime_releases() {
         let guard = client.lock("order:1").acquire().await.expect("free");
         (client, guard)
     });
-    // In another thread, after the runtime that took the lock is gone.
+    // In another thread, after the end of the runtime that acquired the lock.
     drop(runtime);
     assert!(guard.is_valid());
     std::thread::spawn(move || drop(guard))
@@ -213,7 +213,7 @@ async fn a_guard_dropped_before_the_last_client_is_still_released() {
         .acquire()
         .await
         .expect("free");
-    // The guard was the last to know the client.
+    // The guard had the last handle of the client.
     drop(guard);
     assert_soon_free(&server, "order:1").await;
     eventually(LONG, "the connection is closed", async || {
@@ -258,13 +258,13 @@ async fn at_least_keeps_the_lock_taken_without_delaying_its_caller() {
     );
     let ttl = server.pttl(KEY).await;
     assert!((1..=4000).contains(&ttl), "{ttl}");
-    assert!(lock.try_acquire().await.expect("an answer").is_none());
+    assert!(lock.try_acquire().await.expect("a reply").is_none());
     let next = lock.wait(LONG).acquire().await.expect("free in the end");
     assert!(started.elapsed() >= Duration::from_secs(4));
     drop(next);
 }
 
-/// Answers when it is inside of its lock.
+/// Returns once the body is inside its lock.
 async fn a_body_that_does_not_end(
     server: &RedisServer,
     lock: Lock,
@@ -336,7 +336,7 @@ async fn shutdown_does_not_give_away_the_lock_of_a_body_that_does_not_stop() {
     stubborn
         .join()
         .expect("no panic")
-        .expect_err("it is told at the end");
+        .expect_err("the loss is reported at the end");
 }
 
 #[tokio::test]
@@ -394,7 +394,7 @@ async fn a_kept_lock_has_no_holder() {
         let info = client
             .inspect("order:1")
             .await
-            .expect("an answer")
+            .expect("a reply")
             .expect("still taken");
         assert_eq!(info.holder(), None, "{info:?}");
     }
@@ -420,7 +420,7 @@ async fn at_least_also_holds_after_an_error_a_panic_and_a_cancellation() {
     cancelled.expect_err("it is dropped");
     for key in ["error", "panic", "cancelled"] {
         eventually(LONG, "it has no holder, and it is taken", async || {
-            let info = client.inspect(key).await.expect("an answer");
+            let info = client.inspect(key).await.expect("a reply");
             info.expect("still taken").holder().is_none()
         })
         .await;
@@ -459,10 +459,7 @@ async fn a_full_server_takes_nested_and_outer_entries_back() {
 fn a_client_whose_runtime_is_gone_is_closed() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let builder = LockClient::builder().runtime(runtime.handle().clone());
-    let client = runtime
-        .block_on(builder.connect(&server.url()))
-        .expect("the server is up");
+    let client = connect_on(&runtime, &server);
     let guard = runtime
         .block_on(client.lock("order:1").acquire())
         .expect("free");

@@ -1,4 +1,4 @@
-//! Ownerships that outlive a hold: for callers of the same process that wait, and for those that come soon.
+//! Ownerships that outlive a hold, for later callers of the same process.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::common::{
     speed::{assert_within, in_time},
 };
 
-/// Longer than any of these tests takes.
+/// Longer than any of these tests.
 const RETAIN: Duration = Duration::from_secs(60);
 
 async fn keep(client: &LockClient, key: &str, retain: Duration) -> u64 {
@@ -23,7 +23,7 @@ async fn keep(client: &LockClient, key: &str, retain: Duration) -> u64 {
 }
 
 async fn is_retained(client: &LockClient, key: &str) -> bool {
-    let info = client.inspect(key).await.expect("an answer");
+    let info = client.inspect(key).await.expect("a reply");
     info.is_some_and(|info| info.retained)
 }
 
@@ -32,7 +32,7 @@ async fn the_next_call_costs_no_request() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let first = keep(&client, "k", RETAIN).await;
-    let info = client.inspect("k").await.expect("an answer").expect("kept");
+    let info = client.inspect("k").await.expect("a reply").expect("kept");
     assert!(info.retained);
     assert_eq!((info.token, info.count), (Some(first), 1));
     let mut watch = server.watch_commands().await;
@@ -97,7 +97,7 @@ async fn wanted_locks_are_given_up() {
     }
 }
 
-/// Nothing tells the owner that others wait, but its own renewals.
+/// Without messages, only its own renewals tell the owner that others wait.
 #[tokio::test]
 async fn without_messages_the_owner_learns_by_its_renewal_that_the_lock_is_wanted() {
     let server = RedisServer::start();
@@ -115,7 +115,7 @@ async fn without_messages_the_owner_learns_by_its_renewal_that_the_lock_is_wante
         .expect("held");
     let asked = Instant::now();
     let taken = its_turn(acquiring(mute.lock("k").wait(LONG))).await;
-    // Without messages the waiter is not told of its lock either, and asks again by its timer.
+    // The waiter gets no message either, and asks again by its timer.
     assert!(asked.elapsed() < ms(8000), "{:?}", asked.elapsed());
     taken.release().await.expect("held");
 }
@@ -162,7 +162,7 @@ async fn a_retained_lock_that_was_deleted_is_acquired_again() {
     assert!(server.del(&name("k")).await);
     let taken = hold(&other, "k").await;
     assert!(taken.fencing_token() > kept);
-    // The loss is pushed, and concerns nobody.
+    // The loss is pushed, and no hold is affected.
     eventually(LONG, "it is not retained any more", async || {
         matches!(one.lock("k").try_acquire().await, Ok(None))
     })
@@ -291,7 +291,7 @@ async fn a_retention_of_more_than_a_day_is_refused() {
     );
 }
 
-/// What a nested entry leaves to the background is told before its owner goes on, or not at all.
+/// The background learns of the nested entry before its owner continues, or not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nested_entry_that_is_dropped_just_before_its_hold_releases_nothing_of_the_next() {
     let server = RedisServer::start();
@@ -322,7 +322,8 @@ async fn a_nested_entry_that_is_dropped_just_before_its_hold_releases_nothing_of
     assert_soon_free(&server, "k").await;
 }
 
-/// A caller that comes just when the ownership becomes idle is not left to the end of the retention.
+/// The caller comes just when the ownership becomes idle. It does not wait for the end of the
+/// retention.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
     let server = RedisServer::start();
@@ -336,7 +337,7 @@ async fn a_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
             }
         })
     });
-    let all = within(LONG, "nobody waits", join_all(tasks)).await;
+    let all = within(LONG, "all waits end", join_all(tasks)).await;
     for task in all {
         task.expect("no panic");
     }

@@ -1,4 +1,4 @@
-//! Every signature that a service has, compiled as strictly as can be and run under its lock.
+//! All kinds of signatures, compiled with strict lints and run under a lock.
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
 mod async_traits;

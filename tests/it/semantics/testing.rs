@@ -1,4 +1,4 @@
-//! Support for a service's own tests: locks that are lost on purpose, and a controlled clock.
+//! Support for the tests of services: simulated losses, and a controlled clock.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn a_lock_that_is_revoked_is_lost_at_once_and_the_next_waiter_has_it() {
         tokio::time::sleep(ms(50)).await;
         let started = Instant::now();
         assert!(client.revoke("k").expect("the embedded store"));
-        let cause = within(LONG, "it is told", guard.lost()).await;
+        let cause = within(LONG, "the loss is notified", guard.lost()).await;
         assert_eq!(cause, LostCause::Removed);
         assert!(started.elapsed() < Duration::from_secs(3));
         assert!(!guard.is_valid());
@@ -57,7 +57,7 @@ async fn clients_of_one_embedded_store_revoke_each_others_locks() {
     );
     let guard = one.lock("k").acquire().await.expect("free");
     assert!(other.revoke("k").expect("the embedded store"));
-    let cause = within(LONG, "it is told", guard.lost()).await;
+    let cause = within(LONG, "the loss is notified", guard.lost()).await;
     assert_eq!(cause, LostCause::Removed);
 }
 
@@ -124,10 +124,10 @@ async fn leases_end_by_the_paused_clock() {
         .await
         .expect("free");
     kept.release().await.expect("held");
-    let at_once = client.lock("night").try_acquire().await.expect("an answer");
+    let at_once = client.lock("night").try_acquire().await.expect("a reply");
     assert!(at_once.is_none());
     tokio::time::advance(HOUR).await;
-    let later = client.lock("night").try_acquire().await.expect("an answer");
+    let later = client.lock("night").try_acquire().await.expect("a reply");
     later
         .expect("free after an hour")
         .release()

@@ -14,7 +14,7 @@ fn with_alice() -> RedisServerBuilder {
     RedisServer::builder().acl_user("alice", RULES)
 }
 
-/// Returns the users of all connections, except the fixture's and those of Sentinels.
+/// Returns the users of all connections, except those of the fixture and of Sentinels.
 async fn users(server: &RedisServer) -> Vec<String> {
     let list: String = server.command(&["CLIENT", "LIST"]).await;
     let clients = list.lines().filter(|line| !line.contains("name=sentinel-"));
@@ -29,7 +29,7 @@ async fn users(server: &RedisServer) -> Vec<String> {
 
 async fn assert_all_are(user: &str, server: &RedisServer, client: &LockClient) {
     let guard = hold(client, "k").await;
-    // A connection is the default user's until it has logged in.
+    // A connection belongs to the default user until it has logged in.
     rlock_testkit::eventually(LONG, user, async || users(server).await == [user]).await;
     guard.release().await.expect("held");
 }
@@ -50,7 +50,7 @@ async fn a_user_without_a_password_is_that_user_to_one_server() {
     ] {
         let client = LockClient::connect(&url).await.expect(&url);
         assert_all_are("alice", &server, &client).await;
-        client.shutdown().await.expect("it answers");
+        client.shutdown().await.expect("it replies");
         drop(client);
         rlock_testkit::eventually(LONG, "its connections end", async || {
             users(&server).await.is_empty()
@@ -75,7 +75,7 @@ async fn a_user_without_a_password_is_that_user_to_sentinels_and_to_their_master
     let master = with_alice().start();
     let sentinel = RedisServer::builder()
         .acl_user("bob", "on nopass &* +@all")
-        // A Sentinel closes the connection of each look-up, so its log shows the refused users.
+        // The Sentinel closes the connection of each look-up, so its log shows the refused users.
         .acl_user("default", "off")
         .sentinel("orders", &master, 1, LONG)
         .start();
@@ -254,7 +254,7 @@ async fn a_quorum_that_is_not_reached_says_of_each_server_how_it_is() {
         "redis://127.0.0.1:2/".to_owned(),
         server.url(),
     ];
-    // On a busy machine the third may answer too late to be counted.
+    // On a busy machine the third reply may be too late to be counted.
     let counts = "1 of 3 servers answered, 2 are needed";
     rlock_testkit::eventually(LONG, counts, async || {
         let error = LockClient::quorum(urls.clone())

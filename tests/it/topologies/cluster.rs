@@ -1,4 +1,4 @@
-//! A Redis Cluster: each lock at the master that has its slot.
+//! A Redis Cluster: each lock lives at the master of its slot.
 
 mod across;
 mod addresses;
@@ -22,13 +22,13 @@ use tokio::sync::OnceCell;
 
 use crate::common::{LASTING, LONG, acquiring, connect, hold, its_turn, name, worker};
 
-/// For tests that do not take it apart.
+/// Returns a cluster for tests that cause no faults.
 async fn shared() -> &'static RedisCluster {
     static SHARED: OnceCell<RedisCluster> = OnceCell::const_new();
     SHARED.get_or_init(RedisCluster::start).await
 }
 
-/// Whether a server can tell what a user may do: from Redis 7 on.
+/// Returns whether a server can report permissions: since Redis 7.
 async fn is_since_redis_7(node: &RedisServer) -> bool {
     let ask = "return redis.acl_check_cmd and 1 or 0";
     node.command::<u64>(&["EVAL", ask, "0"]).await == 1
@@ -38,7 +38,7 @@ async fn client(cluster: &RedisCluster) -> LockClient {
     connect(&cluster.url()).await
 }
 
-/// Keys of this test, one at each master.
+/// Returns keys of this test, one for each master.
 async fn keys(cluster: &RedisCluster, begins: &str) -> Vec<String> {
     let mut keys = Vec::new();
     for master in 0..MASTERS {
@@ -47,7 +47,7 @@ async fn keys(cluster: &RedisCluster, begins: &str) -> Vec<String> {
     keys
 }
 
-/// Waits until nothing is left at any node of a lock, but what counts its tokens.
+/// Waits until no node has any key of the lock but its fence.
 async fn assert_soon_only_fences(cluster: &RedisCluster, key: &str) {
     let pattern = format!("{}*", name(key));
     for n in 0..2 * MASTERS {
@@ -72,7 +72,7 @@ async fn assert_soon_free(cluster: &RedisCluster, key: &str) {
 
 async fn assert_soon_queued(cluster: &RedisCluster, key: &str, waiting: u64) {
     let queue = format!("{}:queue", name(key));
-    eventually(LONG, "the line has its waiters", async || {
+    eventually(LONG, "the waiters are queued", async || {
         cluster.command::<u64>(&queue, &["ZCARD", &queue]).await == waiting
     })
     .await;
@@ -87,7 +87,7 @@ async fn a_lock_at_any_master_is_held_by_one_client_and_counts_its_entries() {
         let guard = lock.acquire().await.expect("free");
         assert_taken(&other, &key).await;
         let nested = guard.scope(lock.acquire()).await.expect("enters");
-        let info = other.inspect(&key).await.expect("an answer").expect("held");
+        let info = other.inspect(&key).await.expect("a reply").expect("held");
         assert_eq!(info.count, 2);
         nested.release().await.expect("held");
         let before = guard.fencing_token();
@@ -110,14 +110,13 @@ async fn a_waiter_is_notified_of_its_turn_at_once() {
         let started = Instant::now();
         guard.release().await.expect("held");
         let next = its_turn(waiting).await;
-        // By its timer it would ask again after five.
+        // By its timer the waiter would only retry after five seconds.
         assert!(started.elapsed() < Duration::from_secs(3), "{key}");
         next.release().await.expect("held");
     }
 }
 
-/// Lets processes enter a lock by turns while `meanwhile` runs, and looks at who was inside when, and with
-/// which tokens.
+/// Lets processes enter a lock by turns while `meanwhile` runs. Checks exclusion and tokens.
 async fn contend(
     cluster: &RedisCluster,
     key: &str,
@@ -160,7 +159,7 @@ async fn processes_enter_one_at_a_time_and_are_notified_of_their_turns() {
     let key = cluster.key_at(1, "processes").await;
     let started = Instant::now();
     contend(cluster, &key, 20, async {}).await;
-    // By timers alone a turn takes five seconds.
+    // With timers alone, a turn takes five seconds.
     assert!(started.elapsed() < LONG * 2);
 }
 

@@ -1,7 +1,8 @@
-//! What every store does alike, whatever it is made of. The tests stand here once; a test binary runs
-//! them over each of its topologies by [`conformance`], with the name of the topology before the name
-//! of the test. What topologies do differently by nature they say themselves ([`Topology`](rlock_testkit::Topology)),
-//! and the suite checks it; `docs/topologies.md` lists it.
+//! The behaviour that all stores share.
+//!
+//! [`conformance`] runs these tests over each topology, with its name as a module. Each
+//! [`Topology`](rlock_testkit::Topology) declares its differences, and the suite checks them.
+//! `docs/topologies.md` lists them.
 
 mod holders;
 mod locks;
@@ -17,13 +18,12 @@ pub(crate) use self::{holders::*, locks::*, many::*, queue::*};
 const LONG: Duration = Duration::from_secs(20);
 
 async fn owner(client: &LockClient, key: &str) -> Option<String> {
-    let info = client.inspect(key).await.expect("an answer");
+    let info = client.inspect(key).await.expect("a reply");
     info.map(|info| info.owner)
 }
 
-/// Runs the suite over a topology, which is started by the first test that needs it and stays for the
-/// others: each has a [`Place`](rlock_testkit::Place) of its own there. What it started ends with the
-/// test process.
+/// Runs the suite over a topology. The first test starts its servers, which the others share. Each
+/// test has its own [`Place`](rlock_testkit::Place). The servers end with the test process.
 macro_rules! conformance {
     ($name:ident: $topology:expr) => {
         mod $name {
@@ -108,7 +108,7 @@ conformance!(resp3: Topology::server());
 conformance!(resp2: Topology::server_by_resp2());
 conformance!(sentinel: Topology::sentinel().await);
 conformance!(cluster: Topology::cluster().await);
-// Five servers: while all are well, and while two of them are paused, the first or others.
+// Five servers: all running, or with two of them paused.
 conformance!(five: Topology::quorum_without(&[]));
 conformance!(without_the_first: Topology::quorum_without(&[0, 3]));
 conformance!(without_others: Topology::quorum_without(&[2, 4]));

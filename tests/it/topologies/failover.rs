@@ -1,4 +1,4 @@
-//! A replica takes its master's place, behind an address that stays the same.
+//! A replica replaces its master behind the same address.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::common::{
     LASTING, LONG, acquiring, assert_lost, cause_of, connect, count, hold, its_turn, ms, name,
 };
 
-/// A master, its replica, and the address by which clients know whichever is the master.
+/// A master, its replica, and a proxy that always leads to the master.
 struct Pair {
     master: RedisServer,
     replica: RedisServer,
@@ -35,23 +35,23 @@ impl Pair {
         }
     }
 
-    /// From here on the replica receives nothing.
+    /// Cuts the replica off from all later writes.
     async fn cut_off_the_replica(&self) {
         let unreachable = RedisServer::start();
         unreachable.kill();
         self.replica.follow_in_vain(&unreachable).await;
     }
 
-    /// Takes the lock at the replica, which has taken the master's place and knows of no holder.
+    /// Acquires the lock at the promoted replica, which knows no holder.
     async fn taken_at_the_new_master(&self) -> LockGuard {
         self.master.kill();
         self.fail_over().await;
         let lock = self.other.lock("k").lease(LASTING).wait(LONG);
         let next = lock.acquire().await;
-        next.expect("the new master knows of nobody")
+        next.expect("the new master has no holder")
     }
 
-    /// The replica is a master from now on, and the address leads to it.
+    /// Promotes the replica, and leads the proxy to it.
     async fn fail_over(&self) {
         self.replica.promote().await;
         self.address.lead_to(&self.replica);
@@ -76,24 +76,24 @@ async fn a_lock_that_had_reached_the_replica_is_kept_through_a_failover() {
     next.release().await.expect("held");
 }
 
-/// What no single server can prevent, and what the token is for.
+/// A single server cannot prevent this loss. The fencing token makes it safe.
 #[tokio::test]
 async fn a_lock_that_had_not_reached_the_replica_is_lost_and_the_token_shows_it() {
     let pair = Pair::new().await;
-    // It misses the grant.
+    // The replica misses the grant.
     pair.cut_off_the_replica().await;
     let guard = hold(&pair.client, "k").await;
     assert!(!pair.replica.exists(&name("k")).await);
     let next = pair.taken_at_the_new_master().await;
     assert!(next.fencing_token() > guard.fencing_token());
-    // Told long before its next renewal, which is ten seconds away.
+    // The notification comes long before the next renewal, in ten seconds.
     assert_lost(&guard, Duration::from_secs(8), LostCause::Removed).await;
     assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
     assert_eq!(count(&pair.replica, &next).await, Some(1));
     next.release().await.expect("held");
 }
 
-/// A demoted master goes on answering, and refuses writes: a client that stays there has no lock.
+/// A demoted master still replies, but refuses writes. A client that stays there would not lock.
 #[tokio::test]
 async fn a_client_leaves_a_master_that_was_demoted() {
     let pair = Pair::new().await;
@@ -101,7 +101,7 @@ async fn a_client_leaves_a_master_that_was_demoted() {
     let guard = guard.expect("free");
     pair.replica.catch_up_with(&pair.master).await;
     pair.fail_over().await;
-    // Its connections stay.
+    // Its connections stay open.
     pair.master.follow(&pair.replica).await;
     let waiting = pair.other.lock("other").lease(LASTING).wait(LONG);
     let taken = within(LONG, "it finds the new master", waiting.acquire()).await;
@@ -117,8 +117,8 @@ async fn a_client_leaves_a_master_that_was_demoted() {
     .await;
 }
 
-/// A lock that was handed over a moment ago lasts longer than a short lease, so that asking for it again changes
-/// nothing.
+/// A recently granted lock lasts longer than a short lease, so repeating the acquire would not
+/// write.
 #[tokio::test]
 async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
     const ACQUIRE: &str = concat!(
@@ -179,7 +179,7 @@ async fn a_waiter_at_the_old_master_has_its_turn_at_the_new_one() {
     next.release().await.expect("held");
 }
 
-/// A replica that knows an older token than the master gave last.
+/// The replica has an older token than the master's last one.
 #[tokio::test]
 async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a_larger_one() {
     let pair = Pair::new().await;
@@ -211,18 +211,18 @@ async fn a_server_that_starts_from_an_old_save_grants_larger_tokens_than_before(
     assert!(token > before, "{token} after {before}");
 }
 
-/// A waiter is queued at a master that is demoted, and its lock is given to another. Answers how long it
-/// had waited by then.
+/// Queues a waiter at a master that is demoted, and grants its lock to another owner. Returns how
+/// long it had waited.
 async fn waits_at_a_demoted_master() -> Duration {
     let pair = Pair::new().await;
-    // This one's address goes on leading to the master of before.
+    // This proxy still leads to the old master.
     let behind = Proxy::in_front_of(&pair.master);
     let waiter = connect(&behind.url()).await;
     pair.replica
         .config_set("repl-diskless-sync-delay", "0")
         .await;
     let held = hold(&pair.client, "k").await;
-    // A replica that is new may hear of nothing for a second.
+    // A new replica may receive nothing for a second.
     pair.replica.catch_up_with(&pair.master).await;
     let asked = Instant::now();
     let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
@@ -235,22 +235,24 @@ async fn waits_at_a_demoted_master() -> Duration {
     let next = pair.other.lock("k").lease(LASTING).wait(LONG);
     let next = next.acquire().await.expect("it was released");
     let known_for = asked.elapsed();
-    let told = tokio::time::timeout(ms(500), waiting).await;
-    assert!(told.is_err(), "{told:?} although another has it: {next:?}");
+    let outcome = tokio::time::timeout(ms(500), waiting).await;
+    assert!(
+        outcome.is_err(),
+        "{outcome:?}, although another owner has the lock: {next:?}"
+    );
     next.release().await.expect("held");
     known_for
 }
 
-/// What is published at a master is told by its replicas too, but how many heard it is counted at the
-/// master alone.
+/// Replicas also deliver messages of their master, but only the master counts its receivers.
 #[tokio::test]
 async fn a_waiter_at_a_demoted_master_is_not_granted_the_lock_of_another() {
-    // A waiter that has waited for a third of a second asks before it accepts such a message, and is refused.
+    // After this time a waiter confirms a grant at the server, which refuses it.
     const BELIEVES: Duration = Duration::from_millis(200);
     for _ in 0..20 {
         if waits_at_a_demoted_master().await < BELIEVES {
             return;
         }
     }
-    panic!("the servers are too slow to tell");
+    panic!("the servers are too slow for a result");
 }

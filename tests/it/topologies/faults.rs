@@ -1,7 +1,8 @@
-//! What becomes of a lock under faults, whatever has it. The tests stand here once; a test binary runs them over
-//! each of its topologies by [`faults`], with the name of the topology before the name of the test. What befalls
-//! which servers, and what topologies do differently by nature, they say themselves
-//! ([`Fronted`](rlock_testkit::Fronted)).
+//! Faults that all topologies share.
+//!
+//! [`faults`] runs these tests over each topology, with its name as a module.
+//! [`Fronted`](rlock_testkit::Fronted) declares which servers a fault hits, and how topologies
+//! differ.
 
 mod losses;
 mod outages;
@@ -22,21 +23,21 @@ use crate::common::{LASTING, LONG, ms};
 
 const KEY: &str = Fronted::KEY;
 
-/// A bound for what waits for no lease to end, and for no timer of those who receive nothing.
+/// A limit for events that wait neither for a lease nor for the timer of a waiter.
 const SOON: Duration = Duration::from_secs(4);
 
-/// The lock, with a lease that does not end within a test.
+/// Returns the lock with a lease that does not end within a test.
 fn lasting(client: &LockClient) -> Lock {
     client.lock(KEY).lease(LASTING).wait(LONG)
 }
 
-/// Every server that has the lock soon counts the guard's entries like this, and nobody else's.
+/// Waits until each server of the lock counts this many entries of the guard, and no others.
 async fn assert_soon_counts(place: &Fronted, guard: &LockGuard, entries: u32) {
     let all = place.servers().await.len();
     assert_soon_counts_at(place, all, guard, entries).await;
 }
 
-/// As many servers as decide do so, after an entry was left.
+/// Waits until a deciding number of servers does so, after an exit.
 async fn assert_soon_left(place: &Fronted, guard: &LockGuard, entries: u32) {
     let deciding = place.deciding(place.servers().await.len());
     assert_soon_counts_at(place, deciding, guard, entries).await;
@@ -64,25 +65,26 @@ async fn assert_soon_counts_at(place: &Fronted, least: usize, guard: &LockGuard,
     }
 }
 
-/// So many answers of each struck server have been lost.
+/// Asserts that this many replies of each struck server have been lost.
 async fn assert_lost_answers(place: &Fronted, answers: u64) {
     let what = "the answers are lost";
     eventually(LONG, what, async || place.have_lost(answers).await).await;
 }
 
-/// Asks until it is told that another has the lock, because the way may just have been cut.
+/// Retries until the reply is that another owner has the lock, because the connection may just have
+/// been cut.
 async fn assert_kept_out(client: &LockClient, wait: Duration) {
-    eventually(LONG, "it is told of another", async || {
+    eventually(LONG, "another owner has the lock", async || {
         match client.lock(KEY).wait(wait).acquire().await {
             Err(LockError::Timeout { .. }) => true,
             Err(LockError::Unavailable { .. }) => false,
-            other => panic!("another has the lock: {other:?}"),
+            other => panic!("another owner has the lock: {other:?}"),
         }
     })
     .await;
 }
 
-/// Of the lock, nothing is soon left at any server but the last token.
+/// Waits until no server has any key of the lock but its fence.
 async fn assert_nothing_left(place: &Fronted) {
     let (lock, fence) = (Fronted::lock(), format!("{}:fence", Fronted::lock()));
     eventually(LONG, "only the token is left", async || {
@@ -100,8 +102,8 @@ async fn assert_nothing_left(place: &Fronted) {
     .await;
 }
 
-/// Runs the suite over a topology. Each test has one of its own, because what befalls it befalls all that is
-/// there.
+/// Runs the suite over a topology. Each test has its own servers, because its faults hit all of
+/// them.
 macro_rules! faults {
     ($name:ident: $fronted:expr) => {
         mod $name {
@@ -142,6 +144,6 @@ faults!(resp3: Fronted::server());
 faults!(resp2: Fronted::server_by_resp2());
 faults!(sentinel: Fronted::sentinel().await);
 faults!(cluster: Fronted::cluster().await);
-// Five servers: when all of them are struck, and when the first two are not.
+// Five servers: all of them struck, or all but the first two.
 faults!(all_of_five: Fronted::quorum());
 faults!(three_of_five: Fronted::quorum_but_for_two());

@@ -1,4 +1,4 @@
-//! Locks on several servers that know nothing of each other: what more than half of them grant.
+//! A quorum of independent servers: a majority grants each lock.
 
 mod batch;
 mod exclusion;

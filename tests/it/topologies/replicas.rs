@@ -1,4 +1,4 @@
-//! Locks that count as taken only when replicas have them.
+//! Locks that require replicas to have them.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use crate::common::{
     assert_soon_queued, client, hold, ms, name, resp2, timed,
 };
 
-/// A master and its replica.
+/// Returns a master and its replica.
 async fn pair() -> (RedisServer, RedisServer) {
     let (master, replica) = (RedisServer::start(), RedisServer::start());
     replica.follow(&master).await;
     (master, replica)
 }
 
-/// A client whose locks so many replicas are to have.
+/// Returns a client whose locks require this many replicas.
 async fn careful(url: &str, least: usize, within: Duration) -> LockClient {
     let builder = LockClient::builder().replicas(least, within);
     builder.connect(url).await.expect("the server is up")
 }
 
-/// Checks that an acquire says how many replicas were missing, and what can be done.
+/// Checks that the error of an acquire names the number of replicas, and a remedy.
 fn assert_too_few(error: &LockError, has: usize, least: usize) {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let said = error.to_string();
@@ -38,7 +38,7 @@ fn assert_too_few(error: &LockError, has: usize, least: usize) {
 async fn a_lock_is_granted_when_the_replica_has_it() {
     let (master, replica) = pair().await;
     let client = careful(&master.url(), 1, LONG).await;
-    // The connection that waits is there.
+    // The first lock opens the connection for `WAIT`.
     let first = client.lock("first").acquire().await.expect("free");
     assert!(replica.exists(&name("first")).await);
     replica.pause();
@@ -48,7 +48,7 @@ async fn a_lock_is_granted_when_the_replica_has_it() {
     assert!(!acquiring.is_finished(), "the replica does not have it");
     assert!(master.exists(&name("k")).await);
     replica.resume();
-    let (guard, took) = within(LONG, "it has it", acquiring)
+    let (guard, took) = within(LONG, "the lock is acquired", acquiring)
         .await
         .expect("no panic");
     let guard = guard.expect("free");
@@ -110,7 +110,7 @@ async fn one_replica_is_not_two() {
     guard.release().await.expect("held");
 }
 
-/// The grant comes by the connection of the one who gives the lock on.
+/// The grant goes over the previous holder's connection.
 #[tokio::test]
 async fn a_lock_that_another_process_hands_off_has_to_reach_the_replica_too() {
     let (master, replica) = pair().await;
@@ -126,7 +126,7 @@ async fn a_lock_that_another_process_hands_off_has_to_reach_the_replica_too() {
             replica.pause();
         }
         held.release().await.expect("held");
-        let outcome = within(LONG, "an answer", waiting).await.expect("no panic");
+        let outcome = within(LONG, "a reply", waiting).await.expect("no panic");
         if reaches {
             let guard = outcome.expect("granted");
             assert!(replica.exists(&name("k")).await);
@@ -168,7 +168,7 @@ async fn a_call_that_waits_for_replicas_delays_no_other_request() {
     let acquiring = acquiring(strict.lock("k"));
     for _ in 0..5 {
         let (info, took) = timed(strict.inspect("held")).await;
-        assert!(info.expect("an answer").is_some(), "it is renewed");
+        assert!(info.expect("a reply").is_some(), "it is renewed");
         assert!(took < ms(2500), "{took:?}");
         tokio::time::sleep(ms(300)).await;
     }
@@ -189,24 +189,24 @@ async fn many_wait_for_replicas_together_and_not_one_after_the_other() {
     let started = Instant::now();
     let outcomes = join_all((0..40).map(|n| take(format!("k{n}")))).await;
     assert!(outcomes.iter().all(Result::is_err));
-    // One after the other they would take twenty seconds.
+    // One after the other, the calls would take twenty seconds.
     assert!(started.elapsed() < ms(8000), "{:?}", started.elapsed());
     replica.resume();
     let patient = careful(&master.url(), 1, LONG).await;
     let take = async |key: String| patient.lock(key).lease(LASTING).wait(LONG).acquire().await;
     let outcomes = join_all((0..40).map(|n| take(format!("k{n}")))).await;
     for outcome in outcomes {
-        let guard = outcome.expect("the replica has it");
+        let guard = outcome.expect("the replica has the lock");
         assert!(replica.exists(&name(guard.key())).await);
         guard.release().await.expect("held");
     }
 }
 
-/// One `WAIT` is for all that is asked for meanwhile.
+/// One `WAIT` serves all requests that are sent meanwhile.
 #[tokio::test]
 async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_together() {
     let (master, replica) = pair().await;
-    // Without reports of changes, which would end the hold before.
+    // Without invalidations, which would end the hold earlier.
     let strict = careful(&resp2(&master.url()), 1, LONG).await;
     let take = |key: &str| {
         let lock = strict.lock(key).lease(LASTING).wait(LONG);
@@ -217,13 +217,13 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
     replica.pause();
     let under_way = take("under way");
     let on_master = async |key: &str| {
-        eventually(LONG, "the master has it", async || {
+        eventually(LONG, "the master has the lock", async || {
             master.exists(&name(key)).await
         })
         .await;
     };
     on_master("under way").await;
-    // Its `WAIT` has left by now.
+    // The `WAIT` has been sent by now.
     tokio::time::sleep(ms(500)).await;
     let (invalid, one, other) = (take("spoilt"), take("one"), take("other"));
     for key in ["spoilt", "one", "other"] {
@@ -233,14 +233,14 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
     let () = master.command(&["SET", &name("spoilt"), "foreign"]).await;
     replica.resume();
     for waiting in [under_way, one, other] {
-        let guard = within(LONG, "an answer", waiting).await.expect("no panic");
+        let guard = within(LONG, "a reply", waiting).await.expect("no panic");
         guard
-            .expect("the replica has it")
+            .expect("the replica has the lock")
             .release()
             .await
             .expect("held");
     }
-    let error = within(LONG, "an answer", invalid).await.expect("no panic");
+    let error = within(LONG, "a reply", invalid).await.expect("no panic");
     let error = error.expect_err("it is something else");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
@@ -299,9 +299,7 @@ async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
     let unreachable = RedisServer::start();
     unreachable.kill();
     master.follow_in_vain(&unreachable).await;
-    let outcome = within(LONG, "an answer", acquiring)
-        .await
-        .expect("no panic");
+    let outcome = within(LONG, "a reply", acquiring).await.expect("no panic");
     let error = outcome.expect_err("it is no master");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     replica.resume();
@@ -329,7 +327,7 @@ async fn a_lock_that_a_replica_has_is_kept_through_a_failover_at_once() {
     let strict = careful(&trio.url(), 1, LONG).await;
     let guard = strict.lock("k").lease(FAILOVER_LEASE).acquire().await;
     let guard = guard.expect("free");
-    // Without a word to the replica from here on.
+    // The replica receives nothing from here on.
     assert_outlives_the_master(&trio, "k").await;
     assert!(guard.is_valid());
     guard.release().await.expect("held");

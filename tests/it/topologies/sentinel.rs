@@ -1,4 +1,4 @@
-//! A master and its replica, watched by three Sentinels: clients go to whichever is the master.
+//! A master and its replica with three Sentinels: clients connect to the current master.
 
 mod secured;
 
@@ -131,8 +131,11 @@ async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
     let addresses: Vec<String> = proxies.iter().map(Proxy::address).collect();
     let url = format!("redis-sentinel://{}/{SERVICE}", addresses.join(","));
     let client = LockClient::builder().connect_timeout(LONG);
-    let client = client.connect(&url).await.expect("they answer in the end");
-    // The next connection is found with the same patience.
+    let client = client
+        .connect(&url)
+        .await
+        .expect("the Sentinels reply in the end");
+    // The next connection has the same time-out.
     let () = trio
         .master
         .command(&["CLIENT", "KILL", "TYPE", "normal"])

@@ -1,5 +1,5 @@
-//! How a lock goes from one holder to the next: in one step, in order, at a constant price, and past
-//! those who are gone.
+//! The transfer of a lock from one holder to the next: atomic, in order, at constant cost, and past
+//! dead waiters.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,21 +26,22 @@ use crate::common::{
     timed, wait_queue,
 };
 
-/// For how long a lock is a waiter's that has not said yet that it is there.
+/// The time for which a granted lock is reserved for a waiter that has not confirmed it.
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_MS: i64 = 1000;
-/// A waiter that was silent for this long may be dead.
+/// A waiter that has been silent for this long may be dead.
 const UNHEARD: Duration = Duration::from_millis(100);
-/// A waiter that receives nothing looks again after five seconds; one that is told comes before that.
+/// Less than the five seconds after which a waiter without a notification retries.
 const NOTIFIED_WITHIN: Duration = Duration::from_secs(4);
-/// The timer of a waiter that receives nothing, the grace of the one before it, and some noise.
+/// The timer of a waiter without notifications, the grace period of the one before it, and some
+/// noise.
 const BY_TIMER: Duration = Duration::from_millis(7500);
-/// How many of one process come in a row while another process waits.
+/// The number of local hand-overs in a row while another process waits.
 const IN_A_ROW: usize = 16;
 
 type Waiting = JoinHandle<(LockGuard, Instant)>;
 
-/// A task that waits for the lock, and when it got it.
+/// Starts a task that waits for the lock, and returns when it got it.
 fn wait_for(client: &LockClient, key: &str) -> Waiting {
     let lock = client.lock(key).lease(LASTING).wait(LONG);
     tokio::spawn(async move {
@@ -49,7 +50,7 @@ fn wait_for(client: &LockClient, key: &str) -> Waiting {
     })
 }
 
-/// A task that is queued at the server, at this place.
+/// Starts a task that is queued on the server at this place.
 async fn enqueue(server: &RedisServer, client: &LockClient, key: &str, place: u64) -> Waiting {
     let waiting = wait_for(client, key);
     assert_soon_queued(server, key, place).await;
@@ -62,7 +63,7 @@ async fn served(waiting: Waiting) -> (LockGuard, Instant) {
         .expect("no panic")
 }
 
-/// What the server knows of a lock.
+/// The data of a lock on the server.
 #[derive(Debug)]
 struct Seen {
     owners: Vec<String>,
@@ -70,7 +71,7 @@ struct Seen {
     token: u64,
 }
 
-/// Reads it in one step.
+/// Reads the data in one step.
 async fn observe(server: &RedisServer, key: &str) -> Seen {
     const READ: &str = "return {redis.call('HKEYS', KEYS[1]), redis.call('PTTL', KEYS[1]), \
         redis.call('GET', KEYS[1] .. ':fence') or '0'}";
@@ -78,7 +79,7 @@ async fn observe(server: &RedisServer, key: &str) -> Seen {
     Seen { owners, ttl, token }
 }
 
-/// Polls whenever the future is woken, so many times or until nothing happens any more.
+/// Polls the future whenever it is woken, up to this many times or until it makes no progress.
 async fn advance<F: Future + Unpin>(future: &mut F, polls: usize) {
     for _ in 0..polls {
         let mut polled = false;
@@ -99,11 +100,11 @@ async fn advance<F: Future + Unpin>(future: &mut F, polls: usize) {
     }
 }
 
-/// Every entry, in order: whose it was, and its token.
+/// Every entry, in order, with its task and its token.
 type Log = Vec<(usize, u64)>;
 
-/// Enters each lock so many times from a task of its own, and comes back at once. Checks that nobody
-/// is inside beside another, and that tokens grow.
+/// Enters each lock this many times from its own task, without a pause. Asserts exclusion and
+/// growing tokens.
 async fn enter_all(locks: Vec<Lock>, times: usize) -> Log {
     let (inside, log) = (Exclusion::new(), Arc::new(Mutex::new(Log::new())));
     let entries = locks.len() * times;
@@ -133,7 +134,7 @@ async fn enter_all(locks: Vec<Lock>, times: usize) -> Log {
     log
 }
 
-/// How many scripts were sent for a hundred entries.
+/// Returns the number of scripts for a hundred entries.
 async fn percent(watch: &mut CommandWatch, log: &Log) -> u64 {
     watch.count_of("EVALSHA").await * 100 / log.len() as u64
 }
@@ -150,7 +151,7 @@ async fn a_release_hands_the_lock_off_to_the_next_process_in_the_same_step() {
         let waiting = enqueue(&server, &other, "k", 1).await;
         let next = wait_queue(&server, "k").await;
 
-        // What the waiter hears comes late.
+        // The waiter's notification is late.
         proxy.hold_replies();
         held.release().await.expect("held");
         let given = observe(&server, "k").await;
@@ -213,7 +214,7 @@ async fn with_a_waiter_the_lock_is_never_free() {
     let entering = tokio::spawn(enter_all(locks, 60));
     assert_soon_queued(&server, "k", 4).await;
     first.release().await.expect("held");
-    // Long before all have been inside.
+    // Long before all waiters have been inside.
     let token = observe(&server, "k").await.token;
     let mut tokens = Vec::new();
     let mut connection = server.connection().await;
@@ -224,7 +225,7 @@ async fn with_a_waiter_the_lock_is_never_free() {
             .arg(&[READ, "1", &name("k")])
             .query_async(&mut connection)
             .await
-            .expect("an answer");
+            .expect("a reply");
         assert_eq!(holders, 1, "after {} changes", tokens.len());
         if tokens.last() != Some(&token) {
             tokens.push(token);
@@ -296,7 +297,7 @@ async fn a_change_among_a_hundred_processes_costs_what_it_costs_among_ten() {
 }
 
 async fn changes_among_ten_and_a_hundred_processes() {
-    // It asks, makes sure that it has the lock, and releases it.
+    // A retry, a confirmation of the lock, and a release.
     const COST: u64 = 350;
     let mut among_ten = None;
     for processes in [10, 100] {
@@ -315,7 +316,7 @@ async fn changes_among_ten_and_a_hundred_processes() {
         let log = entering.await.expect("no panic");
         let cost = percent(&mut watch, &log).await;
         assert_at_most(cost, COST, processes);
-        // On a busy machine some keep it until it is renewed.
+        // On a busy machine some holders keep the lock until its renewal.
         let before = *among_ten.get_or_insert(cost);
         assert_at_most(cost, before + 100, processes);
         assert_nothing_left(&server).await;
@@ -330,7 +331,7 @@ async fn processes_are_served_in_the_order_of_asking() {
         resp2_client(&server).await,
         client(&server).await,
     ];
-    // Each releases the lock and is queued again, behind the others.
+    // Each holder releases the lock and queues again, behind the others.
     let mut held = hold(&clients[0], "k").await;
     let mut waiting = Vec::new();
     for (place, client) in [(1, &clients[1]), (2, &clients[2])] {
@@ -360,8 +361,8 @@ async fn processes_are_served_in_the_order_of_asking() {
     assert_nothing_left(&server).await;
 }
 
-/// The lock of a holder that is gone becomes free by its lease, unannounced. Whoever asks first then
-/// takes it for the first waiter.
+/// A dead holder's lock expires without a notification. The first client that asks then grants it
+/// to the first waiter.
 #[tokio::test]
 async fn a_newcomer_does_not_overtake_when_a_lease_has_ended() {
     for waits in [false, true] {
@@ -372,12 +373,12 @@ async fn a_newcomer_does_not_overtake_when_a_lease_has_ended() {
         let patient = patient
             .connect(&proxy.url())
             .await
-            .expect("the way is free");
+            .expect("the server is up");
         let brief = one.lock("k").lease(ms(1200)).watchdog(false);
         let held = brief.acquire().await.expect("free");
         let waiting = enqueue(&server, &patient, "k", 1).await;
         let next = wait_queue(&server, "k").await;
-        // It does not come to ask by itself.
+        // The waiter does not ask by itself.
         proxy.hold_requests();
         eventually(LONG, "the lease ends", async || {
             !server.exists(&name("k")).await
@@ -450,7 +451,7 @@ async fn a_waiter_that_is_gone_leaves_no_place_and_the_next_has_the_lock_at_once
     }
 }
 
-/// Clients that subscribe and queue for the lock, and never act.
+/// Returns subscriptions of clients that queue for the lock and never act.
 async fn silent_waiters(server: &RedisServer, key: &str, count: usize) -> redis::aio::PubSub {
     let redis = redis::Client::open(server.url()).expect("a valid URL");
     let mut subscriber = redis.get_async_pubsub().await.expect("the server is up");
@@ -578,7 +579,7 @@ async fn a_waiting_process_that_is_killed_is_skipped_at_once() {
     assert_nothing_left(&server).await;
 }
 
-/// And what it was given meanwhile, it does not believe to have.
+/// A grant during its pause does not count for the paused waiter.
 #[tokio::test]
 async fn a_paused_waiter_costs_the_grace_period() {
     let server = RedisServer::start();
@@ -611,14 +612,14 @@ async fn a_paused_waiter_costs_the_grace_period() {
     assert!(guard.is_valid());
     let token = guard.fencing_token();
     guard.release().await.expect("held");
-    // Only now: the line was not there before.
+    // Only after this release, because the resumed waiter had to queue again.
     let before = sleeper.expect_line(LONG, "holding").await;
     assert_eq!(before, Vec::<String>::new());
     assert!(observe(&server, "k").await.token > token);
     sleeper.kill();
 }
 
-/// Workers that are paused in the queue, behind each other, at these places.
+/// Starts workers at these places in the queue, and pauses them.
 async fn sleepers(server: &RedisServer, places: RangeInclusive<u64>) -> Vec<Worker> {
     let lease = LASTING.as_millis().to_string();
     let mut sleepers = Vec::new();
@@ -631,7 +632,7 @@ async fn sleepers(server: &RedisServer, places: RangeInclusive<u64>) -> Vec<Work
     sleepers
 }
 
-/// How long one waits behind three that are paused, with so many behind it that are paused too.
+/// Returns the wait behind three paused waiters, with this many paused waiters behind it.
 async fn waits_behind_three_paused_waiters(behind: u64) -> Duration {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
@@ -639,7 +640,7 @@ async fn waits_behind_three_paused_waiters(behind: u64) -> Duration {
     let _before = sleepers(&server, 1..=3).await;
     let waiting = enqueue(&server, &other, "k", 4).await;
     let _behind = sleepers(&server, 5..=4 + behind).await;
-    // Its timer has just begun.
+    // The waiter's timer has just started.
     tokio::time::sleep(UNHEARD).await;
     let released = Instant::now();
     held.release().await.expect("held");
@@ -648,16 +649,16 @@ async fn waits_behind_three_paused_waiters(behind: u64) -> Duration {
     granted - released
 }
 
-/// The last waiter is told to look after them.
+/// The script tells the last waiter to check the waiters before it.
 #[tokio::test]
 async fn each_of_several_paused_waiters_in_a_row_costs_the_grace_period() {
     let took = waits_behind_three_paused_waiters(0).await;
     assert!(took + ms(150) >= GRACE * 3, "{took:?}");
-    // By a timer it would take almost two seconds longer than this.
+    // By a timer it would take almost two seconds more.
     assert!(took < GRACE * 3 + ms(2000), "{took:?}");
 }
 
-/// The waiter that wakes up first asks for each of the others in turn.
+/// The waiter whose timer fires first checks each of the others in turn.
 #[tokio::test]
 async fn if_the_last_waiter_is_paused_too_a_timer_fires_first_once() {
     let took = waits_behind_three_paused_waiters(1).await;
@@ -665,7 +666,7 @@ async fn if_the_last_waiter_is_paused_too_a_timer_fires_first_once() {
     assert!(took < BY_TIMER + GRACE * 2, "{took:?}");
 }
 
-/// News of a grant that has ended meanwhile, in the process itself.
+/// The notification is about a grant that has ended meanwhile.
 #[tokio::test]
 async fn notifications_after_the_grace_period_are_not_accepted() {
     let server = RedisServer::start();
@@ -674,7 +675,7 @@ async fn notifications_after_the_grace_period_are_not_accepted() {
         let proxy = Proxy::in_front_of(&server);
         let late = crate::common::builder().response_timeout(LONG);
         let url = format!("{}?protocol={protocol}", proxy.url());
-        let late = late.connect(&url).await.expect("the way is free");
+        let late = late.connect(&url).await.expect("the server is up");
         let held = hold(&one, "k").await;
         let waiting = enqueue(&server, &late, "k", 1).await;
         proxy.hold_replies();
@@ -697,7 +698,7 @@ async fn notifications_after_the_grace_period_are_not_accepted() {
     }
 }
 
-/// As if the message to the waiter had got lost on its way.
+/// The notification of the waiter is lost.
 #[tokio::test]
 async fn a_message_that_is_lost_costs_one_timer() {
     const GIVE: &str = "redis.call('HDEL', KEYS[1], ARGV[1]) \
@@ -720,7 +721,7 @@ async fn a_message_that_is_lost_costs_one_timer() {
             .await;
         assert_eq!(left, 1);
         let given = Instant::now();
-        // Whoever of them looks first; nobody is inside beside another.
+        // The first of them retries. Two are never inside at once.
         let inside = Exclusion::new();
         let enter = async |waiting: Waiting| {
             let (guard, granted) = served(waiting).await;
@@ -757,7 +758,8 @@ async fn a_waiter_without_replies_for_a_while_gets_the_lock_and_is_the_only_hold
             guard.release().await.expect("held");
             granted
         };
-        // With RESP2 the first waiter asks every two seconds. The sleep ends after such a request.
+        // With RESP2 the first waiter retries every two seconds. The sleep ends after such a
+        // request.
         tokio::time::sleep(ms(2400)).await;
         proxy.black_hole_replies();
         let released = Instant::now();
@@ -790,7 +792,7 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
             .filter_map(|(at, (who, _))| (*who == tasks).then_some(at))
             .collect();
         let between: Vec<usize> = own.windows(2).map(|pair| pair[1] - pair[0] - 1).collect();
-        // As long as the many are there: at the end the single one is alone.
+        // Only entries while the many tasks run: at the end the single one is alone.
         let together = log.iter().rposition(|(who, _)| *who != tasks).unwrap_or(0);
         let between = &between[..own
             .iter()
@@ -798,7 +800,7 @@ async fn many_tasks_of_one_process_let_another_process_in_and_are_let_in() {
             .count()
             .min(between.len())];
         assert!(between.len() >= 10, "{between:?}");
-        // While the single one is on its way to ask again, the many take the lock over without an end.
+        // While the single client queues again, the many hand the lock over without a limit.
         let mut sorted = between.to_vec();
         sorted.sort_unstable();
         let usual = sorted[sorted.len() / 2];
@@ -829,7 +831,7 @@ async fn local_callers_that_arrive_after_the_lock_wait_for_the_other_process() {
     assert_nothing_left(&server).await;
 }
 
-/// Stand-ins for what two functions protect.
+/// Counters for the resources that two functions protect.
 #[derive(Clone, Default)]
 struct Rooms {
     a: Exclusion,
@@ -906,8 +908,8 @@ async fn c_a(client: &LockClient, rooms: &[Exclusion; 3]) -> Result<(), LockErro
     Ok(())
 }
 
-/// What a process was given for a call that wanted several keys, and gave back, is not what a call
-/// behind it is given, in whatever order the news of that come.
+/// A call for several keys gives back one of its locks. A later call must not use that grant, in
+/// any order of notifications.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_released_because_another_key_was_taken_is_free() {
     const TIMES: u64 = 60;
@@ -951,7 +953,7 @@ async fn a_call_of_several_keys_waits_for_each_and_keeps_none_from_others() {
         let (other, rooms) = (other.clone(), rooms.clone());
         async move { a_then_b(&other, &rooms).await.map(|()| Instant::now()) }
     });
-    // It is queued for the first that is taken.
+    // It is queued for the first key that is taken.
     assert_soon_queued(&server, "a", 1).await;
     assert_soon_queued(&server, "b", 0).await;
     a.release().await.expect("held");
@@ -970,8 +972,7 @@ async fn a_call_of_several_keys_waits_for_each_and_keeps_none_from_others() {
     assert_nothing_left(&server).await;
 }
 
-/// It is queued for a key behind a holder of its own process, and then finds another key
-/// taken.
+/// It is queued for a key behind a holder of its own process, and then finds another key taken.
 #[tokio::test]
 async fn a_call_of_several_keys_is_queued_for_one_of_them_at_a_time() {
     let server = RedisServer::start();
@@ -998,7 +999,7 @@ async fn a_call_of_several_keys_is_queued_for_one_of_them_at_a_time() {
     assert_nothing_left(&server).await;
 }
 
-/// The one that is free has a waiter that has not been notified yet.
+/// The free lock has a waiter that is not notified yet.
 #[tokio::test]
 async fn a_refused_call_of_several_keys_hands_off_the_free_ones() {
     #[distributed_lock(key = ["a", "b"], wait = "0s", client = client)]
@@ -1056,7 +1057,7 @@ async fn a_lock_that_was_handed_over_is_kept_for_its_at_least_as_well() {
     const LEAST: Duration = Duration::from_millis(700);
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
-    // Once from another process, once within it.
+    // Once from another process, and once within it.
     for first in [&one, &other] {
         let held = hold(first, "k").await;
         let lock = other.lock("k").lease(LASTING).at_least(LEAST).wait(LONG);
@@ -1082,7 +1083,7 @@ async fn a_lock_that_was_handed_over_is_kept_for_its_at_least_as_well() {
     }
 }
 
-/// Loses the answer to the next script that concerns the lock.
+/// Loses the reply to the next script for the lock.
 fn lose_the_next_reply(proxy: &Proxy) {
     let lock = name("k");
     proxy.drop_replies_if(1, move |request| {
@@ -1141,11 +1142,12 @@ async fn a_hand_off_whose_reply_is_lost_is_done_once() {
 async fn a_release_that_is_repeated_after_the_hand_off_succeeds() {
     let server = RedisServer::start();
     let (other, third) = (client(&server).await, client(&server).await);
-    // Once while the next holds the lock, once while the one behind it does, once when it is free.
+    // Once while the next owner holds the lock, once while the one after it does, and once when it
+    // is free.
     for hands in 0..3 {
         let proxy = Proxy::in_front_of(&server);
         let one = crate::common::builder().response_timeout(LONG);
-        let one = one.connect(&proxy.url()).await.expect("the way is free");
+        let one = one.connect(&proxy.url()).await.expect("the server is up");
         let held = hold(&one, "k").await;
         let waiting = enqueue(&server, &other, "k", 1).await;
         let behind = enqueue(&server, &third, "k", 2).await;
@@ -1170,7 +1172,11 @@ async fn a_release_that_is_repeated_after_the_hand_off_succeeds() {
         let outcome = within(LONG, "it is repeated", release).await;
         outcome.expect("no panic").expect("it was done");
         if let Some(guard) = after {
-            assert_eq!(count(&server, &guard).await, Some(1), "nobody touches it");
+            assert_eq!(
+                count(&server, &guard).await,
+                Some(1),
+                "its lock is unchanged"
+            );
             guard.release().await.expect("held");
         }
         assert_nothing_left(&server).await;
@@ -1217,7 +1223,7 @@ async fn a_wait_queue_without_owners_expires() {
     let waiting = enqueue(&server, &other, "k", 1).await;
     let left = server.pttl(&queue("k")).await;
     assert!((1..=20_000).contains(&left), "{left}");
-    // Whoever waits comes by before that.
+    // All waiters would have retried by then.
     tokio::time::sleep(ms(6500)).await;
     let left = server.pttl(&queue("k")).await;
     assert!((15_000..=20_000).contains(&left), "{left}");
@@ -1282,8 +1288,8 @@ async fn messages_for_other_clients_do_not_wake_a_waiter() {
     assert_nothing_left(&server).await;
 }
 
-/// Answers, messages and connections get lost all the time, and processes are not heard of for a
-/// while. Leases last longer than all of that.
+/// Replies, messages and connections are lost all the time, and processes are silent for a while.
+/// Leases last longer than all of that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_lost_requests_and_replies_one_call_holds_at_a_time_and_all_are_served() {
     const TIMES: usize = 30;
@@ -1298,7 +1304,7 @@ async fn with_lost_requests_and_replies_one_call_holds_at_a_time_and_all_are_ser
             resp2(&proxy.url())
         };
         let client = crate::common::builder().response_timeout(ms(600));
-        let client = client.connect(&url).await.expect("the way is free");
+        let client = client.connect(&url).await.expect("the server is up");
         for task in 0..3 {
             let lock = client.lock("k").lease(LASTING).wait_forever();
             let (inside, log) = (inside.clone(), Arc::clone(&log));
@@ -1315,7 +1321,8 @@ async fn with_lost_requests_and_replies_one_call_holds_at_a_time_and_all_are_ser
                     drop(entered);
                     times += 1;
                     match guard.release().await {
-                        // What was handed over is held for a short while, until that is confirmed.
+                        // A handed-over lock is only reserved for a short while, until its
+                        // confirmation.
                         Ok(()) | Err(LockError::Lost { .. } | LockError::Unavailable { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
@@ -1362,7 +1369,7 @@ async fn with_lost_requests_and_replies_one_call_holds_at_a_time_and_all_are_ser
     assert_nothing_left(&server).await;
 }
 
-/// A lease of half a minute, of which a second is left when the lock comes from another process.
+/// The lease is 30 seconds, but only a second is left when another process hands the lock over.
 #[tokio::test]
 async fn a_lock_that_was_handed_over_a_moment_ago_survives_an_outage() {
     let server = RedisServer::start();
@@ -1382,8 +1389,8 @@ async fn a_lock_that_was_handed_over_a_moment_ago_survives_an_outage() {
     }
 }
 
-/// Requests and news go by different connections: news of what an owner was given and lost may come
-/// after the answer that it waits again. Their token is older than the present holder's.
+/// Requests and notifications use different connections. So a notification of a lost grant may
+/// follow the reply that queues the owner again. Its token is older than the current holder's.
 #[tokio::test]
 async fn notifications_older_than_the_present_holder_are_not_accepted() {
     let server = RedisServer::start();
@@ -1403,7 +1410,7 @@ async fn notifications_older_than_the_present_holder_are_not_accepted() {
     served(waiting).await.0.release().await.expect("held");
 }
 
-/// Tokens are kept for two days: long after the last of them, not after the first.
+/// The fence expires two days after the last token, not after the first.
 #[tokio::test]
 async fn the_last_token_is_kept_during_local_hand_overs() {
     let server = RedisServer::start();
@@ -1411,9 +1418,9 @@ async fn the_last_token_is_kept_during_local_hand_overs() {
     let mut held = hold(&client, "k").await;
     let fence = format!("{}:fence", name("k"));
     let _: i64 = server.command(&["PEXPIRE", &fence, "60000"]).await;
-    // The end is put off every now and then.
+    // Some hand-overs extend the expiry.
     for _ in 0..40 {
-        // A lease that is not renewed is granted by the store.
+        // The store grants a lease that is not renewed.
         let lock = client.lock("k").watchdog(false).wait(LONG);
         let mut next = Box::pin(lock.acquire());
         begin(&mut next).await;

@@ -1,5 +1,5 @@
-//! News, answers and requests that come late while a lock goes from one waiter to the next: two never
-//! have it, nobody sleeps past his turn, and nothing stays behind.
+//! Late notifications, replies and requests during a hand-off: one holder at a time, no missed
+//! turn, and no leftovers.
 
 use std::{
     future::{Future, poll_fn},
@@ -23,31 +23,31 @@ use crate::common::{
     LASTING, LONG, assert_soon_free, begin, client, connect, hold, ms, name, timed, wait_queue,
 };
 
-/// The connection by which a client is told of what it was given.
-const HOME: usize = 0;
-/// The connection by which the requests of tasks go that share a runtime with their client.
-const NEAR: usize = 1;
+/// The index of the background connection, which receives notifications.
+const BACKGROUND: usize = 0;
+/// The index of the caller's connection, for tasks on the client's runtime.
+const CALLER: usize = 1;
 
-/// A waiter that receives nothing looks again after five seconds; one that is told comes before that.
+/// Less than the five seconds after which a waiter without a notification retries.
 const NOTIFIED_WITHIN: Duration = Duration::from_secs(4);
 
-/// A client whose two connections go through a gate, and both are in use.
+/// Returns a client whose two connections go through a gate, and are both in use.
 async fn behind_gate(server: &RedisServer) -> (Gate, LockClient) {
     let gate = Gate::in_front_of(server);
     let client = connect(&gate.url()).await;
     eventually(LONG, "the second connection is set up", async || {
-        // The server sends its reports of changes elsewhere.
+        // The server redirects its invalidations.
         let clients: String = server.command(&["CLIENT", "LIST"]).await;
         let mut words = clients.split_whitespace();
         words.any(|word| word.starts_with("redir=") && !["redir=-1", "redir=0"].contains(&word))
     })
     .await;
-    // Its answer has to be seen.
+    // The client has to read the reply.
     tokio::time::sleep(ms(50)).await;
     (gate, client)
 }
 
-/// What is asked for on this runtime is told by the client's own connection, also to those behind.
+/// Requests from this runtime use the background connection, also for the waiters behind them.
 fn other_runtime() -> Runtime {
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads(1).enable_all();
@@ -62,7 +62,7 @@ fn wait_for(lock: Lock) -> JoinHandle<LockGuard> {
     tokio::spawn(async move { lock.acquire().await.expect("granted in the end") })
 }
 
-/// Takes two locks at once.
+/// Acquires two locks at once.
 async fn both(client: LockClient, wait: Duration) -> Result<(), LockError> {
     #[rlock_core::distributed_lock(key = ["a", "b"], wait = wait, lease = "30s", client = client)]
     async fn take(client: &LockClient, wait: Duration) -> Result<(), LockError> {
@@ -71,15 +71,15 @@ async fn both(client: LockClient, wait: Duration) -> Result<(), LockError> {
     take(&client, wait).await
 }
 
-/// Waits until that many are queued, for less time than passes until a waiter that sleeps looks.
-async fn assert_line(server: &RedisServer, key: &str, waiting: usize) {
-    eventually(NOTIFIED_WITHIN, "the line has its waiters", async || {
+/// Waits until this many owners are queued, for less time than a waiter's timer takes.
+async fn assert_queued(server: &RedisServer, key: &str, waiting: usize) {
+    eventually(NOTIFIED_WITHIN, "the waiters are queued", async || {
         wait_queue(server, key).await.len() == waiting
     })
     .await;
 }
 
-/// The waiter goes on waiting while this guard has the lock, and gets it afterwards.
+/// Checks that the waiter waits while this guard has the lock, and gets it afterwards.
 async fn assert_served_after(
     server: &RedisServer,
     holder: LockGuard,
@@ -114,7 +114,7 @@ async fn a_notification_of_an_ended_grant_gives_nothing_to_a_waiter_that_asked_a
     let runtime = other_runtime();
     let lock = lasting(&late, "k");
     let quitter = runtime.spawn(async move { lock.acquire().await });
-    assert_line(&server, "k", 1).await;
+    assert_queued(&server, "k", 1).await;
     let owner = wait_queue(&server, "k").await.remove(0);
     let lock = lasting(&late, "k");
     let mut first = Box::pin(async move { lock.acquire().await.expect("granted in the end") });
@@ -122,21 +122,21 @@ async fn a_notification_of_an_ended_grant_gives_nothing_to_a_waiter_that_asked_a
     let first = tokio::spawn(first);
     quitter.abort();
     let second = wait_for(lasting(&other, "k"));
-    assert_line(&server, "k", 2).await;
-    // Long enough in line to be doubted: the second is told to look after it.
+    assert_queued(&server, "k", 2).await;
+    // Silent for long enough that the script tells the second waiter to check it.
     tokio::time::sleep(ms(300)).await;
-    gate.hold(HOME, Way::Replies);
+    gate.hold(BACKGROUND, Way::Replies);
     held.release().await.expect("held");
     let second = within(NOTIFIED_WITHIN, "the lock goes on", second).await;
     let second = second.expect("no panic");
-    assert!(gate.holds(HOME, Way::Replies));
-    eventually(LONG, "the first asks again", async || {
+    assert!(gate.holds(BACKGROUND, Way::Replies));
+    eventually(LONG, "the first waiter retries", async || {
         wait_queue(&server, "k").await.contains(&owner)
     })
     .await;
-    // The answer that it is queued again goes by the other connection.
+    // The reply that queues it again uses the other connection.
     tokio::time::sleep(ms(30)).await;
-    gate.pass(HOME, Way::Replies);
+    gate.pass(BACKGROUND, Way::Replies);
     assert_served_after(&server, second, first).await;
     runtime.shutdown_background();
 }
@@ -157,8 +157,8 @@ async fn a_notification_of_a_released_lock_gives_nothing_to_later_waiters() {
         let lock = lasting(&late, "a");
         async move { lock.acquire().await }
     });
-    assert_line(&server, "a", 1).await;
-    // Behind it in its process: one that needs another lock too, and one that does not.
+    assert_queued(&server, "a", 1).await;
+    // Behind it in its process: one call that also needs another lock, and one that does not.
     let mut several = Box::pin(both(late.clone(), LONG));
     begin(&mut several).await;
     let several = tokio::spawn(several);
@@ -167,21 +167,21 @@ async fn a_notification_of_a_released_lock_gives_nothing_to_later_waiters() {
     begin(&mut last).await;
     let last = tokio::spawn(last);
     let elsewhere = wait_for(lasting(&other, "a"));
-    assert_line(&server, "a", 2).await;
-    gate.hold(HOME, Way::Replies);
+    assert_queued(&server, "a", 2).await;
+    gate.hold(BACKGROUND, Way::Replies);
     held.release().await.expect("held");
     quitter.abort();
     let elsewhere = within(
         NOTIFIED_WITHIN,
-        "what is of no use alone goes on",
+        "a lock that is useless alone is handed off",
         elsewhere,
     )
     .await;
     let elsewhere = elsewhere.expect("no panic");
-    assert_line(&server, "a", 1).await;
+    assert_queued(&server, "a", 1).await;
     tokio::time::sleep(ms(30)).await;
-    assert!(gate.holds(HOME, Way::Replies));
-    gate.pass(HOME, Way::Replies);
+    assert!(gate.holds(BACKGROUND, Way::Replies));
+    gate.pass(BACKGROUND, Way::Replies);
     assert_served_after(&server, elsewhere, last).await;
     several.abort();
     runtime.shutdown_background();
@@ -199,14 +199,14 @@ async fn a_lock_with_a_short_lease_is_not_given_when_its_lease_is_over() {
             let guard = lock.acquire().await.expect("granted in the end");
             (guard.is_valid(), Instant::now())
         });
-        assert_line(&server, &key, 1).await;
+        assert_queued(&server, &key, 1).await;
         tokio::time::sleep(ms(wait)).await;
         let released = Instant::now();
         held.release().await.expect("held");
         let waiting = within(LONG, "the waiter has its turn", waiting).await;
         let (valid, at) = waiting.expect("no panic");
         let took = at - released;
-        // A machine that is paused may let any lease pass.
+        // A pause of the machine may exceed any lease.
         assert!(valid || took > lease / 2, "{key}: lost after {took:?}");
     }
 }
@@ -222,9 +222,9 @@ async fn a_refusal_to_a_call_that_does_not_wait_delays_no_waiter_behind_it() {
     let patient = lock.clone();
     let mut patient = Box::pin(async move { patient.acquire().await.expect("granted in the end") });
     begin(&mut patient).await;
-    assert!(once.await.expect("an answer").is_none());
+    assert!(once.await.expect("a reply").is_none());
     let patient = tokio::spawn(patient);
-    assert_line(&server, "k", 1).await;
+    assert_queued(&server, "k", 1).await;
     held.release().await.expect("held");
     let (guard, waited) = timed(patient).await;
     assert!(guard.expect("no panic").is_valid());
@@ -239,20 +239,20 @@ async fn a_call_that_turns_to_another_lock_leaves_the_queue_of_the_first() {
         client(&server).await,
         client(&server).await,
     );
-    // Whoever waits for a lease looks again when it may have ended: after two seconds at the most.
+    // A waiter behind a lease retries when the lease may have ended: after two seconds at most.
     let lock = holder.lock("b").lease(ms(2000));
     let held_b = lock.acquire().await.expect("free");
     let several = tokio::spawn(both(waiter, LONG));
-    assert_line(&server, "b", 1).await;
+    assert_queued(&server, "b", 1).await;
     let held_a = hold(&holder, "a").await;
-    // It asks for both again, and it is the other lock that stands in the way now.
-    assert_line(&server, "a", 1).await;
-    assert_line(&server, "b", 0).await;
+    // It requests both again, and now the other lock is taken.
+    assert_queued(&server, "a", 1).await;
+    assert_queued(&server, "b", 0).await;
     several.abort();
-    assert_line(&server, "a", 0).await;
+    assert_queued(&server, "a", 0).await;
     assert_eq!(wait_queue(&server, "b").await, [""; 0]);
     held_b.release().await.expect("held");
-    let guard = other.lock("b").try_acquire().await.expect("an answer");
+    let guard = other.lock("b").try_acquire().await.expect("a reply");
     assert!(guard.is_some(), "no call waits for it");
     held_a.release().await.expect("held");
 }
@@ -267,7 +267,7 @@ async fn a_place_in_the_queue_is_left_by_a_call_that_turns_to_another_lock() {
     let mut quitter = Box::pin(lock.acquire());
     tokio::select! {
         biased;
-        () = assert_line(&server, "b", 1) => {}
+        () = assert_queued(&server, "b", 1) => {}
         early = &mut quitter => panic!("it has to wait: {early:?}"),
     }
     let mut several = Box::pin(both(waiter.clone(), ms(1500)));
@@ -278,8 +278,8 @@ async fn a_place_in_the_queue_is_left_by_a_call_that_turns_to_another_lock() {
         matches!(outcome, Err(LockError::Timeout { .. })),
         "{outcome:?}"
     );
-    assert_line(&server, "a", 0).await;
-    assert_line(&server, "b", 0).await;
+    assert_queued(&server, "a", 0).await;
+    assert_queued(&server, "b", 0).await;
     held_a.release().await.expect("held");
     held_b.release().await.expect("held");
 }
@@ -289,17 +289,17 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
     let server = RedisServer::start();
     let (gate, late) = behind_gate(&server).await;
     let other = client(&server).await;
-    gate.hold(NEAR, Way::Requests);
+    gate.hold(CALLER, Way::Requests);
     let lock = lasting(&late, "k");
     let mut quitter = Box::pin(lock.acquire());
     tokio::select! {
         biased;
         () = eventually(LONG, "the request is on its way", async || {
-            gate.holds(NEAR, Way::Requests)
+            gate.holds(CALLER, Way::Requests)
         }) => {}
-        early = &mut quitter => panic!("not asked by the connection that is held: {early:?}"),
+        early = &mut quitter => panic!("the request used another connection: {early:?}"),
     }
-    // Whoever is next runs elsewhere: by itself its requests go by the other connection.
+    // The next caller has another runtime, so its own requests use the other connection.
     let next = lock.clone();
     let mut next = Box::pin(async move { next.acquire().await });
     begin(&mut next).await;
@@ -314,13 +314,13 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
             guard.release().await.expect("held");
         });
     });
-    // Enough for all of it, if nothing waits for the request that is held.
+    // Long enough for all of it, if nothing waits for the held request.
     tokio::time::sleep(ms(500)).await;
-    gate.pass(NEAR, Way::Requests);
+    gate.pass(CALLER, Way::Requests);
     within(LONG, "the next has its turn", next)
         .await
         .expect("no panic");
-    // The last request has come by now.
+    // The last request has arrived by now.
     tokio::time::sleep(ms(200)).await;
     assert_soon_free(&server, "k").await;
     let (guard, waited) = timed(lasting(&other, "k").acquire()).await;
@@ -328,7 +328,7 @@ async fn a_request_that_comes_after_its_release_by_another_way_takes_nothing() {
     assert!(waited < NOTIFIED_WITHIN, "it waited {waited:?}");
 }
 
-/// Polls the future this long after it was woken, as a task does whose thread has other work.
+/// Polls the future this long after its wake-ups, like a task on a busy thread.
 async fn late_by<F: Future>(delay: Duration, future: F) -> F::Output {
     let mut future = pin!(future);
     loop {
@@ -350,13 +350,13 @@ async fn late_by<F: Future>(delay: Duration, future: F) -> F::Output {
 #[tokio::test]
 async fn hand_overs_that_come_too_late_to_be_used_count_as_such() {
     const TASKS: usize = 4;
-    // Those that were queued when the lock came, twice over: the count begins before the wait does.
+    // The waiters at the time of the grant, twice: the count starts before the wait.
     const MOST: u64 = 2 * TASKS as u64;
     let server = RedisServer::start();
     let (busy, other) = (client(&server).await, client(&server).await);
     let granted = Arc::new(AtomicU64::new(0));
     let tasks = (0..TASKS).map(|_| {
-        // Too late to be used as it is, and in time to ask for it anew.
+        // Too late to use the grant, and early enough to request the lock again.
         let lock = busy.lock("k").lease(ms(300)).wait(LONG);
         let granted = Arc::clone(&granted);
         tokio::spawn(async move {
@@ -385,8 +385,8 @@ async fn hand_overs_that_come_too_late_to_be_used_count_as_such() {
     assert!(before <= MOST, "{before} came first, for {waited:?}");
 }
 
-/// The reply to a release is late, by which the next local waiter got its place in the queue. Meanwhile that waiter
-/// is given the lock, and another client asks for it.
+/// The reply to a release, which queues the next local waiter, is late. Meanwhile that waiter is
+/// granted the lock, and another client queues.
 #[tokio::test]
 async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_came() {
     const WAITERS: usize = 40;
@@ -395,7 +395,7 @@ async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_cam
     let single = client(&server).await;
     let held = hold(&many, "k").await;
     let first = wait_for(lasting(&single, "k"));
-    assert_line(&server, "k", 1).await;
+    assert_queued(&server, "k", 1).await;
     let entered = Arc::new(AtomicU64::new(0));
     let waiters = (0..WAITERS).map(|_| {
         let (lock, entered) = (lasting(&many, "k"), Arc::clone(&entered));
@@ -408,14 +408,14 @@ async fn a_client_lets_another_in_that_asked_before_the_reply_to_its_release_cam
     let waiters: Vec<_> = waiters.collect();
     tokio::time::sleep(ms(50)).await;
 
-    gate.hold(NEAR, Way::Replies);
+    gate.hold(CALLER, Way::Replies);
     let releasing = tokio::spawn(held.release());
     let first = within(NOTIFIED_WITHIN, "the other client has its turn", first).await;
     first.expect("no panic").release().await.expect("held");
     let second = wait_for(lasting(&single, "k"));
-    assert_line(&server, "k", 1).await;
+    assert_queued(&server, "k", 1).await;
     tokio::time::sleep(ms(50)).await;
-    gate.pass(NEAR, Way::Replies);
+    gate.pass(CALLER, Way::Replies);
 
     let second = within(LONG, "it has its turn again", second).await;
     let before = entered.load(Ordering::SeqCst);

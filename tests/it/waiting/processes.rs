@@ -111,9 +111,8 @@ async fn a_process_that_shuts_its_client_down_leaves_no_lock() {
     }
 }
 
-/// What is dropped is released in the background, and a process that ends takes its background
-/// with it. The lease then ends what was not released in time: `shutdown().await` is for
-/// certainty.
+/// A dropped guard is released in the background, which ends with the process. The lease ends the
+/// locks that were not released in time. `shutdown().await` guarantees the release.
 #[tokio::test]
 async fn a_process_that_just_ends_leaves_its_lock_to_the_lease_at_worst() {
     assert_the_lease_ends_what_a_process_left(&["at-once", "by-exit"], true).await;
@@ -125,7 +124,7 @@ async fn a_process_that_exits_while_it_holds_is_waited_for_and_not_taken_for_ali
     let mut leaver = worker(&["leave", "by-exit", &server.url(), "k", "30000"]);
     assert!(leaver.wait(LONG).await.success());
     let other = client(&server).await;
-    // Nothing tells an exit from a pause: the lease stands.
+    // An exit looks like a pause, so the lease stays.
     let error = other.lock("k").wait(ms(300)).acquire().await;
     let Err(LockError::Timeout { remaining, .. }) = error else {
         panic!("{error:?}")

@@ -1,4 +1,4 @@
-//! Waiting for a lock: in order, without polling, and never for ever.
+//! Waits for a lock: in order, without polling, and with an end.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,10 +15,10 @@ use crate::common::{
     connect, count, hold, holder, ms, name, polled, resp2, resp2_client, timed,
 };
 
-/// A waiter that receives nothing looks again after five seconds; one that is told comes before that.
+/// Less than the five seconds after which a waiter without a notification retries.
 const NOTIFIED_WITHIN: Duration = Duration::from_secs(4);
 
-/// A task that waits for the lock, and how long it took.
+/// Starts a task that waits for the lock. It returns when it got it.
 fn wait_for(client: &LockClient, key: &str) -> JoinHandle<(LockGuard, Instant)> {
     let lock = client.lock(key).lease(LASTING).wait(LONG);
     tokio::spawn(async move {
@@ -27,7 +27,7 @@ fn wait_for(client: &LockClient, key: &str) -> JoinHandle<(LockGuard, Instant)> 
     })
 }
 
-/// The tries before the wait are over: nothing is sent any more.
+/// Waits until the client sends no more requests.
 async fn settled(watch: &mut CommandWatch) {
     let mut quiet_since = Instant::now();
     let mut seen = watch.count().await;
@@ -46,7 +46,7 @@ async fn waiters_of_one_process_are_served_in_the_order_of_asking() {
     const WAITERS: usize = 20;
     let server = RedisServer::start();
     let (client, other) = (client(&server).await, client(&server).await);
-    // Once behind a holder of their own process, and once behind another's.
+    // Once behind a holder of their own process, and once behind another process.
     for holder in [&client, &other] {
         let held = hold(holder, "k").await;
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -103,7 +103,8 @@ async fn waiters_of_the_holders_own_process_send_nothing() {
 
 #[tokio::test]
 async fn a_process_that_waits_for_another_sends_nothing_after_its_first_tries() {
-    // With RESP2 the server does not report a deleted lock. The first waiter asks every two seconds.
+    // With RESP2 the server does not report a deleted lock. The first waiter retries every two
+    // seconds.
     for (protocol, looks) in [("resp3", 0), ("resp2", 3)] {
         let server = RedisServer::start();
         let url = format!("{}?protocol={protocol}", server.url());
@@ -135,7 +136,7 @@ async fn a_wait_costs_one_request_and_the_release_that_ends_it_grants_the_lock()
     assert_eq!(watch.count_of("EVALSHA").await, 1);
     held.release().await.expect("held");
     let (guard, _) = waiting.await.expect("no panic");
-    // On a machine that is paused meanwhile, the waiter makes sure.
+    // If the machine was paused meanwhile, the waiter confirms its lock.
     let requests = watch.count_of("EVALSHA").await;
     assert!((2..=3).contains(&requests), "{requests}");
     guard.release().await.expect("held");
@@ -181,7 +182,7 @@ async fn a_guard_that_is_dropped_wakes_the_waiters_as_well() {
     );
 }
 
-/// The message is sent while no client listens.
+/// The message is sent while no client is subscribed.
 #[tokio::test]
 async fn a_wake_up_that_was_lost_with_its_connection_is_made_up_for() {
     let server = RedisServer::start();
@@ -218,9 +219,9 @@ async fn a_subscription_that_the_server_cuts_is_taken_up_again() {
         let waiting = wait_for(&waiter, "k");
         assert_soon_queued(&server, "k", 1).await;
         tokio::time::sleep(ms(200)).await;
-        // Each client's own connection, or the one that is for messages alone.
+        // Each client's background connection, or its connection for messages.
         assert_eq!(server.kill_clients("pubsub").await, 2, "{protocol}");
-        // Either the message finds the old subscription gone, or the new one in place.
+        // The message finds either no subscription, or the new one.
         held.release().await.expect("held");
         let released = Instant::now();
         let (guard, granted) = waiting.await.expect("no panic");
@@ -229,7 +230,7 @@ async fn a_subscription_that_the_server_cuts_is_taken_up_again() {
         guard.release().await.expect("held");
         assert_soon_queued(&server, "k", 0).await;
 
-        // Every connection at once, and the release only when the subscription is back.
+        // Closes every connection, and releases only when the subscription is back.
         let held = hold(&holder, "k").await;
         let waiting = wait_for(&waiter, "k");
         assert_soon_queued(&server, "k", 1).await;
@@ -246,7 +247,7 @@ async fn a_subscription_that_the_server_cuts_is_taken_up_again() {
     }
 }
 
-/// The connection stays, and what comes over it is lost.
+/// The connection stays open, and its messages are lost.
 #[tokio::test]
 async fn a_wake_up_that_is_swallowed_delays_its_waiter_and_no_more() {
     let server = RedisServer::start();
@@ -314,7 +315,7 @@ async fn a_wait_ends_in_time_and_names_the_key() {
             "{remaining:?}"
         );
     }
-    // The same as a body that is not started.
+    // The same with a body that is not started.
     let lock = other.lock("order:42").wait(ms(100));
     let outcome = lock.run(async { unreachable!("it stays taken") }).await;
     assert!(matches!(outcome, Err(LockError::Timeout { .. })));
@@ -330,7 +331,7 @@ async fn a_call_that_does_not_wait_sends_one_request() {
     for (client, requests) in [(&one, 0), (&other, 1)] {
         let lock = client.lock("k").wait(LONG);
         let (answer, took) = timed(lock.try_acquire()).await;
-        assert!(answer.expect("an answer").is_none());
+        assert!(answer.expect("a reply").is_none());
         assert!(took < ms(2000), "{took:?}");
         assert_eq!(watch.count().await, requests);
         watch.clear().await;
@@ -366,7 +367,7 @@ async fn the_wait_bounds_reconnects_too() {
     assert!(error.to_string().contains("`k`"), "{error}");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
 
-    // The same for one that begins when the server is gone already, and for one that does not wait.
+    // The same for a wait that begins after the server is gone, and for a call without a wait.
     let (outcome, took) = timed(other.lock("k").wait(WAIT).acquire()).await;
     let error = outcome.expect_err("the server is gone");
     assert!((WAIT / 2..ms(3500)).contains(&took), "{took:?}: {error}");
@@ -400,7 +401,7 @@ async fn a_waiter_that_is_cancelled_leaves_nothing_behind() {
     let owner = held.owner().to_string();
     for polls in 1..8 {
         let lock = other.lock("k").wait(LONG);
-        // However far it has come: a waiter is polled a few times until it makes no progress.
+        // Each waiter is polled a few times, or until it makes no progress.
         let waiter = tokio::time::timeout(ms(100), polled(polls, lock.acquire())).await;
         assert!(!matches!(waiter, Ok(Some(_))), "it was taken");
     }

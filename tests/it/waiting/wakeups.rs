@@ -1,4 +1,4 @@
-//! Waiters whom no release wakes, and a thousand whom one might.
+//! Waiters without a release to wake them, and a thousand waiters of one lock.
 
 use std::{
     sync::{
@@ -17,10 +17,10 @@ use crate::common::{
     resp2_client, timed,
 };
 
-/// The longest that a waiter sleeps, and time for the machine.
+/// The longest sleep of a waiter, and some time for the machine.
 const CAP: Duration = Duration::from_secs(5 + 3);
 
-/// A lock that has no end, made by hand or by `PERSIST`: nothing says when to ask again.
+/// A lock without an expiry, set directly or by `PERSIST`. No lease shows when to retry.
 #[tokio::test]
 async fn a_lock_without_an_end_is_asked_for_again_and_again() {
     let server = RedisServer::start();
@@ -36,7 +36,7 @@ async fn a_lock_without_an_end_is_asked_for_again_and_again() {
         tokio::time::sleep(ms(500)).await;
         assert!(!waiting.is_finished());
         assert!(server.del(&name("k")).await);
-        let (guard, waited) = within(CAP, "it asks again", waiting)
+        let (guard, waited) = within(CAP, "the waiter retries", waiting)
             .await
             .expect("no panic");
         let guard = guard.unwrap_or_else(|error| panic!("after {waited:?}: {error}"));
@@ -44,8 +44,8 @@ async fn a_lock_without_an_end_is_asked_for_again_and_again() {
     }
 }
 
-/// The limit for the first waiter, which is notified or asks every two seconds. Its timer for lost messages is
-/// longer, even on a busy machine.
+/// The limit for the first waiter, which is notified or retries every two seconds. Its timer for
+/// lost messages is longer, even on a busy machine.
 const SOON: Duration = Duration::from_millis(3500);
 
 /// Returns once one of the clients' waiters has the lock. Five waiters of each client wait.
@@ -62,13 +62,20 @@ async fn one_of(clients: &[LockClient], after: impl AsyncFnOnce()) -> (LockGuard
     (guard.expect("some wait").expect("its turn"), took)
 }
 
-/// The lock is deleted by hand, is evicted or expires, so no release follows.
+/// Waits until all earlier waiters have released the lock.
+async fn take_the_last_turn(client: &LockClient) {
+    let last = client.lock("k").wait(LONG).acquire().await;
+    let last = last.expect("the earlier waiters are done");
+    last.release().await.expect("held");
+}
+
+/// The lock is deleted directly, is evicted or expires, so no release follows.
 #[tokio::test]
 async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
     let cases = [
         ("resp3", LASTING, ms(50)),
         ("resp3", LASTING, ms(1500)),
-        // The lock is renewed one or more times during the wait.
+        // The lock is renewed during the wait.
         ("resp3", ms(6000), ms(2300)),
         ("resp3", ms(9000), ms(3900)),
         ("resp2", LASTING, ms(50)),
@@ -92,13 +99,7 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
         assert!(took < SOON, "{protocol}, {lease:?}, {after:?}: {took:?}");
         drop(guard);
         next.release().await.expect("held");
-        // The next holders release it.
-        let all = client(&server).await;
-        let last = all.lock("k").wait(LONG).acquire().await;
-        last.expect("their turns are over")
-            .release()
-            .await
-            .expect("held");
+        take_the_last_turn(&client(&server).await).await;
     });
     join_all(cases).await;
 }
@@ -128,16 +129,12 @@ async fn a_lock_of_a_paused_holder_has_its_next_holder_when_its_lease_ends() {
         assert!(took < ms(1500), "{protocol}: {took:?}");
         next.release().await.expect("held");
         stopped.kill();
-        let last = clients[0].lock("k").wait(LONG).acquire().await;
-        last.expect("their turns are over")
-            .release()
-            .await
-            .expect("held");
+        take_the_last_turn(&clients[0]).await;
     });
     join_all(cases).await;
 }
 
-/// Only the first waiter asks again, whatever other clients do to the lock.
+/// Only the first waiter retries, whatever other clients do to the lock.
 #[tokio::test]
 async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
     const WAITERS: u64 = 16;
@@ -175,7 +172,7 @@ async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
     }
 }
 
-/// One who waits longer than a queue lasts that nobody renews is still in it.
+/// A waiter stays queued for longer than a queue lasts without renewals.
 #[tokio::test]
 async fn a_deleted_queue_costs_a_waiter_one_timer() {
     let server = RedisServer::start();
@@ -185,7 +182,7 @@ async fn a_deleted_queue_costs_a_waiter_one_timer() {
     assert_soon_queued(&server, "k", 1).await;
     assert!(server.del(&queue("k")).await);
     held.release().await.expect("held");
-    let guard = within(CAP, "it asks again", waiting)
+    let guard = within(CAP, "the waiter retries", waiting)
         .await
         .expect("no panic");
     guard.expect("its turn").release().await.expect("held");
@@ -223,7 +220,7 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
         server.kill_clients(kind).await;
     }
     tokio::time::sleep(Duration::from_secs(4)).await;
-    // Each client asks once more for its whole line, and looks after what it holds.
+    // Each client queues all its waiters again at once, and checks its holds.
     let asked = watch.count_of("EVALSHA").await;
     assert!(
         asked <= CLIENTS * 5,
@@ -241,6 +238,6 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
     exclusion.assert_held();
     assert_eq!(entries.load(Ordering::SeqCst), CLIENTS * EACH);
     let changes = watch.count_of("EVALSHA").await;
-    // One a change, and now and then one to make sure of a lock that came late.
+    // One request for each change, and sometimes one more to confirm a late lock.
     assert!(changes <= CLIENTS * EACH * 2, "{changes} requests");
 }

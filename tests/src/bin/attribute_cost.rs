@@ -1,5 +1,5 @@
-//! What the attribute costs on the embedded store: beside the plain function, and beside the same
-//! lock written by hand. Prints time, allocations and the size of the future.
+//! The cost of the attribute on the embedded store, compared with the plain function and with a
+//! manual lock. Prints time, allocations and the size of the future.
 
 use std::{future::Future, hint::black_box, time::Instant};
 
@@ -22,7 +22,7 @@ async fn by_hand(client: &LockClient, id: u64) -> Result<u64, LockError> {
     lock.run(Box::pin(async move { Ok(black_box(id)) })).await?
 }
 
-/// One way to call, measured.
+/// A way to call the function, with its measurements.
 struct Contestant {
     name: &'static str,
     nanos: Vec<f64>,

@@ -1,8 +1,11 @@
-//! Measures the compile-time cost of the attribute: time and program size for each locked function, beside the same
-//! function with `#[tracing::instrument]`. The cost of the plain function is subtracted from both.
+//! Measures the compile-time cost of the attribute: time and program size for each locked function.
 //!
-//! Generates three packages of the same functions, and builds each alone, several times, in release mode. All
-//! dependencies are built before. Each package acquires one lock by hand, so that the runtime is part of all programs.
+//! The same function with `#[tracing::instrument]` serves as a comparison. The cost of the plain
+//! function is subtracted from both.
+//!
+//! The program generates three packages of the same functions. It builds each alone, several times,
+//! in release mode, after their dependencies. Each package acquires one lock manually, so that all
+//! programs contain the runtime.
 
 use std::{
     fmt::Write as _,
@@ -20,10 +23,10 @@ struct Options {
     /// The number of functions in each package.
     #[arg(long, default_value_t = 300)]
     functions: usize,
-    /// The number of builds of each package; the fastest build counts.
+    /// The number of builds of each package. The fastest build counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The directory to build in. Defaults to a directory of its own in the workspace's target directory.
+    /// The directory to build in. Defaults to a directory below the workspace's target directory.
     #[arg(long)]
     target: Option<PathBuf>,
 }
@@ -113,7 +116,7 @@ tracing = {{ version = "0.1", features = ["attributes"] }}
     fs::write(package.join("src/main.rs"), source(kind, options.functions)).expect("a source");
 }
 
-/// Generates methods with a return type each, and a `main` that uses all of them.
+/// Generates methods with different return types, and a `main` that uses all of them.
 fn source(kind: Kind, functions: usize) -> String {
     let mut source = String::from(
         "use std::{future::Future, pin::Pin};

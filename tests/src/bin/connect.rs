@@ -1,5 +1,5 @@
-//! Connects to the URL that it is given, takes a lock once, and says how that went: a process of its
-//! own for tests of what the environment decides.
+//! Connects to a URL, acquires a lock once, and prints the outcome. Tests of environment variables
+//! start it as a process.
 
 use rlock_core::{LockClient, LockError};
 

@@ -1,5 +1,5 @@
-//! What a lock costs beside the least that one could do: `SET NX PX` and a script that compares and
-//! deletes, on the same server, in turns. Starts its own server; prints medians and ratios.
+//! The cost of a lock, compared with `SET NX PX` and a compare-and-delete script. Both run in turns
+//! on a server that this program starts. Prints medians and ratios.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use rlock_testkit::RedisServer;
 const ROUNDS: usize = 9;
 const PAIRS: usize = 4000;
 
-/// The times of single pairs, sorted.
+/// The times of single pairs of acquire and release, sorted.
 struct Times(Vec<Duration>);
 
 impl Times {
@@ -49,13 +49,13 @@ async fn floor(connection: &mut MultiplexedConnection) -> Times {
             .arg("NX")
             .arg("PX")
             .arg(30_000);
-        let set: bool = set.query_async(connection).await.expect("an answer");
+        let set: bool = set.query_async(connection).await.expect("a reply");
         let unlock = unlock
             .key("floor")
             .arg("token")
             .invoke_async::<bool>(connection)
             .await;
-        assert!(set && unlock.expect("an answer"));
+        assert!(set && unlock.expect("a reply"));
     })
     .await
 }

@@ -1,5 +1,5 @@
-//! A process that forks while it holds a lock, for the tests in `tests/`. The first argument says
-//! which way its client runs.
+//! A process that forks while it holds a lock, for the tests in `tests/`. The first argument
+//! selects the kind of client.
 
 use std::{
     env, process, thread,
@@ -12,7 +12,7 @@ use rlock_testkit::block_on;
 
 const LEASE: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_millis(500);
-/// A child that is not done by then hangs.
+/// The limit for the child process.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Runs locks under faults, records what happened, and checks it. `--help` says how.
+//! Runs locks under faults, records a history, and checks it. See `--help`.
 
 use std::process::ExitCode;
 

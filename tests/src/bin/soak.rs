@@ -1,4 +1,4 @@
-//! Uses locks for hours and watches what grows. `--help` says how.
+//! Uses locks for hours and measures growth. See `--help`.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
-//! A process of its own that takes locks, for the tests in `tests/`. The first argument says what it
-//! does.
+//! A process that acquires locks, for the tests in `tests/`. The first argument selects its task.
 
 use std::{
     env,
@@ -41,19 +40,20 @@ async fn connect(url: &str) -> LockClient {
     LockClient::connect(url).await.expect("the server is up")
 }
 
-/// Holds a lock, and does what it reads: `valid?` and `token?` are answered on the spot, `step` by the body.
+/// Holds a lock, and executes commands from its input. It replies to `valid?` and `token?` at once.
+/// The body handles `step`.
 async fn hold(url: &str, key: &str, lease: Duration) {
     let client = connect(url).await;
     let (told, hold) = std::sync::mpsc::channel::<CurrentHold>();
     let (sender, mut steps) = mpsc::unbounded_channel();
-    // A thread, which goes on while the body waits, and after the body.
+    // A thread continues while the body waits, and after the body.
     let reader = std::thread::spawn(move || {
         let Ok(hold) = hold.recv() else { return };
         for line in stdin().lock().lines().map_while(Result::ok) {
             match line.as_str() {
                 "valid?" => println!("valid {}", hold.is_valid()),
                 "token?" => println!("token {}", hold.fencing_token()),
-                // Nobody receives once the body is gone.
+                // The body has ended if nothing receives.
                 _ => drop(sender.send(())),
             }
         }
@@ -63,7 +63,7 @@ async fn hold(url: &str, key: &str, lease: Duration) {
         told.send(hold).expect("the reader waits");
         println!("holding");
         while steps.recv().await.is_some() {
-            // A process that is stopped between two awaits goes on to the second.
+            // A process that is stopped between two awaits continues with the second.
             tokio::task::yield_now().await;
             println!("step");
         }
@@ -77,7 +77,7 @@ async fn hold(url: &str, key: &str, lease: Duration) {
     reader.join().expect("no panic");
 }
 
-/// Enters many times from many tasks; notes each entry, and its token in the order of entry.
+/// Enters many times from many tasks, and records each entry and its token.
 async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) {
     let client = connect(url).await;
     let exclusion = SharedExclusion::connect(witness, key).await;
@@ -88,7 +88,9 @@ async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) 
         .expect("the witness's server is up");
     println!("ready");
     let mut start = String::new();
-    stdin().read_line(&mut start).expect("the test says when");
+    stdin()
+        .read_line(&mut start)
+        .expect("the test sends a signal");
 
     let mut at_work = Vec::new();
     for task in 0..tasks {
@@ -113,7 +115,7 @@ async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) 
     println!("done");
 }
 
-/// Enters and stays, until it is killed.
+/// Enters and stays inside until the process is killed.
 async fn die_inside(url: &str, witness: &str, key: &str, lease: Duration) {
     let client = connect(url).await;
     let exclusion = SharedExclusion::connect(witness, key).await;
@@ -126,7 +128,7 @@ async fn die_inside(url: &str, witness: &str, key: &str, lease: Duration) {
     println!("{outcome:?}");
 }
 
-/// Drops a guard and ends, with or without waiting for the release.
+/// Drops a guard and ends, with or without waiting for its release.
 async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
     let client = connect(url).await;
     let guard = client.lock(key).lease(lease).acquire().await.expect("free");
@@ -144,10 +146,10 @@ async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
         "by-exit" => std::process::exit(0),
         "by-abort" => std::process::abort(),
         "by-panic" => {
-            // Its message would look like a failure of the test.
+            // The message would look like a failure of the test.
             std::panic::set_hook(Box::new(|_| {}));
             panic!("on purpose, with {} held", guard.key());
         }
-        _ => panic!("unknown way to leave {how:?}"),
+        _ => panic!("unknown kind of exit {how:?}"),
     }
 }

@@ -1,13 +1,16 @@
 //! The properties that every history must have.
 //!
-//! 1. [`tokens`]: the tokens of a key strictly grow with each grant, and agree with real time.
+//! 1. [`tokens`]: the tokens of a key grow with each grant, and agree with real time.
 //! 2. [`exclusion`]: the intervals in which owners could rely on a lock never overlap.
 //! 3. [`fencing`]: a resource that checks tokens accepts no stale write, and refuses no fresh one.
 //! 4. [`leases`]: nothing stays locked for longer than its lease after its owner died or left.
 //!
-//! A store that forgets its locks breaks the second by nature, until the former holder notices. What follows
-//! from that is counted apart, and only if the store was made to forget that very lock while one of the two
-//! holders had it: killed and restarted empty, flushed, or the lock deleted by hand. Nothing else is excused.
+//! A store that forgets a lock violates the second property until the former holder notices. Such
+//! overlaps are counted separately.
+//!
+//! They only count as excused if a fault made the store forget that very lock during one of the two
+//! holds. The faults are a kill with an empty restart, a flush, and a deletion. Nothing else is
+//! excused.
 
 mod exclusion;
 mod fencing;
@@ -20,7 +23,7 @@ use serde::Serialize;
 
 use super::{history::History, record::Outcome};
 
-/// What a history may break.
+/// A property of histories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Property {
@@ -28,7 +31,7 @@ pub(super) enum Property {
     OneHolder,
     NoStaleWrite,
     NothingStaysLocked,
-    /// The store refused what was right.
+    /// The store refused a valid request.
     NothingIsRefused,
 }
 
@@ -42,23 +45,23 @@ impl Property {
     ];
 }
 
-/// One place where a history breaks a property.
+/// A violation of a property at one place of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Violation {
     pub(super) property: Property,
     pub(super) what: String,
 }
 
-/// What the checks found.
+/// The results of all checks.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Findings {
-    /// Intervals of reliance that were compared.
+    /// The number of compared intervals of reliance.
     pub(super) beliefs: u64,
-    /// Overlaps after the store had been made to forget the lock.
+    /// Overlaps after a fault made the store forget the lock.
     pub(super) overlaps_by_nature: u64,
-    /// The longest of them, in milliseconds.
+    /// The longest of these overlaps, in milliseconds.
     pub(super) longest_by_nature_ms: u64,
-    /// Tokens out of the order of reliance, and fresh writes refused, for the same reason.
+    /// Tokens out of order and fresh writes refused, for the same reason.
     pub(super) others_by_nature: u64,
     pub(super) violations: Vec<Violation>,
 }
@@ -69,7 +72,7 @@ impl Findings {
     }
 }
 
-/// Checks everything.
+/// Checks all properties.
 pub(super) fn check(history: &History) -> Findings {
     let mut findings = Findings::default();
     tokens::check(history, &mut findings);

@@ -1,7 +1,8 @@
-//! A client process: several tasks that take locks in every way there is, and write to the resource inside.
+//! A client process: several tasks that acquire locks in all possible ways, and write to the
+//! resource inside.
 //!
-//! It prints its records, one a line. Its input says when to stop: after `stop` it finishes what it is at and
-//! prints `idle`; at the end of its input it shuts its clients down and ends.
+//! It prints its records, one on a line. After `stop` on its input it finishes its calls and prints
+//! `idle`. At the end of its input it shuts its clients down and ends.
 
 mod caller;
 mod clients;
@@ -23,7 +24,7 @@ use tokio::{runtime::Builder, sync::watch, task::JoinSet};
 use self::{caller::Caller, clients::Clients, session::Session};
 use super::{options::ClientOptions, resource::Resource};
 
-/// What the process prints when nothing of its is under way any more.
+/// The line that the process prints when no call is in progress.
 pub(super) const IDLE: &str = "idle";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,10 +34,10 @@ enum Phase {
     End,
 }
 
-/// Says whether the process ended in good order.
+/// Returns whether the process ended properly.
 pub(super) fn main(options: &ClientOptions) -> bool {
     let mut rng = fastrand::Rng::with_seed(options.seed);
-    // A runtime with one thread suffers more from whoever blocks it.
+    // A blocked thread affects a single-threaded runtime more.
     let mut builder = if rng.u8(..4) == 0 {
         Builder::new_current_thread()
     } else {
@@ -96,7 +97,7 @@ async fn work(options: &ClientOptions, mut rng: fastrand::Rng) -> bool {
     clients.shut_down().await
 }
 
-/// What the input says.
+/// Follows the commands on the input.
 fn listen() -> watch::Receiver<Phase> {
     let (sender, phase) = watch::channel(Phase::Work);
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! One clock for all processes of the machine, which goes on while the machine sleeps.
+//! A clock for all processes of the machine, which continues while the machine sleeps.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// Nanoseconds since the machine started.
+/// Returns the nanoseconds since the machine started.
 pub(super) fn now() -> u64 {
     let now = clock_gettime(CLOCK);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -17,12 +17,12 @@ pub(super) fn now() -> u64 {
     seconds * 1_000_000_000 + nanos
 }
 
-/// A duration in the clock's units.
+/// Converts a duration to nanoseconds.
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A time of the clock in milliseconds, for people.
+/// Converts a time of the clock to milliseconds, for messages.
 pub(super) fn ms(nanos: u64) -> u64 {
     nanos / 1_000_000
 }

@@ -1,4 +1,4 @@
-//! The cluster of a run, and what befalls it: three masters, each with a replica that takes its place.
+//! The cluster of a run and its faults: three masters with a replica each.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,19 +20,19 @@ use super::{
 };
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, leftovers};
 
-/// A master is handed over when its replica has all its data, or not at all while that is cut off from it: then it is
-/// asked again after a little more than the five seconds for which it tries.
+/// The timeout of an ordered failover. A master tries for five seconds, and succeeds only when its
+/// replica has all data.
 const ATTEMPT: Duration = Duration::from_secs(6);
 const ATTEMPTS: u32 = 3;
 
-/// Its servers may be away. Who wants to ask them waits until all are back.
+/// A cluster whose servers may be down. Callers wait until all are up.
 #[derive(Debug)]
 pub(super) struct Cluster(RwLock<RedisCluster>);
 
 impl Cluster {
-    /// And the URL by which clients find it, and the proxies by which they come.
+    /// Returns also the URL for clients, and the proxies.
     pub(super) async fn start() -> (Self, String, Fronts) {
-        // What comes back has its master's data soon.
+        // A restarted server soon has its master's data.
         let node = RedisServer::builder().config("repl-diskless-sync-delay", "0");
         let cluster = RedisCluster::of(&node.behind_proxy()).await;
         let url = cluster.url();
@@ -44,7 +44,7 @@ impl Cluster {
         (Self(RwLock::new(cluster)), url, fronts)
     }
 
-    /// The cluster, all of which stays up as long as the answer is kept.
+    /// Returns the cluster, and keeps all servers up until the result is dropped.
     pub(super) async fn up(&self) -> RwLockReadGuard<'_, RedisCluster> {
         self.0.read().await
     }
@@ -64,7 +64,7 @@ impl Cluster {
     }
 }
 
-/// Strikes one fault after the other, until the run is over: a failover takes longer than was planned.
+/// Applies one fault after the other until the run ends. A failover may take longer than planned.
 pub(super) async fn strike(
     cluster: &Cluster,
     lane: Lane,
@@ -78,13 +78,8 @@ pub(super) async fn strike(
         let start = clock::now();
         let note = |kind, start, key| {
             recorder.note(Record::Fault(Fault {
-                kind,
-                start,
-                end: clock::now(),
                 key,
-                process: None,
-                server: None,
-                messages: None,
+                ..Fault::new(kind, start, clock::now())
             }));
         };
         let struck = strike_one(cluster, &step, known).await;
@@ -100,7 +95,7 @@ pub(super) async fn strike(
                 is_of_key.then(|| format!("k{}", step.number)),
             );
         }
-        // A busy machine may let a master seem gone that was not meant to.
+        // On a busy machine another master may look down.
         if masters != known && !changes_masters(step.kind) {
             note(FaultKind::MasterPaused, looked, None);
         }
@@ -116,7 +111,7 @@ fn changes_masters(kind: FaultKind) -> bool {
     )
 }
 
-/// Whether it had any effect.
+/// Returns whether the fault had an effect.
 async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -> bool {
     let master = masters[step.servers[0]];
     match step.kind {
@@ -155,7 +150,7 @@ async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -
                     break;
                 }
             }
-            // In vain it holds clients up, too.
+            // Even a failed attempt delays clients.
             true
         }
         FaultKind::SlotMoved => {
@@ -197,7 +192,7 @@ fn replica_of(master: usize) -> usize {
     (master + MASTERS) % (2 * MASTERS)
 }
 
-/// Watches the masters, whenever all are up, for as long as this is not aborted.
+/// Observes the masters while all are up, until it is aborted.
 pub(super) async fn watch(cluster: Arc<Cluster>, keys: u32, recorder: Recorder) {
     let mut sightings = Sightings::new(None, |record| recorder.note(record));
     let mut connections: [Option<MultiplexedConnection>; 2 * MASTERS] = Default::default();
@@ -215,7 +210,7 @@ pub(super) async fn watch(cluster: Arc<Cluster>, keys: u32, recorder: Recorder) 
     }
 }
 
-/// Who has the lock, as the master says that has its slot; `None` while none does.
+/// Returns the owner of a lock at the master of its slot; `None` if no master serves it.
 async fn look(
     cluster: &RedisCluster,
     connections: &mut [Option<MultiplexedConnection>],
@@ -233,9 +228,9 @@ async fn look(
                 *connection = Some(known);
                 return Some(fields.into_iter().next());
             }
-            // It has been elsewhere, or this is a replica.
+            // The slot has moved, or this node is a replica.
             Err(error) if !error.is_io_error() => *connection = Some(known),
-            // A connection from before the server was killed is replaced.
+            // The connection is from before a kill, and is replaced.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Where records come together: in the file, and in what the checks need.
+//! Collects records, for the file and for the checks.
 
 use std::{
     fs::File,
@@ -10,25 +10,25 @@ use std::{
 
 use super::{history::History, record::Record};
 
-/// Takes records from anywhere. Cheap to clone.
+/// A handle that records from anywhere. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Recorder(mpsc::Sender<Record>);
 
 impl Recorder {
     pub(super) fn note(&self, record: Record) {
-        // Nobody listens once the run is over.
+        // The receiver is gone after the run.
         let _ = self.0.send(record);
     }
 }
 
-/// The thread that writes records down.
+/// The thread that writes the records.
 pub(super) struct Collector {
     sender: mpsc::Sender<Record>,
     thread: JoinHandle<History>,
 }
 
 impl Collector {
-    /// `out`: the file, if there is to be one.
+    /// `out`: the path of the file, if any.
     pub(super) fn start(out: Option<&Path>) -> Self {
         let mut file = out.map(|path| {
             let file = File::create(path);
@@ -62,7 +62,7 @@ impl Collector {
         Recorder(self.sender.clone())
     }
 
-    /// What was recorded, up to [`Record::Over`].
+    /// Returns all records up to [`Record::Over`].
     pub(super) fn finish(self) -> History {
         drop(self.sender);
         self.thread.join().expect("the collector does not panic")

@@ -1,5 +1,6 @@
-//! The proxies before servers whose addresses clients learn from the servers: all clients come by them, and
-//! Sentinels and replicas too. And what befalls them.
+//! The proxies of servers whose addresses clients learn from the servers, and their faults.
+//!
+//! All clients connect through them, and so do Sentinels and replicas.
 
 use std::sync::Arc;
 
@@ -16,16 +17,16 @@ use super::{
 };
 use rlock_testkit::Proxy;
 
-/// The ways of everybody to each of the servers.
+/// The proxies of the servers, which all clients share.
 #[derive(Clone, Debug)]
 pub(super) struct Fronts {
     pub(super) proxies: Vec<Arc<Proxy>>,
-    /// Whichever of them is the master, where Sentinels say so.
+    /// The current master, if Sentinels name it.
     pub(super) master: Option<Arc<Server>>,
 }
 
-/// Strikes one fault after the other, until the run is over. No two at once: each ends what a proxy was told
-/// before.
+/// Applies one fault after the other until the run ends. Never two at once, because each resets the
+/// proxy.
 pub(super) async fn strike(
     fronts: Fronts,
     lane: Lane,

@@ -1,4 +1,4 @@
-//! What the locks of a run live on, if that is no process of its own: servers, or a cluster of them.
+//! The store of a run outside of the client processes: servers, or a cluster.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use rlock_testkit::{RedisServer, leftovers};
 
 pub(super) struct Ground {
     sort: Sort,
-    /// Where all clients share their ways.
+    /// The shared proxies, if any.
     fronts: Option<Fronts>,
 }
 
@@ -29,7 +29,7 @@ enum Sort {
 }
 
 impl Ground {
-    /// And how clients find it.
+    /// Returns also how clients connect.
     pub(super) async fn start(store: Kind) -> (Self, Way) {
         match store {
             Kind::Sentinel => {
@@ -56,7 +56,7 @@ impl Ground {
         (Self { sort, fronts: None }, Way::Proxied(servers))
     }
 
-    /// Looks who has which lock, for as long as these tasks are not aborted.
+    /// Observes the owners of all locks until these tasks are aborted.
     pub(super) fn watch(&self, eyes: &mut JoinSet<()>, keys: u32, recorder: &Recorder) {
         match &self.sort {
             Sort::Servers(servers) => {
@@ -72,7 +72,7 @@ impl Ground {
         }
     }
 
-    /// Strikes the faults of a lane.
+    /// Applies the faults of a lane.
     pub(super) fn strike(
         &self,
         faults: &mut JoinSet<()>,
@@ -89,7 +89,7 @@ impl Ground {
             Sort::Cluster(cluster) => {
                 let cluster = Arc::clone(cluster);
                 let runtime = Handle::current();
-                // What waits for a cluster to agree does not move between threads.
+                // The future of a cluster is not `Send`.
                 faults.spawn_blocking(move || {
                     runtime.block_on(cluster::strike(&cluster, lane, recorder, over));
                 });
@@ -97,7 +97,7 @@ impl Ground {
         }
     }
 
-    /// Strikes the faults of a lane where all clients share their ways.
+    /// Applies the faults of a lane to shared proxies.
     pub(super) fn strike_fronts(
         &self,
         faults: &mut JoinSet<()>,
@@ -110,7 +110,7 @@ impl Ground {
         }
     }
 
-    /// What so many clients have left that want nothing.
+    /// Returns the leftovers of this many idle clients.
     pub(super) async fn left_by_idle_clients(&self, clients: usize) -> Vec<String> {
         match &self.sort {
             Sort::Servers(servers) => {
@@ -123,7 +123,7 @@ impl Ground {
         }
     }
 
-    /// What is left when all clients are gone.
+    /// Returns the leftovers after all clients are gone.
     pub(super) async fn left_without_holder(&self) -> Vec<String> {
         match &self.sort {
             Sort::Servers(servers) => {

@@ -1,4 +1,4 @@
-//! What the checks need of the records, and no more: a long run has millions.
+//! The data for the checks, reduced because a long run has millions of records.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,44 +11,44 @@ use super::record::{
     Fault, FaultKind, Operation, Outcome, Record, Run, Verb, Written, client_of, owner_of,
 };
 
-/// One owner's hold of one lock, as its process saw it.
+/// One hold of one lock, as its process saw it.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) owner: String,
     pub(super) process: u32,
     pub(super) token: u64,
-    /// The longest lease that it asked for.
+    /// The longest lease that it requested.
     pub(super) lease: u64,
     pub(super) at_least: Option<u64>,
-    /// How long its client keeps the lock after it.
+    /// How long its client retains the lock after it.
     pub(super) retain: u64,
     pub(super) invoke: u64,
     pub(super) granted: u64,
-    /// The store gave it at this time or later.
+    /// The earliest time of its grant.
     pub(super) earliest: u64,
-    /// Until when it could be relied on when it was granted, and as was seen since.
+    /// The ends of its validity, at the grant and at later checks.
     pub(super) first_valid_until: u64,
     pub(super) valid_until: u64,
-    /// When it was first seen to be over: left, or not valid any more.
+    /// The first time when it was known to have ended: left, or not valid.
     pub(super) ended: Option<u64>,
     pub(super) left: Option<u64>,
-    /// Whether the store confirmed that it was released, with nothing lost.
+    /// Whether the store confirmed its release without a loss.
     pub(super) released: bool,
-    /// Whether a body runs inside, which its client stops before it releases the lock.
+    /// Whether it has a body, which its client stops before the release.
     pub(super) in_body: bool,
 }
 
-/// An owner that was seen to have a lock.
+/// A lock with an owner, as an observer saw it.
 #[derive(Clone, Debug)]
 pub(super) struct Sighting {
     pub(super) owner: String,
     pub(super) first: u64,
     pub(super) last: u64,
-    /// Which of several servers had it.
+    /// The server of a quorum.
     pub(super) server: Option<usize>,
 }
 
-/// A nested entry that was granted.
+/// A granted nested entry.
 #[derive(Clone, Debug)]
 pub(super) struct Nested {
     pub(super) owner: String,
@@ -63,7 +63,7 @@ pub(super) struct GivenUp {
     pub(super) at: u64,
 }
 
-/// What happened around one key.
+/// All events of one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lock {
     pub(super) holds: Vec<Hold>,
@@ -85,7 +85,7 @@ impl Lock {
     }
 }
 
-/// Everything that is checked.
+/// All data for the checks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) run: Option<Run>,
@@ -93,21 +93,21 @@ pub(super) struct History {
     pub(super) locks: BTreeMap<String, Lock>,
     pub(super) faults: Vec<Fault>,
     pub(super) operations: BTreeMap<(Verb, Outcome), u64>,
-    /// When each process was killed.
+    /// The time of each process's kill.
     pub(super) killed: HashMap<u32, u64>,
-    /// When each client died, with its process or in it.
+    /// The time of each client's death, with its process or alone.
     pub(super) dead: HashMap<String, u64>,
-    /// When each client was shut down.
+    /// The time of each client's shutdown.
     closed: HashMap<String, u64>,
     /// The process of each client.
     clients: HashMap<String, u32>,
-    /// Errors that nothing in a run should cause.
+    /// Errors that no fault explains.
     pub(super) refusals: Vec<String>,
     pub(super) leftovers: Vec<String>,
 }
 
 impl History {
-    /// Reads what a run has written.
+    /// Reads the file of a run.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let mut history = Self::default();
         for line in BufReader::new(File::open(path)?).lines() {
@@ -205,7 +205,7 @@ impl History {
             }
             (_, Outcome::Granted) => {
                 let valid_until = operation.valid_until.unwrap_or(operation.returned);
-                // The store knows an ownership, whose last hold counts.
+                // Each ownership maps to its last hold.
                 let at = lock.holds.len();
                 lock.by_owner.insert(owner_of(&owner).to_owned(), at);
                 lock.by_owner.insert(owner.clone(), at);
@@ -246,7 +246,7 @@ impl History {
         }
     }
 
-    /// How many owners were inside a lock.
+    /// Returns the number of entries into locks.
     pub(super) fn grants(&self) -> u64 {
         self.locks
             .values()
@@ -254,22 +254,22 @@ impl History {
             .sum()
     }
 
-    /// The faults that made the store forget this lock.
+    /// Returns the faults that made the store forget this lock.
     pub(super) fn data_losses<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Fault> {
         self.faults.iter().filter(move |fault| {
             self.loses_data(fault.kind) && fault.key.as_deref().is_none_or(|own| own == key)
         })
     }
 
-    /// Whether the store forgets locks by it. What a replica has to have before it counts is not lost with
-    /// a master that is killed; one that is only paused may go on for a moment beside the next.
+    /// Returns whether the store forgets locks by this fault. A lock that requires a replica
+    /// survives a kill of its master. A paused master may continue for a moment beside the next.
     fn loses_data(&self, kind: FaultKind) -> bool {
         let replicas = self.run.as_ref().map_or(0, |run| run.replicas);
         kind.loses_data() && !(replicas > 0 && kind == FaultKind::MasterKilled)
     }
 
-    /// Until when the owner could rely on its lock. Whoever shuts a client down knows that its guards are not
-    /// valid any more.
+    /// Returns the end of the owner's reliance. The caller of a shutdown knows that its guards are
+    /// not valid.
     pub(super) fn reliance_end(&self, hold: &Hold) -> u64 {
         let killed = self.killed.get(&hold.process);
         let closed = self.closed.get(client_of(&hold.owner));
@@ -282,14 +282,14 @@ impl History {
         ends.into_iter().flatten().min().unwrap_or_default()
     }
 
-    /// Whether the store forgot this lock between these times.
+    /// Returns whether the store forgot this lock between these times.
     pub(super) fn forgotten(&self, key: &str, from: u64, to: u64) -> bool {
         self.data_losses(key)
             .any(|fault| fault.start <= to && fault.end >= from)
     }
 
-    /// Whether both may have been given this lock by two masters that were there at once: neither knows of the
-    /// tokens of the other. What counts only with a replica is not given by a master that has none left.
+    /// Returns whether two masters at the same time may have granted this lock twice. Neither knows
+    /// the other's tokens. A master without a replica grants no lock that requires one.
     pub(super) fn led_by_two(&self, one: &Hold, other: &Hold) -> bool {
         let replicas = self.run.as_ref().map_or(0, |run| run.replicas);
         let splits = self
@@ -303,7 +303,7 @@ impl History {
         splits.any(|within| within)
     }
 
-    /// The process of the client that this owner belongs to.
+    /// Returns the process of this owner's client.
     pub(super) fn process_of(&self, owner: &str) -> Option<u32> {
         self.clients.get(client_of(owner)).copied()
     }

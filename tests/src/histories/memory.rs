@@ -1,4 +1,5 @@
-//! A run of the embedded store: one process, which is paused from outside, and whose clients end inside.
+//! A run of the embedded store: one process, which is paused from outside, and whose clients end
+//! inside.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The network: the ways of one client process to the servers, or of all, and what befalls them.
+//! The connections of one client process, or of all, to the servers, and their faults.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,15 +14,15 @@ use super::{
 };
 use rlock_testkit::Proxy;
 
-/// What faults of the network strike.
+/// The target of network faults.
 #[derive(Clone, Debug)]
 pub(super) struct Front {
     pub(super) process: u32,
-    /// One for each server, if there are any.
+    /// One proxy for each server.
     pub(super) proxies: Vec<Arc<Proxy>>,
 }
 
-/// Strikes one fault after the other, at whatever is there by then.
+/// Applies one fault after the other to the current target.
 pub(super) async fn strike(front: Arc<Mutex<Front>>, lane: Lane, recorder: Recorder) {
     for step in lane {
         sleep(step.pause).await;
@@ -40,12 +40,12 @@ pub(super) async fn strike(front: Arc<Mutex<Front>>, lane: Lane, recorder: Recor
             )
         });
         join_all(struck).await;
-        // The last one ends a thread, when its process is gone.
+        // The last reference joins a thread.
         tokio::task::block_in_place(|| drop(front));
     }
 }
 
-/// `process`: whose way it is, if not everybody's.
+/// `process`: the process of the connections, unless all share them.
 pub(super) async fn strike_and_note(
     proxy: &Proxy,
     (process, server): (Option<u32>, Option<usize>),
@@ -56,13 +56,10 @@ pub(super) async fn strike_and_note(
     strike_proxy(proxy, step).await;
     let messages = proxy.replies_lost() + proxy.requests_lost() - lost;
     recorder.note(Record::Fault(Fault {
-        kind: step.kind,
-        start,
-        end: clock::now(),
-        key: None,
         process,
         server,
         messages: (messages > 0).then_some(messages),
+        ..Fault::new(step.kind, start, clock::now())
     }));
 }
 

@@ -5,45 +5,46 @@ use std::{fmt, net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-/// Takes locks from many tasks in many processes while servers, networks and processes fail, records what
-/// happened, and checks the record.
+/// Acquires locks from many tasks in many processes while servers, networks and processes fail.
+/// Records a history, and checks it.
 ///
 /// Exit code: 0 all properties hold; 1 one does not; 3 the run was too small to count.
 #[derive(Clone, Debug, Parser)]
 pub(super) struct Options {
-    /// What is checked: locks on a redis-server, on the master that Sentinels know, on a cluster of six
-    /// servers, on a majority of five servers, all behind proxies, or in the embedded store.
+    /// The store to check. Servers are behind proxies. `sentinel` is a master with Sentinels,
+    /// `cluster` has six servers, and `quorum` has five.
     #[arg(long, default_value_t = Kind::Redis)]
     pub(super) store: Kind,
-    /// Which faults come when; any if not given. It is printed.
+    /// The seed of the faults; random if not given. It is printed.
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// How long the faults last; a few more seconds are spent on looking for what is left.
+    /// The duration of the faults. The check for leftovers takes a few more seconds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) seconds: u64,
-    /// Leaves out the faults by which the server loses its data: then no overlap is excused.
+    /// Leaves out the faults by which the server loses data. Then no overlap is excused.
     #[arg(long)]
     pub(super) keep_data: bool,
-    /// With Sentinels: how many replicas have to have a lock before it counts as taken. There is one; then
-    /// no overlap is excused after the master was killed.
+    /// With Sentinels: the number of replicas that a lock requires. With one, no overlap is excused
+    /// after a kill of the master.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1))]
     pub(super) replicas: u32,
-    /// How many locks.
+    /// The number of locks.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..))]
     pub(super) keys: u32,
-    /// How many client processes at a time; with the embedded store, how many clients of one process.
+    /// The number of client processes at a time. With the embedded store, the number of clients of
+    /// one process.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) processes: u32,
-    /// How many tasks use each client.
+    /// The number of tasks for each client.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) tasks: u32,
-    /// Fewer grants than this do not count; five a second if not given.
+    /// A run with fewer grants does not count. Defaults to five a second.
     #[arg(long)]
     pub(super) floor: Option<u64>,
-    /// Where the history goes, a line of JSON for each event; nowhere if not given.
+    /// The file for the history, a line of JSON for each event. Not written by default.
     #[arg(long, value_name = "PATH")]
     pub(super) out: Option<PathBuf>,
-    /// Where the outcome goes as JSON.
+    /// The file for the outcome as JSON.
     #[arg(long, value_name = "PATH", default_value = "target/histories.json")]
     pub(super) report: PathBuf,
     #[command(subcommand)]
@@ -58,20 +59,20 @@ impl Options {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Command {
-    /// Checks a history that was recorded before.
+    /// Checks the history of an earlier run.
     Check {
         /// The file.
         file: PathBuf,
     },
-    /// What the run starts again as a process of its own.
+    /// The process that a run starts for its clients.
     #[command(hide = true)]
     Client(ClientOptions),
 }
 
-/// What a client process is told.
+/// The options of a client process.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ClientOptions {
-    /// Of the servers of a quorum, if there are several.
+    /// The URLs of the servers of a quorum, if there are several.
     #[arg(long = "url", required = true)]
     pub(super) urls: Vec<String>,
     #[arg(long)]
@@ -90,7 +91,7 @@ pub(super) struct ClientOptions {
     pub(super) replicas: u32,
 }
 
-/// Where locks live.
+/// The kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {

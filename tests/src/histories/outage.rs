@@ -1,4 +1,4 @@
-//! The servers of a run, and what befalls them.
+//! The servers of a run, and their faults.
 
 use std::{
     sync::{
@@ -25,23 +25,23 @@ use super::{
 };
 use rlock_testkit::{Proxy, RedisServer, Request, Trio};
 
-/// How long a master is silent before its replica takes its place.
+/// The silence of a master after which its replica replaces it.
 const SILENCE: Duration = Duration::from_millis(1_500);
 
-/// A server that may be away. Who wants to ask it waits until it is back.
+/// A server that may be down. Callers wait until it is up.
 #[derive(Debug)]
 pub(super) struct Server {
     place: RwLock<Place>,
-    /// When it was last seen that the master is the one that it should be.
+    /// The last time when the expected server was the master.
     looked: AtomicU64,
-    /// How often there was another by then, as Sentinels count.
+    /// The number of failovers by then, as Sentinels count them.
     epoch: AtomicU64,
 }
 
-/// All of a run.
+/// All servers of a run.
 pub(super) type Servers = Arc<[Arc<Server>]>;
 
-/// The number of a server, where there are several.
+/// The number of a server, if there are several.
 pub(super) fn number_of(server: usize, servers: usize) -> Option<usize> {
     (servers > 1).then_some(server)
 }
@@ -49,7 +49,7 @@ pub(super) fn number_of(server: usize, servers: usize) -> Option<usize> {
 #[derive(Debug)]
 enum Place {
     One(Box<RedisServer>),
-    /// The master of these.
+    /// The current master of these servers.
     Master(Box<Trio>),
 }
 
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Servers that know nothing of each other. What each has answered it still knows after it was killed.
+    /// Starts independent servers. They keep their acknowledged data when they are killed.
     pub(super) fn start_several(how_many: usize) -> Servers {
         let server = || {
             RedisServer::builder()
@@ -86,7 +86,7 @@ impl Server {
         (0..how_many).map(start).collect()
     }
 
-    /// And the URL by which clients find it, and the proxies by which they come.
+    /// Returns also the URL for clients, and the proxies.
     pub(super) async fn start_with_sentinels() -> (Arc<Self>, String, Fronts) {
         let trio = Trio::builder().silence(SILENCE).behind_proxies();
         let trio = trio.start().await;
@@ -101,8 +101,8 @@ impl Server {
         (server, url, fronts)
     }
 
-    /// Whether a busy machine or its network let a master seem gone that was not meant to: from when at the
-    /// earliest until when. Then the other is the one from here on.
+    /// Returns when a busy machine caused an unplanned failover: from the earliest time to the
+    /// latest. Then the roles are swapped.
     async fn was_replaced(&self) -> Option<(u64, u64)> {
         let mut place = self.place.write().await;
         let now = clock::now();
@@ -116,13 +116,13 @@ impl Server {
         }
         let looked = self.looked.swap(now, Ordering::Relaxed);
         let epoch = trio.epoch().await;
-        // There, and back again.
+        // A failover, and another one back.
         let was_away = self.epoch.swap(epoch, Ordering::Relaxed) != epoch;
         was_away.then(|| (looked, clock::now()))
     }
 
-    /// Tells the former master that it is none, and waits for all Sentinels to see it. Answers when there was
-    /// one master again.
+    /// Demotes the former master, and waits until all Sentinels agree. Returns when there was one
+    /// master again.
     async fn replace(&self, trio: &mut Trio) -> u64 {
         trio.swap().await;
         let mut end = clock::now();
@@ -133,13 +133,13 @@ impl Server {
         end
     }
 
-    /// The server, which stays up as long as the answer is kept.
+    /// Returns the server, and keeps it up until the result is dropped.
     pub(super) async fn up(&self) -> RwLockReadGuard<'_, RedisServer> {
         RwLockReadGuard::map(self.place.read().await, Place::master)
     }
 }
 
-/// Strikes one fault after the other, until the run is over: a failover takes longer than was planned.
+/// Applies one fault after the other until the run ends. A failover may take longer than planned.
 pub(super) async fn strike(
     servers: Servers,
     lane: Lane,
@@ -170,7 +170,7 @@ pub(super) async fn strike_and_note(
     note_replacement(server, recorder).await;
 }
 
-/// Notes that a master seemed gone that was not meant to, if so it was.
+/// Records an unplanned failover, if there was one.
 pub(super) async fn note_replacement(server: &Server, recorder: &Recorder) {
     if let Some(times) = server.was_replaced().await {
         note(recorder, FaultKind::MasterPaused, times, None, None);
@@ -185,17 +185,13 @@ fn note(
     server: Option<usize>,
 ) {
     recorder.note(Record::Fault(Fault {
-        kind,
-        start,
-        end,
         key,
-        process: None,
         server,
-        messages: None,
+        ..Fault::new(kind, start, end)
     }));
 }
 
-/// When it was over; `None`: it had no effect.
+/// Applies a fault. Returns its end; `None` if it had no effect.
 async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
     let struck = match step.kind {
         FaultKind::ServerPaused => {
@@ -254,7 +250,7 @@ async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
     struck.then(clock::now)
 }
 
-/// The replica takes the place of the master, which comes back and is to be told.
+/// Makes the replica replace the master, which returns as a replica.
 async fn fail_over(trio: &Trio, step: &Step) {
     match step.kind {
         FaultKind::MasterKilled => {
@@ -275,7 +271,7 @@ async fn fail_over(trio: &Trio, step: &Step) {
             trio.failed_over().await;
             sleep(step.lasts).await;
             way.pass();
-            // Sentinels need some time to tell it.
+            // Sentinels need some time for the announcement.
             sleep(step.lasts).await;
         }
         FaultKind::MasterUnseen => {
@@ -289,7 +285,7 @@ async fn fail_over(trio: &Trio, step: &Step) {
     }
 }
 
-/// In both directions, or in one of them.
+/// Cuts both directions, or one of them.
 fn cut(way: &Proxy, how: u32) {
     match how {
         1 => way.black_hole(),
@@ -298,7 +294,8 @@ fn cut(way: &Proxy, how: u32) {
     }
 }
 
-/// Whether it is what Sentinels begin a connection with, or what they ask for a sign of life. No client does.
+/// Returns whether the request starts a Sentinel's connection or is its heartbeat. No client sends
+/// these.
 fn is_of_sentinel(request: &Request) -> bool {
     let names_itself = || {
         let name = request.words.get(2);
@@ -307,7 +304,7 @@ fn is_of_sentinel(request: &Request) -> bool {
     request.is("PING") || (request.is("CLIENT SETNAME") && names_itself())
 }
 
-/// A fifth of its time is left to it.
+/// Leaves the server a fifth of its time.
 async fn slow_down(redis: &RedisServer, lasts: Duration) {
     let end = Instant::now() + lasts;
     while Instant::now() < end {
@@ -318,7 +315,7 @@ async fn slow_down(redis: &RedisServer, lasts: Duration) {
     }
 }
 
-/// Launching takes a while, and blocks.
+/// A launch blocks for a while.
 fn restart(redis: &RedisServer) {
     tokio::task::block_in_place(|| redis.restart());
 }

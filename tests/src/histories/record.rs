@@ -1,4 +1,4 @@
-//! What is recorded: one line of JSON each. All times are nanoseconds of [`clock`](super::clock).
+//! The records: one line of JSON each. All times are nanoseconds of [`clock`](super::clock).
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use super::options::Kind;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Record {
-    /// What is run; the first line.
+    /// The options of the run; the first line.
     Run(Run),
-    /// A client began. `process` counts processes, replacements included.
+    /// A client started. `process` counts processes, including replacements.
     Started {
         process: u32,
         client: String,
@@ -23,40 +23,41 @@ pub(super) enum Record {
     Killed { process: u32, at: u64 },
     /// The background of a client ended while its process went on.
     Ended { client: String, at: u64 },
-    /// A client is about to be shut down by its user.
+    /// The user is about to shut a client down.
     Closed { client: String, at: u64 },
-    /// A client called, and was answered. A call that its process did not survive is not here.
+    /// A client's call and its result. A call that its process did not survive is missing.
     Operation(Operation),
-    /// Until when a hold could be relied on, when its holder looked; `None`: not any more.
+    /// The end of a hold's validity when its holder checked; `None` if it was not valid.
     Looked {
         key: String,
         owner: String,
         at: u64,
         valid_until: Option<u64>,
     },
-    /// A holder is about to release its lock, or stopped.
+    /// A holder is about to release its lock, or has stopped.
     Left { key: String, owner: String, at: u64 },
-    /// The resource was written to.
+    /// A write to the resource.
     Written(Written),
-    /// The store was seen to hold a lock for this owner, first and last; in between nobody else had it.
+    /// The first and the last time when the store had a lock for this owner, without another owner
+    /// in between.
     Locked {
         key: String,
         owner: String,
         first: u64,
         last: u64,
-        /// Which of several servers, each of which has locks of its own.
+        /// The server of a quorum, each of which has its own locks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<usize>,
     },
-    /// Something was made to fail.
+    /// A fault.
     Fault(Fault),
-    /// Something is still there that should be gone.
+    /// Something was left after the run.
     Leftover { what: String },
-    /// The run is over.
+    /// The end of the run.
     Over { at: u64 },
 }
 
-/// What is run.
+/// The options of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) seed: u64,
@@ -67,13 +68,13 @@ pub(super) struct Run {
     pub(super) tasks: u32,
     pub(super) keys: u32,
     pub(super) floor: u64,
-    /// How many replicas have to have a lock before it counts as taken.
+    /// The number of replicas that a lock requires.
     #[serde(default)]
     pub(super) replicas: u32,
     pub(super) at: u64,
 }
 
-/// A call of a client, from before it to after it.
+/// A call of a client, with its start and its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Operation {
     pub(super) process: u32,
@@ -87,12 +88,12 @@ pub(super) struct Operation {
     pub(super) count: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<u64>,
-    /// How long its lease is.
+    /// The duration of its lease.
     pub(super) lease: u64,
-    /// How long the lock stays taken at the least.
+    /// The least time for which the lock stays taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) at_least: Option<u64>,
-    /// How long its client keeps the lock after the hold.
+    /// How long its client retains the lock after the hold.
     pub(super) retain: Option<u64>,
     pub(super) invoke: u64,
     #[serde(rename = "return")]
@@ -104,39 +105,39 @@ pub(super) struct Operation {
     pub(super) error: Option<String>,
 }
 
-/// What a client calls.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verb {
     Acquire,
     TryAcquire,
-    /// A body inside a lock.
+    /// Run a body inside a lock.
     Run,
-    /// A body inside two locks.
+    /// Run a body inside two locks.
     RunBoth,
-    /// A nested acquire.
+    /// Acquire a held lock again.
     Enter,
     Release,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// The caller is inside.
+    /// The lock was granted.
     Granted,
     Released,
-    /// Another owner had it, and the caller did not wait longer.
+    /// Another owner had the lock until the wait ended.
     Taken,
     Lost,
-    /// The store did not answer in time.
+    /// The store did not reply in time.
     Unavailable,
     Closed,
     /// The caller dropped the future.
     Cancelled,
     /// The body panicked.
     Panicked,
-    /// The store refused, or the call made no sense: neither is expected.
+    /// The store refused, or the call was invalid. Neither is expected.
     Refused,
 }
 
@@ -147,33 +148,48 @@ pub(super) struct Written {
     pub(super) owner: String,
     pub(super) token: u64,
     pub(super) at: u64,
-    /// Whether the fence let it pass.
+    /// Whether the fence accepted it.
     pub(super) accepted: bool,
-    /// Whether a later holder had written before: what the register without a fence suffers.
+    /// Whether a later holder had already written, which only the register without a fence allows.
     pub(super) late: bool,
 }
 
-/// Something that was made to fail.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fault {
     pub(super) kind: FaultKind,
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Of this lock alone.
+    /// The only affected lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
-    /// Of this process alone.
+    /// The only affected process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) process: Option<u32>,
-    /// Of this server alone, or the ways to it, where there are several.
+    /// The only affected server or its proxy, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) server: Option<usize>,
-    /// How many messages were lost by it.
+    /// The number of lost messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) messages: Option<u64>,
 }
 
-/// What can be made to fail.
+impl Fault {
+    /// A fault that is not limited to one key, process or server.
+    pub(super) fn new(kind: FaultKind, start: u64, end: u64) -> Self {
+        Self {
+            kind,
+            start,
+            end,
+            key: None,
+            process: None,
+            server: None,
+            messages: None,
+        }
+    }
+}
+
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FaultKind {
@@ -188,30 +204,30 @@ pub(super) enum FaultKind {
     RepliesSwallowed,
     RequestsHeld,
     RepliesHeld,
-    /// All connections that were there got nothing through any more; new ones did.
+    /// All existing connections went silent; new ones worked.
     ConnectionsSilenced,
-    /// Every second connection got nothing through, new ones too.
+    /// Every second connection went silent, also new ones.
     EverySecondSilenced,
     ServerPaused,
-    /// The server was paused again and again, for a moment each.
+    /// The server was paused again and again, for a moment each time.
     ServerSlowed,
-    /// The server was killed, and came back with its data.
+    /// The server was killed, and restarted with its data.
     ServerRestarted,
-    /// The server was killed, and came back empty.
+    /// The server was killed, and restarted empty.
     ServerKilled,
-    /// The master was killed, and its replica took its place.
+    /// The master was killed, and its replica replaced it.
     MasterKilled,
-    /// The master was paused for so long that its replica took its place.
+    /// The master was paused until its replica had replaced it.
     MasterPaused,
-    /// Nobody reached the master until its replica took its place, and for a while after; then there were two, until
-    /// it was told.
+    /// The master was cut off until its replica had replaced it, and for a while after. Then there
+    /// were two masters until it was demoted.
     MasterCutOff,
-    /// The Sentinels did not reach the master, and clients did, until its replica had taken its place and for a
-    /// while after.
+    /// The Sentinels could not reach the master, but clients could, until its replica had replaced
+    /// it and for a while after.
     MasterUnseen,
-    /// The master was told to let its replica take its place.
+    /// An operator ordered a failover.
     MasterHandedOver,
-    /// The slot of a lock was moved from one master to another.
+    /// A lock's slot was moved from one master to another.
     SlotMoved,
     ClientsKilled,
     ScriptsFlushed,
@@ -219,9 +235,9 @@ pub(super) enum FaultKind {
     LockDeleted,
     ProcessKilled,
     ProcessPaused,
-    /// The process ended in good order, and another began.
+    /// The process ended properly, and another one started.
     ProcessRetired,
-    /// The client's background was shut down under it.
+    /// The client's background was shut down during use.
     ClientEnded,
     ClientShutDown,
     ExecutorBlocked,
@@ -233,7 +249,8 @@ pub(super) enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether the store forgets locks by it, so that nothing excludes anybody until that is noticed.
+    /// Returns whether the store forgets locks by this fault, so that exclusion fails until clients
+    /// notice.
     pub(super) fn loses_data(self) -> bool {
         matches!(
             self,
@@ -247,12 +264,12 @@ impl FaultKind {
         )
     }
 
-    /// Whether connections stay open, on which the loss of data is reported.
+    /// Returns whether connections stay open, on which the server reports the loss of data.
     pub(super) fn leaves_connections(self) -> bool {
         matches!(self, Self::AllFlushed | Self::LockDeleted)
     }
 
-    /// Whether a master goes on though another has taken its place.
+    /// Returns whether the old master continues after its replacement.
     pub(super) fn leaves_two_masters(self) -> bool {
         matches!(
             self,
@@ -260,7 +277,7 @@ impl FaultKind {
         )
     }
 
-    /// Whether requests that are under way meanwhile may be executed at its end.
+    /// Returns whether delayed requests may run at the end of the fault.
     pub(super) fn holds_up(self) -> bool {
         matches!(
             self,
@@ -307,17 +324,17 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The name of a hold: several holds may have one owner after another, and differ in the token.
+/// The name of a hold. Several holds may have one owner in turn, and differ in the token.
 pub(super) fn hold_name(owner: OwnerId, token: u64) -> String {
     format!("{owner}/{token}")
 }
 
-/// The owner of a hold, as the store has it.
+/// The owner of a hold, as the store names it.
 pub(super) fn owner_of(hold: &str) -> &str {
     hold.split_once('/').map_or(hold, |(owner, _)| owner)
 }
 
-/// What has become of the client that this owner belongs to is known by this.
+/// The client of an owner.
 pub(super) fn client_of(owner: &str) -> &str {
     owner.rsplit_once(':').map_or(owner, |(client, _)| client)
 }

@@ -10,24 +10,24 @@ use super::{
     record::{FaultKind, Outcome, Run, Verb},
 };
 
-/// So many violations of a property are told in full.
+/// The number of violations of a property to print in full.
 const LISTED: usize = 10;
-/// In a run as long as this, in seconds, some write of a former holder should come late.
+/// A run that is longer, in seconds, should have a late write of a former holder.
 const LONG_ENOUGH: u64 = 30;
 
-/// What a run showed.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     run: Option<Run>,
     /// Calls by kind and outcome.
     operations: BTreeMap<String, BTreeMap<String, u64>>,
     calls: u64,
-    /// How often a caller entered a lock.
+    /// The number of entries into locks.
     grants: u64,
     faults: BTreeMap<String, u64>,
-    /// How many requests and replies the proxies lost one by one.
+    /// The number of requests and replies that the proxies lost one by one.
     messages_lost: u64,
-    /// By property, those that are told and all others.
+    /// By property: the violations to print, and the number of others.
     violations: BTreeMap<Property, u64>,
     told: Vec<Violation>,
     findings: Counts,
@@ -36,7 +36,7 @@ pub(super) struct Report {
     counts: bool,
 }
 
-/// What was compared, and what was excused.
+/// The number of comparisons and of excused violations.
 #[derive(Clone, Debug, Serialize)]
 struct Counts {
     intervals_compared: u64,
@@ -46,7 +46,7 @@ struct Counts {
     others_by_nature: u64,
 }
 
-/// What happened to a register.
+/// The writes to a register.
 #[derive(Clone, Debug, Serialize)]
 struct Writes {
     accepted: u64,
@@ -130,12 +130,12 @@ impl Report {
         }
     }
 
-    /// Whether a property does not hold.
+    /// Returns whether a property does not hold.
     pub(super) fn violated(&self) -> bool {
         self.violations.values().any(|count| *count > 0)
     }
 
-    /// Whether the run was large enough.
+    /// Returns whether the run was large enough.
     pub(super) fn counts(&self) -> bool {
         self.counts
     }
@@ -147,7 +147,8 @@ impl Report {
     }
 }
 
-/// A body is put down when it begins and when it ends; one that was killed inside counts for nothing.
+/// Counts the calls. A body has a record at its start and at its end. A body that was killed does
+/// not count.
 fn calls(history: &History) -> u64 {
     let begins =
         |verb, outcome| matches!(verb, Verb::Run | Verb::RunBoth) && outcome == Outcome::Granted;

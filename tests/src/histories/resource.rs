@@ -1,6 +1,8 @@
-//! What the locks protect: for each key a register that refuses tokens below the highest it has seen, and one
-//! beside it that takes everything and counts what it should not have taken. It lives in the process of the
-//! run and is written to by TCP, so that what a client sends may come late.
+//! The data that the locks protect: two registers for each key.
+//!
+//! One refuses tokens below the highest it has seen. The other accepts every write and counts the
+//! stale ones. The resource lives in the process of the run and accepts writes over TCP, so that
+//! they may be late.
 
 use std::{
     collections::HashMap,
@@ -25,14 +27,15 @@ use rlock_testkit::port;
 #[derive(Debug, Default)]
 pub(super) struct Registers {
     highest: u64,
-    /// Every owner that has written, numbered in the order of their first writes.
+    /// The owners that have written, numbered in the order of their first writes.
     holders: HashMap<String, u64>,
-    /// The holder that came last.
+    /// The holder with the highest number.
     newest: u64,
 }
 
 impl Registers {
-    /// Answers whether the fence let it pass, and whether a later holder had written before.
+    /// Returns whether the fence accepted the write, and whether a later holder had already
+    /// written.
     pub(super) fn write(&mut self, owner: &str, token: u64) -> (bool, bool) {
         let accepted = token >= self.highest;
         self.highest = self.highest.max(token);
@@ -45,7 +48,7 @@ impl Registers {
 
 type Shared = Arc<Mutex<HashMap<String, Registers>>>;
 
-/// Opens the resource; it is there for as long as the runtime.
+/// Opens the resource, which lives as long as the runtime.
 pub(super) fn open(recorder: &Recorder) -> SocketAddr {
     let listener = port::listen();
     let address = listener.local_addr().expect("a listener has an address");
@@ -87,7 +90,7 @@ fn take(line: &str, registers: &Shared, recorder: &Recorder) -> bool {
     let token = token.parse().expect("a token is a number");
     let mut all = registers.lock().unwrap_or_else(PoisonError::into_inner);
     let (accepted, late) = all.entry(key.to_owned()).or_default().write(owner, token);
-    // Recorded under the mutex: the history has the order of the resource.
+    // Recorded under the mutex, so that the history has the order of the resource.
     recorder.note(Record::Written(Written {
         key: key.to_owned(),
         owner: owner.to_owned(),
@@ -99,7 +102,7 @@ fn take(line: &str, registers: &Shared, recorder: &Recorder) -> bool {
     accepted
 }
 
-/// A client's access to the resource. A write that its caller gave up is made all the same, later maybe.
+/// A client's access to the resource. A write whose caller gave up still happens, perhaps late.
 #[derive(Clone, Debug)]
 pub(super) struct Resource(mpsc::UnboundedSender<Write>);
 
@@ -111,14 +114,14 @@ struct Write {
 
 impl Resource {
     pub(super) async fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.expect("the run is there");
+        let stream = TcpStream::connect(address).await.expect("the run is alive");
         let _ = stream.set_nodelay(true);
         let (sender, writes) = mpsc::unbounded_channel();
         tokio::spawn(carry(stream, writes));
         Self(sender)
     }
 
-    /// Writes, and says whether the fence let it pass.
+    /// Writes, and returns whether the fence accepted it.
     pub(super) async fn write(&self, key: &str, owner: &str, token: u64) -> bool {
         let (answer, answered) = oneshot::channel();
         let line = format!("{key} {owner} {token}\n");

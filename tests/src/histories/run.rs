@@ -1,4 +1,5 @@
-//! A run: starts everything, lets faults strike for as long as it is told, looks for what is left, and checks.
+//! A run: starts everything, applies faults for the given time, looks for leftovers, and checks the
+//! history.
 
 use std::{
     fs,
@@ -135,7 +136,7 @@ async fn on_servers(
         over.send_replace(true);
     };
     tokio::join!(join_all(strikes), end);
-    // The last ones may take a little longer than was planned.
+    // The last faults may take a little longer than planned.
     while let Some(done) = faults.join_next().await {
         done.expect("faults do not panic");
     }
@@ -151,7 +152,7 @@ async fn on_servers(
     for (slot, _) in &mut slots {
         slot.end().await;
     }
-    // What they saw last is recorded when they are dropped.
+    // Dropping the observers records their last sightings.
     eyes.shutdown().await;
     tokio::task::block_in_place(|| drop(slots));
     note(ground.left_without_holder().await);

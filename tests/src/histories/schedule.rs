@@ -1,7 +1,8 @@
-//! Which fault comes when: from the seed alone, and known before anything runs.
+//! The faults and their times, derived from the seed before anything runs.
 //!
-//! Faults come in lanes, one after the other in each: one lane for the server and its data, and for each process
-//! one for its network and one for itself; where all share their ways to the servers, one for those. Lanes know nothing of each other, so their faults meet by chance.
+//! Faults come in lanes, one after the other in each. The server with its data has a lane. Each
+//! process has a lane for its network and one for itself. Shared proxies have a lane, too. Lanes
+//! are independent, so their faults overlap by chance.
 
 use std::{ops::Range, time::Duration};
 
@@ -22,30 +23,30 @@ use rlock_testkit::MASTERS;
 pub(super) struct Step {
     pub(super) pause: Duration,
     pub(super) kind: FaultKind,
-    /// How long it lasts, or how late it makes something.
+    /// The duration of the fault, or the delay that it causes.
     pub(super) lasts: Duration,
-    /// How many messages are lost, or which key is concerned.
+    /// The number of lost messages, or of the affected key.
     pub(super) number: u32,
-    /// Which servers it strikes at once, or the ways to which.
+    /// The servers that it affects, directly or by their proxies.
     pub(super) servers: Vec<usize>,
 }
 
-/// Faults one after the other.
+/// Consecutive faults.
 pub(super) type Lane = Vec<Step>;
 
 /// All faults of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
-    /// What strikes servers, by lanes that know nothing of each other either.
+    /// The lanes of servers, which are independent, too.
     pub(super) servers: Vec<Lane>,
-    /// A lane for each process.
+    /// A lane for each process's network.
     pub(super) networks: Vec<Lane>,
-    /// What strikes the ways that all processes share.
+    /// The lane of shared proxies.
     pub(super) fronts: Lane,
     pub(super) processes: Vec<Lane>,
 }
 
-/// A kind of fault: how often it comes beside others, and how long it lasts, in milliseconds.
+/// A kind of fault: its frequency relative to others, and its duration in milliseconds.
 type Choice = (FaultKind, u32, Range<u64>);
 
 const SERVER: [Choice; 6] = [
@@ -57,7 +58,7 @@ const SERVER: [Choice; 6] = [
     (ServerKilled, 2, 0..1_000),
 ];
 
-/// Of a master with a replica that Sentinels watch. A short pause is less than they wait for.
+/// Of a master with Sentinels. A short pause does not trigger a failover.
 const SENTINEL: [Choice; 7] = [
     (ClientsKilled, 4, 0..1),
     (ScriptsFlushed, 3, 0..1),
@@ -68,7 +69,7 @@ const SENTINEL: [Choice; 7] = [
     (MasterPaused, 3, 2_500..5_000),
 ];
 
-/// Of the masters of a cluster. A short pause is less than the others wait for.
+/// Of the masters of a cluster. A short pause does not trigger a failover.
 const CLUSTER: [Choice; 9] = [
     (ClientsKilled, 4, 0..1),
     (ScriptsFlushed, 3, 0..1),
@@ -81,10 +82,10 @@ const CLUSTER: [Choice; 9] = [
     (SlotMoved, 10, 0..1),
 ];
 
-/// So many servers make a quorum.
+/// The number of members of a quorum.
 pub(super) const VOTERS: usize = 5;
 
-/// Of each of several servers that know nothing of each other.
+/// Of each member of a quorum.
 const QUORUM: [Choice; 8] = [
     (ClientsKilled, 4, 0..1),
     (ScriptsFlushed, 3, 0..1),
@@ -110,7 +111,8 @@ const NETWORK: [Choice; 11] = [
     (RepliesHeld, 4, 50..2_000),
 ];
 
-/// Of the way of all clients to a node of a cluster, and of its replica. Nodes hear of each other by another.
+/// Of the clients' proxy of a cluster node, and of its replica. Nodes connect to each other
+/// directly.
 const NODE_FRONT: [Choice; 13] = [
     (ConnectionsReset, 4, 0..1),
     (ConnectionsHalfClosed, 3, 0..1),
@@ -128,8 +130,8 @@ const NODE_FRONT: [Choice; 13] = [
     (RepliesHeld, 4, 50..2_000),
 ];
 
-/// Of the way of clients, Sentinels and the replica to a server. What is meant to pass lasts for less than
-/// Sentinels wait.
+/// Of the proxy that clients, Sentinels and the replica share. Temporary faults do not trigger a
+/// failover.
 const MASTER_FRONT: [Choice; 15] = [
     (ConnectionsReset, 4, 0..1),
     (ConnectionsHalfClosed, 3, 0..1),
@@ -155,11 +157,11 @@ const PROCESS: [Choice; 3] = [
     (ProcessRetired, 1, 0..1),
 ];
 
-/// Of a process that has its store inside.
+/// Of a process with an embedded store.
 const EMBEDDED: [Choice; 1] = [(ProcessPaused, 1, 50..2_500)];
 
 impl Schedule {
-    /// Faults for as long, on this many processes.
+    /// Returns faults for this long, on this many processes.
     pub(super) fn of_servers(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
         Self::of(
             seed,
@@ -169,7 +171,7 @@ impl Schedule {
         )
     }
 
-    /// As [`of_servers`](Self::of_servers), where clients connect to whichever of two is the master.
+    /// Like [`of_servers`](Self::of_servers), with a master and its replica.
     pub(super) fn of_sentinels(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
         let pace = Pace::of(&SENTINEL, 500..4_000, keys);
         let front = Pace {
@@ -179,7 +181,7 @@ impl Schedule {
         Self::of(seed, lasts, processes, &[pace]).shared(seed, lasts, &front)
     }
 
-    /// As [`of_sentinels`](Self::of_sentinels), of the masters of a cluster, one after the other.
+    /// Like [`of_sentinels`](Self::of_sentinels), with the masters of a cluster in turn.
     pub(super) fn of_cluster(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
         let pace = Pace {
             servers: MASTERS,
@@ -193,7 +195,7 @@ impl Schedule {
         Self::of(seed, lasts, processes, &[pace]).shared(seed, lasts, &front)
     }
 
-    /// The same, but all processes share their ways to the servers.
+    /// Replaces the lanes of processes by one for the shared proxies.
     fn shared(mut self, seed: u64, lasts: Duration, front: &Pace) -> Self {
         for network in &mut self.networks {
             network.clear();
@@ -202,7 +204,7 @@ impl Schedule {
         self
     }
 
-    /// As [`of_servers`](Self::of_servers), of a majority of [`VOTERS`].
+    /// Like [`of_servers`](Self::of_servers), with [`VOTERS`] members.
     pub(super) fn of_quorum(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
         let pace = Pace {
             servers: VOTERS,
@@ -211,7 +213,7 @@ impl Schedule {
         Self::of(seed, lasts, processes, &[pace.clone(), pace])
     }
 
-    /// With a lane for each pace of servers.
+    /// Builds a lane for each pace of servers.
     fn of(seed: u64, lasts: Duration, processes: u32, paces: &[Pace]) -> Self {
         let lane = |number: u64, pace: &Pace| {
             let mut rng = rng_of(seed, number);
@@ -234,7 +236,7 @@ impl Schedule {
         }
     }
 
-    /// Faults of one process with an embedded store.
+    /// Returns the faults of a process with an embedded store.
     pub(super) fn embedded(seed: u64, lasts: Duration) -> Self {
         let mut rng = Rng::with_seed(seed);
         Self {
@@ -245,7 +247,7 @@ impl Schedule {
         }
     }
 
-    /// The same, but no server loses data.
+    /// Removes all faults by which a server loses data.
     pub(super) fn without_losses(mut self) -> Self {
         for lane in self.servers.iter_mut().chain([&mut self.fronts]) {
             lane.retain(|step| !step.kind.loses_data());
@@ -260,16 +262,16 @@ impl Schedule {
     }
 }
 
-/// What a lane is made of.
+/// The parameters of a lane.
 #[derive(Clone)]
 struct Pace {
     choices: &'static [Choice],
-    /// Between two faults, in milliseconds.
+    /// The pause between two faults, in milliseconds.
     pauses: Range<u64>,
-    /// How many locks there are,
+    /// The number of locks.
     keys: u32,
-    /// and how many servers, of which so many may be struck at once.
     servers: usize,
+    /// The largest number of servers that a fault affects at once.
     at_once: usize,
 }
 
@@ -285,7 +287,7 @@ impl Pace {
     }
 }
 
-/// Each lane has its own number.
+/// Returns the generator of a lane, which has its own number.
 fn rng_of(seed: u64, lane: u64) -> Rng {
     Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(lane))
 }
@@ -313,10 +315,10 @@ fn lane(rng: &mut Rng, lasts: Duration, pace: &Pace) -> Lane {
     }
 }
 
-/// One of the servers, a minority, or now and then more; what comes and goes at once strikes one.
+/// Picks one server, a minority, or sometimes more. A fault without a duration affects one server.
 fn some_of(rng: &mut Rng, pace: &Pace, kind: FaultKind) -> Vec<usize> {
     if pace.servers == 1 {
-        // Nothing is drawn, so that a seed still means what it did.
+        // Draws no number, so that existing seeds keep their meaning.
         return vec![0];
     }
     let lasts = !matches!(

@@ -1,5 +1,4 @@
-//! The place of one client process: the process that is there at present, the proxies before it, and what befalls
-//! the process.
+//! The place of one client process: the current process, its proxies, and its faults.
 
 use std::{
     env,
@@ -28,12 +27,12 @@ use super::{
 };
 use rlock_testkit::{Proxy, Worker};
 
-/// How long a process may take to finish what it is at.
+/// The limit for a process to finish its calls.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where something else says when to stop.
+/// Another event ends the wait.
 const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What all processes of a run are told.
+/// The options of all processes of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) resource: SocketAddr,
@@ -43,21 +42,21 @@ pub(super) struct Order {
     pub(super) tasks: u32,
     pub(super) replicas: u32,
     pub(super) recorder: Recorder,
-    /// How many processes there have been.
+    /// The number of processes so far.
     pub(super) started: Arc<AtomicU32>,
 }
 
-/// Where a process finds its store.
+/// How a process connects to its store.
 #[derive(Clone, Debug)]
 pub(super) enum Way {
     Embedded,
-    /// By proxies of its own, one for each server.
+    /// By its own proxies, one for each server.
     Proxied(Servers),
-    /// By this URL, and from there by proxies that all share.
+    /// By this URL, which leads to shared proxies.
     Shared(String),
 }
 
-/// The process that is there at present.
+/// The current process.
 struct Process {
     number: u32,
     worker: Worker,
@@ -83,12 +82,12 @@ impl Slot {
         }
     }
 
-    /// Strikes the network of whatever process is there.
+    /// Applies faults to the network of the current process.
     pub(super) fn strike_network(&self, lane: Lane) -> impl Future<Output = ()> + Send + 'static {
         network::strike(Arc::clone(&self.front), lane, self.order.recorder.clone())
     }
 
-    /// Strikes the process, and reads what it prints; at `over` no more is struck.
+    /// Applies faults to the process, and reads its output. Stops the faults at `over`.
     pub(super) async fn strike(&mut self, lane: Lane, mut over: watch::Receiver<bool>) {
         for step in lane {
             self.read_for(step.pause).await;
@@ -105,20 +104,15 @@ impl Slot {
                 FaultKind::ProcessKilled => self.kill().await,
                 FaultKind::ProcessRetired => {
                     self.stop().await;
-                    // In the middle of an outage it may not be able to give everything back.
+                    // During an outage it may be unable to release everything.
                     let _ = self.await_end().await;
                     self.replace().await;
                 }
                 kind => unreachable!("{kind} is no fault of a process"),
             }
             self.order.recorder.note(Record::Fault(Fault {
-                kind: step.kind,
-                start,
-                end: clock::now(),
-                key: None,
                 process: Some(process),
-                server: None,
-                messages: None,
+                ..Fault::new(step.kind, start, clock::now())
             }));
         }
         let over = async move {
@@ -144,7 +138,7 @@ impl Slot {
         self.process = process;
     }
 
-    /// Lets the process finish what it is at.
+    /// Waits until the process has finished its calls.
     pub(super) async fn stop(&mut self) {
         self.process.worker.send("stop");
         let end = Instant::now() + PATIENCE;
@@ -157,7 +151,7 @@ impl Slot {
         self.complain("did not come to rest");
     }
 
-    /// Lets the process end; when nothing fails any more, it has to do so in good order.
+    /// Ends the process. Without faults it has to end properly.
     pub(super) async fn end(&mut self) {
         if let Some(status) = self.await_end().await
             && !status.success()
@@ -209,7 +203,7 @@ impl Slot {
     fn note(&self, line: &str) {
         match serde_json::from_str(line) {
             Ok(record) => self.order.recorder.note(record),
-            // The last line of a killed process may be cut short.
+            // The last line of a killed process may be cut off.
             Err(error) => eprintln!("a line that is no record: {line}: {error}"),
         }
     }

@@ -1,4 +1,4 @@
-//! A lane while a run lasts.
+//! Reads a lane during a run.
 
 use std::vec;
 
@@ -17,7 +17,7 @@ impl Steps {
         Self { lane, over }
     }
 
-    /// The next fault, when its pause is over; `None`: the lane is at its end, or the run is over.
+    /// Returns the next fault after its pause; `None` at the end of the lane or of the run.
     pub(super) async fn next(&mut self) -> Option<Step> {
         let step = self.lane.next()?;
         sleep(step.pause).await;

@@ -1,4 +1,4 @@
-//! Who has which lock, seen from outside every few milliseconds.
+//! Observes the owners of locks from outside every few milliseconds.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -6,17 +6,17 @@ use redis::aio::MultiplexedConnection;
 
 use super::{clock, collect::Recorder, outage::Server, record::Record};
 
-/// How often it is looked.
+/// The interval between observations.
 pub(super) const POLL: Duration = Duration::from_millis(40);
-/// The owner of a lock that stays taken after its release.
+/// The owner of a lock that `at_least` keeps.
 const KEPT: &str = "kept";
 
-/// What is called on the server what clients call `k<number>`.
+/// The name on the server of the lock that clients call `k<number>`.
 pub(super) fn name_of(number: u32) -> String {
     format!("lock:{{k{number}}}")
 }
 
-/// Makes one record of as many looks as found the same owner.
+/// Merges consecutive observations of the same owner into one record.
 pub(super) struct Sightings<F: FnMut(Record)> {
     server: Option<usize>,
     present: HashMap<String, Sighting>,
@@ -30,7 +30,7 @@ struct Sighting {
 }
 
 impl<F: FnMut(Record)> Sightings<F> {
-    /// At this one of several servers.
+    /// Observes this server of a quorum, or the only one.
     pub(super) fn new(server: Option<usize>, note: F) -> Self {
         Self {
             server,
@@ -39,7 +39,7 @@ impl<F: FnMut(Record)> Sightings<F> {
         }
     }
 
-    /// At this time or later the lock was this owner's.
+    /// Adds an observation: the lock had this owner at this time or later.
     pub(super) fn saw(&mut self, key: &str, owner: Option<&str>, at: u64) {
         let owner = owner.filter(|owner| *owner != KEPT);
         if let Some(present) = self.present.get_mut(key)
@@ -81,9 +81,9 @@ impl<F: FnMut(Record)> Drop for Sightings<F> {
     }
 }
 
-/// Watches a server, whenever it is up, for as long as this is not aborted.
+/// Observes a server while it is up, until it is aborted.
 ///
-/// `number`: which it is of several.
+/// `number`: its number in a quorum.
 pub(super) async fn watch(
     server: Arc<Server>,
     number: Option<usize>,
@@ -100,7 +100,7 @@ pub(super) async fn watch(
                 Some(known) => known,
                 None => redis.connection().await,
             };
-            // A connection from before the server was killed is replaced.
+            // A connection from before a kill is replaced.
             if let Ok((known, owners)) = owners(known, keys).await {
                 connection = Some(known);
                 for (number, owner) in owners.iter().enumerate() {

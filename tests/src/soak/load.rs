@@ -1,4 +1,4 @@
-//! What a soak does all the time.
+//! The steady load of a soak.
 
 use std::{
     collections::BTreeMap,
@@ -17,12 +17,12 @@ use tokio::{
 
 use rlock_testkit::RedisServer;
 
-/// What the tasks share.
+/// The shared state of the tasks.
 pub(super) struct Load {
     clients: Vec<LockClient>,
     keys: u64,
     grants: AtomicU64,
-    /// Errors that nothing here should cause.
+    /// Errors that the load does not explain.
     unexpected: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -54,7 +54,8 @@ impl Load {
         self.grants.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Killed connections may cost a call its lock or its answer; nothing else may.
+    /// Counts the outcome of a call. A killed connection may cause a loss or an error; nothing else
+    /// may.
     fn note(&self, outcome: Result<(), LockError>) {
         match outcome {
             Ok(())
@@ -71,7 +72,7 @@ impl Load {
         }
     }
 
-    /// A lock by chance, which every second time is one of a few that everybody wants.
+    /// Returns a random lock. Every second one is from a few contended locks.
     fn lock(&self, rng: &mut fastrand::Rng) -> Lock {
         const HOT: u64 = 4;
         let keys = if rng.bool() { HOT } else { self.keys };
@@ -88,7 +89,7 @@ impl Load {
     }
 }
 
-/// Takes one lock after the other.
+/// Acquires one lock after the other.
 pub(super) async fn work(load: Arc<Load>, over: watch::Receiver<bool>) {
     let mut rng = fastrand::Rng::new();
     while !*over.borrow() {
@@ -118,7 +119,7 @@ pub(super) async fn work(load: Arc<Load>, over: watch::Receiver<bool>) {
                 };
                 load.note(lock.run(nested).await.flatten().flatten());
             }
-            // Long enough to be renewed several times.
+            // Long enough for several renewals.
             _ => {
                 let lock = load.one_of(load.keys, &mut rng);
                 load.note(lock.run(sleep(Duration::from_millis(1_500))).await);
@@ -134,7 +135,7 @@ async fn release(load: &Load, lock: &Lock) -> Result<(), LockError> {
     guard.release().await
 }
 
-/// Kills all connections now and then.
+/// Kills all connections at intervals.
 pub(super) async fn disturb(server: Arc<RedisServer>, over: watch::Receiver<bool>) {
     let mut turn = 0_u32;
     while !*over.borrow() {
@@ -149,13 +150,13 @@ pub(super) async fn disturb(server: Arc<RedisServer>, over: watch::Receiver<bool
     }
 }
 
-/// Clients that connect, take a lock and go: in good order, or just so.
+/// Connects clients that acquire a lock and end, with or without a shutdown.
 pub(super) async fn come_and_go(url: String, over: watch::Receiver<bool>) {
     let mut turn = 0_u32;
     while !*over.borrow() {
         sleep(Duration::from_millis(300)).await;
         turn += 1;
-        // A connection may be killed at birth.
+        // The connection may be killed at once.
         let Ok(client) = LockClient::connect(&url).await else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! One look at everything that might grow.
+//! A sample of everything that might grow.
 
 use std::{fmt, fs};
 
@@ -7,24 +7,24 @@ use tokio::runtime::Handle;
 use super::load::Load;
 use rlock_testkit::{RedisServer, leftovers::channels};
 
-/// What there is at one moment.
+/// The measurements at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) second: u64,
-    /// Memory of this process that is no file, in KiB.
+    /// The anonymous memory of this process, in KiB.
     pub(super) memory: u64,
     pub(super) threads: u64,
     pub(super) descriptors: u64,
-    /// Of the runtime that the locks are used on, and of the one that is a client's background.
+    /// The tasks of the runtime for calls, and of a client's background runtime.
     pub(super) tasks: u64,
     pub(super) background_tasks: u64,
-    /// At the server.
+    /// The connections of the server.
     pub(super) connections: u64,
     pub(super) channels: u64,
     pub(super) locks: u64,
     pub(super) queues: u64,
     pub(super) fences: u64,
-    /// What was done so far.
+    /// The number of grants so far.
     pub(super) grants: u64,
 }
 
@@ -38,14 +38,14 @@ impl Sample {
         load: &Load,
         background: &Handle,
     ) -> Self {
-        let status = fs::read_to_string("/proc/self/status").expect("Linux tells of a process");
+        let status = fs::read_to_string("/proc/self/status").expect("Linux has /proc/self/status");
         let fact = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let word = line.and_then(|line| line.split_whitespace().next());
             word.and_then(|word| word.parse().ok())
-                .unwrap_or_else(|| panic!("Linux tells of {name}"))
+                .unwrap_or_else(|| panic!("/proc/self/status has {name}"))
         };
-        let descriptors = fs::read_dir("/proc/self/fd").expect("Linux tells of descriptors");
+        let descriptors = fs::read_dir("/proc/self/fd").expect("Linux has /proc/self/fd");
         let keys = server.keys("lock:*").await;
         let number = |suffix: &str| keys.iter().filter(|key| key.ends_with(suffix)).count();
         let (queues, fences) = (number(":queue"), number(":fence"));

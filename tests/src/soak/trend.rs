@@ -1,32 +1,32 @@
-//! Whether something grows: the middle of the samples after the warm-up against that of the last ones.
+//! Detects growth: compares the median of the samples after the warm-up with that of the last ones.
 
 use super::sample::Sample;
 
-/// The first fifth of a soak is its warm-up; the second is compared with the last.
+/// The first fifth of a soak is its warm-up. The second fifth is compared with the last.
 const PARTS: usize = 5;
 
-/// Something that must not grow.
+/// A value that must not grow.
 struct Measure {
     name: &'static str,
     of: fn(&Sample) -> u64,
-    /// By so much it may: by hundredths, and by a number.
+    /// The allowed growth: a percentage and a number.
     hundredths: u64,
     number: u64,
 }
 
 const MEASURES: [Measure; 10] = [
-    // An allocator that serves several threads keeps some for each.
+    // An allocator keeps some memory for each thread.
     measure("memory/KiB", |s| s.memory, 10, 1024),
     measure("threads", |s| s.threads, 0, 1),
     measure("descriptors", |s| s.descriptors, 0, 4),
-    // As many as calls are under way.
+    // As many as concurrent calls.
     measure("tasks", |s| s.tasks, 0, 8),
     measure("background tasks", |s| s.background_tasks, 0, 8),
     measure("connections", |s| s.connections, 0, 3),
     measure("channels", |s| s.channels, 0, 1),
     measure("locks", |s| s.locks, 0, 8),
     measure("queues", |s| s.queues, 0, 8),
-    // All keys were used in the warm-up.
+    // The warm-up uses all keys.
     measure("fences", |s| s.fences, 0, 8),
 ];
 
@@ -44,7 +44,7 @@ const fn measure(
     }
 }
 
-/// What grows, in words.
+/// Returns a description of each growing value.
 pub(super) fn growing(samples: &[Sample]) -> Vec<String> {
     let part = samples.len() / PARTS;
     let (before, after) = (&samples[part..2 * part], &samples[samples.len() - part..]);

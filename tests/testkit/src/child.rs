@@ -71,7 +71,7 @@ impl LeashedChild {
 
     /// Sends SIGKILL, which a stopped process obeys too, and reaps the process.
     pub(crate) fn kill(&mut self) -> ExitStatus {
-        // The leash goes first: once the process is reaped, its id may be another's.
+        // After the process is reaped, its id may belong to another process.
         self.leash = None;
         let _ = self.child.kill();
         self.child.wait().expect("a child can be waited for")
@@ -102,17 +102,16 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(id).expect("a process id is not zero")
 }
 
-/// A shell that waits for its input to end, which happens when this process ends, however it ends,
-/// and then kills the child.
+/// A shell that waits for the end of its input, and then kills the child.
 ///
-/// Linux could do this by `PR_SET_PDEATHSIG`, but that follows the *thread* that started the child,
-/// and each test has a thread of its own.
+/// The input ends when this process ends for any reason. `PR_SET_PDEATHSIG` would not do: it
+/// follows the *thread* that started the child, and each test has its own thread.
 #[derive(Debug)]
 struct Leash(Child);
 
 impl Leash {
     fn tie(pid: u32, directory: Option<&Path>) -> io::Result<Self> {
-        // Ctrl-C reaches the whole process group: the shell has to survive it, or a stopped server
+        // Ctrl-C reaches the whole process group. The shell has to survive it, or a stopped server
         // would stay.
         const WATCH: &str = r#"trap "" HUP INT TERM
             read -r _

@@ -7,15 +7,15 @@ use tokio::sync::Mutex;
 
 use crate::{PATIENCE, RedisServer, eventually};
 
-/// How many masters a cluster has, and so how many replicas.
+/// The number of masters in a cluster, and of replicas.
 pub const MASTERS: usize = 3;
 
 const SLOTS: u16 = 16_384;
-/// Silence for this long is taken for the death of a node.
+/// A node counts as dead after this silence.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Six servers: the first three begin as masters, each with a third of the slots, and the one three
-/// places further is the replica. They stop when this is dropped.
+/// Six servers. The first three begin as masters, each with a third of the slots. The replica of
+/// master `n` is server `n + 3`. They stop when the cluster is dropped.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -31,7 +31,7 @@ impl RedisCluster {
         Self::of(&RedisServer::builder()).await
     }
 
-    /// As [`start`](Self::start), of servers like this.
+    /// Like [`start`](Self::start), with servers of these options.
     #[must_use = "the servers stop when this is dropped"]
     pub async fn of(builder: &crate::RedisServerBuilder) -> Self {
         let node = || builder.clone().cluster_node(NODE_TIMEOUT).start();
@@ -78,8 +78,7 @@ impl RedisCluster {
         self.settled().await;
     }
 
-    /// Returns once all nodes that run agree on who has which slots, and every replica follows its
-    /// master.
+    /// Returns once all running nodes agree on the slots, and every replica follows its master.
     pub async fn settled(&self) {
         self.all("agree", async |node| {
             let info: String = node.command(&["CLUSTER", "INFO"]).await;
@@ -104,7 +103,7 @@ impl RedisCluster {
         .await;
     }
 
-    /// Has the nodes take each other for dead only after this silence.
+    /// Sets the silence after which nodes count each other as dead.
     pub(crate) async fn silence(&self, silence: Duration) {
         let silence = silence.as_millis().to_string();
         for node in &self.nodes {
@@ -119,7 +118,7 @@ impl RedisCluster {
         }
     }
 
-    /// Where a client connects: the addresses of the nodes that began as masters.
+    /// The URL of the cluster: the addresses of the nodes that began as masters.
     #[must_use]
     pub fn url(&self) -> String {
         let addresses: Vec<_> = self.nodes[..MASTERS]
@@ -129,7 +128,7 @@ impl RedisCluster {
         format!("redis-cluster://{}", addresses.join(","))
     }
 
-    /// The same by TLS, for nodes that speak it with each other.
+    /// The URL for TLS.
     #[must_use]
     pub fn tls_url(&self) -> String {
         let addresses: Vec<_> = self.nodes[..MASTERS]
@@ -151,12 +150,12 @@ impl RedisCluster {
         &self.nodes[master + MASTERS]
     }
 
-    /// The slot of a key, as a server counts.
+    /// Returns the slot of a key, as the server computes it.
     pub async fn slot_of(&self, name: &str) -> u16 {
         self.any().command(&["CLUSTER", "KEYSLOT", name]).await
     }
 
-    /// The server that has the slot of a key now.
+    /// Returns the server that serves the slot of a key now.
     pub async fn owner_of(&self, name: &str) -> &RedisServer {
         let slot = self.slot_of(name).await;
         let owners = owners(self.any()).await;
@@ -171,7 +170,7 @@ impl RedisCluster {
         node.expect("the nodes are those of the fixture")
     }
 
-    /// A key, of those that begin so, whose lock lies at this master of the beginning.
+    /// Finds a key with this prefix whose lock lies at this master, before any slot moves.
     pub async fn key_at(&self, master: usize, begins: &str) -> String {
         let share = usize::from(SLOTS).div_ceil(MASTERS);
         for n in 0.. {
@@ -184,12 +183,12 @@ impl RedisCluster {
         unreachable!("there are keys of every slot")
     }
 
-    /// Runs a command at the server that has the slot of this key.
+    /// Runs a command at the server that serves the slot of this key.
     pub async fn command<T: FromRedisValue>(&self, key: &str, words: &[&str]) -> T {
         self.owner_of(key).await.command(words).await
     }
 
-    /// Begins to move a slot: from here on new keys come into being at `to` only.
+    /// Starts to move a slot: from now on new keys are created at `to` only.
     pub async fn begin_to_move(&self, slot: u16, from: usize, to: usize) {
         let (from, to) = (self.node(from), self.node(to));
         let (source, target) = (id_of(from).await, id_of(to).await);
@@ -202,7 +201,7 @@ impl RedisCluster {
             .await;
     }
 
-    /// The keys of a slot that a node has.
+    /// Lists the keys of a slot on a node.
     pub async fn keys_in(&self, slot: u16, node: usize) -> Vec<String> {
         let slot = slot.to_string();
         let node = self.node(node);
@@ -210,8 +209,7 @@ impl RedisCluster {
             .await
     }
 
-    /// Moves one key. A key of that name at the target is an error: what came into being there would be
-    /// lost.
+    /// Moves one key. Fails if the target already has a key of that name, which would be lost.
     pub async fn move_key(&self, key: &str, from: usize, to: usize) {
         let _alone = self.moving.lock().await;
         self.migrate(key, from, to).await;
@@ -226,10 +224,12 @@ impl RedisCluster {
         assert!(moved == "OK" || moved == "NOKEY", "{key}: {moved}");
     }
 
-    /// Moves what is left of a slot, and gives it its new owner. Returns once all nodes know it.
+    /// Moves the remaining keys of a slot, and assigns it to its new owner. Returns once all nodes
+    /// know it.
     ///
-    /// The new owner claims all its slots in a new epoch. If it did not know yet that another of them has moved away, its
-    /// claim would undo that move and delete the keys, and the two nodes would disagree for good.
+    /// The new owner claims all its slots in a new epoch. It has to know that another slot has moved
+    /// away. Otherwise its claim undoes that move and deletes the keys, and the nodes disagree for
+    /// good.
     pub async fn end_to_move(&self, slot: u16, from: usize, to: usize) {
         let _alone = self.moving.lock().await;
         loop {
@@ -257,12 +257,12 @@ impl RedisCluster {
         self.end_to_move(slot, from, to).await;
     }
 
-    /// Waits until the replica of a master is a master itself, and the others know it.
+    /// Waits until the replica of a master is a master itself, and the other nodes agree.
     pub async fn failed_over(&self, master: usize) {
         self.led_by(master + MASTERS).await;
     }
 
-    /// Waits until this server is a master, and the others know it.
+    /// Waits until this server is a master, and the other nodes agree.
     pub async fn led_by(&self, node: usize) {
         let port = self.node(node).announced_port();
         eventually(PATIENCE, "the replica is a master", async || {
@@ -279,8 +279,7 @@ impl RedisCluster {
         .await;
     }
 
-    /// The servers that are masters now: of each pair that began as master and replica the one that has
-    /// slots.
+    /// Returns the current masters: of each pair, the server that has slots.
     pub async fn masters(&self) -> [usize; MASTERS] {
         let owners = owners(self.any()).await;
         let leads = |node: &usize| {
@@ -299,7 +298,7 @@ impl RedisCluster {
     }
 }
 
-/// The first and the last slot of each range, and the port of the master that has it.
+/// The first and the last slot of each range, and the port of its master.
 async fn owners(node: &RedisServer) -> Vec<(u16, u16, u16)> {
     let ranges: Vec<(u16, u16, Value)> = {
         let answer: Vec<Vec<Value>> = node.command(&["CLUSTER", "SLOTS"]).await;

@@ -8,7 +8,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 ///
-/// Says `what` when `deadline` has passed and the condition never held.
+/// Panics with `what` if the condition has not held by `deadline`.
 pub async fn eventually(deadline: Duration, what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     let held = async {
@@ -27,7 +27,7 @@ pub async fn eventually(deadline: Duration, what: &str, mut condition: impl Asyn
 ///
 /// # Panics
 ///
-/// Says `what` when `deadline` passes first.
+/// Panics with `what` if `deadline` passes first.
 pub async fn within<T>(deadline: Duration, what: &str, future: impl Future<Output = T>) -> T {
     let Ok(output) = tokio::time::timeout(deadline, future).await else {
         panic!("not done within {deadline:?}: {what}")

@@ -13,9 +13,9 @@ use crate::server::patient;
 /// Two or more inside at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
-    /// Who entered.
+    /// The owner that entered.
     pub entered: String,
-    /// Who was inside already.
+    /// The owners that were already inside.
     pub inside: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Overlap {
     }
 }
 
-/// Counts who is inside, within this process. Clones count together.
+/// Counts the owners inside, within this process. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct Exclusion(Arc<Mutex<Count>>);
 
@@ -43,13 +43,13 @@ struct Count {
 }
 
 impl Exclusion {
-    /// Makes a witness that has seen nothing.
+    /// Creates a witness without entries.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Notes that `who` is inside until the answer is dropped.
+    /// Records that `who` is inside until the returned guard is dropped.
     #[must_use = "`who` leaves when this is dropped"]
     pub fn enter(&self, who: impl Into<String>) -> Inside {
         let who = who.into();
@@ -71,19 +71,19 @@ impl Exclusion {
         }
     }
 
-    /// How many are inside now.
+    /// Returns the number of owners inside now.
     #[must_use]
     pub fn inside(&self) -> usize {
         self.count().inside.len()
     }
 
-    /// How many have entered so far.
+    /// Returns the number of entries so far.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.count().entries
     }
 
-    /// The most that were inside at once.
+    /// Returns the largest number of owners that were inside at once.
     #[must_use]
     pub fn max_inside(&self) -> usize {
         self.count().max_inside
@@ -95,7 +95,7 @@ impl Exclusion {
         self.count().overlaps.clone()
     }
 
-    /// Panics with the details if two were ever inside at once, or if none ever entered.
+    /// Panics with the details if two owners were ever inside at once, or if no owner entered.
     pub fn assert_held(&self) {
         assert_no(&self.overlaps(), self.entries());
     }
@@ -105,7 +105,7 @@ impl Exclusion {
     }
 }
 
-/// A holder inside an [`Exclusion`]; leaves when dropped.
+/// An owner inside an [`Exclusion`]. Dropping it leaves.
 #[derive(Debug)]
 pub struct Inside {
     witness: Exclusion,
@@ -121,11 +121,11 @@ impl Drop for Inside {
     }
 }
 
-/// Counts who is inside, across processes: a list of events on a server of its own, in that server's
-/// order. Use another server than the one under test, or its faults hit the witness.
+/// Counts the owners inside, across processes: a list of events on its own server.
 ///
-/// Note an entry after the lock was granted, and the leaving before it is released: then every
-/// overlap in the list was one in the world.
+/// Use a server that is not under test, or its faults also hit the witness. Record an entry after
+/// the lock was granted, and the exit before its release. Then every recorded overlap was a real
+/// one.
 #[derive(Clone)]
 pub struct SharedExclusion {
     connection: MultiplexedConnection,
@@ -141,7 +141,7 @@ impl SharedExclusion {
         }
     }
 
-    /// Notes that `who` is inside until [`SharedInside::leave`].
+    /// Records that `who` is inside until [`SharedInside::leave`].
     pub async fn enter(&self, who: &str) -> SharedInside {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -153,13 +153,13 @@ impl SharedExclusion {
         }
     }
 
-    /// Notes that a process is dead, so that nothing in it is inside any more. Call it once the
+    /// Records that a process is dead, so that none of its owners is inside. Call it once the
     /// process is reaped.
     pub async fn died(&self, pid: u32) {
         self.note("died", &format!("(process {pid},")).await;
     }
 
-    /// How many have entered so far.
+    /// Returns the number of entries so far.
     pub async fn entries(&self) -> u64 {
         self.events()
             .await
@@ -168,7 +168,7 @@ impl SharedExclusion {
             .count() as u64
     }
 
-    /// Who is inside now.
+    /// Returns the owners that are inside now.
     pub async fn inside(&self) -> Vec<String> {
         replay(&self.events().await).0
     }
@@ -178,7 +178,7 @@ impl SharedExclusion {
         replay(&self.events().await).1
     }
 
-    /// Panics with the details if two were ever inside at once, or if none ever entered.
+    /// Panics with the details if two owners were ever inside at once, or if no owner entered.
     pub async fn assert_held(&self) {
         let events = self.events().await;
         let entries = events.iter().filter(|(event, _)| event == "enter").count();
@@ -191,7 +191,7 @@ impl SharedExclusion {
             .clone()
             .rpush(&self.list, format!("{event} {who}"))
             .await
-            .expect("the witness's server answers");
+            .expect("the witness's server replies");
     }
 
     async fn events(&self) -> Vec<(String, String)> {
@@ -200,7 +200,7 @@ impl SharedExclusion {
             .clone()
             .lrange(&self.list, 0, -1)
             .await
-            .expect("the witness's server answers");
+            .expect("the witness's server replies");
         events
             .iter()
             .filter_map(|event| event.split_once(' '))
@@ -218,7 +218,7 @@ impl fmt::Debug for SharedExclusion {
     }
 }
 
-/// A holder inside a [`SharedExclusion`]. Stays inside until it says that it leaves.
+/// An owner inside a [`SharedExclusion`], until [`leave`](Self::leave).
 #[derive(Debug)]
 #[must_use = "call `leave` before the lock is released"]
 pub struct SharedInside {
@@ -227,13 +227,13 @@ pub struct SharedInside {
 }
 
 impl SharedInside {
-    /// Notes the leaving.
+    /// Records the exit.
     pub async fn leave(self) {
         self.witness.note("leave", &self.name).await;
     }
 }
 
-/// Goes through the events in order: who is inside at the end, and what overlapped on the way.
+/// Replays the events in order. Returns the owners inside at the end, and the overlaps.
 fn replay(events: &[(String, String)]) -> (Vec<String>, Vec<Overlap>) {
     let mut inside: BTreeSet<&String> = BTreeSet::new();
     let mut overlaps = Vec::new();
@@ -261,7 +261,7 @@ fn replay(events: &[(String, String)]) -> (Vec<String>, Vec<Overlap>) {
 fn assert_no(overlaps: &[Overlap], entries: u64) {
     assert!(
         entries > 0,
-        "nobody ever entered: the witness proves nothing"
+        "no owner entered, so the witness proves nothing"
     );
     let details: Vec<String> = overlaps.iter().take(10).map(ToString::to_string).collect();
     assert!(

@@ -1,4 +1,4 @@
-//! A network in which each connection can be late by itself: a TCP gate in front of a server.
+//! A TCP gate in front of a server, which delays each connection separately.
 
 use std::{
     sync::{
@@ -25,12 +25,12 @@ pub enum Way {
     Replies,
 }
 
-/// A TCP gate in front of a server that holds what it is told to, for each connection and each way
-/// separately. Nothing is lost.
+/// A TCP gate in front of a server. It holds bytes for each connection and direction separately,
+/// and loses none.
 ///
-/// Connections are numbered from 0 in the order in which clients opened them; one that could not be
-/// passed on to the server has no number. Like a [`Proxy`](crate::Proxy), a gate runs on a thread and
-/// a runtime of its own, and it goes when it is dropped, with all its connections.
+/// Connections are numbered from 0 in the order in which clients opened them. A connection that the
+/// server did not accept has no number. Like a [`Proxy`](crate::Proxy), a gate runs on its own
+/// thread and runtime, and closes all connections when it is dropped.
 #[derive(Debug)]
 pub struct Gate {
     port: u16,
@@ -42,11 +42,11 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct Connections(Mutex<Vec<[Arc<Lane>; 2]>>);
 
-/// One way of one connection.
+/// One direction of one connection.
 #[derive(Debug, Default)]
 struct Lane {
     held: watch::Sender<bool>,
-    /// Something has come that is held.
+    /// Held bytes have arrived.
     holds: AtomicBool,
 }
 
@@ -78,30 +78,30 @@ impl Gate {
         }
     }
 
-    /// Where a client connects: `redis://127.0.0.1:<port>/`.
+    /// The URL for clients: `redis://127.0.0.1:<port>/`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// How many connections have been passed on to the server so far.
+    /// Returns how many connections the server has accepted so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.all().len()
     }
 
-    /// Holds what comes by this way from now on, until [`pass`](Self::pass).
+    /// Holds the bytes of this direction from now on, until [`pass`](Self::pass).
     pub fn hold(&self, connection: usize, way: Way) {
         self.lane(connection, way).held.send_replace(true);
     }
 
-    /// Whether something has come by this way that is held.
+    /// Returns whether held bytes have arrived in this direction.
     #[must_use]
     pub fn holds(&self, connection: usize, way: Way) -> bool {
         self.lane(connection, way).holds.load(Ordering::SeqCst)
     }
 
-    /// Delivers what was held, and whatever comes after it.
+    /// Delivers the held bytes, and everything after them.
     pub fn pass(&self, connection: usize, way: Way) {
         self.lane(connection, way).held.send_replace(false);
     }
@@ -135,12 +135,12 @@ impl Connections {
 }
 
 impl Lane {
-    /// Resolves when nothing is held any more.
+    /// Resolves when the direction is not held.
     async fn free(&self) {
         let mut held = self.held.subscribe();
         while *held.borrow_and_update() {
             self.holds.store(true, Ordering::SeqCst);
-            // The sender lives as long as this.
+            // The sender lives as long as `self`.
             let _ = held.changed().await;
         }
         self.holds.store(false, Ordering::SeqCst);
@@ -163,7 +163,7 @@ async fn accept(listener: TcpListener, target: &str, connections: &Connections) 
     }
 }
 
-/// Carries bytes one way until either end is gone.
+/// Carries bytes in one direction until either end is closed.
 async fn carry(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,

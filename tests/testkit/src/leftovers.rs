@@ -1,4 +1,4 @@
-//! What is still on a server when nobody wants anything any more.
+//! Checks that idle or closed clients leave nothing on a server.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::{RedisServer, server::client_of};
 
-/// Longer than the leases in use: what was left to its lease is gone by then.
+/// Longer than the leases in use, so that a lock without an owner has expired.
 const LOCKS: Duration = Duration::from_secs(5);
-/// Longer than a wait queue stays that no owner renews.
+/// Longer than a wait queue lives without a renewal.
 const QUEUES: Duration = Duration::from_secs(30);
-/// Longer than the leases in use: a hold that is still renewed shows.
+/// Longer than the leases in use, so that a hold that is still renewed shows.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// While so many clients are there, but want nothing.
+/// Returns what is left while this many clients are connected, but idle.
 pub async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec<String> {
     let mut left = of_idleness(server).await;
     let listening = server.listening_clients().await;
@@ -24,17 +24,17 @@ pub async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec<String
     left
 }
 
-/// While clients are there, but want nothing, whatever they listen to.
+/// Returns what is left while clients are connected, but idle. Subscriptions do not count.
 pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
     let mut left = Vec::new();
     let is_lock = |key: &String| !key.ends_with(":fence") && !key.ends_with(":queue");
     let locks = still_present(LOCKS, async || keys(server, is_lock).await).await;
     if !locks.is_empty() {
-        left.push(format!("locks that nobody wants: {locks:?}"));
+        left.push(format!("locks of idle clients: {locks:?}"));
     }
     let places = still_present(LOCKS, async || places(server).await).await;
     if !places.is_empty() {
-        left.push(format!("places in line that nobody wants: {places:?}"));
+        left.push(format!("queued owners of idle clients: {places:?}"));
     }
     let mut watch = server.watch_commands().await;
     sleep(SILENCE).await;
@@ -45,7 +45,7 @@ pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
     left
 }
 
-/// When the clients are gone.
+/// Returns what is left after all clients have closed.
 pub async fn without_holder(server: &RedisServer) -> Vec<String> {
     let mut left = Vec::new();
     let end = Instant::now() + LOCKS;
@@ -74,7 +74,7 @@ pub async fn without_holder(server: &RedisServer) -> Vec<String> {
         match ttl {
             Ok(-1) => endless.push(fence),
             Ok(_) => {}
-            // What is left of a slot that the node does not serve any more.
+            // Keys of a slot that the node no longer serves.
             Err(error) if error.kind() == ServerErrorKind::Moved.into() => {}
             Err(error) => panic!("the server refuses the TTL of {fence}: {error}"),
         }
@@ -85,7 +85,7 @@ pub async fn without_holder(server: &RedisServer) -> Vec<String> {
     left
 }
 
-/// The channels that clients listen to.
+/// Lists the channels to which clients subscribe.
 pub async fn channels(server: &RedisServer) -> Vec<String> {
     server
         .command(&["PUBSUB", "CHANNELS", "lock:client:*"])
@@ -98,7 +98,8 @@ async fn keys(server: &RedisServer, sort: impl Fn(&String) -> bool) -> Vec<Strin
     keys
 }
 
-/// The queued owners whose clients are there. Those of dead clients go with their queue.
+/// The queued owners of clients that are connected. The queue expires with the owners of dead
+/// clients.
 async fn places(server: &RedisServer) -> Vec<String> {
     let mut places = Vec::new();
     let clients = server.listening().await;
@@ -113,7 +114,7 @@ async fn places(server: &RedisServer) -> Vec<String> {
     places
 }
 
-/// What does not go by itself.
+/// Returns what is still there after this time.
 async fn still_present(within: Duration, look: impl AsyncFn() -> Vec<String>) -> Vec<String> {
     let end = Instant::now() + within;
     loop {

@@ -1,12 +1,12 @@
-//! What the tests of this workspace stand on: real servers, a network that fails on demand, other
+//! Fixtures for the tests of this workspace: servers, a network that fails on demand, other
 //! processes, and witnesses of mutual exclusion.
 //!
-//! Nothing here knows the library under test, but for [`Topology`], [`Fronted`] and [`assert_taken`]. A fixture
-//! that cannot do its part panics and says why, because a test has no better answer; "# Panics" is therefore not repeated
-//! on every method.
+//! Only [`Topology`], [`Fronted`], [`batch`] and [`assert_taken`] use the library under test. A
+//! fixture that fails panics with a reason, so its methods have no "Panics" sections.
 
 #![allow(clippy::missing_panics_doc)]
 
+pub mod batch;
 mod child;
 mod cluster;
 mod eventually;
@@ -39,5 +39,5 @@ pub use topology::{Deletion, FAILOVER, Fronted, Place, SERVICE, Topology, Trio, 
 
 use std::time::Duration;
 
-/// How long the fixture itself waits for what takes milliseconds on an idle machine.
+/// The limit for everything that takes milliseconds on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

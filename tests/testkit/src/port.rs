@@ -2,11 +2,10 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Listens on a loopback port of its own.
+/// Listens on a free loopback port.
 ///
-/// It lies below the range from which systems number outgoing connections. So no client takes the
-/// port while a server is down between kill and restart, and a client that dials a dead port is not
-/// connected to itself.
+/// The port lies below the range of outgoing connections. So no client gets the port between a kill
+/// and a restart, and a client that dials a dead port does not reach itself.
 #[must_use]
 pub fn listen() -> TcpListener {
     loop {
@@ -17,7 +16,7 @@ pub fn listen() -> TcpListener {
     }
 }
 
-/// The number of the port that a listener of this process has.
+/// Returns the port of a listener of this process.
 #[must_use]
 pub fn number(listener: &TcpListener) -> u16 {
     listener
@@ -26,7 +25,7 @@ pub fn number(listener: &TcpListener) -> u16 {
         .port()
 }
 
-/// A free port for a node of a cluster, which listens to the others at the port 10,000 further.
+/// Finds a free port for a cluster node. Its bus port, 10,000 higher, is free too.
 #[must_use]
 pub fn of_node() -> u16 {
     loop {

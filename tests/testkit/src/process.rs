@@ -1,4 +1,4 @@
-//! Other processes, driven line by line.
+//! Other processes, controlled by lines of text.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
@@ -11,8 +11,7 @@ use crate::child::LeashedChild;
 use crate::signals::stop_ignoring_signals;
 use crate::{eventually, within};
 
-/// Another process: its output is read line by line, its input is written line by line, and it ends
-/// with the test.
+/// Another process: tests read its output and write its input line by line. It ends with the test.
 #[derive(Debug)]
 pub struct Worker {
     child: LeashedChild,
@@ -33,7 +32,7 @@ impl Worker {
         let input = child.child().stdin.take();
         let output = child.child().stdout.take().expect("the output is piped");
 
-        // A thread, so that the process never blocks on a full pipe while the test looks elsewhere.
+        // A thread reads, so that the process never blocks on a full pipe.
         let (sender, lines) = mpsc::unbounded_channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -60,7 +59,7 @@ impl Worker {
         within(deadline, "the worker prints a line", self.lines.recv()).await
     }
 
-    /// Reads until a line equals `expected`, and answers the lines before it.
+    /// Reads until a line equals `expected`, and returns the lines before it.
     pub async fn expect_line(&mut self, deadline: Duration, expected: &str) -> Vec<String> {
         let mut before = Vec::new();
         let read = async {
@@ -102,17 +101,17 @@ impl Worker {
         self.input = None;
     }
 
-    /// Stops the process (SIGSTOP), as a long pause of its machine would.
+    /// Pauses the process (SIGSTOP), like a long pause of its machine.
     pub fn pause(&mut self) {
         self.child.pause();
     }
 
-    /// Lets a paused process go on (SIGCONT).
+    /// Resumes a paused process (SIGCONT).
     pub fn resume(&mut self) {
         self.child.resume();
     }
 
-    /// Kills the process (SIGKILL): nothing in it runs any more, and nothing is released.
+    /// Kills the process (SIGKILL). It releases nothing.
     pub fn kill(&mut self) {
         self.child.kill();
     }

@@ -18,11 +18,11 @@ use tokio::sync::oneshot;
 use crate::{RedisServer, port, serve::serve_until};
 use control::Control;
 
-/// A TCP proxy that loses, delays and cuts what it is told to.
+/// A TCP proxy that loses, delays and cuts on demand.
 ///
-/// It runs on a thread and a runtime of its own, so a blocked test does not stop it, and it goes when
-/// it is dropped. Every method takes effect before it returns: what the proxy reads afterwards is
-/// subject to it. A fault that counts starts counting then, and starting it again replaces it.
+/// It runs on its own thread and runtime, so a blocked test does not stop it. It closes when it is
+/// dropped. Every method takes effect before it returns. A fault with a count starts anew when its
+/// method is called again.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -55,7 +55,8 @@ impl Proxy {
         Self::open(address, String::new(), true)
     }
 
-    /// As [`to`](Self::to), for as long as its server runs: [`requests`](Self::requests) stays empty.
+    /// Like [`to`](Self::to), for as long as its server runs. [`requests`](Self::requests) stays
+    /// empty.
     pub(crate) fn before_all_of(address: &str) -> Self {
         Self::open(address, String::new(), false)
     }
@@ -84,7 +85,8 @@ impl Proxy {
         }
     }
 
-    /// Where a client connects: `redis://127.0.0.1:<port>/`, with the server's password if there is one.
+    /// The URL for clients: `redis://127.0.0.1:<port>/`, with the server's password if there is
+    /// one.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}{}/", self.userinfo, self.address())

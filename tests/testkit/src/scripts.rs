@@ -1,4 +1,4 @@
-//! The library's scripts as it puts them together, to be called without it.
+//! The library's scripts, for tests that call them directly.
 
 use redis::Script;
 
@@ -12,15 +12,15 @@ macro_rules! lua {
     };
 }
 
-/// One of each.
+/// One script of each kind.
 pub struct Scripts {
-    /// Takes one lock or several.
+    /// Acquires one lock or several.
     pub acquire: Script,
-    /// Gives one lock back, or lowers its count.
+    /// Releases one lock, or lowers its count.
     pub release: Script,
-    /// Several of the usual kind, each by itself.
+    /// Acquires several simple locks, each for itself.
     pub acquire_batch: Script,
-    /// The same for giving back.
+    /// Releases several simple locks.
     pub release_batch: Script,
     /// Extends leases.
     pub renew: Script,
@@ -37,7 +37,7 @@ impl Default for Scripts {
 }
 
 impl Scripts {
-    /// Not loaded anywhere yet.
+    /// Creates scripts that no server has loaded yet.
     #[must_use]
     pub fn new() -> Self {
         Self {

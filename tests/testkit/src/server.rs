@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Proxy, child::LeashedChild};
 
-/// A redis-server of its own, on a free loopback port, without persistence.
+/// A redis-server on a free loopback port, without persistence.
 ///
-/// It stops when this is dropped, and when the test process dies without dropping anything.
+/// It stops when it is dropped, or when the test process dies.
 #[derive(Debug)]
 pub struct RedisServer {
     settings: RedisServerBuilder,
@@ -41,31 +41,31 @@ struct Tls {
 }
 
 impl RedisServer {
-    /// Starts a server with nothing special about it.
+    /// Starts a server with the default options.
     #[must_use = "the server stops when it is dropped"]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// Starts to describe a server.
+    /// Returns a builder of a server.
     #[must_use]
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
 
-    /// Where a client connects by TCP: `redis://127.0.0.1:<port>/`, with the password if there is one.
+    /// The URL for TCP: `redis://127.0.0.1:<port>/`, with the password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}{}/", self.userinfo(), self.address())
     }
 
-    /// As [`url`](Self::url), for one of the users of [`RedisServerBuilder::acl_user`].
+    /// Like [`url`](Self::url), for a user of [`RedisServerBuilder::acl_user`].
     #[must_use]
     pub fn url_as(&self, user: &str, password: &str) -> String {
         format!("redis://{user}:{password}@{}/", self.address())
     }
 
-    /// Where a client connects by the Unix socket: `unix://<path>`.
+    /// The URL for the Unix socket: `unix://<path>`.
     #[must_use]
     pub fn unix_url(&self) -> String {
         let query = match &self.settings.password {
@@ -75,8 +75,7 @@ impl RedisServer {
         format!("unix://{}{query}", self.socket().display())
     }
 
-    /// Where a client connects by TLS: `rediss://127.0.0.1:<port>/`. Only after
-    /// [`RedisServerBuilder::tls`].
+    /// The URL for TLS: `rediss://127.0.0.1:<port>/`. Requires [`RedisServerBuilder::tls`].
     #[must_use]
     pub fn tls_url(&self) -> String {
         format!("rediss://{}127.0.0.1:{}/", self.userinfo(), self.tls_port())
@@ -88,7 +87,7 @@ impl RedisServer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The TCP port. It stays the same through [`restart`](Self::restart).
+    /// The TCP port. [`restart`](Self::restart) keeps it.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -100,25 +99,26 @@ impl RedisServer {
         self.tls().port
     }
 
-    /// The port that other nodes of its cluster are told of.
+    /// The port that the server announces to other nodes of its cluster.
     pub(crate) fn cluster_port(&self) -> u16 {
         self.tls
             .as_ref()
             .map_or_else(|| self.announced_port(), |tls| tls.port)
     }
 
-    /// The port where nodes of its cluster speak with each other.
+    /// The port for messages between the nodes of its cluster.
     pub(crate) fn bus_port(&self) -> u16 {
         self.tls.as_ref().map_or(self.port, |tls| tls.port) + 10_000
     }
 
-    /// The TCP port that others are told of: its proxy's, if it stands behind one.
+    /// The TCP port that the server announces: its proxy's, if it has one.
     #[must_use]
     pub fn announced_port(&self) -> u16 {
         self.front.as_ref().map_or(self.port, |front| front.port())
     }
 
-    /// The proxy by which all but the fixture itself come. Only after [`RedisServerBuilder::behind_proxy`].
+    /// The proxy that all clients but the fixture use. Requires
+    /// [`RedisServerBuilder::behind_proxy`].
     #[must_use]
     pub fn front(&self) -> &Arc<Proxy> {
         self.front
@@ -132,13 +132,13 @@ impl RedisServer {
         self.tls().authority.ca_pem()
     }
 
-    /// The file that holds [`ca_pem`](Self::ca_pem), e.g. for `SSL_CERT_FILE`.
+    /// The file with [`ca_pem`](Self::ca_pem), for example for `SSL_CERT_FILE`.
     #[must_use]
     pub fn ca_path(&self) -> &Path {
         &self.tls().ca_path
     }
 
-    /// The port by which replicas and Sentinels reach it.
+    /// The port for replicas and Sentinels.
     #[must_use]
     pub fn replication_port(&self) -> u16 {
         if self.settings.replicates_by_tls {
@@ -154,13 +154,13 @@ impl RedisServer {
         self.running(|process| process.pid())
     }
 
-    /// Whether the process runs: it was not killed.
+    /// Returns whether the process runs: it was not killed.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.process().is_some()
     }
 
-    /// Whether the process runs, and is not paused.
+    /// Returns whether the process runs, and is not paused.
     #[must_use]
     pub fn answers(&self) -> bool {
         self.process()
@@ -168,24 +168,24 @@ impl RedisServer {
             .is_some_and(|process| !process.is_paused())
     }
 
-    /// The directory that holds the server's socket, configuration and log. It goes with the fixture.
+    /// The directory of the server's socket, configuration and log. The fixture deletes it.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Stops the server (SIGSTOP): connections stay open and nothing is answered. Returns once the
-    /// process is paused.
+    /// Pauses the server (SIGSTOP): connections stay open without replies. Returns once the process
+    /// is paused.
     pub fn pause(&self) {
         self.running(LeashedChild::pause);
     }
 
-    /// Lets a paused server go on (SIGCONT). It executes what was sent meanwhile.
+    /// Resumes a paused server (SIGCONT). It executes the requests of the pause.
     pub fn resume(&self) {
         self.running(LeashedChild::resume);
     }
 
-    /// Kills the server (SIGKILL). Returns once it is gone.
+    /// Kills the server (SIGKILL). Returns once the process has ended.
     pub fn kill(&self) {
         *self.process() = None;
         if let Ok(mut watch) = self.watch.try_lock() {
@@ -197,14 +197,14 @@ impl RedisServer {
     pub fn restart(&self) {
         self.kill();
         let _ = fs::remove_file(self.directory.join("dump.rdb"));
-        // Of a server that appends what it is told to files: since Redis 7 they have a directory.
+        // Redis 7 or later keeps its append-only files in a directory.
         let _ = fs::remove_dir_all(self.directory.join("appendonlydir"));
         let _ = fs::remove_file(self.directory.join("appendonly.aof"));
         self.restart_with_data();
     }
 
-    /// Restarts the server on the same port, with what was [saved](Self::save), or what it appended to its files if it does so. Kills it first if it
-    /// still runs. It may still be loading when this returns.
+    /// Restarts the server on the same port with its [saved](Self::save) data, or its append-only
+    /// files. Kills it first if it still runs. It may still be loading when this returns.
     pub fn restart_with_data(&self) {
         self.kill();
         let process = self.settings.launch_on(&self.directory, self.port);

@@ -1,22 +1,22 @@
-//! That another owner has a lock.
+//! Checks that another owner has a lock.
 
 use std::panic::Location;
 
 use rlock_core::LockClient;
 
-/// Tries the lock once, by this client, and is refused.
+/// Tries to acquire the lock, and expects that another owner has it.
 ///
 /// # Panics
 ///
-/// Says where it was called when the client is given the lock, or no answer.
+/// Panics with the caller's location when the call acquires the lock or fails.
 #[track_caller]
 pub fn assert_taken(client: &LockClient, key: &str) -> impl Future<Output = ()> {
     let caller = Location::caller();
     async move {
         match client.lock(key).try_acquire().await {
             Ok(None) => {}
-            Ok(Some(guard)) => panic!("{caller}: `{key}` is to be taken, and was free: {guard:?}"),
-            Err(error) => panic!("{caller}: `{key}` is to be taken, and nobody says so: {error}"),
+            Ok(Some(guard)) => panic!("{caller}: `{key}` is free: {guard:?}"),
+            Err(error) => panic!("{caller}: the check of `{key}` fails: {error}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What locks can live on: one place where all of it is listed, with the servers that it takes.
+//! The topologies that locks can live on, with their servers.
 
 mod fronted;
 mod trio;
@@ -15,28 +15,28 @@ use crate::{RedisCluster, RedisServer};
 pub use fronted::Fronted;
 pub use trio::{FAILOVER, SERVICE, Trio, TrioBuilder};
 
-/// What the same tests run over.
+/// A store that the same tests run over.
 ///
-/// Its servers end with it; as it usually is shared by the tests of a binary, that is when the test process
-/// ends, however it ends.
+/// Its servers end with it. The tests of a binary usually share it, so they end with the test
+/// process.
 #[derive(Debug)]
 pub enum Topology {
     /// The embedded store.
     Memory,
-    /// One server, spoken to by RESP3.
+    /// One server, over RESP3.
     Server(RedisServer),
-    /// One server, spoken to by RESP2: without reports of changes, and with a second connection for messages.
+    /// One server, over RESP2: without client tracking, and with a second connection for messages.
     ServerByResp2(RedisServer),
-    /// A master and its replica, and three Sentinels that tell which is which.
+    /// A master, its replica and three Sentinels.
     Sentinel(Box<Trio>),
-    /// Servers that know nothing of each other.
+    /// Independent servers.
     Quorum {
-        /// All of them.
+        /// All servers.
         servers: Vec<RedisServer>,
-        /// Which of them are paused.
+        /// The indices of the paused servers.
         stopped: Vec<usize>,
     },
-    /// Three masters with a replica each, that share the locks.
+    /// Three masters that share the locks, with a replica each.
     Cluster(RedisCluster),
 }
 
@@ -61,26 +61,26 @@ impl Topology {
 
     /// Starts a master, its replica and three Sentinels.
     pub async fn sentinel() -> Self {
-        // On a busy machine a server may be silent for a while, and none of these tests is about that.
+        // A busy machine may delay a server, and none of these tests is about failovers.
         let silence = Duration::from_secs(10);
         Self::Sentinel(Box::new(Trio::builder().silence(silence).start().await))
     }
 }
 
-/// What becomes of a lock that another client deletes on the server, by its name.
+/// What happens to a lock whose key another client deletes on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deletion {
-    /// Nobody else can.
+    /// No other client can delete it.
     Impossible,
-    /// The server tells the holder.
+    /// The server notifies the holder.
     NotifiedAtOnce,
     /// The holder finds out when it renews its lease.
     FoundByRenewal,
 }
 
-/// What topologies do differently by nature. The suite asks for it, and checks it.
+/// Differences between topologies, which the suite reads and checks.
 impl Topology {
-    /// How a holder learns that its lock was deleted.
+    /// Returns how a holder learns that its lock was deleted.
     #[must_use]
     pub fn deletion(&self) -> Deletion {
         match self {
@@ -92,7 +92,7 @@ impl Topology {
         }
     }
 
-    /// Who has this lock, as far as it goes on.
+    /// Returns the running servers that have this lock.
     async fn servers_of(&self, lock: &str) -> Vec<&RedisServer> {
         match self {
             Self::Cluster(cluster) => vec![cluster.owner_of(lock).await],
@@ -106,7 +106,7 @@ impl Topology {
         }
     }
 
-    /// A client that is set up like this, of those that share this memory, if it is the embedded store.
+    /// Returns a client with these options. Clients of the embedded store share this memory.
     async fn client_of(&self, builder: LockClientBuilder, memory: &str) -> LockClient {
         let connected = match self {
             Self::Memory => builder.connect(&format!("memory:{memory}")).await,
@@ -122,7 +122,7 @@ impl Topology {
         connected.expect("the store is there")
     }
 
-    /// Starts five servers that know nothing of each other; these of them are paused.
+    /// Starts five independent servers, and pauses these.
     #[must_use]
     pub fn quorum_without(stopped: &[usize]) -> Self {
         let servers: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
@@ -141,12 +141,12 @@ impl Topology {
     }
 }
 
-/// Where clients find a server: at its proxy, if it stands behind one.
+/// The URL of a server, or of its proxy if it has one.
 fn url(server: &RedisServer) -> String {
     format!("redis://127.0.0.1:{}/", server.announced_port())
 }
 
-/// Locks of their own at a topology: tests that share it do not meet.
+/// Unique keys at a topology, so that tests that share it do not meet.
 #[derive(Debug)]
 pub struct Place {
     topology: &'static Topology,
@@ -154,7 +154,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A place where nobody was before.
+    /// Returns a place with unused keys.
     #[must_use]
     pub fn at(topology: &'static Topology) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -165,23 +165,24 @@ impl Place {
         }
     }
 
-    /// What the place is at.
+    /// The topology of this place.
     #[must_use]
     pub fn topology(&self) -> &'static Topology {
         self.topology
     }
 
-    /// Whether waiters are served in order however slow a server is. On a quorum, only while the member that keeps the
-    /// queue replies in time.
+    /// Returns whether waiters are served in order even if a server is slow. On a quorum, only
+    /// while the lead replies in time.
     #[must_use]
     pub fn keeps_strict_order(&self) -> bool {
         !matches!(self.topology, Topology::Quorum { .. })
     }
 
-    /// Deletes the lock of a key without braces behind its holder's back. Says whether there was one.
+    /// Deletes the lock of a key without braces behind its holder's back. Returns whether there was
+    /// one.
     pub async fn delete(&self, key: &str) -> bool {
         let lock = format!("{}{{{key}}}", self.name);
-        // At once, because those that still have a lock give it to those that have lost it.
+        // At once, because servers that still have the lock repair those that have lost it.
         let servers = self.topology.servers_of(&lock).await;
         let deleted = join_all(servers.into_iter().map(|server| server.del(&lock))).await;
         deleted.contains(&true)
@@ -192,7 +193,7 @@ impl Place {
         self.client_of(LockClient::builder()).await
     }
 
-    /// A client that is set up like this, but for the prefix.
+    /// Returns a client with these options, and this place's prefix.
     pub async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
         let builder = builder.prefix(&self.name);
         self.topology.client_of(builder, &self.name).await

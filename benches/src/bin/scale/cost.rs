@@ -1,4 +1,4 @@
-//! What servers have spent, and their clients, which are this process.
+//! The resources that servers and clients have used. The clients are this process.
 
 use std::{
     ops::{AddAssign, Sub},
@@ -12,25 +12,25 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::ground::Ground;
 
-/// What the servers of a ground have spent up to some time, or between two times.
+/// The resources that the servers have used up to a time, or between two times.
 #[derive(Clone, Copy)]
 pub(crate) struct Spent {
     pub(crate) seconds: f64,
-    /// Those that locks are asked of.
+    /// The masters, which execute the requests of locks.
     pub(crate) masters: Share,
     pub(crate) replicas: Share,
     /// Processor time of the clients, in seconds.
     pub(crate) clients: f64,
 }
 
-/// What some of them have spent together.
+/// The resources of several servers together.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Share {
     /// Processor time of all their threads, in seconds.
     pub(crate) processor: f64,
     pub(crate) received: f64,
     pub(crate) sent: f64,
-    /// How many scripts were called.
+    /// The number of script calls.
     pub(crate) scripts: f64,
 }
 
@@ -101,20 +101,20 @@ impl Sub for Spent {
     }
 }
 
-/// Of all threads of this process, in seconds.
+/// Returns the processor time of all threads of this process, in seconds.
 fn own_processor_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// The memory that a server uses, in bytes, but for the buffers of its connections, which come and go.
+/// Returns the memory of a server in bytes, without the buffers of its connections, which vary.
 pub(crate) async fn memory(server: &RedisServer) -> Result<f64> {
     let memory: InfoDict = server.command(&["INFO", "memory"]).await;
     let used: f64 = number(&memory, "used_memory")?;
     Ok(used - number::<f64>(&memory, "mem_clients_normal")?)
 }
 
-/// What a server is.
+/// Returns the name and version of a server.
 pub(crate) async fn version(server: &RedisServer) -> Result<String> {
     let about: InfoDict = server.command(&["INFO", "server"]).await;
     number(&about, "redis_version")

@@ -1,16 +1,16 @@
-//! The servers that locks are asked of.
+//! The servers under measurement.
 
 use clap::ValueEnum;
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer};
 
-/// What locks live on.
+/// The kind of store.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// One server.
     Server,
     /// A cluster of three masters, each with a replica.
     Cluster,
-    /// The same, whose replicas have gone.
+    /// Like `Cluster`, after its replicas have gone.
     Masters,
 }
 

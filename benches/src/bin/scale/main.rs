@@ -1,6 +1,8 @@
-//! What locks cost a server, as the server counts it: processor time and bytes on the network for a pair
-//! of acquire and release, a change of holder and a renewal; and memory for a held lock, what it leaves, and
-//! who waits. The figures of `docs/scale.md`.
+//! Measures the cost of locks on the server.
+//!
+//! It measures processor time and network bytes for a pair of acquire and release, a transfer and a
+//! renewal. It also measures the memory of held locks, of released locks, and of waiters.
+//! `docs/scale.md` has the figures.
 
 mod cost;
 mod ground;
@@ -12,23 +14,23 @@ use clap::Parser;
 
 use self::ground::Kind;
 
-/// Measures what locks cost a server of their own.
+/// Measures the cost of locks on their server.
 #[derive(Parser)]
 struct Options {
-    /// What locks live on, for processor time and bytes; those of all masters together count, and
-    /// replicas beside them. Memory is measured of one server.
+    /// The store for processor time and bytes. All masters count together, and replicas separately.
+    /// Memory is measured on one server.
     #[arg(long, value_enum, default_value_t = Kind::Server)]
     on: Kind,
-    /// How many locks are held for the memory that they take; none leaves memory out.
+    /// The number of held locks for the memory measurement. Zero skips it.
     #[arg(long, default_value_t = 100_000)]
     locks: u32,
-    /// How many locks have waiters, for the memory that those take.
+    /// The number of locks with waiters for the memory measurement.
     #[arg(long, default_value_t = 2_000)]
     lines: u32,
-    /// How many pairs, changes or renewals are counted, each.
+    /// The number of pairs, transfers and renewals to count.
     #[arg(long, default_value_t = 50_000)]
     operations: u32,
-    /// How often processor time and bytes are measured; the median counts. None leaves them out.
+    /// The number of rounds for processor time and bytes. The median counts. Zero skips them.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 }

@@ -10,13 +10,13 @@ use tokio::task::JoinSet;
 
 use super::cost::{memory, version};
 
-/// How many clients wait for the same lock.
+/// The number of clients that wait for the same lock.
 const WAITERS: u32 = 5;
-/// Long enough that nothing ends or is renewed meanwhile.
+/// No lease ends or is renewed during the measurement.
 const LEASE: Duration = Duration::from_secs(3600);
-/// How many are asked for at once.
+/// The number of locks that are acquired at once.
 const TAKEN_AT_ONCE: u32 = 500;
-/// The server gives back what requests took, and shrinks its tables, little by little.
+/// The server frees buffers and shrinks its tables gradually.
 const SETTLED: Duration = Duration::from_secs(2);
 
 pub(crate) async fn measure(locks: u32, lines: u32) -> Result<()> {
@@ -78,7 +78,7 @@ pub(crate) async fn measure(locks: u32, lines: u32) -> Result<()> {
 
 async fn client(server: &RedisServer) -> Result<LockClient> {
     let client = LockClient::connect(&server.url()).await?;
-    // What connections and scripts take is no part of a lock.
+    // The memory of connections and scripts does not count.
     client.lock("warm-up").acquire().await?.release().await?;
     Ok(client)
 }
@@ -104,7 +104,7 @@ async fn usage(server: &RedisServer, key: &str) -> u64 {
     server.command(&["MEMORY", "USAGE", key]).await
 }
 
-/// Waits until so many stand in each line.
+/// Waits until each queue has this many waiters.
 async fn until_queued(server: &RedisServer, lines: u32, waiters: u32) -> Result<()> {
     let mut connection = server.connection().await;
     let mut full = 0;

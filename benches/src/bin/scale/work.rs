@@ -13,22 +13,22 @@ use super::{
     ground::{Ground, Kind},
 };
 
-/// How many locks one client has renewed. In a cluster those of one slot share a script, and there are 16,384
-/// slots: of a thousand locks nearly each has one of its own.
+/// The number of locks that one client renews. In a cluster the locks of one slot share a script.
+/// With 16,384 slots, almost each of a thousand locks has its own.
 const RENEWED: [(&str, u32); 2] = [
     ("renewal, 1,000 locks of one client", 1_000),
     ("renewal, 10,000 locks of one client", 10_000),
 ];
-/// How long servers are left alone, to see what they take for nothing.
+/// The duration of the idle measurement, which the other figures include.
 const IDLE: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(3);
-/// How long a round of renewals lasts at the most.
+/// The longest duration of a round of renewals.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What is done, by how many, and what each one of it cost.
+/// An operation, its number of clients, and its cost.
 struct Row {
     what: &'static str,
-    /// How much was done in each round, and what that took.
+    /// The number of operations in each round, and the resources used.
     rounds: Vec<(f64, Spent)>,
 }
 
@@ -97,7 +97,7 @@ async fn show(ground: &Ground, rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// What is in each of the other figures, by the time that it took.
+/// Prints the idle resources, which are part of the other figures.
 async fn show_idle(ground: &Ground) -> Result<()> {
     let (started, before) = begin(ground).await?;
     tokio::time::sleep(IDLE).await;
@@ -115,7 +115,7 @@ async fn begin(ground: &Ground) -> Result<(Instant, Spent)> {
     Ok((started, Spent::at(ground, started).await?))
 }
 
-/// A lock for each task: all the same, or all different.
+/// Returns a lock for each task: all the same, or all different.
 async fn locks(ground: &Ground, clients: u32, tasks: u32, share: bool) -> Result<Vec<Lock>> {
     let mut locks = Vec::new();
     for client in 0..clients {
@@ -128,7 +128,7 @@ async fn locks(ground: &Ground, clients: u32, tasks: u32, share: bool) -> Result
     Ok(locks)
 }
 
-/// Takes and gives back each of these so many times, all at once.
+/// Acquires and releases each of these locks this many times, all at once.
 async fn pairs(locks: &[Lock], each: u32) -> Result<()> {
     let mut running = JoinSet::new();
     for lock in locks {
@@ -159,7 +159,7 @@ async fn renewals(
         lock.acquire().await
     });
     let guards = try_join_all(taking).await?;
-    // At first they are renewed as they were taken, then together.
+    // The first renewals are at separate times. Later ones share scripts.
     tokio::time::sleep(LEASE).await;
     let time = (LEASE / 3 * operations.div_ceil(held)).min(LONGEST);
     let mut row = Row {
@@ -185,7 +185,7 @@ async fn renewals(
     Ok(row)
 }
 
-/// How many renewals the servers have carried out: nothing else here has them look for an owner.
+/// Returns the number of renewals. Only renewals check for an owner here.
 async fn renewed(ground: &Ground) -> u64 {
     let mut renewed = 0;
     for master in ground.masters() {

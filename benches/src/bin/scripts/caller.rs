@@ -1,5 +1,5 @@
-//! The connections that a plan needs: the one that calls, and those that listen. They end with its turn, so
-//! that no other plan meets what they leave at the server.
+//! The connections of a plan: the caller and the subscribers. They close with its turn, so that the
+//! next plan finds a clean server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::plan::Plan;
 
-/// How long one batch may take: under tools that count instructions fifty times as long as usual.
+/// The limit for one batch. Tools that count instructions slow it down fifty times.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Caller {
@@ -20,9 +20,9 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Connects as the plan says.
+    /// Connects as the plan requires.
     pub(crate) async fn of(plan: &Plan, server: &RedisServer) -> Result<Self> {
-        // As clients connect: they are told of changes, and hear messages, by RESP3.
+        // Clients connect in the same way: with client tracking and messages, over RESP3.
         let client = Client::open(format!("{}?protocol=resp3", server.url()))?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))

@@ -1,9 +1,9 @@
-//! What Lua scripts cost the server, so that formulations of one can be compared.
+//! Measures the cost of Lua scripts on the server, to compare different versions of a script.
 //!
-//! Each call plan (see [`plan`]) names a script, its keys and arguments, and the plain commands that
-//! set the state before each call. The server times every script by itself (`INFO commandstats`):
-//! scripts run by EVALSHA, the commands around them under their own names, so these do not mix.
-//! Plans take turns, for several rounds, so that a busy moment of the machine meets all of them.
+//! Each call plan (see [`plan`]) names a script, its keys and arguments, and the commands that set
+//! the state before each call. The server times every command separately (`INFO commandstats`), so
+//! EVALSHA and the other commands do not mix. Plans take turns for several rounds, so that noise
+//! affects all of them.
 
 mod caller;
 mod plan;
@@ -22,29 +22,29 @@ use plan::Plan;
 use redis::{Pipeline, RedisError, RedisResult, Script, Value, aio::MultiplexedConnection};
 use rlock_testkit::RedisServer;
 
-/// Measures what Lua scripts cost the server, in microseconds a call.
+/// Measures the cost of Lua scripts on the server, in microseconds for each call.
 #[derive(Parser)]
 struct Options {
-    /// Call plans, or folders of them.
+    /// Call plans, or directories of them.
     #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/formulations"))]
     plans: Vec<PathBuf>,
-    /// Calls of each script, all rounds together.
+    /// The number of calls of each script in all rounds.
     #[arg(long, default_value_t = 40_000)]
     calls: usize,
-    /// Rounds in which the plans take turns. On a busy machine the least says more than the median.
+    /// The number of rounds. On a busy machine the minimum is more reliable than the median.
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// After so many seconds no round begins any more.
+    /// No round starts after this many seconds.
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// Measures nothing: calls the scripts once and stops the server, for tools that count the
-    /// server's instructions from outside.
+    /// Only calls the scripts once and stops the server, for tools that count the server's
+    /// instructions.
     #[arg(long)]
     count: bool,
 }
 
-/// How many calls go to the server at once: enough that it is never idle, few enough that neither
-/// side buffers much.
+/// The number of calls in a batch. It keeps the server busy, and keeps the buffers of both sides
+/// small.
 const BATCH: usize = 200;
 
 #[tokio::main(flavor = "current_thread")]
@@ -63,7 +63,7 @@ async fn main() -> Result<()> {
             let script = Script::new(&plan.script);
             let mut caller = Caller::of(plan, &server).await?;
             let connection = &mut caller.connection;
-            // What the plan before it left is not to be met.
+            // The data of the previous plan must not affect this one.
             let () = redis::cmd("FLUSHALL").query_async(connection).await?;
             call(plan, &script, options.calls, connection).await?;
         }
@@ -75,7 +75,7 @@ async fn main() -> Result<()> {
         .div_ceil(options.rounds)
         .next_multiple_of(BATCH);
     let mut costs = vec![Vec::new(); plans.len()];
-    // The first round warms up and is left out.
+    // The first round is a warm-up and does not count.
     for round in 0..=options.rounds {
         if round > 1 && started.elapsed() >= Duration::from_secs(options.seconds) {
             println!(
@@ -114,7 +114,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The plans among `paths`, those of a folder in order of their names.
+/// Returns the plans in `paths`, with directories sorted by name.
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -134,7 +134,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Runs a plan, and answers how many microseconds a call of its script took.
+/// Runs a plan, and returns the microseconds for each call of its script.
 async fn measure(plan: &Plan, calls: usize, server: &RedisServer) -> Result<f64> {
     let script = Script::new(&plan.script);
     let mut caller = Caller::of(plan, server).await?;
@@ -159,7 +159,7 @@ async fn measure(plan: &Plan, calls: usize, server: &RedisServer) -> Result<f64>
     Ok(micros as f64 / counted as f64)
 }
 
-/// Sends the commands of a plan, each time followed by its script.
+/// Sends the commands of a plan, each followed by its script.
 async fn call(
     plan: &Plan,
     script: &Script,
@@ -174,7 +174,7 @@ async fn call(
     Ok(())
 }
 
-/// Sends one batch, and checks what the script answers.
+/// Sends one batch, and checks the replies of the script.
 async fn batch(
     plan: &Plan,
     script: &Script,
@@ -198,7 +198,7 @@ async fn batch(
     }
     let answers = pipeline.query_async(connection).await;
     let answers: Vec<Value> = answers.map_err(|error: RedisError| {
-        // A batch has hundreds of them, all alike.
+        // The errors of a batch are all alike.
         let whole = error.to_string();
         anyhow!("{}", whole.split("), (").next().unwrap_or(&whole))
     })?;
@@ -217,11 +217,11 @@ async fn batch(
     Ok(())
 }
 
-/// Stops the server so that a tool around it can write what it counted, and waits until it has.
+/// Stops the server, so that a tool around it can write its counts, and waits for it.
 async fn shut_down(server: &RedisServer) -> Result<()> {
     let mut connection = server.connection().await;
     let mut shutdown = redis::cmd("SHUTDOWN");
-    // The answer is that the connection ends.
+    // The server closes the connection instead of a reply.
     let _: RedisResult<Value> = shutdown.arg("NOSAVE").query_async(&mut connection).await;
     let status = format!("/proc/{}/status", server.pid());
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -232,7 +232,7 @@ async fn shut_down(server: &RedisServer) -> Result<()> {
     Ok(())
 }
 
-/// Calls and microseconds of EVALSHA in `INFO commandstats`.
+/// Returns the calls and the microseconds of EVALSHA in `INFO commandstats`.
 fn evalsha(statistics: &str) -> Option<(usize, u64)> {
     let line = statistics
         .lines()

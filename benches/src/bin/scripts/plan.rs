@@ -1,4 +1,4 @@
-//! Call plans: small text files that say how a script is called.
+//! Call plans: small text files that describe the calls of a script.
 //!
 //! ```text
 //! # A free lock is taken.
@@ -9,37 +9,39 @@
 //! answer 1
 //! ```
 //!
-//! `script` is a path, from the folder of the plan; several are the parts of one script, in order. `before` is a command that is sent before each
-//! call, and not measured; there may be several. `tracking on` has the server tell the calling connection
-//! of changes by others, as it tells every client. `listens` names a channel that another connection
-//! listens to; there may be several. In keys, arguments and commands `<n>` is the
-//! number of the call and `<100>` that number modulo 100, `''` the empty word. `answer`, which may be
-//! left out, is the integer that the script answers, or the first of a list; another one stops the
-//! measurement, because then the state was not what it should be. `''` is the empty text as an answer.
+//! `script` is a path, relative to the plan. Several paths are the parts of one script, in order.
+//! `before` is a command that is sent before each call and not measured. It may occur several
+//! times. `tracking on` enables client tracking for the calling connection, as for every client.
+//! `listens` names a channel to which another connection subscribes. It may occur several times.
+//!
+//! In keys, arguments and commands, `<n>` is the number of the call, `<100>` is that number modulo
+//! 100, and `''` is the empty word. `answer` is optional. It is the integer that the script
+//! returns, or the first one of a list, and `''` is the empty text. Another reply stops the
+//! measurement, because the state is not as intended.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 use redis::Value;
 
-/// How one script is called.
+/// The calls of one script.
 pub(crate) struct Plan {
     pub(crate) name: String,
     /// The text of the script.
     pub(crate) script: String,
-    /// Commands before each call, word by word.
+    /// Commands before each call, split into words.
     pub(crate) before: Vec<Vec<String>>,
     pub(crate) keys: Vec<String>,
     pub(crate) arguments: Vec<String>,
     pub(crate) answer: Option<Value>,
-    /// Whether the server tracks what the calling connection reads.
+    /// Whether the server tracks the keys that the calling connection reads.
     pub(crate) tracking: bool,
-    /// Channels that somebody listens to.
+    /// Channels with a subscriber.
     pub(crate) listens: Vec<String>,
 }
 
 impl Plan {
-    /// Reads a plan, and the script that it names.
+    /// Reads a plan and its script.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path)?;
         let mut plan = Self {
@@ -91,7 +93,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The words of the call of this number.
+    /// Returns the words of the call with this number.
     pub(crate) fn fill(words: &[String], number: usize) -> Vec<String> {
         words.iter().map(|word| fill(word, number)).collect()
     }
@@ -115,7 +117,7 @@ fn fill(word: &str, number: usize) -> String {
     filled
 }
 
-/// The value of the placeholder whose opening bracket was just read, and what follows it.
+/// Returns the value of the placeholder after an opening bracket, and the text after it.
 fn placeholder(text: &str, number: usize) -> Option<(usize, &str)> {
     let (name, after) = text.split_once('>')?;
     let value = match name {

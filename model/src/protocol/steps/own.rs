@@ -15,7 +15,7 @@ use crate::{
     words::{Acquire, Claim, Effects, Holder, Next, Owner, Release, Renewal},
 };
 
-/// Returns the requests without a reply yet.
+/// Returns the requests that have no reply yet.
 pub(super) fn awaited(client: &Client) -> Vec<Id> {
     let acquisition = client
         .acquisition
@@ -122,7 +122,7 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
     }
 }
 
-/// A caller of another client, which does not wait, finds the lock taken.
+/// Tries the taken lock once, for a caller of another client.
 pub(super) fn try_in_vain(state: &mut State) {
     let stranger = Owner {
         client: u8::MAX,
@@ -136,7 +136,7 @@ pub(super) fn try_in_vain(state: &mut State) {
     state.note(effects);
 }
 
-/// An operator releases the lock in its holder's name.
+/// Releases the lock for its holder, by an operator.
 pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     let Some(entry) = state.server.inspect(KEY) else {
         return;
@@ -171,7 +171,7 @@ fn ask(config: &Config, state: &mut State, name: u8) {
     state.ask(name, pending.id, request);
 }
 
-/// Sends one more entry, or the present count.
+/// Sends one more entry, or the current count.
 fn change(state: &mut State, name: u8, entering: bool) {
     let now = state.now();
     let client = state.client(name);
@@ -242,7 +242,7 @@ fn time_out(config: &Config, state: &mut State, name: u8, id: Id) {
         releasing.find(|releasing| releasing.pending.is_some_and(|p| p.id == id))
     {
         releasing.pending = None;
-        // Others may find out for themselves how the server is.
+        // Other callers may retry on their own.
         if std::mem::take(&mut releasing.has_turn) {
             client.pass_turn(config.has(ClientBug::NeverLeavesQueue));
         }

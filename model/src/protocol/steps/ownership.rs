@@ -1,4 +1,4 @@
-//! How an ownership begins a hold, is kept, and ends.
+//! The start and the end of ownerships and holds.
 
 use crate::{
     protocol::{
@@ -10,7 +10,7 @@ use crate::{
     words::{Extend, Renewal},
 };
 
-/// A caller arrives, and the turn is free.
+/// Processes a caller that arrives when the turn is free.
 pub(super) fn call(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
@@ -55,7 +55,7 @@ pub(super) fn leave(config: &Config, state: &mut State, name: u8) {
     }
 }
 
-/// Applies that another client waits for the lock. A retained ownership is released at once.
+/// Processes the notification that another client waits. A retained ownership is released at once.
 pub(super) fn wanted(config: &Config, state: &mut State, name: u8) {
     if let Some(ownership) = &mut state.client(name).ownership {
         ownership.wanted = true;
@@ -67,7 +67,7 @@ pub(super) fn wanted(config: &Config, state: &mut State, name: u8) {
     }
 }
 
-/// An operator asks for the release. A hold keeps the ownership until its end.
+/// Processes an operator's request for a release. A hold keeps the ownership until its end.
 pub(super) fn revoke(config: &Config, state: &mut State, name: u8) {
     if state.client(name).retains() {
         end_retention(config, state, name, Why::Revoked);
@@ -138,13 +138,13 @@ pub(super) fn extend(config: &Config, state: &mut State, name: u8) {
     let extend = Extend {
         key: KEY,
         owner: ownership.owner,
-        // A single token is not granted.
+        // The server grants at least two tokens.
         tokens: config.block.max(2),
     };
     state.ask(name, pending.id, Request::Extend(extend));
 }
 
-/// Applies a loss and passes the turn. `releases`: the server may still have the ownership.
+/// Processes a loss and passes the turn. `releases`: the server may still have the ownership.
 pub(super) fn lose(config: &Config, state: &mut State, name: u8, releases: bool) {
     let client = state.client(name);
     let has_hold = client.hold().is_some();

@@ -66,7 +66,7 @@ fn held_on(terms: Terms) -> Arc<Ownership> {
 fn a_renewal_that_is_answered_in_time_extends_a_lease() {
     let hold = held();
     let before = hold.valid_until();
-    // As seen a moment before the end, however slow the machine is.
+    // A moment before the end, however slow the machine is.
     let sent = Time::from_nanos(before.nanos() - 1);
     hold.renewed(sent, LEASE, sent);
     assert!(hold.valid_until() > before);
@@ -105,7 +105,7 @@ impl Clock for Still {
     }
 }
 
-/// An ownership of 30 s that the watchdog tracks, its clock, and what tracks it.
+/// Returns an ownership of 30 s with its clock and its watchdog.
 fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) {
     let still = Arc::new(Still::default());
     let clock = ClientClock::given(Arc::clone(&still) as Arc<dyn Clock>);
@@ -133,7 +133,7 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
     (hold, entry, still, watchdog)
 }
 
-/// Ends a hold as its call does.
+/// Ends a hold like its call.
 fn leave(hold: &Arc<Ownership>, entry: EntryId, succession: Succession) -> AfterLeave {
     let (left, _) = hold.leave(entry, HoldEnd::Released, succession, true, hold.now());
     left
@@ -187,7 +187,8 @@ fn a_client_that_drains_does_not_retain_again_what_a_caller_gives_back_unused() 
     assert_eq!(queues.releases.take(16).len(), 1, "it is released");
 }
 
-/// The local caller that gets an ownership late, when the store has given it to another client.
+/// A local caller receives an ownership late, after the store has granted the lock to another
+/// client.
 #[tokio::test]
 async fn a_lost_ownership_that_was_handed_over_is_not_waited_for() {
     let still = Arc::new(Still::default());
@@ -225,7 +226,7 @@ async fn a_lost_ownership_that_was_handed_over_is_not_waited_for() {
     guard.release().await.expect("held");
 }
 
-/// Returns the queues of the client that holds it.
+/// Returns the queues of the holding client.
 fn queues_of(hold: &Ownership) -> Arc<LocalQueues> {
     let state = hold.state();
     let turn = state.turn.as_ref().expect("it has its turn");

@@ -1,4 +1,4 @@
-//! The embedded store gives the answers that the model of the protocol gives.
+//! Compares the embedded store with the model of the protocol.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -34,7 +34,7 @@ struct Embedded {
 }
 
 impl Embedded {
-    /// What a client sees; of those that are gone, another.
+    /// Returns the store as this client sees it. A client that is gone is replaced by another.
     fn client(&self, client: u8) -> &MemoryStore {
         let own = self
             .clients
@@ -65,7 +65,7 @@ fn owner_back(owner: OwnerId) -> words::Owner {
 }
 
 fn millis(time: Duration) -> words::Millis {
-    // Rounded up, as what is left of a lease on a server.
+    // Rounded up, like the remaining time of a lease on a server.
     time.as_micros().div_ceil(1_000).try_into().expect("short")
 }
 
@@ -206,7 +206,7 @@ impl Embedded {
         }
     }
 
-    /// Makes everything that happened, or is to end, so much earlier: as if the time went by.
+    /// Advances the time: moves all past and future events earlier by this duration.
     fn pass(&self, time: Duration) {
         let earlier = |at: Time| Time::from(at.since(Time::from_nanos(0) + time));
         let mut state = self.shared.state();

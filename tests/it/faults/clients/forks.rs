@@ -1,4 +1,5 @@
-//! A process that forks: the child is not inside, and does its parent no harm.
+//! A process that forks: the child does not hold its parent's lock, and does not disturb the
+//! parent.
 
 use std::process::Command;
 
@@ -6,7 +7,7 @@ use rlock_testkit::{RedisServer, Worker};
 
 use crate::common::{LONG, name};
 
-/// What `tests/src/bin/forker.rs` says when its client runs this way.
+/// Returns the output of `tests/src/bin/forker.rs` with this kind of client.
 async fn fork(way: &str) -> Vec<String> {
     let server = RedisServer::start();
     let mut forker =

@@ -11,8 +11,8 @@ use crate::common::{
     connect_with, ms, name, timed,
 };
 
-/// Nothing runs in a process that is aborted; what a panic drops on its way out of `main` may or may
-/// not be released before the process ends. The lease ends what is left.
+/// An aborted process releases nothing. A panic in `main` may drop the guard without time for its
+/// release. In both cases the lease ends.
 #[tokio::test]
 async fn the_lock_of_a_process_that_is_aborted_or_panics_ends_with_its_lease() {
     assert_the_lease_ends_what_a_process_left(&["by-abort", "by-panic"], false).await;
@@ -26,7 +26,7 @@ fn a_runtime_that_is_dropped_with_its_bodies_releases_their_locks() {
     let client = serving.block_on(client(&server));
     for n in 0..20 {
         let lock = client.lock(format!("body:{n}")).lease(LASTING).wait(LONG);
-        // One of them waits for another.
+        // One body waits for another.
         let same = client.lock("body:0").lease(LASTING).wait(LONG);
         serving.spawn(async move { lock.run(std::future::pending::<()>()).await });
         serving.spawn(async move { same.run(std::future::pending::<()>()).await });
@@ -39,7 +39,7 @@ fn a_runtime_that_is_dropped_with_its_bodies_releases_their_locks() {
     watching.block_on(eventually(LONG, "all are released", async || {
         server.keys("lock:{body:*}").await.is_empty()
     }));
-    // The client has a runtime of its own, and goes on.
+    // The client's own runtime goes on.
     let guard = client.lock("k").acquire_blocking().expect("free");
     watching.block_on(guard.release()).expect("held");
 }
@@ -58,7 +58,7 @@ fn a_blocking_body_that_outlives_its_runtime_keeps_its_lock_until_it_ends() {
     serving.spawn_blocking(move || {
         let body = lock.run_blocking(|| {
             inside.send(()).expect("the test waits");
-            word.recv().expect("the test says when");
+            word.recv().expect("the test sends a signal");
         });
         done.send(body).expect("the test waits");
     });

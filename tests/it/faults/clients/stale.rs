@@ -1,4 +1,4 @@
-//! What only a fencing token can prevent: a holder that was paused writes after its lease.
+//! A paused holder that writes after its lease: only a fencing token prevents it.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use rlock_testkit::{RedisServer, Worker};
 
 use crate::common::{LONG, client, holder};
 
-/// Storage that remembers the largest token that it has seen.
+/// Storage that remembers the largest token so far.
 struct Storage(RedisServer);
 
 impl Storage {
-    /// Whether the write was taken.
+    /// Returns whether the storage accepted the write.
     async fn write(&self, token: u64, value: &str) -> bool {
-        // Numbers of this size are compared as text of equal length: Lua's are exact up to 2^53 only.
+        // Lua's numbers are exact only up to 2^53, so the script compares text of equal length.
         const SCRIPT: &str = "local token = string.format('%20s', ARGV[1])
             if token < (redis.call('HGET', KEYS[1], 'token') or '') then return 0 end
             redis.call('HSET', KEYS[1], 'token', token, 'value', ARGV[2])
@@ -30,7 +30,7 @@ impl Storage {
 async fn token(worker: &mut Worker) -> u64 {
     worker.send("token?");
     loop {
-        let line = worker.line(LONG).await.expect("it answers");
+        let line = worker.line(LONG).await.expect("it replies");
         if let Some(token) = line.strip_prefix("token ") {
             return token.parse().expect("a number");
         }
@@ -56,7 +56,7 @@ async fn storage_that_compares_tokens_refuses_a_holder_that_was_paused_past_its_
             .await
     );
 
-    // It wakes up and goes on where it was: with the token that it had.
+    // The holder wakes up and writes with its old token.
     sleeper.resume();
     assert_eq!(token(&mut sleeper).await, old);
     assert!(!storage.write(old, "too late").await);

@@ -1,5 +1,5 @@
-//! A machine that sleeps: the clock of leases goes on, timers are stopped. Clients are given a clock that
-//! the test makes jump.
+//! A machine that sleeps: the clock of leases continues, timers stop. The clients use a clock that
+//! the test can move.
 
 use std::{
     sync::{
@@ -20,11 +20,11 @@ use tokio::{
 
 use crate::common::{LASTING, LONG, assert_lost, assert_soon_free, cause_of, ms, name};
 
-/// The clock is looked at once a second; the rest is for a busy machine.
+/// The client reads the clock once a second. The rest is for a busy machine.
 const LOOKED: Duration = Duration::from_secs(4);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// A clock that goes on by itself, and jumps.
+/// A clock that also jumps.
 struct Sleepy {
     started: Instant,
     jumped: AtomicU64,
@@ -50,13 +50,13 @@ impl Clock for Sleepy {
     }
 }
 
-/// A client that may sleep, and the store that it uses.
+/// A client on a machine that sleeps, and its store.
 struct Place {
     what: &'static str,
     clock: Arc<Sleepy>,
     client: LockClient,
     server: Option<RedisServer>,
-    /// The runtime that made the client, where that is not the present one.
+    /// The runtime that made the client, if it is not the current one.
     elsewhere: Option<Runtime>,
 }
 
@@ -67,11 +67,18 @@ impl Place {
             .enable_all()
             .build();
         let elsewhere = elsewhere.expect("a runtime");
-        let (near, home) = (RedisServer::start(), RedisServer::start());
+        let (caller, background) = (RedisServer::start(), RedisServer::start());
         vec![
             Self::at("memory", "memory:", None, reentry, None).await,
-            Self::at("near", &near.url(), None, reentry, Some(near)).await,
-            Self::at("home", &home.url(), Some(elsewhere), reentry, Some(home)).await,
+            Self::at("caller", &caller.url(), None, reentry, Some(caller)).await,
+            Self::at(
+                "background",
+                &background.url(),
+                Some(elsewhere),
+                reentry,
+                Some(background),
+            )
+            .await,
         ]
     }
 
@@ -126,7 +133,7 @@ async fn a_hold_that_slept_through_its_end_is_invalid_at_once_and_never_renewed(
         let nested = guard.scope(place.client.lock("k").acquire()).await;
         assert_eq!(cause_of(nested), Some(LostCause::Expired), "{}", place.what);
         assert_lost(&guard, LOOKED, LostCause::Expired).await;
-        // A look or two later.
+        // The client reads the clock once or twice in this time.
         tokio::time::sleep(ms(2500)).await;
         assert!(!guard.is_valid(), "{}", place.what);
         if let Some(watch) = &mut watch {
@@ -217,7 +224,7 @@ async fn max_hold_continues_while_the_machine_sleeps() {
     }
 }
 
-/// An acquire whose grant is under way while the machine sleeps.
+/// Acquires a lock whose grant is on its way while the machine sleeps.
 async fn acquired_across_a_sleep(
     server: &RedisServer,
     gate: &Gate,
@@ -229,7 +236,7 @@ async fn acquired_across_a_sleep(
     };
     each(Gate::hold);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    eventually(LONG, "the server has given it", async || {
+    eventually(LONG, "the server has granted the lock", async || {
         server.exists(&name("k")).await
     })
     .await;
@@ -245,7 +252,7 @@ async fn a_reply_from_before_the_sleep_is_no_grant() {
     let gate = Gate::in_front_of(&server);
     let place = Place::at("gate", &gate.url(), None, Reentry::Counted, None).await;
     let lock = place.client.lock("k");
-    // The wait is over as well.
+    // The wait has ended during the sleep, too.
     let refused = acquired_across_a_sleep(&server, &gate, &place, lock).await;
     assert!(
         matches!(refused, Err(LockError::Unavailable { .. })),

@@ -8,7 +8,7 @@ use rlock_testkit::{Proxy, RedisServer};
 
 use crate::common::{LASTING, LONG, assert_lost, cause_of, client, connect, count, ms, name};
 
-/// How a server is paused.
+/// Ways to pause a server.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
     /// SIGSTOP and SIGCONT.
@@ -24,7 +24,7 @@ enum Stop {
 const STOPS: [Stop; 4] = [Stop::Process, Stop::Clients, Stop::Sleep, Stop::Script];
 
 impl Stop {
-    /// Returns when the server goes on.
+    /// Pauses the server, and returns when it goes on.
     async fn strike(self, server: &RedisServer, time: Duration) {
         match self {
             Self::Process => {
@@ -67,7 +67,7 @@ async fn a_server_that_is_paused_for_less_than_a_lease_keeps_its_locks() {
     join_all(STOPS.map(case)).await;
 }
 
-/// The renewals were sent in time. What they are answered afterwards does not bring the lock back.
+/// The renewals are sent in time. Their late replies do not bring the lock back.
 #[tokio::test]
 async fn a_renewal_that_runs_after_the_lease_does_not_bring_the_lock_back() {
     const LEASE: Duration = Duration::from_millis(900);
@@ -76,10 +76,10 @@ async fn a_renewal_that_runs_after_the_lease_does_not_bring_the_lock_back() {
         let other = connect(&server.url()).await;
         let guard = client.lock("k").lease(LEASE).acquire().await;
         let guard = guard.expect("free");
-        let told = async {
+        let is_lost = async {
             assert_lost(&guard, LEASE + ms(1000), LostCause::Expired).await;
         };
-        tokio::join!(stop.strike(&server, LEASE * 3), told);
+        tokio::join!(stop.strike(&server, LEASE * 3), is_lost);
         let next = other.lock("k").lease(LASTING).wait(LONG).acquire().await;
         let next = next.expect("free");
         assert!(next.fencing_token() > guard.fencing_token(), "{stop:?}");
@@ -93,8 +93,8 @@ async fn a_renewal_that_runs_after_the_lease_does_not_bring_the_lock_back() {
     join_all(STOPS.map(case)).await;
 }
 
-/// The last attempt starts at five sixths: an outage that ends after it is survived by whatever notices
-/// that the way is free again.
+/// The last timed attempt starts at five sixths of the lease. After it, only a restored connection
+/// triggers a renewal.
 #[tokio::test]
 async fn an_outage_that_ends_at_nine_tenths_of_a_lease_is_survived() {
     const LEASE: Duration = Duration::from_secs(8);
@@ -126,7 +126,7 @@ async fn an_outage_that_ends_at_nine_tenths_of_a_lease_is_survived() {
     );
 }
 
-/// Nobody is told that the way is gone, nor that it is free again: requests are just late.
+/// The connection stays open, so no event reports the delay or its end.
 #[tokio::test]
 async fn requests_that_are_late_by_most_of_a_lease_are_renewals_all_the_same() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! Connections whose other end is gone without a word: nothing comes, nothing fails, and new ones work.
+//! Half-open connections: the other end is gone without a FIN or RST, and new connections work.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Place {
         let proxy = Proxy::in_front_of(&server);
         let url = format!("{}?protocol={protocol}", proxy.url());
         let client = LockClient::builder().response_timeout(ms(1000));
-        let client = client.connect(&url).await.expect("the way is free");
+        let client = client.connect(&url).await.expect("the server is up");
         Self {
             server,
             proxy,
@@ -76,7 +76,7 @@ async fn a_call_without_a_reply_is_repeated_over_another_connection() {
     join_all(PROTOCOLS.map(case)).await;
 }
 
-/// The message that would have told it goes nowhere.
+/// The notification goes to the half-open connection.
 #[tokio::test]
 async fn a_waiter_that_cannot_be_notified_asks_by_its_timer() {
     let case = async |protocol| {
@@ -105,7 +105,7 @@ async fn a_loss_without_a_notification_is_noticed_by_the_next_renewal() {
     assert_lost(&guard, ms(5000), LostCause::Removed).await;
 }
 
-/// Where nothing is sent there is nothing to miss: the system has to ask.
+/// An idle connection has no unacknowledged data, so the system has to probe it.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn idle_connections_use_tcp_keepalive_and_unacknowledged_data_times_out() {
@@ -117,7 +117,7 @@ async fn idle_connections_use_tcp_keepalive_and_unacknowledged_data_times_out() 
         process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
     };
 
-    /// Copies of this process's sockets that lead there.
+    /// Copies the sockets of this process that are connected to `address`.
     fn sockets_to(address: &str) -> Vec<OwnedFd> {
         let address: SocketAddr = address.parse().expect("an address");
         let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("our own process");

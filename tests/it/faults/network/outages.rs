@@ -32,7 +32,7 @@ async fn renewals_with_late_replies_count() {
     let proxy = Proxy::in_front_of(&server);
     let client = connect(&proxy.url()).await;
     let lock = client.lock("order:1").lease(Duration::from_millis(1500));
-    // Later than the next attempt starts, earlier than the lease ends.
+    // After the next attempt, but before the end of the lease.
     proxy.delay_replies(Duration::from_millis(350));
     let body = tokio::time::sleep(Duration::from_secs(4));
     lock.run(body).await.expect("kept");
@@ -164,7 +164,7 @@ async fn of_several_keys_none_is_kept_when_one_is_lost_before_the_reply() {
     let waiting = tokio::spawn(async move { both(&client).await });
     let granted = async || server.exists("lock:{account:b}").await;
     eventually(LONG, "the first copy is executed", granted).await;
-    // The proxy has to swallow the answer before it passes others again.
+    // The proxy has to swallow the reply before it passes others again.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(server.del("lock:{account:a}").await);
     let taken = other.lock("account:a").acquire().await.expect("free");

@@ -1,17 +1,20 @@
-//! What is cancelled, lost or refused while requests for different locks leave together.
+//! Cancelled, lost and refused requests in batches.
 
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
-use rlock_core::{LockClient, LockGuard};
-use rlock_testkit::{Proxy, RedisServer, Request};
-
-use crate::common::{
-    LASTING, LONG, assert_nothing_left, begin, client, connect_with, count, dropped_after,
-    dropped_when_woken_after, ms, name, resp2, rounds,
+use futures_util::future::join_all;
+use rlock_core::LockClient;
+use rlock_testkit::{
+    Proxy, RedisServer, Request,
+    batch::{self, acquire_all},
 };
 
-/// A token as the server counts it.
+use crate::common::{
+    LONG, assert_nothing_left, client, connect_with, count, dropped_when_woken_after, ms, name,
+    resp2, rounds,
+};
+
+/// A token as the server generates it.
 const COUNTED: &str = "1762345678900100";
 
 async fn with_known_tokens(server: &RedisServer, keys: &[String]) {
@@ -21,29 +24,18 @@ async fn with_known_tokens(server: &RedisServer, keys: &[String]) {
     }
 }
 
-/// A request that was cancelled may have left for the connection just so, and what sets it right comes
-/// from another thread.
+/// A cancelled request may just be leaving, and its release comes from another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_release() {
     let server = RedisServer::start();
     let client = connect_with(LONG, &server.url()).await;
     let keys: Vec<_> = (0..64).map(|n| format!("k{n}")).collect();
     with_known_tokens(&server, &keys).await;
-    for (round, key) in (0..rounds(1_000)).zip(keys.iter().cycle()) {
-        // So that the other one does not leave by itself.
-        let busy = {
-            let client = client.clone();
-            tokio::spawn(async move { client.lock("busy").try_acquire().await.map(drop) })
-        };
-        tokio::task::yield_now().await;
-        let lock = client.lock(key).lease(LASTING);
-        dropped_after(Duration::from_micros(round % 97), lock.try_acquire()).await;
-        busy.await.expect("no panic").expect("an answer");
-    }
+    batch::cancel_while_sending(&client, &keys, rounds(1_000)).await;
     assert_nothing_left(&server).await;
 }
 
-/// Keys without number, each used once: what stays of each for ever fills the server.
+/// Each key is used once, so fences without an expiry would fill the server.
 #[tokio::test]
 async fn a_request_that_is_cancelled_leaves_no_token_for_ever() {
     let server = RedisServer::start();
@@ -62,7 +54,7 @@ async fn a_request_that_is_cancelled_leaves_no_token_for_ever() {
     }
 }
 
-/// Clients by either protocol, behind a way that fails on demand.
+/// Returns a client with either protocol behind a proxy.
 async fn behind_a_proxy(
     response_timeout: Duration,
     newer: bool,
@@ -78,22 +70,14 @@ async fn behind_a_proxy(
     (server, proxy, client)
 }
 
-fn some_keys() -> Vec<String> {
+fn keys() -> Vec<String> {
     (0..16).map(|n| format!("k{n}")).collect()
 }
 
-async fn take_all(client: &LockClient, keys: &[String]) -> Vec<LockGuard> {
-    let locks = keys
-        .iter()
-        .map(|key| client.lock(key).lease(LASTING).wait(LONG));
-    let taken = locks.map(|lock| async move { lock.acquire().await });
-    try_join_all(taken).await.expect("all are free")
-}
-
-/// Whether a request is one of several for these keys.
-fn of_several(request: &Request) -> bool {
+/// Returns whether a request acquires or releases several of these keys.
+fn is_batch(request: &Request) -> bool {
     request.is("EVALSHA")
-        && some_keys()
+        && keys()
             .iter()
             .filter(|key| request.mentions(&name(key)))
             .count()
@@ -104,11 +88,11 @@ fn of_several(request: &Request) -> bool {
 async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
     for newer in [true, false] {
         let (server, proxy, client) = behind_a_proxy(ms(400), newer).await;
-        let keys = some_keys();
+        let keys = keys();
         with_known_tokens(&server, &keys).await;
         for lost in 1..4 {
-            proxy.drop_replies_if(1, of_several);
-            let guards = take_all(&client, &keys).await;
+            proxy.drop_replies_if(1, is_batch);
+            let guards = acquire_all(&client, &keys).await;
             assert_eq!(proxy.replies_lost(), 2 * lost - 1, "the fault has struck");
             for guard in &guards {
                 assert!(guard.is_valid());
@@ -118,11 +102,8 @@ async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
                     .await;
                 assert_eq!(guard.fencing_token(), fence, "its own grant is the last");
             }
-            proxy.drop_replies_if(1, of_several);
-            let released = guards.into_iter().map(LockGuard::release);
-            try_join_all(released)
-                .await
-                .expect("a repeated release is no loss");
+            proxy.drop_replies_if(1, is_batch);
+            batch::release_all(guards).await;
             assert_eq!(proxy.replies_lost(), 2 * lost, "the fault has struck");
             assert_nothing_left(&server).await;
         }
@@ -133,22 +114,11 @@ async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
 async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
     for newer in [true, false] {
         let (server, proxy, client) = behind_a_proxy(LONG, newer).await;
-        let keys = some_keys();
+        let keys = keys();
         with_known_tokens(&server, &keys).await;
         for polls in 1..4 {
             proxy.hold_requests();
-            let locks = keys
-                .iter()
-                .map(|key| client.lock(key).lease(LASTING).wait(LONG));
-            let mut taken = Box::pin(join_all(
-                locks.map(|lock| async move { lock.acquire().await.map(drop) }),
-            ));
-            for _ in 0..polls {
-                begin(&mut taken).await;
-                tokio::time::sleep(ms(20)).await;
-            }
-            drop(taken);
-            tokio::time::sleep(ms(50)).await;
+            batch::cancel_after_polls(&client, &keys, polls).await;
             proxy.pass();
             assert_nothing_left(&server).await;
         }
@@ -157,31 +127,18 @@ async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
 
 #[tokio::test]
 async fn scripts_forgotten_at_any_time_lose_nothing_of_several() {
-    const ROUNDS: usize = 60;
     let server = RedisServer::start();
     let client = client(&server).await;
-    let keys = some_keys();
+    let keys = keys();
     let flushes = async {
         loop {
             server.script_flush().await;
             tokio::time::sleep(ms(1)).await;
         }
     };
-    let rounds = async {
-        let mut last = vec![0; keys.len()];
-        for _ in 0..ROUNDS {
-            let guards = take_all(&client, &keys).await;
-            for (guard, last) in guards.iter().zip(&mut last) {
-                assert!(guard.fencing_token() > *last, "tokens grow");
-                *last = guard.fencing_token();
-            }
-            let released = guards.into_iter().map(LockGuard::release);
-            try_join_all(released).await.expect("all were held");
-        }
-    };
     tokio::select! {
-        () = flushes => unreachable!("it goes on"),
-        () = rounds => {}
+        () = flushes => unreachable!("the flushes do not end"),
+        () = batch::acquire_and_release_all(&client, &keys, 60) => {}
     }
     assert_nothing_left(&server).await;
 }

@@ -1,4 +1,4 @@
-//! Requests and answers that get lost, late or cut off: nothing counts twice, nothing stays behind.
+//! Lost, late and cut requests and replies: nothing counts twice, and nothing is left behind.
 
 use std::{future::Future, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::common::{
     connect_with, count, dropped_when_woken_after, hold, ms, name, polled, resp2, timed,
 };
 
-/// A server, a way to it that fails on demand, and a client of each.
+/// A server with two clients, one of them behind a proxy.
 struct Place {
     server: RedisServer,
     proxy: Proxy,
@@ -40,7 +40,7 @@ impl Place {
         self.client.lock("k").lease(LASTING).wait(LONG)
     }
 
-    /// Loses the answer to the next script that concerns the lock.
+    /// Loses the reply to the next script for the lock.
     fn lose_the_next_reply(&self) {
         self.proxy.drop_replies_if(1, |request| {
             request.is("EVALSHA") && request.mentions("lock:{k}")
@@ -56,11 +56,11 @@ impl Place {
         assert_soon_queued(&self.server, "k", 0).await;
     }
 
-    /// The other client gets the lock long before its lease, or the pause of a deaf waiter, ends.
+    /// Checks that the other client gets the lock long before a lease or a waiter's timer ends.
     async fn assert_soon_taken_by_another(&self, when: &str) {
         let lock = self.other.lock("k").lease(LASTING);
         eventually(ms(3000), when, async || {
-            match lock.try_acquire().await.expect("an answer") {
+            match lock.try_acquire().await.expect("a reply") {
                 Some(guard) => {
                     guard.release().await.expect("held");
                     true
@@ -69,7 +69,7 @@ impl Place {
             }
         })
         .await;
-        // What was cancelled may reach the server later, and is released then.
+        // A cancelled request may reach the server late. It is released then.
         assert_soon_free(&self.server, "k").await;
     }
 }
@@ -94,7 +94,7 @@ async fn an_acquire_whose_reply_is_lost_is_granted_once() {
 async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing_behind() {
     let place = Place::new().await;
     place.lose_the_next_reply();
-    let error = place.lock().try_acquire().await.expect_err("no answer");
+    let error = place.lock().try_acquire().await.expect_err("no reply");
     place.assert_answers_lost(1);
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     place
@@ -164,15 +164,15 @@ async fn a_repeated_release_does_not_free_the_lock_of_the_next_owner() {
     let next = tokio::spawn(async move { next.acquire().await.expect("its turn") });
     assert_soon_queued(&place.server, "k", 1).await;
 
-    // The release is executed, and cannot be repeated before the next owner is in.
+    // The release runs, and is not repeated before the next owner has the lock.
     place.lose_the_next_reply();
     place.proxy.refuse();
     let release = tokio::spawn(guard.release());
     let next = within(LONG, "the next owner is in", next).await;
     let next = next.expect("no panic");
-    // The server may be quicker than the proxy, which is to lose the answer before it passes others.
+    // The proxy has to lose the reply before it passes others, but the server may be faster.
     let lost = async || place.proxy.replies_lost() == 1;
-    eventually(LONG, "the answer is lost", lost).await;
+    eventually(LONG, "the reply is lost", lost).await;
     assert!(!release.is_finished(), "it has received no reply");
     let before = place.proxy.requests_of("EVALSHA");
     place.proxy.pass();
@@ -198,7 +198,7 @@ async fn cancelled<F: Future>(call: impl Fn() -> F, mut after: impl AsyncFnMut(&
                     polled(polls, call()).await;
                 }
             };
-            // One that is not woken any more makes no progress.
+            // A call that is not woken makes no progress.
             let _ = tokio::time::timeout(ms(50), call).await;
             after(&format!("cancelled {when} poll {polls}")).await;
         }
@@ -273,10 +273,10 @@ async fn an_acquire_at_a_paused_server_fails_in_time_and_a_late_grant_is_release
     for wait in [ms(150), ms(900)] {
         place.server.pause();
         let (outcome, took) = timed(place.lock().wait(wait).acquire()).await;
-        let error = outcome.expect_err("no answer");
+        let error = outcome.expect_err("no reply");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
         assert!(took < wait + ms(1000), "{took:?}: {error}");
-        // What was sent runs now, long after the caller has given up.
+        // The request runs now, long after its call has ended.
         place.server.resume();
         place
             .assert_soon_taken_by_another("the orphan is released")
@@ -285,14 +285,14 @@ async fn an_acquire_at_a_paused_server_fails_in_time_and_a_late_grant_is_release
     place.assert_nothing_left().await;
 }
 
-/// The last script that went through the proxy, which is about to be lost or to be sent again.
+/// Returns the last script that went through the proxy.
 fn last_script(proxy: &Proxy) -> Request {
     let mut requests = proxy.requests().into_iter();
     let last = requests.rfind(|request| request.is("EVALSHA"));
     last.expect("a script was sent")
 }
 
-/// A copy of a request that runs once more, or for the first time, whenever that is.
+/// Runs a copy of a request, like a network that duplicates or delays it.
 async fn run_late(server: &RedisServer, request: &Request) -> redis::Value {
     let mut command = redis::Cmd::new();
     for word in &request.words {
@@ -324,7 +324,7 @@ async fn an_acquire_that_runs_late_blocks_others_for_a_lease_at_most() {
 
     run_late(&place.server, &acquire).await;
     assert_eq!(place.server.hgetall(&name("k")).await.len(), 1, "an orphan");
-    // Not even the client that sent it has anything to do with it.
+    // Neither the sender nor another client relies on the copy.
     for client in [&place.client, &place.other] {
         assert_taken(client, "k").await;
     }
@@ -333,7 +333,7 @@ async fn an_acquire_that_runs_late_blocks_others_for_a_lease_at_most() {
     let next = next.expect("nothing renews the orphan");
     assert!(waited < LEASE + ms(1500), "it took {waited:?}");
     assert_eq!(count(&place.server, &next).await, Some(1));
-    // And once more, when the next owner is in.
+    // And once more while the next owner has the lock.
     run_late(&place.server, &acquire).await;
     assert_eq!(place.server.hgetall(&name("k")).await.len(), 1);
     next.release().await.expect("held");
@@ -422,13 +422,13 @@ async fn a_reply_later_than_its_lease_is_no_grant() {
 
 #[derive(Debug, Clone, Copy)]
 enum Outage {
-    /// Bytes are lost, which a reset at the end tells.
+    /// Bytes are lost, and a reset ends the outage.
     Loses,
-    /// Bytes are late.
+    /// Bytes are held.
     Holds,
-    /// Requests run, and no reply arrives.
+    /// Requests run, and their replies are lost.
     LosesReplies,
-    /// The connection is cut, and no other is to be had.
+    /// The connection is cut, and new ones are refused.
     Refuses,
 }
 
@@ -476,13 +476,18 @@ async fn an_outage_that_outlasts_the_lease_is_a_loss_by_its_end() {
     let guard = place.lock().lease(LEASE).acquire().await.expect("free");
     place.proxy.black_hole();
     let ((), took) = timed(assert_lost(&guard, LONG, LostCause::Expired)).await;
-    assert!(took <= LEASE + ms(1000), "told only after {took:?}");
+    assert!(took <= LEASE + ms(1000), "notified only after {took:?}");
     place
         .assert_soon_taken_by_another("the lease has ended")
         .await;
     place.proxy.pass();
     drop(guard);
-    let guard = within(LONG, "the way is free again", place.lock().acquire()).await;
+    let guard = within(
+        LONG,
+        "the proxy passes connections again",
+        place.lock().acquire(),
+    )
+    .await;
     guard.expect("free").release().await.expect("held");
 }
 
@@ -495,8 +500,8 @@ async fn a_connection_that_is_reset_is_replaced_and_reports_losses_again() {
         let before = place.proxy.requests_of("EVALSHA");
         let tracked = place.proxy.requests_of("CLIENT TRACKING");
         place.proxy.reset();
-        // On its new connection the client looks after its locks at once.
-        eventually(LONG, "it looks after its lock", async || {
+        // A client checks its locks at once on a new connection.
+        eventually(LONG, "the client checks its lock", async || {
             place.proxy.requests_of("EVALSHA") > before
         })
         .await;
@@ -504,7 +509,7 @@ async fn a_connection_that_is_reset_is_replaced_and_reports_losses_again() {
         tokio::time::sleep(ms(300)).await;
         assert!(guard.is_valid(), "a lost connection is no lost lock");
         assert!(place.server.del(&name("k")).await);
-        // The next renewal is ten seconds away, if there is one at all.
+        // The next renewal is ten seconds away, if there is one.
         assert_lost(&guard, ms(3000), LostCause::Removed).await;
     }
 }

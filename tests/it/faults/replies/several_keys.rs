@@ -1,4 +1,4 @@
-//! A call for several keys whose reply is lost: what it was given before may have been rolled back.
+//! A call for several keys whose reply is lost: its locks may have been rolled back.
 
 use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_testkit::{Proxy, RedisServer, Request, eventually};
@@ -14,7 +14,7 @@ async fn a_and_b(client: &LockClient) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Whether a request is a script for two keys.
+/// Returns whether a request is a script for two keys.
 fn asks_for_two(request: &Request) -> bool {
     request.is("EVALSHA") && request.words.get(2).is_some_and(|keys| keys == b"2")
 }
@@ -27,7 +27,7 @@ async fn a_grant_that_may_be_rolled_back_is_not_used_by_the_next_waiter() {
         let (one, other) = (connect(&proxy.url()).await, client(&server).await);
         let b = hold(&other, "b").await;
 
-        // The first caller asks for both, and is refused. It does not receive that reply.
+        // The first caller requests both and is refused, but does not receive that reply.
         let lost = if lost_once { 1 } else { u64::MAX };
         proxy.drop_replies_if(lost, asks_for_two);
         let several = tokio::spawn({
@@ -36,33 +36,30 @@ async fn a_grant_that_may_be_rolled_back_is_not_used_by_the_next_waiter() {
         });
         tokio::time::sleep(ms(100)).await;
         let next = acquiring(one.lock("a").lease(LASTING).wait(LONG));
-        eventually(LONG, "it asks for both", async || proxy.replies_lost() > 0).await;
+        eventually(LONG, "it requests both", async || proxy.replies_lost() > 0).await;
         let third = other.lock("a").lease(LASTING).try_acquire().await;
-        let third = third.expect("an answer");
+        let third = third.expect("a reply");
         several.abort();
 
         tokio::time::sleep(ms(100)).await;
         proxy.pass();
         if let Some(third) = &third {
-            assert!(!next.is_finished(), "another client has it");
+            assert!(!next.is_finished(), "another client has the lock");
             assert_eq!(count(&server, third).await, Some(1));
         }
         if let Some(third) = third {
             third.release().await.expect("held");
         }
         let next = its_turn(next).await;
-        assert_eq!(
-            count(&server, &next).await,
-            Some(1),
-            "the server says so too"
-        );
+        assert_eq!(count(&server, &next).await, Some(1), "the server agrees");
         assert!(next.is_valid());
         drop((next, b));
         assert_nothing_left(&server).await;
     }
 }
 
-/// The store hands `a` off to the first caller, which asks for both again. The refusal gives `a` back.
+/// The store hands `a` off to the first caller, which requests both again. The refusal rolls `a`
+/// back.
 #[tokio::test]
 async fn a_lock_that_was_handed_off_and_rolled_back_is_not_used_by_the_next_waiter() {
     let server = RedisServer::start();
@@ -78,12 +75,12 @@ async fn a_lock_that_was_handed_off_and_rolled_back_is_not_used_by_the_next_wait
     let next = acquiring(one.lock("a").lease(LASTING).wait(LONG));
     proxy.drop_replies_if(u64::MAX, asks_for_two);
     a.release().await.expect("held");
-    eventually(LONG, "it asks for both", async || proxy.replies_lost() > 0).await;
+    eventually(LONG, "it requests both", async || proxy.replies_lost() > 0).await;
     let third = other.lock("a").lease(LASTING).wait(LONG).acquire().await;
     let third = third.expect("it was rolled back");
     several.abort();
     tokio::time::sleep(ms(200)).await;
-    assert!(!next.is_finished(), "another client has it");
+    assert!(!next.is_finished(), "another client has the lock");
     assert_eq!(count(&server, &third).await, Some(1));
     proxy.pass();
     third.release().await.expect("held");

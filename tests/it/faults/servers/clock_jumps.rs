@@ -1,5 +1,5 @@
-//! The server's clock jumps. A test cannot set it, but it can do what a jump does: end leases early, and
-//! let tokens' memory go.
+//! The server's clock jumps. A test cannot set it, but it can expire leases early and delete
+//! fences.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use crate::common::{
 
 async fn jump_ahead(server: &RedisServer) {
     for key in server.keys("lock:{k}").await {
-        // In the past; what has a moment left is renewed within it.
+        // In the past: even a lease that is about to end would be renewed in time.
         let _: bool = server.command(&["PEXPIREAT", &key, "1"]).await;
     }
 }
@@ -22,7 +22,7 @@ async fn jump_ahead(server: &RedisServer) {
 async fn a_clock_that_jumps_ahead_ends_a_lease_and_the_loss_is_reported() {
     let server = RedisServer::start();
     let clients = [
-        // Told by the server, and by the next renewal.
+        // The server notifies the first client. The second one finds out by its renewal.
         (client(&server).await, LASTING),
         (resp2_client(&server).await, ms(1500)),
     ];
@@ -40,7 +40,7 @@ async fn a_clock_that_jumps_ahead_ends_a_lease_and_the_loss_is_reported() {
     }
 }
 
-/// By the time by which the server counts where it has nothing to count from.
+/// The server's time in µs, which is the token of a key without a fence.
 fn micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = since.expect("a clock").as_micros();
@@ -78,7 +78,7 @@ async fn tokens_grow_although_their_last_one_is_forgotten() {
     }
 }
 
-/// Where the memory of the last token is there, the clock does not matter.
+/// The clock does not matter while the fence exists.
 #[tokio::test]
 async fn tokens_grow_under_a_clock_that_goes_back_and_forth() {
     let server = RedisServer::start();
@@ -86,7 +86,7 @@ async fn tokens_grow_under_a_clock_that_goes_back_and_forth() {
     let fence = format!("{}:fence", name("k"));
     let mut last = next_token(&client).await;
     for years in [1, 10, 50] {
-        // Counted at a time when the clock was so much ahead.
+        // A token from a time when the clock was ahead.
         let ahead = micros() + years * 31_557_600_000_000;
         let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
         for _ in 0..3 {

@@ -86,7 +86,7 @@ async fn a_fence_that_cannot_be_counted_on_is_refused_and_left_alone() {
     }
 }
 
-/// Requests that leave together share a script.
+/// Simultaneous requests share a script.
 #[tokio::test]
 async fn a_fence_that_cannot_be_counted_on_fails_no_lock_that_is_asked_for_together_with_its_own() {
     let server = RedisServer::start();
@@ -119,7 +119,7 @@ async fn tokens_grow_up_to_the_last_that_can_be_told_apart_and_not_beyond() {
         invalidate(&server, "k", &(LIMIT - below).to_string()).await;
         let mut last = LIMIT - below;
         let error = loop {
-            // Takes one request and local hand-overs in turn.
+            // Every second acquire is a request, the others are local hand-overs.
             let lock = client.lock("k").wait(LONG).lease(LASTING);
             let guard = match lock.acquire().await {
                 Ok(guard) => guard,
@@ -191,7 +191,7 @@ async fn a_waiter_that_saw_an_invalid_fence_is_granted_the_lock_when_it_is_repai
     invalidate(&server, "k", &sound).await;
     let before = guard.fencing_token();
     guard.release().await.expect("held");
-    let next = within(ms(3000), "it is told", waiting).await;
+    let next = within(ms(3000), "the waiter is notified", waiting).await;
     let next = next.expect("no panic").expect("its turn");
     assert!(next.fencing_token() > before);
 }

@@ -1,4 +1,4 @@
-//! A server whose memory is full: locks can be released, and whoever may lose them is warned.
+//! A server with full memory: locks can be released, and a warning names the risk of eviction.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{
     name, timed,
 };
 
-/// The lines of the log so far in which all of these words are.
+/// Returns the lines of the log so far that contain all of these words.
 fn logged_with(words: &[&str]) -> Vec<String> {
     let mut lines = logged_of(words[0]);
     lines.retain(|line| words.iter().all(|word| line.contains(word)));
@@ -64,7 +64,7 @@ async fn the_loss_of_an_evicted_lock_is_reported_at_once() {
         let guard = hold(&client, &key).await;
         server.config_set("maxmemory-policy", policy).await;
         server.config_set("maxmemory", "1").await;
-        // The next write makes room.
+        // The next write evicts the lock.
         let mut connection = server.connection().await;
         let _: redis::RedisResult<()> = redis::cmd("SET")
             .arg(&["other", "value"])
@@ -73,12 +73,12 @@ async fn the_loss_of_an_evicted_lock_is_reported_at_once() {
         assert!(!server.exists(&name(&key)).await, "{policy} evicts it");
         // The next renewal is ten seconds away.
         assert_lost(&guard, Duration::from_secs(5), LostCause::Removed).await;
-        let told = || logged_with(&["WARN", "lock lost", &key]);
-        // The log says so right after the guard.
-        eventually(LONG, "it is logged", async || !told().is_empty()).await;
-        let told = told();
-        assert_eq!(told.len(), 1, "{policy}: {told:?}");
-        assert!(told[0].contains("evicted"), "{told:?}");
+        let losses = || logged_with(&["WARN", "lock lost", &key]);
+        // The log line follows right after the guard's notification.
+        eventually(LONG, "it is logged", async || !losses().is_empty()).await;
+        let losses = losses();
+        assert_eq!(losses.len(), 1, "{policy}: {losses:?}");
+        assert!(losses[0].contains("evicted"), "{losses:?}");
     }
 }
 
@@ -88,7 +88,7 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
     let (one, other) = (client(&server).await, client(&server).await);
     for dropped in [false, true] {
         let held = hold(&one, "k").await;
-        // One waits in the holder's own process, one in another.
+        // One waiter in the holder's process, and one in another.
         let waiting = [&one, &other].map(|client| {
             let lock = client.lock("k").lease(LASTING).wait(LONG);
             tokio::spawn(async move { lock.run(async {}).await })
@@ -109,7 +109,7 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
         };
         within(LONG, "it is released", given_back).await;
         tokio::time::sleep(ms(300)).await;
-        // Whoever was not given the lock at once has it when there is room.
+        // Waiters that were not served at once get the lock when there is room.
         server.config_set("maxmemory", "0").await;
         for waiting in waiting {
             its_turn(waiting).await;

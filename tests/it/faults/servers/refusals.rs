@@ -1,5 +1,5 @@
-//! What a server refuses, word by word: what may pass is tried again within the wait, what will not
-//! pass fails at once.
+//! Refusals of a server, by error word. Temporary ones are retried within the wait, permanent ones
+//! fail at once.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::common::{
     connect, count, hold, its_turn, ms, name, timed,
 };
 
-/// A wait that ends before the state that it meets.
+/// A wait that ends before the server recovers.
 const SHORT: Duration = Duration::from_millis(400);
 
-/// In a state in which the server refuses with this word: who will not wait is told so in time.
-async fn assert_error_says(client: &LockClient, word: &str) {
-    // What the server says is known once it has said it: until then the connection may be in question.
+/// Checks that a call without a wait fails in time with this word.
+async fn assert_error_contains(client: &LockClient, word: &str) {
+    // The first calls may meet the connection before the server's error is known.
     eventually(LONG, word, async || {
         let (outcome, took) = timed(client.lock("new").wait(SHORT).acquire()).await;
         let error = outcome.expect_err("refused");
@@ -30,9 +30,9 @@ async fn assert_error_says(client: &LockClient, word: &str) {
     .await;
 }
 
-/// The same, and who waits is served when the state has passed.
+/// Like [`assert_error_contains`], and a waiter is served when the server has recovered.
 async fn assert_waited_for(client: &LockClient, word: &str, passes: impl Future<Output = ()>) {
-    assert_error_says(client, word).await;
+    assert_error_contains(client, word).await;
     let waiting = acquiring(client.lock("new").lease(LASTING).wait(LONG * 2));
     tokio::time::sleep(SHORT).await;
     assert!(!waiting.is_finished(), "{word}: it waits");
@@ -54,8 +54,8 @@ async fn a_server_that_loads_its_data_is_waited_for_and_has_the_locks_that_were_
     let () = server.command(&["DEBUG", "POPULATE", "1500"]).await;
     server.save().await;
     server.restart_with_data();
-    assert_error_says(&one, "LOADING").await;
-    // This state passes by itself.
+    assert_error_contains(&one, "LOADING").await;
+    // The server leaves this state by itself.
     let new = one.lock("new").wait(LONG * 2).acquire().await;
     new.expect("loaded").release().await.expect("held");
     assert!(held.is_valid());
@@ -154,15 +154,15 @@ async fn a_full_server_is_waited_for() {
     assert_waited_for(&client, "OOM", server.config_set("maxmemory", "0")).await;
 }
 
-/// A release that is refused for a while is not forgotten.
+/// The background repeats a refused release.
 #[tokio::test]
 async fn a_release_that_is_refused_is_done_when_the_server_lets_it() {
     let server = RedisServer::start();
     let client = LockClient::builder().response_timeout(ms(300));
     let client = client.connect(&server.url()).await.expect("it is up");
     let lock = client.lock("k").lease(LASTING);
-    // The first fails within its time and goes on in the background; the second was in the
-    // background from the start.
+    // The explicit release fails in time and continues in the background. A dropped guard is
+    // released in the background from the start.
     for dropped in [false, true] {
         let guard = lock.acquire().await.expect("free");
         server.config_set("min-replicas-to-write", "1").await;
@@ -189,7 +189,7 @@ async fn a_renewal_that_is_refused_is_tried_again_within_the_lease() {
     let guard = client.lock("k").lease(ms(3000)).acquire().await;
     let guard = guard.expect("free");
     server.config_set("min-replicas-to-write", "1").await;
-    // The attempts at a third and at a half are refused.
+    // The attempts at a third and at a half of the lease are refused.
     tokio::time::sleep(ms(1700)).await;
     assert!(guard.is_valid());
     server.config_set("min-replicas-to-write", "0").await;
@@ -197,15 +197,15 @@ async fn a_renewal_that_is_refused_is_tried_again_within_the_lease() {
     assert!(guard.is_valid(), "a later attempt got through");
     guard.release().await.expect("held");
 
-    // And when none gets through, the lease ends in time.
+    // If no attempt succeeds, the lease ends in time.
     let guard = client.lock("k").lease(ms(900)).acquire().await;
     let guard = guard.expect("free");
     server.config_set("min-replicas-to-write", "1").await;
-    let told = timed(assert_lost(&guard, LONG, LostCause::Expired)).await.1;
-    assert!(told < ms(900 + 1000), "{told:?}");
+    let took = timed(assert_lost(&guard, LONG, LostCause::Expired)).await.1;
+    assert!(took < ms(900 + 1000), "{took:?}");
 }
 
-/// A client that may do everything, and the server.
+/// Returns a server, and a client with all permissions.
 async fn trusted() -> (RedisServer, LockClient) {
     let rules = "on >secret ~* &* +@all";
     let server = RedisServer::builder().acl_user("locker", rules).start();
@@ -232,14 +232,14 @@ async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself
     server.kill_clients("normal").await;
     server.kill_clients("pubsub").await;
     let lock = client.lock("k").wait(LONG);
-    eventually(LONG, "the refusal is said at once", async || {
+    eventually(LONG, "the refusal is returned at once", async || {
         let (outcome, took) = timed(lock.acquire()).await;
         let error = outcome.expect_err("refused");
         matches!(error, LockError::Store { .. }) && took < ms(2000)
     })
     .await;
     server.set_user("locker", "on").await;
-    eventually(LONG, "it comes back", async || {
+    eventually(LONG, "the client reconnects", async || {
         lock.try_acquire().await.is_ok()
     })
     .await;
@@ -248,7 +248,7 @@ async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself
 /// Redis does not undo what a script wrote before one of its commands was refused.
 #[tokio::test]
 async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
-    // Who is not told comes by its timer: all at once, because that takes seconds.
+    // Waiters without a notification come by their timers. In parallel, because that takes seconds.
     let refusals = [
         "-publish",
         "resetchannels",
@@ -275,7 +275,7 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
     .await;
 }
 
-/// As above, where the next waiter cannot be given the lock either.
+/// Like the test above, where the next waiter cannot be granted the lock either.
 #[tokio::test]
 async fn a_release_that_may_let_nothing_expire_is_done_all_the_same() {
     let (server, client) = trusted().await;
@@ -315,7 +315,7 @@ async fn a_refusal_in_the_middle_of_an_acquire_leaves_nothing_taken() {
     }
 }
 
-/// As above, for a user who may neither give a lock an end nor take back what it wrote.
+/// Like the test above, for a user that may neither set an expiry nor delete.
 #[tokio::test]
 #[ignore = "the lock stays without an end: the script cannot undo its HSET"]
 async fn a_user_who_may_neither_let_expire_nor_delete_leaves_nothing_taken() {
@@ -326,7 +326,8 @@ async fn a_user_who_may_neither_let_expire_nor_delete_leaves_nothing_taken() {
     assert!(!server.exists(&name("k")).await);
 }
 
-/// A permission that is withdrawn while a lock is held: the release says so, and the lease ends it.
+/// The user loses a permission during the hold. The release returns the refusal, and the lease
+/// ends.
 #[tokio::test]
 async fn a_release_that_is_not_permitted_says_so_and_the_lease_ends_the_lock() {
     let (server, client) = trusted().await;
@@ -340,7 +341,7 @@ async fn a_release_that_is_not_permitted_says_so_and_the_lease_ends_the_lock() {
     assert_soon_free(&server, "k").await;
 }
 
-/// Too many clients is a state that passes.
+/// The server recovers from too many clients.
 #[tokio::test]
 async fn a_server_that_has_too_many_clients_is_waited_for() {
     let server = RedisServer::start();
@@ -350,8 +351,8 @@ async fn a_server_that_has_too_many_clients_is_waited_for() {
     let mut tell = async |words: &[&str]| {
         let mut command = redis::Cmd::new();
         command.arg(words);
-        let told = command.query_async::<redis::Value>(&mut own).await;
-        told.expect("the fixture may do everything");
+        let outcome = command.query_async::<redis::Value>(&mut own).await;
+        outcome.expect("the fixture may do everything");
     };
     tell(&["CONFIG", "SET", "maxclients", "1"]).await;
     for kind in ["normal", "pubsub"] {
@@ -369,7 +370,7 @@ async fn a_server_that_has_too_many_clients_is_waited_for() {
     held.release().await.expect("held");
 }
 
-/// One node of a cluster has a part of the keys.
+/// Each node of a cluster has a part of the keys.
 #[tokio::test]
 async fn a_node_of_a_cluster_that_has_not_the_key_says_so_at_once() {
     let nodes = [(); 2].map(|()| {
@@ -409,7 +410,7 @@ async fn a_node_of_a_cluster_that_has_not_the_key_says_so_at_once() {
     assert!((1..4).contains(&moved), "both kinds were tried");
 }
 
-/// The pauses between tries grow, and yet none of them ends the wait early.
+/// The pauses between attempts grow, but none of them ends the wait early.
 #[tokio::test]
 async fn a_state_that_passes_before_the_wait_is_over_is_waited_for() {
     let server = RedisServer::start();

@@ -16,7 +16,7 @@ use crate::common::{LONG, acquiring, hold, its_turn, ms, timed};
 /// How long the servers are down.
 const AWAY: Duration = Duration::from_secs(2);
 
-/// Servers that can stop and restart, and a way to make a client of them.
+/// Servers that can stop and restart, and the clients of their topology.
 struct Service {
     servers: Vec<RedisServer>,
     urls: Vec<String>,
@@ -130,8 +130,8 @@ async fn the_first_lock_of_a_lazy_client_waits_for_its_servers() {
         let guard = its_turn(waiting).await;
         assert!(guard.is_valid(), "{urls:?}");
         guard.release().await.expect("held");
-        within(LONG, "it answers", client.ping()).await.expect("up");
-        client.shutdown().await.expect("it answers");
+        within(LONG, "it replies", client.ping()).await.expect("up");
+        client.shutdown().await.expect("it replies");
     })
     .await;
 }
@@ -389,7 +389,7 @@ async fn a_ping_succeeds_while_enough_servers_for_locks_reply() {
         assert!(error.is_outage(), "{:?}: {error:?}", service.urls);
         assert!(took < ms(500) + ms(3000), "{:?}: {took:?}", service.urls);
         master.resume();
-        eventually(LONG, "it answers again", async || {
+        eventually(LONG, "it replies again", async || {
             client.ping().await.is_ok()
         })
         .await;

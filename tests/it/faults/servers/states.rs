@@ -1,4 +1,4 @@
-//! One Redis server in the states that servers get into, and the ways to reach it.
+//! One Redis server in every state that it can be in, and all URLs that reach it.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::common::{
     connect, count, hold, its_turn, ms, name, resp2, resp2_client, timed,
 };
 
-/// Takes, enters, inspects, waits, hands over and releases; panics where something is amiss.
+/// Acquires, enters, inspects, waits, hands over and releases. Panics if one of these fails.
 async fn assert_all_works(one: &LockClient, other: &LockClient, key: &str) {
     let lock = one.lock(key).lease(LASTING);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
-    let info = one.inspect(key).await.expect("an answer").expect("held");
+    let info = one.inspect(key).await.expect("a reply").expect("held");
     assert_eq!((info.owner, info.count), (guard.owner().to_string(), 2));
     nested.release().await.expect("held");
     assert_taken(other, key).await;
@@ -26,9 +26,12 @@ async fn assert_all_works(one: &LockClient, other: &LockClient, key: &str) {
     assert!(!waiting.is_finished());
     guard.release().await.expect("held");
     let (next, waited) = waiting.await.expect("no panic");
-    assert!(waited < Duration::from_secs(4), "told, not by its timer");
+    assert!(
+        waited < Duration::from_secs(4),
+        "by its notification, not its timer"
+    );
     next.expect("its turn").release().await.expect("held");
-    assert!(one.inspect(key).await.expect("an answer").is_none());
+    assert!(one.inspect(key).await.expect("a reply").is_none());
 }
 
 #[tokio::test]
@@ -41,7 +44,7 @@ async fn a_flush_of_all_scripts_between_any_two_calls_changes_nothing() {
     server.script_flush().await;
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     server.script_flush().await;
-    let info = client.inspect("k").await.expect("an answer");
+    let info = client.inspect("k").await.expect("a reply");
     assert_eq!(info.expect("held").count, 2);
     server.script_flush().await;
     let mut watch = server.watch_commands().await;
@@ -86,7 +89,7 @@ async fn a_restart_without_data_is_noticed_and_tokens_keep_growing() {
 
 #[tokio::test]
 async fn tokens_keep_growing_when_the_servers_clock_was_set_back() {
-    /// In the year 2033.
+    /// A token of the year 2033.
     const LAST: u64 = 2_000_000_000_000_000;
     let server = RedisServer::start();
     let client = client(&server).await;
@@ -101,7 +104,7 @@ async fn tokens_keep_growing_when_the_servers_clock_was_set_back() {
     }
 }
 
-/// Eviction can take the last token of a lock that is held.
+/// Eviction can delete the fence of a lock that is held.
 #[tokio::test]
 async fn tokens_keep_growing_when_the_last_one_is_gone_before_the_release() {
     let server = RedisServer::start();
@@ -128,7 +131,7 @@ async fn tokens_keep_growing_when_the_last_one_is_gone_before_the_release() {
     let guard = its_turn(waiting).await;
     grows(&guard);
     guard.release().await.expect("held");
-    // Several are released by one script.
+    // One script releases several locks.
     let keys: Vec<_> = (0..16).map(|n| format!("k{n}")).collect();
     let locks: Vec<_> = keys.iter().map(|key| one.lock(key)).collect();
     let taken = || join_all(locks.iter().map(Lock::acquire));
@@ -303,7 +306,7 @@ async fn a_password_that_is_changed_is_refused_without_being_shown() {
     server.kill_clients("pubsub").await;
     let lock = client.lock("k").wait(LONG);
     let mut error = lock.acquire().await.expect_err("refused");
-    eventually(LONG, "the refusal is said at once", async || {
+    eventually(LONG, "the refusal is returned at once", async || {
         let (outcome, took) = timed(lock.acquire()).await;
         error = outcome.expect_err("refused");
         let shown = format!("{error} {error:?}");
@@ -312,7 +315,7 @@ async fn a_password_that_is_changed_is_refused_without_being_shown() {
     })
     .await;
     server.config_set("requirepass", "Pa55-before").await;
-    eventually(LONG, "the client comes back by itself", async || {
+    eventually(LONG, "the client reconnects by itself", async || {
         lock.try_acquire().await.is_ok()
     })
     .await;
@@ -327,9 +330,9 @@ async fn databases_of_one_server_are_places_of_their_own() {
     );
     let guard = zero.lock("k").acquire().await.expect("free");
     let free = two.lock("k").acquire().await.expect("another lock");
-    assert!(two.inspect("k").await.expect("an answer").is_some());
+    assert!(two.inspect("k").await.expect("a reply").is_some());
     free.release().await.expect("held");
-    assert!(two.inspect("k").await.expect("an answer").is_none());
+    assert!(two.inspect("k").await.expect("a reply").is_none());
     let socket = connect(&format!("{}?db=2", server.unix_url())).await;
     let two_more = connect(&format!("{}2?protocol=resp2", server.url())).await;
     assert_all_works(&two, &socket, "other").await;
@@ -383,7 +386,7 @@ async fn a_full_server_grants_no_lock_and_accepts_every_release() {
     drop(dropped);
     assert_soon_free(&server, "dropped").await;
 
-    // And when there is room again everything goes on.
+    // When there is room again, all calls succeed.
     server.config_set("maxmemory", "0").await;
     let new = client.lock("new").acquire().await.expect("room");
     new.release().await.expect("held");
@@ -454,12 +457,12 @@ async fn locks_under_two_prefixes_have_nothing_to_do_with_each_other() {
 async fn inspecting_a_lock_shows_its_holder() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, resp2_client(&server).await);
-    assert_eq!(other.inspect("k").await.expect("an answer"), None);
+    assert_eq!(other.inspect("k").await.expect("a reply"), None);
     let lock = one.lock("k").lease(LASTING);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
     for client in [&one, &other] {
-        let info = client.inspect("k").await.expect("an answer");
+        let info = client.inspect("k").await.expect("a reply");
         let info = info.expect("held");
         assert_eq!(info.owner, guard.owner().to_string());
         assert_eq!(info.count, 2);
@@ -469,7 +472,7 @@ async fn inspecting_a_lock_shows_its_holder() {
     }
     let _: bool = server.command(&["PERSIST", &name("k")]).await;
     assert!(server.del(&format!("{}:fence", name("k"))).await);
-    let info = other.inspect("k").await.expect("an answer");
+    let info = other.inspect("k").await.expect("a reply");
     assert_eq!(
         info.expect("held").token,
         Some(guard.fencing_token()),
@@ -477,7 +480,7 @@ async fn inspecting_a_lock_shows_its_holder() {
     );
     nested.release().await.expect("held");
     guard.release().await.expect("held");
-    assert_eq!(one.inspect("k").await.expect("an answer"), None);
+    assert_eq!(one.inspect("k").await.expect("a reply"), None);
 }
 
 #[tokio::test]
@@ -493,7 +496,7 @@ async fn keys_bring_their_own_hash_tag_or_get_one() {
         one.lock("order:7").acquire().await.expect("free"),
     ];
     for guard in &guards {
-        let info = other.inspect(guard.key()).await.expect("an answer");
+        let info = other.inspect(guard.key()).await.expect("a reply");
         assert_eq!(info.expect("held").owner, guard.owner().to_string());
     }
     let all = server.keys("*").await;
@@ -516,7 +519,7 @@ async fn keys_bring_their_own_hash_tag_or_get_one() {
         guard.release().await.expect("held");
         assert_all_works(&one, &other, &key).await;
     }
-    // News of a loss name the key as it was given.
+    // Reports of a loss name the key as the caller wrote it.
     for key in ["{tenant:7}:order:1", "order:{7}", "order:7"] {
         let guard = hold(&one, key).await;
         let () = server.command(&["FLUSHALL"]).await;
@@ -559,7 +562,7 @@ async fn hostile_keys_are_locks_like_others_and_none_is_another_s() {
         guards.push(guard.unwrap_or_else(|error| panic!("{key:?}: {error}")));
     }
     for guard in &guards {
-        let info = other.inspect(guard.key()).await.expect("an answer");
+        let info = other.inspect(guard.key()).await.expect("a reply");
         assert_eq!(info.expect("held").owner, guard.owner().to_string());
     }
     let all: u64 = server.command(&["DBSIZE"]).await;
@@ -569,7 +572,7 @@ async fn hostile_keys_are_locks_like_others_and_none_is_another_s() {
     }
     join_all(hostile.map(|key| assert_all_works(&one, &other, key))).await;
 
-    // Values go into keys through `escape`, which keeps them apart.
+    // `escape` keeps values in keys apart.
     let escaped = |one: &str, two: &str| format!("{}:{}", escape(one), escape(two));
     let pairs = [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("{a}", "}{")];
     let keys = pairs.map(|(one, two)| escaped(one, two));

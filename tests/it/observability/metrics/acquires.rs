@@ -1,4 +1,4 @@
-//! Acquires: their outcomes, their waits, and what brings them the lock.
+//! Acquires: their outcomes, their waits, and the cause of each hand-over.
 
 use std::{
     mem,
@@ -23,7 +23,7 @@ fn durations(lock: &str, outcome: &str) -> Vec<f64> {
     values(ACQUIRES, &[("lock", lock), ("outcome", outcome)])
 }
 
-/// Two clients of one embedded store.
+/// Returns two clients of one embedded store.
 async fn two_clients() -> (LockClient, LockClient) {
     static STORES: AtomicU64 = AtomicU64::new(0);
     let store = STORES.fetch_add(1, Ordering::Relaxed);
@@ -32,7 +32,7 @@ async fn two_clients() -> (LockClient, LockClient) {
     (connect().await, connect().await)
 }
 
-/// The number of hand-overs of each kind.
+/// Returns the number of hand-overs of each kind.
 fn handovers(lock: &str) -> [f64; 4] {
     ["local", "release", "message", "timer"].map(|by| of_lock_by(HANDOVERS, lock, ("by", by)))
 }
@@ -57,7 +57,7 @@ async fn each_outcome_of_an_acquire_is_recorded_with_its_duration() {
     for client in [&one, &other] {
         let lock = lock(client).wait(WAIT);
         lock.acquire().await.expect_err("it is held");
-        let busy = lock.try_acquire().await.expect("an answer");
+        let busy = lock.try_acquire().await.expect("a reply");
         assert!(busy.is_none());
         let lock = lock.wait(Duration::ZERO);
         lock.acquire().await.expect_err("it is held");
@@ -133,10 +133,7 @@ async fn a_nested_acquire_is_counted_as_a_reentry_and_as_no_other_acquire() {
         let lock = client.lock("nested:1").name(LOCK);
         let nested = async {
             lock.run(async {}).await.expect("entered");
-            lock.try_acquire()
-                .await
-                .expect("an answer")
-                .expect("entered")
+            lock.try_acquire().await.expect("a reply").expect("entered")
         };
         let inner = lock.run(nested).await.expect("free");
         assert!(is(of_lock("rlock_held", LOCK), 1), "one entry remains");
@@ -165,7 +162,7 @@ async fn a_hand_over_within_the_process_is_local() {
     assert_idle(LOCK);
 }
 
-/// A waiter that is not renewed takes no lock whose lease began before.
+/// A waiter without renewal does not accept a lock whose lease has already begun.
 #[tokio::test]
 async fn a_release_that_brings_the_lock_to_the_next_local_waiter_is_a_hand_over_by_release() {
     const LOCK: &str = "by-release:<id>";
@@ -203,17 +200,17 @@ async fn a_lock_of_another_process_comes_by_message() {
     assert_idle(LOCK);
 }
 
-/// The server tells clients with RESP3 that the lock is gone.
+/// The server notifies RESP3 clients of the deletion.
 #[tokio::test]
 async fn a_lock_that_was_deleted_comes_by_message_and_without_reports_by_timer() {
     const REPORTED: &str = "deleted-told:<id>";
     const UNREPORTED: &str = "deleted-untold:<id>";
     keep_metrics();
     let server = RedisServer::start();
-    let told = (client(&server).await, client(&server).await);
+    let notified = (client(&server).await, client(&server).await);
     let untold = (resp2_client(&server).await, resp2_client(&server).await);
     for (lock, (one, other), expected) in [
-        (REPORTED, told, [0, 0, 1, 0]),
+        (REPORTED, notified, [0, 0, 1, 0]),
         (UNREPORTED, untold, [0, 0, 0, 1]),
     ] {
         let handle = |client: &LockClient| client.lock(lock).name(lock).lease(LASTING);

@@ -20,7 +20,7 @@ fn durations(lock: &str, end: &str) -> Vec<f64> {
     values("rlock_hold_duration_seconds", &labels)
 }
 
-/// The number of holds by end: released, lost, panicked, cancelled.
+/// Returns the number of holds by end: released, lost, panicked, cancelled.
 fn ends(lock: &str) -> [usize; 4] {
     ["released", "lost", "panicked", "cancelled"].map(|end| durations(lock, end).len())
 }
@@ -101,7 +101,7 @@ async fn a_hold_whose_call_is_dropped_was_cancelled() {
     assert_idle(LOCK);
 }
 
-/// Loses a lock that a body and then a guard holds.
+/// Loses a lock during a body, and during a guard.
 async fn lose(lock: Lock, name: &'static str, lose: impl AsyncFn()) {
     let running = tokio::spawn({
         let lock = lock.clone();
@@ -194,7 +194,7 @@ async fn a_hold_that_a_shutdown_ends_is_lost_as_closed() {
     assert_idle(LOCK);
 }
 
-/// Its entry left before, so the hold was released.
+/// The entry has left before the loss, so the hold counts as released.
 #[tokio::test]
 async fn a_loss_that_only_the_release_finds_is_counted() {
     const LOCK: &str = "found-late:<id>";
@@ -229,7 +229,7 @@ async fn a_retained_lock_is_not_held() {
     assert_lost_soon(&client, retained).await;
 }
 
-/// A loss of a retained lock is no loss of a hold.
+/// The loss of a retained lock is not the loss of a hold.
 async fn assert_lost_soon(client: &LockClient, guard: rlock_core::LockGuard) {
     assert!(client.revoke("retained").expect("the embedded store"));
     assert_lost(&guard, LONG, LostCause::Removed).await;

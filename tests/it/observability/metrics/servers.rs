@@ -44,7 +44,7 @@ async fn each_request_is_recorded_by_operation_and_result() {
     let client = builder().response_timeout(ms(300));
     let client = client.connect(&proxy.url()).await.expect("up");
     let guard = client.lock("k").acquire().await.expect("free");
-    client.inspect("k").await.expect("an answer");
+    client.inspect("k").await.expect("a reply");
     client.ping().await.expect("up");
     guard.release().await.expect("held");
     for operation in ["acquire", "inspect", "ping", "release"] {
@@ -106,7 +106,10 @@ async fn a_renewal_is_late_after_the_next_was_due_and_has_failed_without_a_reply
     eventually(LONG, "the reply arrives", async || renewals("late") >= 1.0).await;
     assert!(guard.is_valid());
     server.kill();
-    eventually(LONG, "it is given up", async || renewals("failed") >= 1.0).await;
+    eventually(LONG, "the renewal fails", async || {
+        renewals("failed") >= 1.0
+    })
+    .await;
     assert_lost(&guard, LONG, LostCause::Expired).await;
 }
 
@@ -125,7 +128,7 @@ async fn a_connection_is_up_or_down_and_each_new_one_is_counted() {
     server.restart();
     until_up(0, 1).await;
     eventually(LONG, "both are back", async || is(reconnects(), 2)).await;
-    // A client that ends is not missed.
+    // The exporter does not count a client after its end.
     drop(other);
     tokio::time::sleep(ms(300)).await;
     until_up(0, 1).await;
@@ -185,7 +188,7 @@ async fn a_pause_of_the_process_is_recorded() {
         let pauses = values("rlock_process_pause_seconds", &[]);
         pauses.into_iter().fold(0.0, f64::max)
     };
-    // Its watchdog is blocked with this thread.
+    // The watchdog is blocked together with this thread.
     let client = LockClient::builder().runtime(Handle::current());
     let client = client.in_memory().expect("a client");
     let guard = client.lock("k").lease(ms(900)).acquire().await;

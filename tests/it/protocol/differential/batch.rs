@@ -1,4 +1,4 @@
-//! Requests that one script serves.
+//! Requests that share a script.
 
 use redis::{Commands, Script, ScriptInvocation};
 use rlock_model::{
@@ -8,7 +8,7 @@ use rlock_model::{
 
 use super::{FENCE_TTL, LEAST_TOKEN, Scripted, lock, name};
 
-/// All that the server has of a lock.
+/// The complete data of a lock on the server.
 #[derive(Debug, PartialEq, Eq)]
 struct Raw {
     holders: Vec<(String, String)>,
@@ -17,12 +17,12 @@ struct Raw {
     token: Option<u64>,
 }
 
-/// Whose request it is, and for which lock.
+/// Returns the key and the owner of a request.
 fn of(request: &Operation) -> (Key, Owner) {
     match request {
         Operation::Acquire(ask) => (ask.claims[0].key, ask.claims[0].owner),
         Operation::Release(ask) => (ask.key, ask.owner),
-        request => panic!("{request:?} goes by itself"),
+        request => panic!("{request:?} is not sent in a batch"),
     }
 }
 
@@ -36,7 +36,7 @@ fn begun<'a>(script: &'a Script, requests: &[Operation]) -> ScriptInvocation<'a>
 }
 
 impl Scripted {
-    /// Serves what can be served at once. What was left alone is as it was before.
+    /// Executes the requests that can share a script. The others leave the data unchanged.
     pub(crate) fn serve(&mut self, requests: &[Operation]) -> Vec<Option<Reply>> {
         let before = self.raw();
         let acquires = matches!(requests[0], Operation::Acquire(_));
@@ -98,7 +98,7 @@ impl Scripted {
             holders: commands.hgetall(lock).expect("no error"),
             queue: commands.zrange_withscores(&queue, 0, -1).expect("no error"),
             ends: [lock_ends, queue_ends],
-            // What was counted from nothing is none.
+            // A fence below the lower bound counts as none.
             token: token.filter(|token| *token > 1_000_000_000_000),
         }
     }

@@ -1,4 +1,4 @@
-//! What a client may do beyond what it may do at one server; that of clusters and quorums is with them.
+//! Optional permissions at one server. Those of clusters and quorums are with their tests.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use rlock_testkit::{RedisServer, SERVICE};
 use super::{life_of_a_lock, reports_permissions, url, warnings};
 use crate::common::{LONG, acl, connect, log::keep_log, ms};
 
-/// A server whose user may do what is documented for one server, and this.
+/// Starts a server whose user has the documented permissions and these.
 fn server_with(beyond: &str) -> RedisServer {
     keep_log();
     let rules = acl::only(&[&acl::of_a_server(), beyond]);
@@ -83,7 +83,7 @@ async fn sentinels_are_asked_for_the_master_and_nothing_else() {
             let error = outcome.expect_err("refused");
             assert!(matches!(error, LockError::Store { .. }), "{error:?}");
             let refused: Vec<String> = refused.into_iter().collect();
-            // Before Redis 7 no server says which subcommand.
+            // Before Redis 7 the error does not name the subcommand.
             assert!(
                 refused == ["sentinel|master"] || refused == ["sentinel"],
                 "{refused:?}"

@@ -1,10 +1,10 @@
-//! Every call of the public interface, cut off at one point.
+//! Every call of the public interface, with a cut at one point.
 
-use rlock_core::{InCurrentScope, LockClient, LockError, current, distributed_lock};
+use rlock_core::{InCurrentScope, LockClient, LockError, LockGuard, current, distributed_lock};
 use tokio::{task::yield_now, time::Duration};
 
 use super::{
-    cut::Driven,
+    cut::{Cut, Driven, Ending},
     place::{Place, Whose},
 };
 use crate::common::LASTING;
@@ -21,6 +21,17 @@ async fn annotated(client: &LockClient, key: &str) -> Result<(), LockError> {
 async fn annotated_inner(client: &LockClient, key: &str) -> Result<(), LockError> {
     yield_now().await;
     Ok(())
+}
+
+/// Cuts the release off, and has the waiter acquire and release the lock after it.
+async fn cut_off_release<F>(cut: Cut<'_>, guard: LockGuard, waiter: Driven<F>) -> Ending
+where
+    F: Future<Output = Result<LockGuard, LockError>>,
+{
+    let ending = cut.off(guard.release()).await;
+    let next = waiter.end().await.expect("its turn");
+    next.release().await.expect("held");
+    ending
 }
 
 #[distributed_lock(key = ["<key>", "<key>-too"], client = client)]
@@ -44,7 +55,7 @@ async fn assert_nothing_left_of_the_other(place: &Place, key: &str) {
     place.assert_nothing_left(&too(key), point).await;
 }
 
-/// Calls that find the lock free.
+/// Calls of a free lock.
 pub(crate) async fn of_a_free_lock(place: &Place, least: usize) {
     let client = &place.client;
     let lock = |key: &str| client.lock(key);
@@ -87,7 +98,7 @@ pub(crate) async fn of_a_free_lock(place: &Place, least: usize) {
         .await;
 }
 
-/// Calls inside a hold, which stays as it was.
+/// Calls inside a hold, which does not change.
 pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
     let client = &place.client;
     place
@@ -139,7 +150,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
             ending
         })
         .await;
-    // The outer entry leaves first, and the nested one, which was cut off, is to leave as well.
+    // The outer entry leaves first. The nested one, which was cut off, has to leave as well.
     place
         .everywhere("release of the last", 1, async |key, cut| {
             let outer = place.hold(client, key).await;
@@ -151,7 +162,7 @@ pub(crate) async fn inside_a_hold(place: &Place, least: usize) {
         .await;
 }
 
-/// Waiting for a loss that does not come.
+/// Waits for a loss that does not happen.
 pub(crate) async fn for_a_loss(place: &Place) {
     let client = &place.client;
     place
@@ -182,7 +193,7 @@ pub(crate) async fn for_a_loss(place: &Place) {
         .await;
 }
 
-/// Giving back.
+/// Releases.
 pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
     let client = &place.client;
     place
@@ -203,14 +214,11 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
             least,
             async |key, cut| {
                 let guard = place.hold(client, key).await;
-                // A caller whose lease is not renewed gets a whole one, from the store.
+                // The store grants a new lease to a caller whose lease is not renewed.
                 let next = client.lock(key).watchdog(false);
                 let mut next = Driven::new(next.acquire());
                 next.until_still().await;
-                let ending = cut.off(guard.release()).await;
-                let next = next.end().await.expect("its turn");
-                next.release().await.expect("held");
-                ending
+                cut_off_release(cut, guard, next).await
             },
         )
         .await;
@@ -220,10 +228,7 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
             let next = client.lock(key);
             let mut next = Driven::new(next.acquire());
             next.until_still().await;
-            let ending = cut.off(guard.release()).await;
-            let next = next.end().await.expect("its turn");
-            next.release().await.expect("held");
-            ending
+            cut_off_release(cut, guard, next).await
         })
         .await;
     place
@@ -241,15 +246,12 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
             let mut next = Driven::new(next.acquire());
             next.until_still().await;
             place.assert_soon_queued(key, 1).await;
-            let ending = cut.off(guard.release()).await;
-            let next = next.end().await.expect("its turn");
-            next.release().await.expect("held");
-            ending
+            cut_off_release(cut, guard, next).await
         })
         .await;
 }
 
-/// Calls that find the lock taken, and are cut off before it is free.
+/// Calls of a taken lock, which are cut off before it is free.
 pub(crate) async fn of_a_taken_lock(place: &Place, whose: Whose, least: usize) {
     let holder = place.holder(whose);
     let least = if whose == Whose::Own { 1 } else { least };
@@ -283,7 +285,7 @@ pub(crate) async fn of_a_taken_lock(place: &Place, whose: Whose, least: usize) {
         .await;
 }
 
-/// Calls that wait, are handed the lock, and are cut off on the way to it.
+/// Calls that wait, and are cut off during their grant.
 pub(crate) async fn of_a_lock_that_is_handed_over(place: &Place, whose: Whose) {
     let holder = place.holder(whose);
     place
@@ -322,7 +324,7 @@ pub(crate) async fn of_a_lock_that_is_handed_over(place: &Place, whose: Whose) {
         .await;
 }
 
-/// A call that is handed the lock, and is cut off before another that has it then.
+/// A call that is granted the lock and cut off, with another waiter behind it.
 pub(crate) async fn before_another(place: &Place) {
     place
         .everywhere("acquire, before another", 1, async |key, cut| {
@@ -341,7 +343,7 @@ pub(crate) async fn before_another(place: &Place) {
         .await;
 }
 
-/// The end of a client: it is closed, whether or not anybody waits for it.
+/// The shutdown of a client: it is closed even if the shutdown is not awaited.
 pub(crate) async fn of_a_client_s_end(place: &Place) {
     place
         .everywhere("shutdown", 1, async |key, cut| {
@@ -362,7 +364,7 @@ pub(crate) async fn of_a_client_s_end(place: &Place) {
         .await;
 }
 
-/// Connecting, of which no connection may remain.
+/// Connecting: no connection may stay open.
 pub(crate) async fn of_a_client_s_beginning(place: &Place, least: usize) {
     let before = connections(place).await;
     place

@@ -1,4 +1,4 @@
-//! Driving a future by its wake-ups, and dropping it at a chosen point.
+//! Drives a future by its wake-ups, and drops it at a chosen point.
 
 use std::{
     fmt,
@@ -15,12 +15,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// A task that is not woken for this long makes no progress until something happens elsewhere.
+/// A task without a wake-up for this long makes no progress by itself.
 const STILL: Duration = Duration::from_millis(150);
-/// How long bytes take to the gate, and from it.
+/// The time for bytes to travel to the gate, or from it.
 const ON_THE_WAY: Duration = Duration::from_millis(10);
 
-/// A future that is polled when it was woken, and not otherwise.
+/// A future that is polled only when it was woken.
 pub(crate) struct Driven<F: Future> {
     future: Pin<Box<F>>,
     woken: Arc<Woken>,
@@ -50,12 +50,12 @@ impl<F: Future> Driven<F> {
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    /// Whether it may be polled: it never was, or it was woken since.
+    /// Returns whether the future may be polled: at first, and after each wake-up.
     async fn may_go_on(&self) -> bool {
         !self.polled || timeout(STILL, self.woken.0.notified()).await.is_ok()
     }
 
-    /// Polls to the end.
+    /// Polls to completion.
     pub(crate) async fn end(mut self) -> F::Output {
         loop {
             if self.polled {
@@ -67,7 +67,7 @@ impl<F: Future> Driven<F> {
         }
     }
 
-    /// Polls until nothing happens any more.
+    /// Polls until the future makes no progress.
     pub(crate) async fn until_still(&mut self) {
         while self.may_go_on().await {
             assert!(self.poll().is_pending(), "it has to wait");
@@ -75,7 +75,7 @@ impl<F: Future> Driven<F> {
     }
 }
 
-/// Where a future is dropped: after so many polls, and when.
+/// The point where a future is dropped: after this many polls, and when.
 #[derive(Clone, Copy)]
 pub(crate) struct Cut<'a> {
     pub(crate) polls: usize,
@@ -85,24 +85,24 @@ pub(crate) struct Cut<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Nothing else has run since.
+    /// Before anything else runs.
     RightAfter,
-    /// What it waited for is there, and not seen.
+    /// After the event it waits for, and before its next poll.
     Woken,
-    /// What the last poll sent has not reached the server; it does so later.
+    /// Before the request of the last poll reaches the server, which happens later.
     RequestUnderWay,
-    /// The server has done it, and its answer comes later.
+    /// After the server has executed the request, and before its reply arrives.
     AnswerUnderWay,
 }
 
-/// How it went.
+/// The fate of the future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It was dropped at the cut.
+    /// Dropped at the cut.
     Cut,
-    /// It came to its end before.
+    /// Completed before the cut.
     Done,
-    /// It made no progress before, and was dropped there.
+    /// Without progress before the cut, and dropped there.
     Still,
 }
 

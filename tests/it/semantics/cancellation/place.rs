@@ -1,4 +1,4 @@
-//! A store with two clients: one whose calls are cancelled, and another that must not notice.
+//! A store with two clients: the calls of one are cancelled, and the other must not notice.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,16 +19,16 @@ use super::{
 };
 use crate::common::{LONG, ms, resp2};
 
-/// Of every lock: renewed after a quarter of it at the earliest. Nothing that the tests do lasts as long.
+/// The lease of every lock. No test lasts until its first renewal, after a quarter of it.
 pub(crate) const LEASE: Duration = Duration::from_secs(20);
-/// Milliseconds in fact; less than what ends by itself: a lease, a place in the queue, the look of a waiter.
+/// Milliseconds on an idle machine. Less than a lease, the expiry of a queue, or a waiter's timer.
 const AT_ONCE: Duration = Duration::from_secs(4);
-/// A lock that is handed to a caller that has gone is free after a second; one that is released, long before.
+/// A released lock is free long before this time. A lock whose new owner is gone needs a second.
 const RELEASED: Duration = Duration::from_millis(800);
 /// More polls than any call takes.
 const MOST: usize = 60;
 
-/// Who has a lock that a call finds taken.
+/// The owner of a lock that a call finds taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// Another call of the same client.
@@ -40,10 +40,10 @@ pub(crate) enum Whose {
 pub(crate) struct Place {
     what: &'static str,
     server: Option<RedisServer>,
-    /// Between the client under test and the server.
+    /// The gate between the client under test and the server.
     gate: Option<Gate>,
     watch: Option<Mutex<CommandWatch>>,
-    /// The runtime that made the client, where that is not the present one.
+    /// The runtime that made the client, if it is not the current one.
     elsewhere: Option<Runtime>,
     url: String,
     reentry: Reentry,
@@ -61,7 +61,7 @@ impl Place {
         Self::new("memory", None, None, url, reentry).await
     }
 
-    /// A server; the calls go by the connection of the runtime that made the client.
+    /// A server, whose calls use the caller's connection.
     pub(crate) async fn caller(reentry: Reentry) -> Self {
         let server = RedisServer::start();
         let gate = Gate::in_front_of(&server);
@@ -69,7 +69,7 @@ impl Place {
         Self::new("caller", Some(server), Some((gate, None)), url, reentry).await
     }
 
-    /// As [`caller`](Self::caller), by the older protocol.
+    /// Like [`caller`](Self::caller), over RESP2.
     pub(crate) async fn caller_by_resp2(reentry: Reentry) -> Self {
         let server = RedisServer::start();
         let gate = Gate::in_front_of(&server);
@@ -84,7 +84,8 @@ impl Place {
         .await
     }
 
-    /// A server; the calls go by the client's own connection, because another runtime made it.
+    /// A server, whose calls use the background connection, because another runtime made the
+    /// client.
     pub(crate) async fn background(reentry: Reentry) -> Self {
         let server = RedisServer::start();
         let gate = Gate::in_front_of(&server);
@@ -137,7 +138,7 @@ impl Place {
         }
     }
 
-    /// One more client like the one under test.
+    /// Returns another client like the one under test.
     pub(crate) async fn another_client(&self) -> LockClient {
         connect(&self.url, self.reentry, self.elsewhere.as_ref()).await
     }
@@ -150,8 +151,8 @@ impl Place {
         self.server.as_ref()
     }
 
-    /// Plays a case once for every cut, until it comes to its end before it is cut. At least so many
-    /// cuts have to be real ones.
+    /// Runs a case once for every cut, until it completes before the cut. Checks that at least this
+    /// many cuts took effect.
     pub(crate) async fn everywhere(
         &self,
         what: &str,
@@ -177,7 +178,7 @@ impl Place {
                 break;
             }
         }
-        // On a server that is slow to answer, a call may seem to stand still early.
+        // With a slow server, a call may seem to make no progress early.
         assert!(cuts >= least, "{what} ({}): {cuts} cuts", self.what);
     }
 
@@ -210,11 +211,11 @@ impl Place {
         client.lock(key).acquire().await.expect("free")
     }
 
-    /// How often the owner of this guard has entered, as the store counts.
+    /// Waits until the store counts this many entries for the owner of this guard.
     pub(crate) async fn assert_soon_counts(&self, guard: &LockGuard, count: u32, cut: Cut<'_>) {
         let point = format!("{} ({}): {cut}, inside", self.case.borrow(), self.what);
         eventually(AT_ONCE, &point, async || {
-            let info = self.other.inspect(guard.key()).await.expect("an answer");
+            let info = self.other.inspect(guard.key()).await.expect("a reply");
             info.is_some_and(|info| info.owner == guard.owner().to_string() && info.count == count)
         })
         .await;
@@ -222,20 +223,21 @@ impl Place {
         assert_eq!(guard.count(), count, "{point}");
     }
 
-    /// The hold is entered once, as it was before the cut, and ends here.
+    /// Checks that the hold has one entry, as before the cut, and releases it.
     pub(crate) async fn assert_held_and_release(&self, guard: LockGuard, cut: Cut<'_>) {
         self.assert_soon_counts(&guard, 1, cut).await;
         guard.release().await.expect("held");
     }
 
-    /// Waits until that many owners are queued for the lock, where that can be seen.
+    /// Waits until this many owners are queued for the lock, if the store shows it.
     pub(crate) async fn assert_soon_queued(&self, key: &str, count: u64) {
         if let Some(server) = &self.server {
             crate::common::assert_soon_queued(server, key, count).await;
         }
     }
 
-    /// No lock, no place in the queue, no subscription; both clients can have the lock at once.
+    /// Checks that there is no lock, no place in the queue and no subscription, and that both
+    /// clients can acquire at once.
     pub(crate) async fn assert_nothing_left(&self, key: &str, point: &str) {
         self.assert_released_before_now().await;
         if let Some(server) = &self.server {
@@ -254,12 +256,12 @@ impl Place {
             assert!(started.elapsed() < AT_ONCE, "{point}");
             let released = guard.release().await;
             released.unwrap_or_else(|error| panic!("{point}: {error}"));
-            // A caller that is still queued, although it has gone, has the lock now.
+            // A caller that is gone, but still queued, would have the lock now.
             let released = Instant::now();
             loop {
-                // The time before the question counts: on a busy machine its answer may take long.
+                // The time before the request counts, because a busy machine may delay the reply.
                 let held_for = released.elapsed();
-                let info = self.other.inspect(key).await.expect("an answer");
+                let info = self.other.inspect(key).await.expect("a reply");
                 if info.is_none() {
                     break;
                 }
@@ -269,21 +271,21 @@ impl Place {
         }
     }
 
-    /// What was given to the release queue before this lock was released in the end.
+    /// Waits until the background has done all releases that it got before.
     async fn assert_released_before_now(&self) {
         let key = self.fresh_key();
         drop(self.hold(&self.client, &key).await);
         eventually(AT_ONCE, "the background releases", async || {
-            let info = self.other.inspect(&key).await.expect("an answer");
+            let info = self.other.inspect(&key).await.expect("a reply");
             info.is_none()
         })
         .await;
     }
 
-    /// Each of the two clients listens to its own channels, one for each connection, and to nothing else.
+    /// Checks that the clients subscribe to exactly their own channels, one for each connection.
     async fn assert_subscriptions(&self, server: &RedisServer, point: &str) {
         let listed = async || server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await;
-        // A client that was shut down may be gone a moment later.
+        // A client that was shut down may still be disconnecting.
         eventually(LONG, point, async || listed().await.len() <= 4).await;
         let (channels, patterns): (_, u64) =
             (listed().await, server.command(&["PUBSUB", "NUMPAT"]).await);
@@ -294,7 +296,7 @@ impl Place {
         }
     }
 
-    /// Nothing was renewed after it was released, and nothing is renewed when what was held would be.
+    /// Checks that nothing was renewed after its release, and nothing will be.
     pub(crate) async fn assert_no_late_renewals(&self) {
         let Some(watch) = &self.watch else {
             return;

@@ -1,9 +1,9 @@
-//! Renewals of what is not held any more, in what clients sent.
+//! Finds renewals after a release in the commands of clients.
 
 use rlock_testkit::ClientCommand;
 
-/// The first renewal of a key that came after somebody had turned to a later key than the next. Keys
-/// are numbered in the order of their use.
+/// Returns the first renewal of a key after a client has used the key after next. Keys are numbered
+/// in the order of their use.
 pub(crate) fn late(seen: &[ClientCommand]) -> Option<&ClientCommand> {
     let mut latest = 0;
     for command in seen.iter().filter(|command| command.is("EVALSHA")) {
@@ -28,8 +28,8 @@ fn number(name: &str) -> Option<u32> {
     rest.split('-').next()?.parse().ok()
 }
 
-/// Whether this is a call of the script that renews: of all scripts, it alone has a day for its first
-/// argument.
+/// Returns whether this is a call of the renewal script, the only one whose first argument is a
+/// day.
 pub(crate) fn renews(command: &ClientCommand) -> bool {
     const A_DAY: &str = "86400000";
     let first = command.words.get(3 + keys(command).len());

@@ -1,5 +1,5 @@
-//! Methods of traits: by `#[async_trait]`, native ones with a default body, and functions that
-//! return a future.
+//! Methods of traits: `#[async_trait]`, native ones with a default body, and functions that return
+//! a future.
 
 use std::pin::Pin;
 
@@ -71,7 +71,7 @@ impl Ledger for Books {
         Ok(())
     }
 
-    /// Of the first argument there is no mention but in the key.
+    /// Only the key mentions the first argument.
     #[distributed_lock(key = "touch:<id>:<next>")]
     async fn touch(&self, id: u64, mut next: u64) -> Outcome<u64> {
         assert_held("touch:1:2").await;

@@ -1,5 +1,5 @@
-//! When arguments are dropped: those that the body has in the order of a plain function, and then
-//! the lock is released; the few that it cannot have after that.
+//! The order of drops. Arguments of the body drop as in a plain function, before the release. The
+//! few that cannot move into the body drop after it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use rlock_core::distributed_lock;
 
 use super::held::{client, is_free_elsewhere, run};
 
-/// What was dropped, and what the lock was then.
+/// The dropped values, and the state of the lock at each drop.
 struct Log {
     key: &'static str,
     entries: Mutex<Vec<(&'static str, &'static str)>>,

@@ -1,4 +1,4 @@
-//! What proves that a body runs inside its lock.
+//! Proves that a body runs inside its lock.
 
 use std::{fmt, num::ParseIntError, sync::LazyLock, time::Duration};
 
@@ -34,7 +34,7 @@ impl From<ParseIntError> for Fail {
 
 pub(crate) type Outcome<T = ()> = Result<T, Fail>;
 
-/// The client that all functions here lock with; installed by the first that asks.
+/// Returns the client of all functions here. The first caller installs it.
 pub(crate) fn client() -> &'static LockClient {
     static CLIENT: LazyLock<LockClient> = LazyLock::new(|| {
         let client = LockClient::in_memory();
@@ -50,28 +50,28 @@ pub(crate) async fn run<F: Future + Send>(future: F) -> F::Output {
     future.await
 }
 
-/// Asserts that the caller is inside of the lock, and that the store says the same.
+/// Asserts that the caller and the store agree that the lock is held.
 pub(crate) async fn assert_held(key: &str) {
     let hold = current().expect("inside of a lock");
     assert_eq!(hold.key(), key);
-    let info = client().inspect(key).await.expect("the store answers");
+    let info = client().inspect(key).await.expect("a reply");
     let owner = info.expect("it is held").owner;
     assert_eq!(owner, hold.owner().to_string());
 }
 
 /// Asserts that the lock was released.
 pub(crate) async fn assert_free(key: &str) {
-    let info = client().inspect(key).await.expect("the store answers");
+    let info = client().inspect(key).await.expect("a reply");
     assert!(info.is_none(), "`{key}` is held");
 }
 
-/// Asserts that the caller is inside of the lock, and that another thread cannot be.
+/// Asserts that the caller is inside the lock, and that another thread cannot enter.
 pub(crate) fn assert_held_here(key: &str) {
     assert_eq!(current().expect("inside of a lock").key(), key);
     assert!(!is_free_elsewhere(key));
 }
 
-/// Tells whether another thread could take the lock.
+/// Returns whether another thread could acquire the lock.
 pub(crate) fn is_free_elsewhere(key: &str) -> bool {
     let lock = client().lock(key).wait(Duration::ZERO);
     let elsewhere = std::thread::spawn(move || lock.run_blocking(|| ()));

@@ -42,8 +42,8 @@ async fn brackets(a: &str, b: &str) -> Rendered {
     Ok(inside())
 }
 
-/// What values are made of: everything that means something in a template, in an escaped value, in
-/// a cluster key or in a protocol, and some that does not.
+/// Parts of values: everything that is special in a template, an escaped value, a cluster key or a
+/// protocol, and ordinary text.
 const PIECES: [&str; 24] = [
     "", ":", "::", "%", "%3A", "%25", "%2", "{", "}", "{}", "<", ">", "<b>", "-", "x", "y", "k",
     "\r\n", "\0", "\u{85}", "é", "1", "None", "lock:",

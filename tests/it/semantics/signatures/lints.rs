@@ -1,5 +1,5 @@
-//! clippy's lints are the same for a locked and a plain function. A lint that no longer fires leaves its expectation
-//! unfulfilled, and a new lint is an error here.
+//! clippy reports the same for a locked and a plain function. A lint that no longer fires leaves
+//! its expectation unfulfilled, and a new lint is an error here.
 
 use rlock_core::{LockError, distributed_lock};
 
@@ -11,27 +11,27 @@ fn number(id: u64) -> Outcome<u64> {
 }
 
 #[distributed_lock(key = "lints:<id>")]
-#[expect(clippy::needless_question_mark, reason = "to hear it")]
-async fn asks_in_vain(id: u64) -> Outcome<u64> {
+#[expect(clippy::needless_question_mark, reason = "the lint has to fire")]
+async fn needless_question(id: u64) -> Outcome<u64> {
     Ok(number(id)?)
 }
 
 #[distributed_lock(key = "lints:<id>")]
-#[expect(clippy::needless_question_mark, reason = "to hear it")]
-fn asks_in_vain_here(id: u64) -> Outcome<u64> {
+#[expect(clippy::needless_question_mark, reason = "the lint has to fire")]
+fn needless_question_here(id: u64) -> Outcome<u64> {
     Ok(number(id)?)
 }
 
 #[distributed_lock(key = "lints:<id>")]
-#[expect(clippy::let_and_return, reason = "to hear it")]
-async fn names_in_vain(id: u64) -> Outcome<u64> {
+#[expect(clippy::let_and_return, reason = "the lint has to fire")]
+async fn let_and_return(id: u64) -> Outcome<u64> {
     let number = number(id);
     number
 }
 
 #[distributed_lock(key = "lints:<id>")]
-#[expect(clippy::let_and_return, reason = "to hear it")]
-fn names_in_vain_here(id: u64) -> Outcome<u64> {
+#[expect(clippy::let_and_return, reason = "the lint has to fire")]
+fn let_and_return_here(id: u64) -> Outcome<u64> {
     let number = number(id);
     number
 }
@@ -78,8 +78,8 @@ with_a_body!(of_a_macro of_a_macro_here { 1 });
 
 #[tokio::test]
 async fn functions_that_clippy_judges_run() {
-    assert_eq!(run(asks_in_vain(1)).await.expect("free"), 1);
-    assert_eq!(run(names_in_vain(1)).await.expect("free"), 1);
+    assert_eq!(run(needless_question(1)).await.expect("free"), 1);
+    assert_eq!(run(let_and_return(1)).await.expect("free"), 1);
     assert_eq!(run(returns_a_task()).await.await.expect("no panic"), 1);
     assert_eq!(run(of_a_macro()).await, 1);
 }
@@ -87,7 +87,7 @@ async fn functions_that_clippy_judges_run() {
 #[test]
 fn synchronous_functions_that_clippy_judges_run() {
     client();
-    for locked in [asks_in_vain_here, names_in_vain_here] {
+    for locked in [needless_question_here, let_and_return_here] {
         assert_eq!(locked(1).map_err(|_: Fail| ()), Ok(1));
     }
     does_nothing::<u8>();

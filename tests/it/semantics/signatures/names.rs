@@ -1,4 +1,4 @@
-//! Names in scope that what the attribute writes must not meet, and a core by other names.
+//! Names in scope that must not collide with the expansion, and a renamed core.
 
 use ::std::{fmt::Display, result::Result as Answer};
 

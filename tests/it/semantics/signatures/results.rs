@@ -1,4 +1,4 @@
-//! Results: aliases, coercions, `impl Trait`, and what is no `Result` at all.
+//! Results: aliases, coercions, `impl Trait`, and other types.
 
 use std::{convert::Infallible, error::Error, fmt::Display};
 

@@ -1,4 +1,4 @@
-//! Beside other attributes, and beside another lock.
+//! Functions with other attributes, or with another lock.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ async fn around_a_span(id: u8) -> Outcome<u8> {
     Ok(id)
 }
 
-/// The span records `order` and `id`, so they are no unused variables.
+/// The span records `order` and `id`, so they count as used.
 #[distributed_lock(key = "recorded")]
 #[instrument(skip(_permit))]
 async fn recorded(order: u64, id: u8, _permit: Rc<()>) -> Outcome {
@@ -104,7 +104,7 @@ async fn a_test_may_be_locked_from_above() -> Outcome {
     Ok(())
 }
 
-/// By the time the lower attribute is applied, the upper one has made a synchronous function.
+/// The upper attribute has already made the function synchronous when the lower one is applied.
 #[tokio::test]
 #[distributed_lock(key = "test-below", client = client())]
 async fn a_test_may_be_locked_from_below() -> Outcome {

@@ -1,5 +1,5 @@
-//! Several keys of different masters, when one of these fails on the way; and the order in which they are
-//! asked for.
+//! Several keys of different masters: a master that fails during the acquire, and the order of the
+//! requests.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually, within};
 use super::{assert_soon_only_fences, client, shared};
 use crate::common::{LONG, ms, name};
 
-/// A bound for what is not to depend on a lease of [`both`].
+/// A limit for calls that must not depend on the lease of [`both`].
 const SOON: Duration = Duration::from_secs(5);
 
 #[distributed_lock(key = ["<a>", "<b>"], lease = "60s", wait = "0s", client = client)]
@@ -18,8 +18,8 @@ async fn both(client: &LockClient, a: &str, b: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-/// A cluster whose second master has nobody to take its place, and a client that it can refuse; and keys
-/// of its first two masters: the lock of the first is taken first.
+/// Starts a cluster whose second master has no replica, with a client and keys of the first two
+/// masters. The first master's lock is acquired first.
 async fn two_masters() -> (RedisCluster, LockClient, [String; 2]) {
     let user = RedisServer::builder().acl_user("locker", "on >secret ~* &* +@all");
     let cluster = RedisCluster::of(&user).await;
@@ -36,7 +36,7 @@ async fn two_masters() -> (RedisCluster, LockClient, [String; 2]) {
     (cluster, client, keys)
 }
 
-/// Counts how often a lock was given to anybody.
+/// Returns the fence of a lock, which counts its grants.
 async fn last_token(server: &RedisServer, key: &str) -> u64 {
     let fence = format!("{}:fence", name(key));
     server.command(&["GET", &fence]).await
@@ -113,7 +113,7 @@ async fn a_call_that_is_cancelled_between_two_masters_leaves_nothing_at_either()
         call.abort();
         assert!(call.await.expect_err("aborted").is_cancelled());
         assert_soon_free_at(cluster.node(0), &first).await;
-        // It executes what was sent meanwhile.
+        // The node executes the requests of its pause.
         cluster.node(1).resume();
         assert_soon_free_at(cluster.node(1), &second).await;
         cluster.settled().await;
@@ -141,7 +141,7 @@ async fn downwards(client: &LockClient, tag: &str, b: &str) -> Result<(), LockEr
     Ok(())
 }
 
-/// Else two that want the same locks could stand in each other's way again and again.
+/// With different orders, two calls for the same locks could block each other again and again.
 #[tokio::test]
 async fn slots_are_asked_in_the_same_order_whatever_the_names_of_the_keys() {
     let cluster = shared().await;
@@ -170,7 +170,7 @@ async fn slots_are_asked_in_the_same_order_whatever_the_names_of_the_keys() {
                 let tag = format!("{{{tag}}}");
                 words.iter().any(|word| word.contains(&tag))
             };
-            // They are taken by a request for each slot, and released after that.
+            // A request for each slot acquires the locks. The releases follow.
             let order: Vec<bool> = watch
                 .seen()
                 .await

@@ -1,4 +1,4 @@
-//! What leads to a cluster, and what does not.
+//! URLs that lead to a cluster, and URLs that do not.
 
 use std::time::Duration;
 

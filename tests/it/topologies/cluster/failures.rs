@@ -26,7 +26,7 @@ async fn holders_and_waiters_follow_a_failover() {
     cluster.failed_over(0).await;
     assert_soon_renewed(LONG, cluster.replica_of(0), &key).await;
     assert!(guard.is_valid() && !waiting.is_finished());
-    let info = other.inspect(&key).await.expect("an answer").expect("held");
+    let info = other.inspect(&key).await.expect("a reply").expect("held");
     assert_eq!(info.count, 2);
     nested.release().await.expect("held");
     assert_passed_on(guard, waiting).await;
@@ -86,7 +86,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     next.release().await.expect("held");
 }
 
-/// Clients know it from before, and it does not know the last token.
+/// Clients have its last token, but the node itself does not.
 #[tokio::test]
 async fn a_node_that_is_a_master_again_repeats_no_token() {
     let cluster = RedisCluster::start().await;
@@ -114,7 +114,7 @@ async fn a_node_that_is_a_master_again_repeats_no_token() {
 #[tokio::test]
 async fn a_paused_master_delays_only_its_own_slots() {
     let cluster = RedisCluster::start().await;
-    // No replica takes its place.
+    // No replica replaces it.
     cluster
         .replica_of(1)
         .config_set("cluster-replica-no-failover", "yes")
@@ -167,7 +167,7 @@ async fn a_client_continues_when_every_configured_node_is_gone() {
             .replica_of(master)
             .catch_up_with(cluster.node(master))
             .await;
-        // One after the other: a majority has to agree.
+        // One after the other, because a majority has to agree.
         cluster.node(master).kill();
         cluster.failed_over(master).await;
     }
@@ -210,7 +210,7 @@ async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
         assert_eq!(there.len(), 1, "{key}");
         guard.release().await.expect("held");
     }
-    // Where the slot has moved to, it is another replica.
+    // The new master of the slot has its own replica.
     let key = cluster.key_at(0, "moved").await;
     let slot = cluster.slot_of(&name(&key)).await;
     cluster.move_slot(slot, 0, 1).await;
@@ -235,7 +235,7 @@ async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
     assert_soon_free(&cluster, &keys[2]).await;
 }
 
-/// The replica waits for all that its master has: nothing is lost.
+/// The replica first receives all data of its master, so nothing is lost.
 #[tokio::test]
 async fn failovers_on_purpose_under_load_break_nothing() {
     let cluster = RedisCluster::start().await;
@@ -243,7 +243,7 @@ async fn failovers_on_purpose_under_load_break_nothing() {
     let changes = async {
         for n in 0..4 {
             let next = [cluster.replica_of(0), cluster.node(0)][n % 2];
-            // Votes of the election before would count for the next one, if that came soon.
+            // The next election has to be later than the votes of the previous one last.
             tokio::time::sleep(ms(2500)).await;
             let () = next.command(&["CLUSTER", "FAILOVER"]).await;
             eventually(LONG, "it is the master", async || {

@@ -1,4 +1,4 @@
-//! How those who wait are told, and by which nodes.
+//! Notifications of waiters, and the nodes that send them.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
 use super::{assert_soon_queued, client, keys, shared};
 use crate::common::{LASTING, LONG, acquiring, connect, hold, its_turn, name, resp2};
 
-/// Hands the lock from one client to another that waits for it; answers how long that took.
+/// Hands the lock from one client to a waiting one, and returns how long it took.
 async fn hand_over(
     cluster: &RedisCluster,
     key: &str,
@@ -30,12 +30,12 @@ async fn hand_over(
     took
 }
 
-/// How many messages were published at this node.
+/// Returns the number of messages that this node has published.
 async fn published(node: &RedisServer) -> u64 {
     node.command_calls("publish").await
 }
 
-/// What is published at one node is told by all, but how many heard it is counted at that one.
+/// All nodes deliver a message, but only the publishing node counts its receivers.
 #[tokio::test]
 async fn a_client_listens_at_each_master_by_another_name() {
     let cluster = RedisCluster::start().await;
@@ -85,7 +85,7 @@ async fn clients_of_both_protocols_are_notified() {
     }
 }
 
-/// The lock is deleted by hand, so no release follows.
+/// The lock is deleted directly, so no release follows.
 #[tokio::test]
 async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
     let cluster = shared().await;

@@ -1,4 +1,4 @@
-//! Slots that move from one master to another, with locks in them.
+//! Slots with locks that move between masters.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::common::{
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// A cluster whose slots may be moved, and a key at the first master.
+/// Returns a cluster whose slots the test may move, and a key at the first master.
 async fn cluster_and_key() -> (RedisCluster, String, u16) {
     let cluster = RedisCluster::start().await;
     let key = cluster.key_at(0, "k").await;
@@ -81,7 +81,7 @@ async fn a_lock_is_renewed_entered_and_released_wherever_its_keys_are_while_its_
     join_all(moves).await;
 }
 
-/// A token that is reset at the new master would meet the old one when that arrives.
+/// The new master must not restart the tokens before the old fence arrives.
 #[tokio::test]
 async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() {
     let (cluster, key, slot) = cluster_and_key().await;
@@ -98,14 +98,14 @@ async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() 
     let waiting = acquiring(client.lock(&key).lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(300)).await;
     assert!(!waiting.is_finished());
-    // Once everything is there, the slot need not be.
+    // Once all keys have moved, the slot itself need not have.
     let fence = format!("{}:fence", name(&key));
     cluster.move_key(&fence, 0, 1).await;
     let guard = within(LONG, "it is there", waiting)
         .await
         .expect("no panic");
     let guard = guard.expect("free");
-    // Counting goes on, or begins at a time since.
+    // Tokens continue, or restart at the current time.
     assert!(guard.fencing_token() >= token + 3);
     cluster.end_to_move(slot, 0, 1).await;
     guard.release().await.expect("held");
@@ -117,7 +117,7 @@ async fn both_now(client: &LockClient, tag: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Nobody but an operator knows that a slot does not move any more.
+/// Only an operator knows that a move was abandoned.
 #[tokio::test]
 async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_the_way_out() {
     let (cluster, key, slot) = cluster_and_key().await;
@@ -139,13 +139,13 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
     ];
     let free = client.lock(&key).acquire().await.map(drop);
     let new = format!("{{{key}}}new");
-    // The first of these two is held by another, and so still there.
+    // Another owner holds the first of the two locks, so its keys are still there.
     let several = both_now(&client, &key).await;
-    // Only the new master has forgotten it.
+    // Only the new master abandons the move.
     let stable = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
     let () = cluster.node(1).command(&stable).await;
     let never_taken = client.lock(&new).acquire().await.map(drop);
-    // Before Redis 7 a node sends a client that asks it for several keys to the next one, too.
+    // Before Redis 7 a node also redirects a client that asks for several keys.
     let sends_on = !is_since_redis_7(cluster.node(0)).await;
     for (outcome, names_both) in [(free, true), (several, sends_on), (never_taken, true)] {
         let error = outcome.expect_err("it cannot come into being");
@@ -154,7 +154,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
         assert!(advice.iter().all(|part| said.contains(*part)), "{said}");
         assert_eq!(said.contains(&to), names_both, "{said}");
     }
-    // That helps.
+    // This repairs the slot.
     let () = cluster.node(0).command(&stable).await;
     for key in [&key, &new] {
         let guard = client.lock(key).wait(LONG).acquire().await.expect("free");
@@ -196,7 +196,7 @@ async fn a_lock_that_was_never_taken_is_given_by_the_new_master_at_once() {
     cluster.begin_to_move(slot, 0, 2).await;
     let guard = hold(&client, &key).await;
     assert!(cluster.keys_in(slot, 2).await.contains(&name(&key)));
-    let info = client.inspect(&key).await.expect("an answer");
+    let info = client.inspect(&key).await.expect("a reply");
     assert_eq!(info.expect("held").token, Some(guard.fencing_token()));
     guard.release().await.expect("held");
     cluster.end_to_move(slot, 0, 2).await;
@@ -206,7 +206,7 @@ async fn a_lock_that_was_never_taken_is_given_by_the_new_master_at_once() {
 #[tokio::test]
 async fn locks_of_one_slot_are_renewed_while_they_lie_at_two_masters() {
     let (cluster, _, _) = cluster_and_key().await;
-    // Without news of keys that leave a node, so that all are renewed together.
+    // Without invalidations for moved keys, so that all locks are renewed together.
     let client = connect(&resp2(&cluster.url())).await;
     let slot = cluster.slot_of("{tag}").await;
     let from = cluster.owner_of("{tag}").await.port();
@@ -247,7 +247,7 @@ async fn slots_that_move_in_both_directions_under_load_break_nothing() {
                 let (from, to) = (way[n % 3], way[(n + 1) % 3]);
                 cluster.begin_to_move(slot, from, to).await;
                 tokio::time::sleep(ms(150)).await;
-                // A key that comes into being at both is an error here.
+                // A key that exists at both nodes is an error here.
                 cluster.end_to_move(slot, from, to).await;
                 tokio::time::sleep(ms(250)).await;
             }
@@ -268,12 +268,12 @@ async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_is_pau
         .replica_of(1)
         .config_set("cluster-replica-no-failover", "yes")
         .await;
-    // Without reports of changes, which would set apart what moves.
+    // Without invalidations, which would separate the renewals of the moved lock.
     let client = connect(&resp2(&cluster.url())).await;
     let lock = |which| client.lock(format!("{{{tag}}}{which}")).lease(LEASE);
     let stays = lock("stays").acquire().await.expect("free");
     let moves = lock("moves").acquire().await.expect("free");
-    // Both are looked at when it is back, and renewed together from then on.
+    // The client checks both after it reconnects, and then renews them together.
     assert!(cluster.node(0).kill_clients("normal").await > 0);
     tokio::time::sleep(ms(500)).await;
     cluster.begin_to_move(slot, 0, 1).await;
@@ -281,7 +281,7 @@ async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_is_pau
         let key = format!("lock:{{{tag}}}moves}}{suffix}");
         cluster.move_key(&key, 0, 1).await;
     }
-    // Both are renewed where they are.
+    // Each is renewed at its own node.
     tokio::time::sleep(LEASE).await;
     assert!(stays.is_valid() && moves.is_valid());
     cluster.node(1).pause();

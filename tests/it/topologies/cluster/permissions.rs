@@ -1,5 +1,5 @@
-//! What a client may do at the nodes of a cluster, beyond what it may do at one server:
-//! `docs/security.md` has the list.
+//! Permissions at the nodes of a cluster, beyond those at one server. `docs/security.md` lists
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::common::{
     ms, name,
 };
 
-/// What a user may do, but for this.
+/// Returns the permissions of a user without one of them.
 fn rules_without(left_out: &[&str]) -> String {
     let rules = format!("{} {}", acl::of_a_server(), acl::beyond("Redis Cluster"));
     let given = rules.split(' ').filter(|rule| !left_out.contains(rule));
@@ -34,7 +34,7 @@ async fn locker(cluster: &RedisCluster) -> LockClient {
     connect(&locker_url(cluster)).await
 }
 
-/// What was refused at any node.
+/// Returns the commands that any node has refused.
 async fn refused(cluster: &RedisCluster) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for n in 0..2 * MASTERS {
@@ -43,7 +43,8 @@ async fn refused(cluster: &RedisCluster) -> BTreeSet<String> {
     all
 }
 
-/// Locks at each master are taken, entered, handed over and released; that of the first moves meanwhile.
+/// Uses locks at each master: acquire, enter, hand over, release. The slot of the first moves
+/// meanwhile.
 async fn use_locks(cluster: &RedisCluster) {
     let (one, other) = (locker(cluster).await, locker(cluster).await);
     for key in keys(cluster, "k").await {
@@ -55,7 +56,7 @@ async fn use_locks(cluster: &RedisCluster) {
             let next = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
             assert_soon_queued(cluster, &key, 1).await;
             guard.release().await.expect("held");
-            // By its timer it would ask again after five.
+            // By its timer the waiter would only retry after five seconds.
             let next = within(ms(4000), "its turn", next).await.expect("no panic");
             next.expect("its turn").release().await.expect("held");
         }
@@ -79,7 +80,7 @@ async fn the_permissions_of_a_server_and_some_more_are_enough_at_a_cluster() {
     assert_eq!(refused(&cluster).await, BTreeSet::new());
 }
 
-/// Each node says it of itself, when it is connected to.
+/// Each node reports its own permissions when a client connects.
 #[tokio::test]
 async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
     keep_log();
@@ -104,12 +105,12 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
         }
         assert!(!said.contains("slots"), "{said}");
     }
-    // Only at the next master can it come into being.
+    // A new key can only be created at the next master.
     let key = cluster.key_at(0, "never taken").await;
     let slot = cluster.slot_of(&name(&key)).await;
     cluster.begin_to_move(slot, 0, 1).await;
     let error = client.lock(&key).wait(ms(900)).acquire().await;
-    let error = error.expect_err("that one is not to be asked");
+    let error = error.expect_err("that node gets no request");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let refused = refused(&cluster).await;
     let expected = ["asking", "cluster|info"].map(str::to_owned);
@@ -130,7 +131,7 @@ async fn a_user_who_may_not_read_the_slots_of_a_cluster_gets_an_error() {
     let error = LockClient::connect(&url).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     let said = error.to_string();
-    // Before Redis 7 no server says which subcommand.
+    // Before Redis 7 the error does not name the subcommand.
     let is_named = said.contains("cluster|slots") || said.contains("'cluster' command");
     assert!(is_named, "{said}");
 }

@@ -1,4 +1,4 @@
-//! Locks of one slot are renewed together.
+//! Locks of one slot share a renewal.
 
 use futures_util::future::try_join_all;
 use rlock_testkit::ClientCommand;
@@ -8,7 +8,7 @@ use crate::common::ms;
 
 const LOCKS: usize = 16;
 
-/// How many of the locks a script is for.
+/// Returns how many of the locks a script renews.
 fn renewed_by(command: &ClientCommand) -> usize {
     if !command.is("EVALSHA") {
         return 0;
@@ -32,7 +32,7 @@ async fn locks_of_one_slot_are_renewed_by_one_request() {
     });
     let guards = try_join_all(takes).await.expect("all are free");
     let owner = cluster.owner_of("{renewed-together}").await;
-    // From here on they come due at the same times.
+    // From here on the locks are due at the same times.
     tokio::time::sleep(lease).await;
     let mut watch = owner.watch_commands().await;
     tokio::time::sleep(lease * 2).await;
@@ -44,9 +44,9 @@ async fn locks_of_one_slot_are_renewed_by_one_request() {
         .filter(|locks| *locks > 0)
         .collect();
     let renewed: usize = each.iter().sum();
-    // After a third each.
+    // Each lock is renewed after a third of its lease.
     assert!(renewed >= LOCKS * 3, "{each:?}");
-    // On a busy machine some may be late.
+    // On a busy machine some renewals may be late.
     assert!(each.len() * 4 <= renewed, "{each:?}");
     for guard in guards {
         assert!(guard.is_valid(), "{}", guard.key());

@@ -137,7 +137,7 @@ async fn keys_that_share_a_hash_tag_are_taken_by_one_request() {
     let owner = cluster.owner_of("{tag}").await;
     let mut watch = owner.watch_commands().await;
     both(&client).await.expect("free");
-    // One takes both; they are released one by one.
+    // One script acquires both, and two scripts release them.
     let scripts = watch.seen().await.iter().filter(|command| {
         let is_meant = |word: &String| word.contains("{tag}");
         command.is("EVALSHA") && command.words.iter().any(is_meant)

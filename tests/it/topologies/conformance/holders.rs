@@ -1,4 +1,4 @@
-//! Who holds a lock, which locks are held, and how others take one.
+//! Holders of locks, lists of held locks, and revocation.
 
 use std::{
     collections::BTreeSet,
@@ -12,15 +12,15 @@ use rlock_testkit::{Place, eventually, within};
 use super::LONG;
 
 async fn holder(client: &LockClient, key: &str) -> LockInfo {
-    let info = client.inspect(key).await.expect("an answer");
+    let info = client.inspect(key).await.expect("a reply");
     info.expect("held")
 }
 
-/// Returns the locks, and how many clients did not reply.
+/// Returns the locks, and the number of clients without a reply.
 async fn listed(client: &LockClient, pattern: &str, scan: bool) -> (Vec<LockInfo>, usize) {
     let mut list = client.list(pattern).scan(scan);
     let mut found = Vec::new();
-    while let Some(info) = list.next().await.expect("an answer") {
+    while let Some(info) = list.next().await.expect("a reply") {
         found.push(info);
     }
     (found, list.missed())
@@ -58,7 +58,7 @@ pub(crate) async fn the_holder_describes_itself(place: Place) {
         assert_eq!(info.owner_id(), Some(guard.owner()));
         assert_eq!(info.token, Some(guard.fencing_token()));
         assert!(!info.retained);
-        let holder = info.holder.expect("it answers");
+        let holder = info.holder.expect("it replies");
         assert_eq!(holder.service.as_deref(), Some("billing"));
         assert_eq!(holder.version.as_deref(), Some("1.4.2"));
         assert_eq!(holder.pid, std::process::id());
@@ -87,7 +87,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
             .await,
         place.client_of(LockClient::builder().answers(false)).await,
     ];
-    // Several parts of a list.
+    // Enough for several parts of a list.
     let orders = (0..200).map(async |n| {
         let key = format!("order:{n}:{}", "x".repeat(200));
         clients[0].lock(key).acquire().await.expect("free")
@@ -110,7 +110,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     );
     let asking = place.client().await;
 
-    // The client that does not answer is waited for.
+    // The list waits for the silent client.
     let ((orders, missed), (found, _), (silent, _), (all, _)) = tokio::join!(
         listed(&asking, "order:*", false),
         listed(&asking, "*", false),
@@ -124,7 +124,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     let invoice = found.iter().find(|info| info.key == "invoice:7");
     let holder = invoice
         .and_then(|info| info.holder.clone())
-        .expect("it answers");
+        .expect("it replies");
     assert_eq!(holder.service.as_deref(), Some("billing"));
 
     assert_eq!(keys(&silent), BTreeSet::from(["order:silent"]));
@@ -148,7 +148,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
 
 pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(!other.ask_release("order:42").await.expect("an answer"));
+    assert!(!other.ask_release("order:42").await.expect("a reply"));
     let lease = Duration::from_millis(300);
     let lock = one.lock("order:42").lease(lease);
     let guard = lock.acquire().await.expect("free");
@@ -157,15 +157,11 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
         tokio::spawn(async move { one.lock("order:43").run(std::future::pending::<()>()).await })
     };
     eventually(LONG, "the body runs", async || {
-        other
-            .inspect("order:43")
-            .await
-            .expect("an answer")
-            .is_some()
+        other.inspect("order:43").await.expect("a reply").is_some()
     })
     .await;
     for key in ["order:42", "order:43"] {
-        assert!(other.ask_release(key).await.expect("an answer"), "{key}");
+        assert!(other.ask_release(key).await.expect("a reply"), "{key}");
     }
     let outcome = within(LONG, "the body stops", body)
         .await
@@ -180,14 +176,14 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
         ),
         "{outcome:?}"
     );
-    let released = other.inspect("order:43").await.expect("an answer");
+    let released = other.inspect("order:43").await.expect("a reply");
     assert_eq!(
         released, None,
         "the lock is released before the call returns"
     );
-    // A guard is lost at once, but its lock is not free until it is dropped.
+    // The guard is lost at once, but its lock stays taken until the guard is dropped.
     assert!(
-        other.ask_release("order:42").await.expect("an answer"),
+        other.ask_release("order:42").await.expect("a reply"),
         "asked again"
     );
     assert_eq!(guard.lost().await, LostCause::Revoked);
@@ -212,25 +208,17 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
 
 pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(!other.release_if("order:42", 7).await.expect("an answer"));
+    assert!(!other.release_if("order:42", 7).await.expect("a reply"));
     let guard = one.lock("order:42").acquire().await.expect("free");
     let token = guard.fencing_token();
     for wrong in [0, token - 1, token + 1, token + 16, u64::MAX] {
         assert!(
-            !other
-                .release_if("order:42", wrong)
-                .await
-                .expect("an answer"),
+            !other.release_if("order:42", wrong).await.expect("a reply"),
             "{wrong}"
         );
     }
     assert_eq!(holder(&other, "order:42").await.token, Some(token));
-    assert!(
-        other
-            .release_if("order:42", token)
-            .await
-            .expect("an answer")
-    );
+    assert!(other.release_if("order:42", token).await.expect("a reply"));
     let next = other
         .lock("order:42")
         .wait(LONG)
@@ -247,12 +235,7 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
             ..
         })
     ));
-    assert!(
-        !other
-            .release_if("order:42", token)
-            .await
-            .expect("an answer")
-    );
+    assert!(!other.release_if("order:42", token).await.expect("a reply"));
     assert_eq!(
         holder(&one, "order:42").await.owner_id(),
         Some(next.owner())
@@ -274,19 +257,14 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
             !other
                 .release_if("tenant:7", *earlier)
                 .await
-                .expect("an answer")
+                .expect("a reply")
         );
     }
     let token = holder(&other, "tenant:7").await.token.expect("it is known");
     assert_eq!(token, guard.fencing_token());
-    assert!(
-        other
-            .release_if("tenant:7", token)
-            .await
-            .expect("an answer")
-    );
+    assert!(other.release_if("tenant:7", token).await.expect("a reply"));
     assert_eq!(guard.lost().await, LostCause::Revoked);
-    // The holder no longer knows the lock, and the store has not granted it to another owner yet.
+    // The holder has lost the lock, and the store has not granted it again.
     let next = other
         .lock("tenant:7")
         .wait(LONG)
@@ -299,16 +277,16 @@ pub(crate) async fn the_token_of_a_later_hold_of_the_same_client_is_known(place:
 pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(place: Place) {
     let silent = place.client_of(LockClient::builder().answers(false)).await;
     let (other, third) = (place.client().await, place.client().await);
-    assert!(!other.force_release("order:42").await.expect("an answer"));
+    assert!(!other.force_release("order:42").await.expect("a reply"));
     let guard = silent.lock("order:42").acquire().await.expect("free");
     assert_eq!(holder(&other, "order:42").await.holder, None);
-    assert!(!other.ask_release("order:42").await.expect("an answer"));
+    assert!(!other.ask_release("order:42").await.expect("a reply"));
     let waiter = tokio::spawn(async move { third.lock("order:42").wait(LONG).acquire().await });
     eventually(LONG, "it waits", async || {
         !holder(&other, "order:42").await.queue.is_empty()
     })
     .await;
-    assert!(other.force_release("order:42").await.expect("an answer"));
+    assert!(other.force_release("order:42").await.expect("a reply"));
     let next = within(LONG, "the waiter is served", waiter).await;
     let next = next.expect("no panic").expect("granted");
     assert!(next.fencing_token() > guard.fencing_token());
@@ -319,7 +297,7 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
     );
     next.release().await.expect("held");
 
-    // What `at_least` keeps has no holder.
+    // A lock that `at_least` keeps has no holder.
     let kept = other.lock("job").at_least(Duration::from_secs(60));
     kept.run(async {}).await.expect("free");
     let info = holder(&other, "job").await;
@@ -327,8 +305,8 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
         (info.owner.as_str(), info.owner_id(), info.holder),
         ("kept", None, None)
     );
-    assert!(!other.ask_release("job").await.expect("an answer"));
-    assert!(other.force_release("job").await.expect("an answer"));
+    assert!(!other.ask_release("job").await.expect("a reply"));
+    assert!(other.force_release("job").await.expect("a reply"));
     drop(other.lock("job").wait(LONG).acquire().await.expect("free"));
 }
 
@@ -337,7 +315,7 @@ async fn retain(one: &LockClient, other: &LockClient, key: &str) {
     let lock = one.lock(key).retain(Duration::from_secs(60));
     eventually(LONG, "it is retained", async || {
         lock.run(async {}).await.expect("free");
-        let info = other.inspect(key).await.expect("an answer");
+        let info = other.inspect(key).await.expect("a reply");
         info.is_some_and(|info| info.retained)
     })
     .await;
@@ -346,13 +324,9 @@ async fn retain(one: &LockClient, other: &LockClient, key: &str) {
 pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     retain(&one, &other, "tenant:7").await;
-    assert!(other.ask_release("tenant:7").await.expect("an answer"));
+    assert!(other.ask_release("tenant:7").await.expect("a reply"));
     eventually(LONG, "it is free", async || {
-        other
-            .inspect("tenant:7")
-            .await
-            .expect("an answer")
-            .is_none()
+        other.inspect("tenant:7").await.expect("a reply").is_none()
     })
     .await;
 }
@@ -362,7 +336,7 @@ pub(crate) async fn an_attempt_that_does_not_wait_ends_a_retention(place: Place)
     retain(&one, &other, "tenant:7").await;
     let attempt = async || {
         let attempt = other.lock("tenant:7").try_acquire().await;
-        attempt.expect("an answer")
+        attempt.expect("a reply")
     };
     assert!(attempt().await.is_none(), "it is retained");
     eventually(LONG, "it is free", async || attempt().await.is_some()).await;

@@ -1,4 +1,4 @@
-//! Locks, leases, tokens, and what may be asked for.
+//! Locks, leases, tokens, and valid arguments.
 
 use std::{
     collections::HashSet,
@@ -15,15 +15,11 @@ pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
     let guard = one.lock("order:42").acquire().await.expect("free");
     assert_taken(&other, "order:42").await;
     assert_taken(&one, "order:42").await;
-    let free = other
-        .lock("order:43")
-        .try_acquire()
-        .await
-        .expect("an answer");
+    let free = other.lock("order:43").try_acquire().await.expect("a reply");
     assert!(free.is_some(), "another key is another lock");
     guard.release().await.expect("held");
     let next = other.lock("order:42").try_acquire().await;
-    assert!(next.expect("an answer").is_some());
+    assert!(next.expect("a reply").is_some());
 }
 
 pub(crate) async fn a_waiter_gets_the_lock_when_it_is_released(place: Place) {
@@ -72,7 +68,8 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
     let guard = lock.acquire().await.expect("free");
     assert!(guard.is_valid() && guard.valid_for() < Duration::from_millis(300));
     let lost = within(LONG, "the loss is reported", guard.lost());
-    // A quorum whose servers lose it one after another may mend the first before the last has lost it.
+    // If the members lost it one after another, they could repair the first before the last has
+    // lost it.
     let deletes = async {
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -120,7 +117,7 @@ pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: P
 
 pub(crate) async fn a_deleted_lock_is_lost_as_its_topology_reports_it(place: Place) {
     let client = place.client().await;
-    // The first renewal is due after five seconds at the latest, and after four at the earliest.
+    // The first renewal is due after four to five seconds.
     let lock = client.lock("order:42").lease(Duration::from_secs(15));
     let guard = lock.acquire().await.expect("free");
     let deletion = place.topology().deletion();
@@ -150,7 +147,7 @@ pub(crate) async fn inspect_shows_the_holder_of_the_lock(place: Place) {
     let info = other
         .inspect("order:42")
         .await
-        .expect("an answer")
+        .expect("a reply")
         .expect("held");
     assert_eq!(info.owner, guard.owner().to_string());
     assert_eq!(info.count, 2);
@@ -226,7 +223,7 @@ pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_th
     for lease in [Duration::from_millis(10), day] {
         let guard = lock().lease(lease).acquire().await;
         let released = guard.expect("within bounds").release().await;
-        // On a busy machine, 10 milliseconds may be over by then.
+        // On a busy machine, 10 milliseconds may have passed by then.
         assert!(
             matches!(released, Ok(()) | Err(LockError::Lost { .. })),
             "{released:?}"
@@ -246,7 +243,7 @@ pub(crate) async fn keys_with_hash_tags_and_hostile_values_are_locks_of_their_ow
     keys.extend(["order:1:2", "{order}:1", "{order:1}", "order:1:fence"].map(str::to_owned));
     let mut guards = Vec::new();
     for key in &keys {
-        let guard = client.lock(key).try_acquire().await.expect("an answer");
+        let guard = client.lock(key).try_acquire().await.expect("a reply");
         guards.push(guard.unwrap_or_else(|| panic!("{key:?} is another's lock")));
     }
     for guard in guards {

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many callers at once.
 
 use std::{
     sync::{
@@ -43,7 +43,7 @@ pub(crate) async fn tasks_that_come_back_at_once_let_another_client_in(place: Pl
     let log = Arc::new(Mutex::new(Vec::new()));
     let first = single.lock("k").acquire().await.expect("free");
     let is_over = Arc::new(AtomicBool::new(false));
-    // The many go on for as long as the single one does.
+    // The many tasks run until the single one has finished.
     let enter = |lock: Lock, who: usize, times: usize| {
         let (log, is_over) = (Arc::clone(&log), Arc::clone(&is_over));
         tokio::spawn(async move {
@@ -76,7 +76,7 @@ pub(crate) async fn tasks_that_come_back_at_once_let_another_client_in(place: Pl
     let longest = within(LONG * 3, "the single one is served", alone)
         .await
         .expect("no panic");
-    // Sooner than a waiter asks again that was told nothing.
+    // Less than the timer of a waiter without a notification.
     assert!(longest < Duration::from_secs(2), "{longest:?}");
     for task in many {
         within(LONG * 3, "all are served", task)
@@ -90,10 +90,10 @@ pub(crate) async fn tasks_that_come_back_at_once_let_another_client_in(place: Pl
         .windows(2)
         .map(|pair| pair[1] - pair[0] - 1)
         .collect();
-    // The many are let in as well.
+    // The many tasks are served as well.
     let twice = between.iter().filter(|many| **many == 0).count();
     assert!(twice <= 4, "{between:?}");
-    // Until the single one has asked again, the many pass the lock on without a bound.
+    // Until the single client has queued again, the many hand the lock over without a limit.
     between.sort_unstable();
     assert!(between[between.len() / 2] <= 100, "{between:?}");
 }

@@ -1,4 +1,4 @@
-//! Who is served when, where several wait.
+//! The order in which waiters are served.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::{LONG, owner};
 
-/// A task that waits for the lock. Is queued when this returns.
+/// Starts a task that waits for the lock. Returns once it is queued.
 async fn enqueue(client: &LockClient, key: &str) -> JoinHandle<LockGuard> {
     let lock = client.lock(key).wait(LONG);
     let waiting = tokio::spawn(async move { lock.acquire().await.expect("its turn") });
@@ -35,7 +35,7 @@ pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Pla
     waiting.push(enqueue(&clients[2], "k").await);
     let mut overtaken = 0;
     for round in 0..6 {
-        // Behind the others, although it has the lock.
+        // It queues behind the others, although it holds the lock.
         waiting.push(enqueue(&clients[round % 3], "k").await);
         let (token, before) = (held.fencing_token(), held.owner().to_string());
         held.release().await.expect("held");
@@ -54,7 +54,7 @@ pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Pla
         }
         assert!(held.fencing_token() > token);
     }
-    // A member of a quorum that replies late is not waited for, and it may be the one that keeps the queue.
+    // A quorum does not wait for a slow member, which may be the lead.
     assert!(overtaken <= 2, "{overtaken}");
     held.release().await.expect("held");
     for waiting in waiting {
@@ -73,7 +73,7 @@ pub(crate) async fn queued_waiters_come_before_others_when_a_lease_has_ended(pla
         let waiting = enqueue(&other, "k").await;
         let before = held.owner().to_string();
         eventually(LONG, "it has ended", async || {
-            // Asks as often as it can, and is never served.
+            // Retries as often as it can, and is never served.
             assert_taken(&newcomer, "k").await;
             owner(&newcomer, "k").await.is_some_and(|now| now != before)
         })

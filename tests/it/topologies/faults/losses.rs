@@ -9,7 +9,7 @@ use super::{KEY, SOON, assert_nothing_left, assert_soon_counts, lasting};
 use crate::common::{assert_lost, cause_of, hold, ms, timed};
 
 pub(crate) async fn a_lock_that_is_deleted_is_lost_and_does_not_come_back(place: Fronted) {
-    /// The first renewal is due after four seconds at the latest, and after three at the earliest.
+    /// The first renewal is due after three to four seconds.
     const LEASE: Duration = Duration::from_secs(12);
     let (one, other) = (place.client().await, place.client().await);
     let guard = one.lock(KEY).lease(LEASE).acquire().await.expect("free");
@@ -30,7 +30,7 @@ pub(crate) async fn a_lock_that_is_deleted_is_lost_and_does_not_come_back(place:
     assert_nothing_left(&place).await;
 }
 
-/// Nobody is told, whatever the topology: it is found out on the new connection.
+/// No notification arrives during the outage, so the client finds out on its new connection.
 pub(crate) async fn a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends(place: Fronted) {
     let (one, other) = (place.client().await, place.client().await);
     let guard = hold(&one, KEY).await;

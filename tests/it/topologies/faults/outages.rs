@@ -1,4 +1,4 @@
-//! Ways and servers that fail for less than a lease, and for longer.
+//! Connections and servers that fail for less than a lease, and for longer.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::common::{LONG, acquiring, assert_lost, cause_of, its_turn, ms, timed};
 
-/// Long enough that, on a busy machine, no lease ends by the way.
+/// Long enough for a busy machine, so that no lease ends by accident.
 const LEASE: Duration = Duration::from_secs(6);
 
-/// One that ends within a test.
+/// A lease that ends within a test.
 const BRIEF: Duration = Duration::from_secs(2);
 
-/// How much later than its lease ends a holder may be told on a busy machine.
+/// The delay on a busy machine until a holder is notified of the end of its lease.
 const LATE: Duration = Duration::from_secs(2);
 
-/// The lease counts from about now: the servers have heard of its holder since the fault.
+/// Waits until the lease starts about now: the servers have been renewed since the fault.
 async fn assert_soon_renewed(guard: &LockGuard) {
     let renewed = async || guard.valid_for() > LEASE * 5 / 6;
     eventually(LEASE, "it is renewed", renewed).await;
 }
 
-/// Connections are cut, and no others are to be had.
+/// Cuts connections, and refuses new ones.
 fn refuse(way: &Proxy) {
     way.refuse();
     way.reset();
@@ -83,7 +83,8 @@ pub(crate) async fn a_slow_network_costs_no_hold(place: Fronted) {
     assert_nothing_left(&place).await;
 }
 
-/// The holder is told by the end of its lease, and the waiter has the lock when the outage ends.
+/// Checks that the holder is notified by the end of its lease, and that the waiter gets the lock
+/// after the outage.
 async fn assert_ends_with_its_lease(
     place: Fronted,
     begin: impl AsyncFnOnce(&Fronted),
@@ -95,21 +96,21 @@ async fn assert_ends_with_its_lease(
     let waiting = acquiring(lasting(&other));
     tokio::time::sleep(BRIEF / 3).await;
     begin(&place).await;
-    // What was renewed at the last moment counts from before that.
+    // The lease of a renewal starts when its request is sent.
     let over = async {
         tokio::time::sleep(BRIEF).await;
         assert!(!guard.is_valid(), "it is not valid for longer");
     };
-    let told = timed(assert_lost(&guard, LONG, LostCause::Expired));
-    let ((), ((), took)) = tokio::join!(over, told);
-    assert!(took <= BRIEF + LATE, "told after {took:?}");
+    let is_lost = timed(assert_lost(&guard, LONG, LostCause::Expired));
+    let ((), ((), took)) = tokio::join!(over, is_lost);
+    assert!(took <= BRIEF + LATE, "notified after {took:?}");
     assert!(!waiting.is_finished(), "the lock cannot be granted");
     tokio::time::sleep(BRIEF / 2).await;
     end(&place).await;
     let next = its_turn(waiting).await;
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(cause_of(guard.release().await), Some(LostCause::Expired));
-    // Whatever was late has run by then.
+    // Late requests have run by then.
     tokio::time::sleep(ms(300)).await;
     assert!(next.is_valid());
     assert_soon_counts(&place, &next, 1).await;

@@ -25,7 +25,7 @@ pub(crate) async fn an_acquire_whose_reply_is_lost_is_granted_once(place: Fronte
 pub(crate) async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing(place: Fronted) {
     let (one, other) = (place.client().await, place.client().await);
     place.lose_the_next_reply().await;
-    let error = lasting(&one).try_acquire().await.expect_err("no answer");
+    let error = lasting(&one).try_acquire().await.expect_err("no reply");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert_lost_answers(&place, 1).await;
     let (next, took) = timed(lasting(&other).acquire()).await;

@@ -1,4 +1,4 @@
-//! Requests that no caller awaits any more when they run, and waiters that are cut off.
+//! Requests that run after their call has ended, and waiters that are cut off.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub(crate) async fn an_acquire_that_is_cancelled_while_it_is_under_way_leaves_no
     }
 }
 
-/// It comes by a connection that its client may have left for another, by which it releases what it may have
-/// got: then the lease ends what runs after that.
+/// The client may have left the late request's connection, and released over another one. Then the
+/// lease ends the late grant.
 pub(crate) async fn a_request_that_runs_after_it_was_given_up_leaves_nothing(place: Fronted) {
     const LEASE: Duration = Duration::from_secs(2);
     const LATE: Duration = Duration::from_millis(1200);
@@ -38,7 +38,7 @@ pub(crate) async fn a_request_that_runs_after_it_was_given_up_leaves_nothing(pla
     let (one, other) = (place.client_of(impatient).await, place.client().await);
     place.ways(|way| way.delay_requests(LATE)).await;
     let lock = one.lock(KEY).lease(LEASE).wait(ms(500));
-    let error = lock.acquire().await.expect_err("no answer");
+    let error = lock.acquire().await.expect_err("no reply");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     place.pass().await;
     eventually(LONG, "it was granted, late", async || {
@@ -71,7 +71,7 @@ pub(crate) async fn a_waiter_whose_connection_is_cut_has_its_turn(place: Fronted
     let (next, took) = timed(its_turn(waiting)).await;
     assert!(took < SOON, "{took:?}");
     assert_soon_counts(&place, &next, 1).await;
-    // And once more, as a server does that shuts down.
+    // And once more, like a server that shuts down.
     let waiting = acquiring(lasting(&one));
     tokio::time::sleep(ms(300)).await;
     place.ways(Proxy::half_close).await;

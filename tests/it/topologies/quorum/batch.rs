@@ -1,55 +1,37 @@
-//! Requests for different locks that are under way at the same time.
+//! Simultaneous requests for different locks.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_testkit::{Proxy, RedisServer, Request, assert_taken, eventually, within};
+use rlock_testkit::{
+    Proxy, RedisServer, Request, assert_taken,
+    batch::{self, acquire_all, release_all},
+    eventually, within,
+};
 
 use super::five::{SOON, Servers, give_to_another};
 use crate::common::{
-    LASTING, LONG, assert_nothing_left, begin, count, dropped_after, dropped_when_woken_after, ms,
-    name, rounds, timed,
+    LASTING, LONG, assert_nothing_left, count, dropped_when_woken_after, ms, name, rounds, timed,
 };
 
 pub(crate) fn keys() -> Vec<String> {
     (0..32).map(|n| format!("k{n}")).collect()
 }
 
-/// Takes all of them at once, each for itself.
-pub(crate) async fn take_all(client: &LockClient, keys: &[String]) -> Vec<LockGuard> {
-    take_all_for(LASTING, client, keys).await
-}
-
-pub(crate) async fn take_all_for(
-    lease: Duration,
-    client: &LockClient,
-    keys: &[String],
-) -> Vec<LockGuard> {
-    let takes = keys.iter().map(|key| {
-        let lock = client.lock(key).lease(lease).wait(LONG);
-        async move { lock.acquire().await }
-    });
-    try_join_all(takes).await.expect("all are free")
-}
-
-pub(crate) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
-    let released = guards.into_iter().map(LockGuard::release);
-    try_join_all(released).await.expect("all were held");
-}
-
-/// Takes all of them by few scripts at each server. A server that is slow once is asked for each by itself.
-async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGuard> {
+/// Acquires all keys by few scripts at each server. Repeats it if a server was too slow for
+/// batches.
+async fn acquire_in_batches(servers: &Servers, client: &LockClient) -> Vec<LockGuard> {
     let mut watches = join_all(servers.0.iter().map(RedisServer::watch_commands)).await;
     let started = Instant::now();
     loop {
-        let guards = take_all(client, &keys()).await;
+        let guards = acquire_all(client, &keys()).await;
         let scripts = watches.iter_mut().map(|watch| watch.count_of("EVALSHA"));
         let scripts = join_all(scripts).await;
         if scripts.iter().all(|scripts| *scripts < 16) {
             return guards;
         }
-        assert!(started.elapsed() < LONG, "one by one: {scripts:?} scripts");
+        assert!(started.elapsed() < LONG, "no batches: {scripts:?} scripts");
         release_all(guards).await;
         for watch in &mut watches {
             watch.clear().await;
@@ -57,23 +39,23 @@ async fn take_all_together(servers: &Servers, client: &LockClient) -> Vec<LockGu
     }
 }
 
-/// So that tokens do not begin anew, which leaves the usual way.
-async fn take_each_once(client: &LockClient, keys: &[String]) {
-    release_all(take_all(client, keys).await).await;
+/// Acquires and releases each key once. Keys without a fence cannot be acquired in batches.
+async fn acquire_each_once(client: &LockClient, keys: &[String]) {
+    release_all(acquire_all(client, keys).await).await;
 }
 
-async fn assert_all_left(servers: &Servers) {
+async fn assert_nothing_left_anywhere(servers: &Servers) {
     for server in &servers.0 {
         assert_nothing_left(server).await;
     }
 }
 
-/// Three servers, and a client that goes a way to each that fails on demand.
+/// Returns three servers, their proxies, and a client that connects through the proxies.
 pub(crate) async fn behind_proxies() -> (Servers, [Proxy; 3], LockClient) {
     let three = Servers::some(3);
     let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
     let urls = proxies.iter().map(Proxy::url);
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     (three, proxies, client)
 }
 
@@ -83,30 +65,16 @@ fn is_script(request: &Request) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_locks_cost_each_server_far_less_than_a_script_each() {
-    const TIMES: usize = 10;
     let three = Servers::some(3);
     let client = three.client().await;
-    take_each_once(&client, &keys()).await;
+    acquire_each_once(&client, &keys()).await;
     let mut watches = join_all(three.0.iter().map(RedisServer::watch_commands)).await;
-    let tasks = keys().into_iter().map(|key| {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let mut last = 0;
-            for _ in 0..TIMES {
-                let guard = client.lock(&key).acquire().await.expect("free");
-                assert!(guard.fencing_token() > last, "tokens grow");
-                last = guard.fencing_token();
-                guard.release().await.expect("held");
-            }
-        })
-    });
-    try_join_all(tasks).await.expect("no panic");
-    let alone = u64::try_from(keys().len() * TIMES * 2).expect("small");
+    let alone = batch::acquire_and_release_in_tasks(&client, &keys(), 10).await;
     for watch in &mut watches {
         let scripts = watch.count_of("EVALSHA").await;
         assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
     }
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 #[tokio::test]
@@ -114,11 +82,11 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
     let three = Servers::some(3);
     let (one, other) = (three.client().await, three.client().await);
     let keys = keys();
-    take_each_once(&one, &keys).await;
-    let taken = take_all(&other, &keys[10..20]).await;
+    acquire_each_once(&one, &keys).await;
+    let taken = acquire_all(&other, &keys[10..20]).await;
     let tries = keys.iter().map(|key| {
         let lock = one.lock(key).lease(LASTING);
-        async move { lock.try_acquire().await.expect("an answer") }
+        async move { lock.try_acquire().await.expect("a reply") }
     });
     let mine = join_all(tries).await;
     for (n, guard) in mine.iter().enumerate() {
@@ -130,7 +98,7 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
             assert_eq!(count(server, guard).await, Some(1));
         }
     }
-    // Those who wait are served by the releases.
+    // The releases hand the locks to the waiters.
     let waiting: Vec<_> = keys[10..20]
         .iter()
         .map(|key| {
@@ -145,10 +113,11 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
         guard.release().await.expect("held");
     }
     release_all(mine.into_iter().flatten()).await;
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
-/// Some servers have a lock back when the one that keeps the line is asked again, and it has gone on by then.
+/// Some members have released the lock when the release is repeated at the lead. The lead has handed
+/// the lock off by then.
 #[tokio::test]
 async fn releases_of_locks_that_others_wait_for_are_no_losses() {
     let five = Servers::five();
@@ -165,32 +134,32 @@ async fn releases_of_locks_that_others_wait_for_are_no_losses() {
         }
     }
     try_join_all(tasks).await.expect("no losses");
-    assert_all_left(&five).await;
+    assert_nothing_left_anywhere(&five).await;
 }
 
-/// One server has fewer of them than the others: it votes against, and is outvoted.
+/// One server has fewer free locks than the others. It refuses, and the majority grants.
 #[tokio::test]
 async fn a_lock_that_one_server_alone_refuses_is_granted_by_the_others() {
     let three = Servers::some(3);
     let client = three.client().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     give_to_another(&three.0[2..], &keys[7]).await;
-    let guards = take_all(&client, &keys).await;
+    let guards = acquire_all(&client, &keys).await;
     assert_taken(&three.client().await, &keys[7]).await;
     assert_eq!(count(&three.0[2], &guards[7]).await, None);
     release_all(guards).await;
     let () = three.0[2].command(&["DEL", &name(&keys[7])]).await;
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 #[tokio::test]
 async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     let servers = Servers::some(3);
     let client = servers.client().await;
-    take_each_once(&client, &keys()).await;
-    let guards = take_all_together(&servers, &client).await;
-    // What is another's cannot be mended.
+    acquire_each_once(&client, &keys()).await;
+    let guards = acquire_in_batches(&servers, &client).await;
+    // Members cannot repair a lock that another owner has.
     for key in keys() {
         give_to_another(&servers.0[..2], &key).await;
     }
@@ -205,13 +174,13 @@ async fn servers_whose_tokens_are_lower_come_to_know_the_highest() {
     let three = Servers::some(3);
     let client = three.client().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for key in &keys[3..6] {
         let fence = format!("{}:fence", name(key));
         let () = three.0[1].command(&["INCRBY", &fence, "1000"]).await;
         let () = three.0[2].command(&["INCRBY", &fence, "1000"]).await;
     }
-    let guards = take_all(&client, &keys).await;
+    let guards = acquire_all(&client, &keys).await;
     for guard in &guards[3..6] {
         let fence = format!("{}:fence", name(guard.key()));
         eventually(LONG, "all know the token", async || {
@@ -225,32 +194,32 @@ async fn servers_whose_tokens_are_lower_come_to_know_the_highest() {
         .await;
     }
     release_all(guards).await;
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
-/// What one server alone counts is not yet known to a majority.
+/// A majority does not yet know the token of a single server.
 #[tokio::test]
 async fn tokens_that_one_server_is_ahead_with_are_known_to_a_majority_before_they_are_used() {
     let three = Servers::some(3);
     let client = three.client().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for ahead in [1, 2, 1, 2] {
         for key in &keys {
             let fence = format!("{}:fence", name(key));
             let () = three.0[ahead].command(&["INCRBY", &fence, "100"]).await;
         }
-        let guards = take_all(&client, &keys).await;
+        let guards = acquire_all(&client, &keys).await;
         let last: Vec<u64> = guards.iter().map(LockGuard::fencing_token).collect();
         three.pause([ahead]);
         release_all(guards).await;
-        let guards = take_all(&client, &keys).await;
+        let guards = acquire_all(&client, &keys).await;
         for (guard, last) in guards.iter().zip(&last) {
             assert!(guard.fencing_token() > *last, "tokens grow");
         }
         three.resume([ahead]);
         release_all(guards).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -260,15 +229,15 @@ async fn no_call_waits_for_one_server_that_falls_silent_among_many_requests() {
         let three = Servers::some(3);
         let client = three.client().await;
         let keys = keys();
-        take_each_once(&client, &keys).await;
+        acquire_each_once(&client, &keys).await;
         three.pause([silent]);
-        let (guards, took) = timed(take_all(&client, &keys)).await;
+        let (guards, took) = timed(acquire_all(&client, &keys)).await;
         assert!(took < SOON, "{took:?} without {silent}");
         let ((), took) = timed(release_all(guards)).await;
         assert!(took < SOON, "{took:?} without {silent}");
-        // It gets the acquires, and the releases after them.
+        // The server executes the acquires, and then the releases.
         three.resume([silent]);
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -277,14 +246,14 @@ async fn locks_are_released_by_a_server_whose_connection_ended_meanwhile() {
     let three = Servers::some(3);
     let proxy = Proxy::in_front_of(&three.0[2]);
     let urls = [three.0[0].url(), three.0[1].url(), proxy.url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     eventually(LONG, "it struck three times", async || {
-        let guards = take_all(&client, &keys).await;
+        let guards = acquire_all(&client, &keys).await;
         proxy.drop_requests_if(1, is_script);
         release_all(guards).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
         proxy.requests_lost() >= 3
     })
     .await;
@@ -294,12 +263,12 @@ async fn locks_are_released_by_a_server_whose_connection_ended_meanwhile() {
 async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
     let (three, proxies, client) = behind_proxies().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for struck in [0..1, 0..2, 1..3, 0..3] {
         for proxy in &proxies[struck.clone()] {
             proxy.drop_replies_if(1, is_script);
         }
-        let guards = take_all(&client, &keys).await;
+        let guards = acquire_all(&client, &keys).await;
         for guard in &guards {
             assert!(guard.is_valid());
             let counts = join_all(three.0.iter().map(|server| count(server, guard))).await;
@@ -310,7 +279,7 @@ async fn a_lost_reply_to_several_counts_nothing_twice_and_loses_nothing() {
             proxy.drop_replies_if(1, is_script);
         }
         release_all(guards).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -319,15 +288,16 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
     let (three, proxies, client) = behind_proxies().await;
     let other = three.client().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for lost in 1..4 {
-        let guards = take_all(&client, &keys).await;
+        let guards = acquire_all(&client, &keys).await;
         for proxy in &proxies {
             proxy.hold_replies();
         }
         let released = tokio::spawn(release_all(guards));
-        // They are free as soon as that was executed, and taken once more before anybody hears of it.
-        let taken = take_all(&other, &keys).await;
+        // The locks are free as soon as the releases ran, and are acquired again before a reply
+        // arrives.
+        let taken = acquire_all(&other, &keys).await;
         for proxy in &proxies {
             proxy.drop_replies_if(1, is_script);
             proxy.pass();
@@ -337,7 +307,7 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
             .await
             .unwrap_or_else(|error| panic!("loss {lost}: {error}"));
         release_all(taken).await;
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -345,23 +315,12 @@ async fn a_release_of_several_that_was_done_unheard_is_no_loss_when_others_have_
 async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
     let (three, proxies, client) = behind_proxies().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for polls in 1..4 {
         proxies.iter().for_each(Proxy::hold_requests);
-        let locks = keys
-            .iter()
-            .map(|key| client.lock(key).lease(LASTING).wait(LONG));
-        let mut taken = Box::pin(join_all(
-            locks.map(|lock| async move { lock.acquire().await.map(drop) }),
-        ));
-        for _ in 0..polls {
-            begin(&mut taken).await;
-            tokio::time::sleep(ms(20)).await;
-        }
-        drop(taken);
-        tokio::time::sleep(ms(50)).await;
+        batch::cancel_after_polls(&client, &keys, polls).await;
         proxies.iter().for_each(Proxy::pass);
-        assert_all_left(&three).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -369,7 +328,7 @@ async fn several_that_are_executed_after_they_were_given_up_leave_nothing() {
 async fn requests_that_are_cancelled_at_any_step_leave_nothing() {
     let three = Servers::some(3);
     let client = three.client().await;
-    take_each_once(&client, &keys()).await;
+    acquire_each_once(&client, &keys()).await;
     for polls in (1..8).cycle().take(60) {
         let keys = keys();
         let asked = keys.iter().map(|key| {
@@ -378,10 +337,10 @@ async fn requests_that_are_cancelled_at_any_step_leave_nothing() {
         });
         dropped_when_woken_after(polls, join_all(asked)).await;
     }
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
-/// A request that was cancelled may be leaving just so, and what sets it right comes from another thread.
+/// A cancelled request may just be leaving, and its release comes from another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_release() {
     let three = Servers::some(3);
@@ -389,21 +348,14 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
     let shared = LockClient::builder().runtime(tokio::runtime::Handle::current());
     for builder in [own, shared] {
         let builder = builder.response_timeout(LONG);
-        let client = builder.quorum(three.urls()).await.expect("all are there");
+        let client = builder
+            .quorum(three.urls())
+            .await
+            .expect("all servers are up");
         let keys = keys();
-        take_each_once(&client, &keys).await;
-        for (round, key) in (0..rounds(300)).zip(keys.iter().cycle()) {
-            // So that the other one does not leave by itself.
-            let busy = {
-                let client = client.clone();
-                tokio::spawn(async move { client.lock("busy").try_acquire().await.map(drop) })
-            };
-            tokio::task::yield_now().await;
-            let lock = client.lock(key).lease(LASTING);
-            dropped_after(Duration::from_micros(round % 97), lock.try_acquire()).await;
-            busy.await.expect("no panic").expect("an answer");
-        }
-        assert_all_left(&three).await;
+        acquire_each_once(&client, &keys).await;
+        batch::cancel_while_sending(&client, &keys, rounds(300)).await;
+        assert_nothing_left_anywhere(&three).await;
     }
 }
 
@@ -420,22 +372,11 @@ async fn scripts_forgotten_at_any_time_lose_nothing_is_script() {
             }
         }
     };
-    let rounds = async {
-        let mut last = vec![0; keys.len()];
-        for _ in 0..20 {
-            let guards = take_all(&client, &keys).await;
-            for (guard, last) in guards.iter().zip(&mut last) {
-                assert!(guard.fencing_token() > *last, "tokens grow");
-                *last = guard.fencing_token();
-            }
-            release_all(guards).await;
-        }
-    };
     tokio::select! {
-        () = flushes => unreachable!("it goes on"),
-        () = rounds => {}
+        () = flushes => unreachable!("the flushes do not end"),
+        () = batch::acquire_and_release_all(&client, &keys, 20) => {}
     }
-    assert_all_left(&three).await;
+    assert_nothing_left_anywhere(&three).await;
 }
 
 #[tokio::test]
@@ -447,9 +388,9 @@ async fn without_a_permission_that_only_they_need_everything_goes_one_by_one() {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locker", "secret"));
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     for _ in 0..3 {
-        take_each_once(&client, &keys()).await;
+        acquire_each_once(&client, &keys()).await;
     }
-    assert_all_left(&Servers(servers)).await;
+    assert_nothing_left_anywhere(&Servers(servers)).await;
 }

@@ -1,4 +1,4 @@
-//! One at a time, whatever the servers' votes.
+//! One holder at a time, whatever the members' votes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -23,7 +23,7 @@ async fn every_server_counts_every_entry_and_keeps_nothing_but_tokens() {
     outer.release().await.expect("held");
     five.assert_soon_clean("k", &ALL).await;
     let free = other.lock("k").try_acquire().await;
-    assert!(free.expect("an answer").is_some());
+    assert!(free.expect("a reply").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,7 +64,7 @@ async fn many_tasks_of_three_clients_hold_one_at_a_time_while_servers_are_paused
     five.assert_soon_clean("hot", &ALL).await;
 }
 
-/// Four servers can be shared out in halves.
+/// Four members can split in halves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_split_the_members_give_way_to_one_of_them() {
     let four = Servers::some(4);
@@ -104,7 +104,7 @@ async fn locks_left_on_a_minority_block_no_call() {
             let () = server.command(&["PEXPIRE", &name("k"), "30000"]).await;
         }
         let (guard, took) = timed(client.lock("k").try_acquire()).await;
-        let guard = guard.expect("an answer").expect("a majority is free");
+        let guard = guard.expect("a reply").expect("a majority is free");
         assert!(took < LONG / 4, "{took:?}");
         let held = five.0.iter().map(|server| count(server, &guard));
         let held = futures_util::future::join_all(held).await;
@@ -150,12 +150,12 @@ async fn a_call_that_finds_a_majority_taken_learns_that_another_has_the_lock() {
         ),
         "{error:?}"
     );
-    // Also where two servers cannot be asked.
+    // The same, if two members do not reply.
     five.pause([0, 1]);
     assert_taken(&client, "k").await;
     let error = lock.acquire().await.expect_err("taken");
     assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
-    // Where three cannot, nobody knows.
+    // Without three members there is no majority.
     five.0[2].pause();
     let error = client.lock("k").try_acquire().await.expect_err("too few");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -164,7 +164,7 @@ async fn a_call_that_finds_a_majority_taken_learns_that_another_has_the_lock() {
     five.assert_soon_clean("k", &ALL).await;
 }
 
-/// Whether it is sent again or late, a vote that is rolled back is not one that a later call counts on.
+/// A vote that was rolled back, repeated or late, does not count for a later call.
 #[tokio::test]
 async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
     let three = Servers::some(3);
@@ -174,17 +174,20 @@ async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
     }
     let proxy = Proxy::in_front_of(&three.0[0]);
     let urls = [proxy.url(), three.0[1].url(), three.0[2].url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     let asks = || acquiring(client.lock("k").lease(LASTING).wait(LONG));
     let is_of_lock = |request: &Request| request.is("EVALSHA") && request.mentions(&name("k"));
-    // The first server gives its vote, and is soon asked to take it back.
+    // The first server votes for the call, and then receives the roll-back.
     let seen = AtomicU32::new(0);
     proxy.drop_replies_if(u64::MAX, move |request| {
         is_of_lock(request) && seen.fetch_add(1, Ordering::Relaxed) > 0
     });
     let first = asks();
     let next = asks();
-    eventually(LONG, "it gives back", async || proxy.replies_lost() > 0).await;
+    eventually(LONG, "the vote is rolled back", async || {
+        proxy.replies_lost() > 0
+    })
+    .await;
     first.abort();
     proxy.pass();
     let owner = |request: &Request| {
@@ -192,7 +195,7 @@ async fn the_call_after_one_cancelled_during_a_roll_back_uses_another_owner() {
         let owner = words.find(|word| word.get(36) == Some(&b':'));
         owner.cloned()
     };
-    eventually(LONG, "the next asks", async || {
+    eventually(LONG, "the next call sends a request", async || {
         let requests = proxy.requests();
         let asked = requests
             .iter()

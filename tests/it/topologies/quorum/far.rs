@@ -1,4 +1,4 @@
-//! Many requests at the same time, while one server answers later than the others each time.
+//! Many simultaneous requests, while one server always replies later than the others.
 
 use std::{
     sync::{
@@ -10,15 +10,16 @@ use std::{
 
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockError, LockGuard};
-use rlock_testkit::{ClientCommand, Proxy, RedisServer, eventually};
-
-use super::{
-    batch::{release_all, take_all},
-    five::{SOON, Servers},
+use rlock_testkit::{
+    ClientCommand, Proxy, RedisServer,
+    batch::{acquire_all, release_all},
+    eventually,
 };
+
+use super::five::{SOON, Servers};
 use crate::common::{LASTING, LONG, ms, name, only_tokens_are_left, timed};
 
-/// How late the last of the three servers is: it is never among the first two.
+/// The delay of the last server, which is never among the first two.
 const LATE: Duration = Duration::from_millis(150);
 
 struct Far {
@@ -28,7 +29,7 @@ struct Far {
 }
 
 impl Far {
-    /// A client to which the last server is far away.
+    /// Returns a client with a slow last server.
     async fn start() -> Self {
         let rules = "on >secret ~lock:* &lock:* +@all -client";
         let servers: Vec<_> = (0..3)
@@ -41,8 +42,8 @@ impl Far {
             .map(|server| server.url_as("blind", "secret"))
             .collect();
         urls[2] = urls[2].replace(&servers[2].port().to_string(), &proxy.port().to_string());
-        let client = LockClient::quorum(urls).await.expect("all are there");
-        // The last one is there as well.
+        let client = LockClient::quorum(urls).await.expect("all servers are up");
+        // The last server is connected as well.
         eventually(LONG, "all are connected", async || {
             servers[2].client_count().await > 1
         })
@@ -60,24 +61,24 @@ fn keys() -> Vec<String> {
     (0..8).map(|n| format!("k{n}")).collect()
 }
 
-/// Nothing is in doubt: the servers that answered say that the lock is another's.
+/// Nothing is in doubt: the servers reply that another owner has the lock.
 #[tokio::test]
 async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_several() {
     let far = Far::start().await;
     let other = far.three.client().await;
     let keys = keys();
-    let guards = take_all(&far.client, &keys).await;
+    let guards = acquire_all(&far.client, &keys).await;
     tokio::time::sleep(LATE * 2).await;
     for server in &far.three.0 {
         for key in &keys {
-            // The far one may still be taking it.
+            // The slow server may still be granting it.
             eventually(LONG, "the lock is there to be deleted", async || {
                 server.del(&name(key)).await
             })
             .await;
         }
     }
-    let taken = take_all(&other, &keys).await;
+    let taken = acquire_all(&other, &keys).await;
     let (released, took) = timed(join_all(guards.into_iter().map(LockGuard::release))).await;
     for released in released {
         assert!(
@@ -89,7 +90,7 @@ async fn locks_that_others_have_since_are_reported_as_lost_by_releases_of_severa
     drop(taken);
 }
 
-/// A caller that gives up waiting leaves the queue, and that is not repeated.
+/// A caller whose wait ends leaves the queue once.
 #[tokio::test]
 async fn a_call_that_gives_up_among_many_requests_reports_it_once() {
     let far = Far::start().await;
@@ -133,14 +134,14 @@ async fn a_call_that_gives_up_among_many_requests_reports_it_once() {
     held.release().await.expect("held");
 }
 
-/// What two servers missed is owed to each of them, whichever comes back first.
+/// Each server gets the requests that it missed, whichever comes back first.
 #[tokio::test]
 async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_missed() {
     let five = Servers::five();
     let proxies = [0, 1, 2, 3, 4].map(|n| Proxy::in_front_of(&five.0[n]));
     let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
-    let client = client.expect("all are there");
-    let guards = take_all(&client, &keys()).await;
+    let client = client.expect("all servers are up");
+    let guards = acquire_all(&client, &keys()).await;
     tokio::time::sleep(ms(300)).await;
     proxies[1].refuse();
     for proxy in &proxies[1..3] {
@@ -158,17 +159,16 @@ async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_mi
     proxies[1].pass();
 }
 
-/// The servers are apart, and the one in the middle is ahead with one token: who has the highest is not known
-/// before the last one has answered.
+/// The servers have different tokens. The highest one is only known after the last reply.
 #[tokio::test]
 async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_them() {
     let three = Servers::some(3);
     let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
     let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
-    let client = client.expect("all are there");
+    let client = client.expect("all servers are up");
     let keys = keys();
     for _ in 0..2 {
-        release_all(take_all(&client, &keys).await).await;
+        release_all(acquire_all(&client, &keys).await).await;
     }
     for (proxy, late) in proxies[1..].iter().zip([60, 400]) {
         proxy.delay_requests(ms(late));
@@ -191,7 +191,7 @@ async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_
     assert!(shortest < ms(200), "{shortest:?}");
 }
 
-/// A majority has it still; who is late says so when the others have answered, and disagree.
+/// A majority still has the lock. The slow server replies after the others, which disagree.
 #[tokio::test]
 async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_far() {
     let far = Far::start().await;

@@ -1,4 +1,4 @@
-//! Five servers, or as many as a test wants.
+//! Five servers, or any number.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::{LONG, count, ms, name};
 
-/// Has these servers have a lock as another's, so that it is not mended there.
+/// Gives the lock to another owner at these servers, so that members cannot repair it there.
 pub(crate) async fn give_to_another(servers: &[RedisServer], key: &str) {
     let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
     for server in servers {
@@ -34,28 +34,28 @@ impl Servers {
     pub(crate) async fn client(&self) -> LockClient {
         LockClient::quorum(self.urls())
             .await
-            .expect("a majority is there")
+            .expect("a majority is up")
     }
 
-    /// A client that does not wait long for a server.
+    /// Returns a client with short time-outs.
     pub(crate) async fn impatient(&self) -> LockClient {
         impatient()
             .quorum(self.urls())
             .await
-            .expect("a majority is there")
+            .expect("a majority is up")
     }
 
-    /// Pauses these.
+    /// Pauses these servers.
     pub(crate) fn pause(&self, which: impl IntoIterator<Item = usize>) {
         which.into_iter().for_each(|n| self.0[n].pause());
     }
 
-    /// Lets these go on.
+    /// Resumes these servers.
     pub(crate) fn resume(&self, which: impl IntoIterator<Item = usize>) {
         which.into_iter().for_each(|n| self.0[n].resume());
     }
 
-    /// Waits until every one of these counts the guard's entries like this.
+    /// Waits until all of these servers count this many entries of the guard.
     pub(crate) async fn assert_soon_count(&self, guard: &LockGuard, which: &[usize], entries: u32) {
         eventually(LONG, "the servers count the entries", async || {
             let counts = which.iter().map(|n| count(&self.0[*n], guard));
@@ -65,7 +65,7 @@ impl Servers {
         .await;
     }
 
-    /// Waits until nothing of the key is left but its fencing token.
+    /// Waits until these servers have no key of the lock but its fence.
     pub(crate) async fn assert_soon_clean(&self, key: &str, which: &[usize]) {
         let name = name(key);
         eventually(LONG, "nothing is left but tokens", async || {
@@ -87,5 +87,5 @@ pub(crate) fn impatient() -> LockClientBuilder {
 
 pub(crate) const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// A bound for what is not to depend on any time-out, on a machine that is busy.
+/// A limit for calls that must not depend on a time-out, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_millis(1500);

@@ -1,4 +1,4 @@
-//! A server that answers late, or not at all: what is left there, and how long callers wait for it.
+//! A server with late replies or none: its leftovers, and the delay for callers.
 
 use std::{
     io::{Read, Write},
@@ -14,10 +14,10 @@ use rlock_testkit::{Proxy, RedisServer, eventually};
 use super::five::{SOON, Servers, give_to_another};
 use crate::common::{LASTING, LONG, acquiring, hold, ms, name, queue, timed};
 
-/// May do everything but be queued.
+/// All permissions, except to be queued.
 const NO_PLACE: &str = "on >secret ~lock:* &lock:* +@all -zadd";
 
-/// What becomes of a caller before the last server answers.
+/// The fate of a caller before the last server replies.
 #[derive(Debug, Clone, Copy)]
 enum Caller {
     AsksOnce,
@@ -27,11 +27,11 @@ enum Caller {
 }
 
 impl Caller {
-    /// Asks, while two servers say that another has the lock.
+    /// Calls the lock while two servers reply that another owner has it.
     async fn asks(self, lock: Lock) {
         match self {
             Self::AsksOnce => {
-                let answer = lock.try_acquire().await.expect("an answer");
+                let answer = lock.try_acquire().await.expect("a reply");
                 assert!(answer.is_none(), "{answer:?}");
             }
             Self::WaitsInVain => {
@@ -50,12 +50,12 @@ impl Caller {
         }
     }
 
-    /// Whether the third server was asked at all, by which time it is to have forgotten that.
+    /// Returns whether the third server received the request. By then it has rolled its grant back.
     async fn is_granted_by_a_minority(self) -> bool {
         let server = RedisServer::builder().acl_user("locker", NO_PLACE);
         let three: Vec<_> = (0..3).map(|_| server.clone().start()).collect();
         let urls = three.iter().map(|server| server.url_as("locker", "secret"));
-        let client = LockClient::quorum(urls).await.expect("all are there");
+        let client = LockClient::quorum(urls).await.expect("all servers are up");
         give_to_another(&three[..2], "k").await;
         let late = &three[2];
         late.pause();
@@ -67,14 +67,14 @@ impl Caller {
         late.exists(&format!("{}:fence", name("k"))).await
     }
 
-    /// On a busy machine a request may be given up before it leaves.
+    /// Repeats the case, because a busy machine may drop a request before it is sent.
     async fn assert_granted_by_a_minority(self) {
         for _ in 0..10 {
             if self.is_granted_by_a_minority().await {
                 return;
             }
         }
-        panic!("{self:?}: the late server was never asked");
+        panic!("{self:?}: the late server never got the request");
     }
 }
 
@@ -90,7 +90,7 @@ async fn a_late_grant_to_a_waiter_that_is_not_queued_is_rolled_back() {
     }
 }
 
-/// A server that was paused is not asked again for what was given up meanwhile.
+/// A paused server does not receive requests whose calls have ended meanwhile.
 #[tokio::test]
 async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_up() {
     let three = Servers::some(3);
@@ -106,7 +106,10 @@ async fn what_is_tried_together_with_others_is_not_asked_for_after_it_was_given_
     let locks = keys.iter().map(|key| client.lock(key).lease(LASTING));
     let asked = locks.map(|lock| async move { lock.try_acquire().await });
     for answer in join_all(asked).await {
-        assert!(answer.expect("an answer").is_none(), "another has it");
+        assert!(
+            answer.expect("a reply").is_none(),
+            "another owner has the lock"
+        );
     }
     late.resume();
     tokio::time::sleep(ms(1000)).await;
@@ -123,7 +126,7 @@ async fn a_wait_ends_in_time_although_a_server_is_silent() {
         let (one, other) = (three.client().await, three.client().await);
         let guard = hold(&one, "k").await;
         three.pause([silent]);
-        // Not yet known to be silent, and then known.
+        // Before and after the client has noticed the silence.
         for _ in 0..3 {
             let (outcome, took) = timed(other.lock("k").wait(WAIT).acquire()).await;
             let error = outcome.expect_err("taken");
@@ -136,23 +139,23 @@ async fn a_wait_ends_in_time_although_a_server_is_silent() {
     }
 }
 
-/// A call that asks again as the same owner has to know that it has no vote any more, but does not wait for that
-/// beyond its own wait for long.
+/// A call that retries with the same owner has to know that its votes are rolled back. It hardly
+/// waits for that beyond its own wait.
 #[tokio::test]
 async fn a_wait_ends_in_time_although_a_server_falls_silent_after_its_reply() {
     const WAIT: Duration = Duration::from_secs(3);
-    // Whoever has the first server's vote asks the others again, and finds them slow.
+    // A call with the first server's vote also asks the others, which are slow.
     for silent in 1..3 {
         let three = Servers::some(3);
         let proxies: Vec<Proxy> = three.0.iter().map(Proxy::in_front_of).collect();
         let patient = LockClient::builder().response_timeout(LONG);
         let client = patient.quorum(proxies.iter().map(Proxy::url)).await;
-        let client = client.expect("all are there");
+        let client = client.expect("all servers are up");
         let (member, way) = (&three.0[silent], &proxies[silent]);
         for taken in (0..3).filter(|n| *n != silent) {
             give_to_another(&three.0[taken..=taken], "k").await;
         }
-        // Between its vote and the request to take that back, the way is gone.
+        // The connection fails between its vote and the roll-back.
         for proxy in &proxies {
             proxy.delay_replies(ms(1000));
         }
@@ -179,7 +182,7 @@ async fn a_waiter_that_is_not_queued_does_not_poll_while_a_server_is_silent() {
         .map(|_| RedisServer::builder().acl_user("locker", NO_PLACE).start())
         .collect();
     let urls = three.iter().map(|server| server.url_as("locker", "secret"));
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     give_to_another(&three, "k").await;
     three[2].pause();
     let mut watch = three[0].watch_commands().await;
@@ -188,23 +191,23 @@ async fn a_waiter_that_is_not_queued_does_not_poll_while_a_server_is_silent() {
     assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
     assert!(took >= ms(2000), "{took:?}");
     let asked = watch.count_of("EVALSHA").await;
-    assert!(asked < 60, "asked {asked} times in {took:?}");
+    assert!(asked < 60, "{asked} requests in {took:?}");
     three[2].resume();
 }
 
-/// The server that is asked for a place in the queue has become free by then, and says so too late.
+/// The server that gets the queueing request has become free by then, and grants the lock too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_grant_instead_of_a_place_in_the_queue_is_released() {
     let three: Vec<_> = (0..3).map(|_| Arc::new(RedisServer::start())).collect();
     let proxy = Proxy::in_front_of(&three[1]);
     let urls = [three[0].url(), proxy.url(), three[2].url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     for server in &three[1..] {
         let () = server.command(&["HSET", &name("k"), "another", "1"]).await;
     }
     let silent = Arc::clone(&three[1]);
     proxy.drop_requests_if(u64::MAX, move |request| {
-        // At first it is not the one that keeps the line.
+        // This server is not the lead at first.
         let asks_for_a_place = request.is("EVALSHA")
             && request.mentions(&name("k"))
             && request.words.get(7).is_some_and(|waits| waits == b"1");
@@ -212,7 +215,7 @@ async fn a_late_grant_instead_of_a_place_in_the_queue_is_released() {
             let mut way = TcpStream::connect(silent.address()).expect("it is up");
             write!(way, "DEL {}\r\n", name("k")).expect("a request");
             let mut deleted = [0; 4];
-            way.read_exact(&mut deleted).expect("an answer");
+            way.read_exact(&mut deleted).expect("a reply");
             silent.pause();
         }
         false

@@ -1,11 +1,11 @@
-//! Holds that servers lose by themselves.
+//! Holds that members lose.
 
 use rlock_core::{LockGuard, LostCause};
 
 use super::five::{ALL, SOON, Servers, give_to_another};
 use crate::common::{LASTING, assert_lost, cause_of, hold, name};
 
-/// A majority has it as another's.
+/// Gives the lock to another owner on a majority, and asserts the loss.
 async fn assert_lost_to_another(five: &Servers, guard: &LockGuard) {
     give_to_another(&five.0[..3], "k").await;
     assert_lost(guard, SOON, LostCause::Removed).await;
@@ -30,7 +30,7 @@ async fn what_a_minority_loses_is_mended_and_what_a_majority_loses_is_lost() {
     drop(inner);
 }
 
-/// A majority has forgotten it; the two others have not.
+/// A majority has lost the hold; the two other servers have not.
 #[tokio::test]
 async fn the_rest_of_a_lost_hold_is_released() {
     let five = Servers::five();

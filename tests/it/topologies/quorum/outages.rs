@@ -1,4 +1,4 @@
-//! Servers that are paused, or are gone.
+//! Members that are paused or gone.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
         let (inner, entered) = timed(outer.scope(lock.acquire())).await;
         let inner = inner.expect("enters");
         five.assert_soon_count(&outer, &others(down), 2).await;
-        // Renewed for longer than its lease.
+        // Longer than a lease, so the hold was renewed.
         tokio::time::sleep(ms(2500)).await;
         assert!(outer.is_valid());
         let (left, gave_back_inner) = timed(inner.release()).await;
@@ -91,13 +91,16 @@ async fn a_client_is_made_while_two_of_five_servers_are_down_which_join_later() 
     five.assert_soon_clean("k", &ALL).await;
 }
 
-/// What is heard later leaves little of a lease.
+/// A later reply leaves little of a lease.
 #[tokio::test]
 async fn a_call_that_does_not_wait_gives_silent_servers_an_eighth_of_the_lease() {
     const LEASE: Duration = Duration::from_secs(4);
     let five = Servers::five();
     let client = LockClient::builder().response_timeout(LONG);
-    let client = client.quorum(five.urls()).await.expect("all are there");
+    let client = client
+        .quorum(five.urls())
+        .await
+        .expect("all servers are up");
     let held = hold(&client, "held").await;
     five.assert_soon_count(&held, &ALL, 1).await;
     five.pause([1, 2, 4]);
@@ -161,7 +164,7 @@ async fn without_a_majority_the_error_names_every_server_that_is_missing_and_all
     let waiting = acquiring(client.lock("k").wait(LONG));
     tokio::time::sleep(ms(300)).await;
     five.0[1].restart();
-    // Three are enough.
+    // Three members are enough.
     let guard = its_turn(waiting).await;
     guard.release().await.expect("held");
     five.0[2].resume();
@@ -207,13 +210,16 @@ async fn a_release_reaches_servers_that_were_paused_during_the_acquire() {
     five.assert_soon_clean("k", &ALL).await;
 }
 
-/// What was executed and not answered counts as well as what was not executed.
+/// Requests without a reply count the same, whether they ran or not.
 #[tokio::test]
 async fn replies_of_a_minority_that_get_lost_are_not_missed() {
     let five = Servers::five();
     let proxies: Vec<Proxy> = five.0.iter().map(Proxy::in_front_of).collect();
     let urls = || proxies.iter().map(Proxy::url);
-    let client = impatient().quorum(urls()).await.expect("all are there");
+    let client = impatient()
+        .quorum(urls())
+        .await
+        .expect("all servers are up");
     for round in 0..10 {
         let lossy = [&proxies[round % 5], &proxies[(round + 1) % 5]];
         for proxy in lossy {

@@ -1,4 +1,4 @@
-//! What a client may do at the servers of a quorum: `docs/security.md` has the list.
+//! Permissions at the members of a quorum. `docs/security.md` lists them.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ async fn locker(servers: &[RedisServer]) -> LockClient {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locker", "secret"));
-    LockClient::quorum(urls).await.expect("all are there")
+    LockClient::quorum(urls).await.expect("all servers are up")
 }
 
 async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {
@@ -33,14 +33,14 @@ async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {
     all
 }
 
-/// A lock is taken, entered, renewed, handed over and released while one server is paused for a while;
-/// another is lost.
+/// Uses locks while one server is paused: acquire, enter, renew, hand over, release. Another lock
+/// is lost.
 async fn use_locks(servers: &[RedisServer]) {
     let (one, other) = (locker(servers).await, locker(servers).await);
     for paused in servers {
         let lock = one.lock("k").lease(ms(2000)).wait(LONG);
         let guard = lock.acquire().await.expect("free");
-        // The one that was paused before may have more to do than to vote.
+        // The server that was paused may have more requests than votes to execute.
         eventually(LONG, "all have it", async || {
             let counts = servers.iter().map(|server| count(server, &guard));
             join_all(counts).await.iter().all(Option::is_some)
@@ -85,7 +85,7 @@ async fn a_user_who_may_not_ping_takes_the_refusal_as_a_reply() {
     assert_eq!(refused(&servers).await, ["ping".to_owned()].into());
 }
 
-/// A server that does not tell what it is is not taken for another.
+/// A server that hides its role is not mistaken for another.
 #[tokio::test]
 async fn a_user_who_may_not_read_a_servers_role_can_lock() {
     let rules = acl::of_a_server().replace(" +info", "");
@@ -99,7 +99,7 @@ async fn a_user_who_may_not_read_a_servers_role_can_lock() {
     let client = LockClient::quorum(urls).await.expect("both are there");
     let refused = acl::refused(&server).await;
     assert_eq!(refused, ["info".to_owned()].into());
-    // It votes twice, by the same owner.
+    // The member votes twice, for the same owner.
     let guard = client.lock("k").acquire().await.expect("free");
     eventually(LONG, "it is there", async || {
         server.exists(&name("k")).await

@@ -82,7 +82,7 @@ async fn replicas_are_not_to_be_waited_for() {
         "{error:?}"
     );
     assert!(error.to_string().contains("quorum"), "{error}");
-    // It is not that the number is out of bounds.
+    // The error is not about the number of servers.
     builder.connect(&servers.urls()[0]).await.expect("it is up");
 }
 
@@ -96,7 +96,7 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
     let error = LockClient::quorum(urls).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     let text = format!("{error} {error:?}");
-    // Two that refuse are enough to know.
+    // Two refusals are enough.
     let named = three
         .iter()
         .filter(|server| text.contains(&server.address()));
@@ -106,7 +106,7 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
         "{text}"
     );
     let good = LockClient::quorum(three.iter().map(RedisServer::url)).await;
-    let guard = good.expect("all are there").lock("k").acquire().await;
+    let guard = good.expect("all servers are up").lock("k").acquire().await;
     guard.expect("free").release().await.expect("held");
 }
 

@@ -1,4 +1,4 @@
-//! Servers that lose their memory one after another.
+//! Members that lose their data one after another.
 
 use rlock_testkit::assert_taken;
 

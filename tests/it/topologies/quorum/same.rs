@@ -1,4 +1,4 @@
-//! One server by two addresses: it would vote twice.
+//! One server with two addresses, which would vote twice.
 
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{Proxy, RedisServer, SERVICE, Trio, eventually};
@@ -9,14 +9,14 @@ use crate::common::{
     ms, name, resp2,
 };
 
-/// What was said of a server that is not counted.
-fn said(proxy: &Proxy) -> Vec<String> {
+/// Returns the log lines about a server that does not count.
+fn not_counted(proxy: &Proxy) -> Vec<String> {
     let mut lines = logged_of(&proxy.address());
     lines.retain(|line| line.contains("is not counted"));
     lines
 }
 
-/// Takes a lock and releases it.
+/// Acquires and releases a lock.
 async fn serves(client: &LockClient) -> Result<(), LockError> {
     let guard = client.lock("k").wait(ms(500)).acquire().await?;
     guard.release().await
@@ -60,7 +60,7 @@ async fn a_server_that_is_found_to_be_another_one_later_is_not_counted_and_that_
     let [one, other, third] = [0; 3].map(|_| RedisServer::start());
     let proxy = Proxy::in_front_of(&third);
     let urls = [one.url(), other.url(), proxy.url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     serves(&client).await.expect("free");
     let held = client.lock("held").lease(LASTING).acquire().await;
     let held = held.expect("free");
@@ -70,7 +70,10 @@ async fn a_server_that_is_found_to_be_another_one_later_is_not_counted_and_that_
     .await;
     proxy.lead_to(&one);
     proxy.reset();
-    eventually(LONG, "it is said", async || !said(&proxy).is_empty()).await;
+    eventually(LONG, "the log names it", async || {
+        !not_counted(&proxy).is_empty()
+    })
+    .await;
     serves(&client).await.expect("two are enough");
     held.release().await.expect("held");
     other.kill();
@@ -79,8 +82,8 @@ async fn a_server_that_is_found_to_be_another_one_later_is_not_counted_and_that_
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert!(text.contains("1 of 3 servers answered"), "{text}");
     tokio::time::sleep(ms(1500)).await;
-    assert_eq!(said(&proxy).len(), 1, "{:?}", said(&proxy));
-    let line = said(&proxy).concat();
+    assert_eq!(not_counted(&proxy).len(), 1, "{:?}", not_counted(&proxy));
+    let line = not_counted(&proxy).concat();
     assert!(line.contains("ERROR"), "{line}");
     let (address, other) = (proxy.address(), one.address());
     let why = format!("{address} leads to the same server as {other}");
@@ -88,7 +91,7 @@ async fn a_server_that_is_found_to_be_another_one_later_is_not_counted_and_that_
     proxy.lead_to(&third);
     proxy.reset();
     assert_soon_serves(&client, "it is counted where it is another").await;
-    // What was owed to it meanwhile is done.
+    // Pending releases of the server are done.
     assert_soon_free(&third, "held").await;
 }
 
@@ -97,7 +100,7 @@ async fn addresses_that_change_places_are_counted_where_they_lead_then() {
     let [one, other, third] = [0; 3].map(|_| RedisServer::start());
     let proxies = [Proxy::in_front_of(&one), Proxy::in_front_of(&other)];
     let urls = [proxies[0].url(), proxies[1].url(), third.url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     for round in 0..3 {
         let (first, second) = if round % 2 == 0 {
             (&other, &one)
@@ -120,7 +123,7 @@ async fn a_restarted_server_and_a_promoted_server_are_counted() {
     let trio = Trio::start().await;
     let [one, other] = [0; 2].map(|_| RedisServer::start());
     let urls = [trio.url(), one.url(), other.url()];
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     trio.replica.catch_up_with(&trio.master).await;
     trio.master.kill();
     trio.failed_over().await;

@@ -14,13 +14,13 @@ async fn tokens_grow_across_changing_majorities() {
     for round in 0..10 {
         let down = [round % 5, (round * 2 + 1) % 5];
         five.pause(down);
-        // Several in a row, so that some servers are far behind.
+        // Several holds in a row, so that some servers are far behind.
         for n in 0..4 {
             let lock = clients[n % 2].lock("k").lease(LASTING);
             let guard = lock.acquire().await.expect("free");
             assert!(guard.fencing_token() > last, "round {round}");
             last = guard.fencing_token();
-            let seen = clients[1].inspect("k").await.expect("an answer");
+            let seen = clients[1].inspect("k").await.expect("a reply");
             assert_eq!(seen.expect("held").token, Some(last));
             guard.release().await.expect("held");
         }
@@ -29,7 +29,7 @@ async fn tokens_grow_across_changing_majorities() {
     five.assert_soon_clean("k", &ALL).await;
 }
 
-/// A server whose clock is ahead gives tokens that are, as this one does.
+/// A server whose clock is ahead gives such tokens.
 #[tokio::test]
 async fn a_token_of_one_server_far_ahead_is_where_all_continue() {
     let five = Servers::five();
@@ -43,7 +43,7 @@ async fn a_token_of_one_server_far_ahead_is_where_all_continue() {
     let () = five.0[2]
         .command(&["SET", &fence, &ahead.to_string()])
         .await;
-    // With the other four it need not be asked.
+    // The other four do not need this server.
     five.pause([0, 1]);
     let second = lock.acquire().await.expect("free");
     assert!(second.fencing_token() > ahead);
@@ -81,7 +81,7 @@ async fn with_three_locks(client: &LockClient) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Each server gives the highest token of another lock, and none can be told those of the others.
+/// Each server has the highest token of another lock, and learns none of the others.
 #[tokio::test]
 async fn locks_whose_tokens_no_majority_can_know_are_released() {
     let rules = "on >s3cret ~* &* +@all -hexists";
@@ -93,7 +93,7 @@ async fn locks_whose_tokens_no_majority_can_know_are_released() {
         let () = server.command(&["SET", &fence, "9000000000000000"]).await;
     }
     let urls = three.0.iter().map(|server| server.url_as("app", "s3cret"));
-    let client = LockClient::quorum(urls).await.expect("all are there");
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
     let error = with_three_locks(&client).await;
     let error = error.expect_err("no token is certain");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
@@ -179,7 +179,7 @@ async fn a_server_that_gets_a_hold_keeps_its_invalid_token() {
     assert!(server.del(&name("k")).await);
     let () = server.command(&["SET", &fence, "9007199254740993"]).await;
     tokio::time::sleep(ms(1500)).await;
-    assert!(guard.is_valid(), "the other two have it");
+    assert!(guard.is_valid(), "the other two servers have the lock");
     let known: String = server.command(&["GET", &fence]).await;
     assert_eq!(known, "9007199254740993");
     guard.release().await.expect("held");

@@ -1,19 +1,22 @@
-//! How long a lock may be relied on: its lease, less what its answers took, less the drift of clocks.
+//! The validity of a lock: its lease, less the time for replies, less the drift of clocks.
 
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockGuard};
-use rlock_testkit::Proxy;
+use rlock_testkit::{
+    Proxy,
+    batch::{acquire_all_for, release_all},
+};
 
-use super::batch::{behind_proxies, keys, release_all, take_all_for};
+use super::batch::{behind_proxies, keys};
 use crate::common::{LONG, ms};
 
-/// How late every answer is.
+/// The delay of every reply.
 const LATE: Duration = Duration::from_millis(400);
-/// An eighth of it is more than a second: who has less asks by itself.
+/// An eighth of it is more than a second. A shorter remaining time triggers a renewal.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// What is left of a lease at most when such an answer arrives.
+/// Returns the longest remaining lease when such a reply arrives.
 fn most() -> Duration {
     LEASE.saturating_sub(LATE + LEASE / 100 + ms(2))
 }
@@ -25,7 +28,7 @@ fn assert_counts_from_before(guard: &LockGuard) {
     assert!(left > LEASE / 2, "{left:?} are left");
 }
 
-/// Answers when a renewal lengthens it.
+/// Resolves when a renewal extends the lease.
 async fn renewed(guard: &LockGuard) {
     let mut before = guard.valid_for();
     loop {
@@ -39,16 +42,16 @@ async fn renewed(guard: &LockGuard) {
     }
 }
 
-/// So that servers agree on the tokens, and nothing but one answer of each is waited for.
-async fn take_each_once(client: &LockClient, keys: &[String]) {
-    release_all(take_all_for(LEASE, client, keys).await).await;
+/// Acquires and releases each key once, so that the servers agree on tokens and reply once.
+async fn acquire_each_once(client: &LockClient, keys: &[String]) {
+    release_all(acquire_all_for(LEASE, client, keys).await).await;
 }
 
 #[tokio::test]
 async fn the_lease_of_a_lock_alone_counts_from_before_it_was_asked_for() {
     let (_three, proxies, client) = behind_proxies().await;
     let keys = ["alone".to_owned()];
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for proxy in &proxies {
         proxy.delay_replies(LATE);
     }
@@ -68,11 +71,11 @@ async fn the_lease_of_a_lock_alone_counts_from_before_it_was_asked_for() {
 async fn the_leases_of_locks_taken_together_count_from_before_they_were_asked_for() {
     let (_three, proxies, client) = behind_proxies().await;
     let keys = keys();
-    take_each_once(&client, &keys).await;
+    acquire_each_once(&client, &keys).await;
     for proxy in &proxies {
         proxy.delay_replies(LATE);
     }
-    let guards = take_all_for(LEASE, &client, &keys).await;
+    let guards = acquire_all_for(LEASE, &client, &keys).await;
     guards.iter().for_each(assert_counts_from_before);
     renewed(&guards[0]).await;
     guards.iter().for_each(assert_counts_from_before);

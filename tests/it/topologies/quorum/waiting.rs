@@ -1,4 +1,4 @@
-//! Waiting for a lock on several servers, one of which keeps the line.
+//! Waits for a lock on a quorum, whose lead keeps the wait queue.
 
 use rlock_core::LockClient;
 use rlock_testkit::{CommandWatch, RedisServer, within};
@@ -6,7 +6,7 @@ use rlock_testkit::{CommandWatch, RedisServer, within};
 use super::five::{ALL, SOON, Servers};
 use crate::common::{Acquiring, LASTING, LONG, acquiring, hold, its_turn, ms, name, timed};
 
-/// A waiter sends no scripts for a while; answers with what goes on watching.
+/// Asserts that a waiter sends no scripts for a while. Returns the watches.
 async fn assert_no_polling(servers: &[RedisServer]) -> Vec<CommandWatch> {
     let mut watches = Vec::new();
     for server in servers {
@@ -32,7 +32,7 @@ async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
     }
     let mut watches = assert_no_polling(&five.0).await;
     for watch in &mut watches {
-        // The server that keeps the line is asked whether it is there, by each client.
+        // Each client checks that the lead is alive.
         assert!(watch.count().await <= 4 * 10);
     }
     let mut held = guard;
@@ -44,7 +44,7 @@ async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
     }
     held.release().await.expect("held");
     for watch in &mut watches {
-        // A hold costs a server an acquire and a release, a waiter another acquire or two.
+        // A hold costs each server an acquire and a release. A waiter costs another acquire or two.
         let scripts = watch.count_of("EVALSHA").await;
         assert!(scripts < 5 * 8, "{scripts}");
     }
@@ -129,7 +129,7 @@ async fn pass_on(waiting: Acquiring) {
     guard.release().await.expect("held");
 }
 
-/// The lock is deleted by hand on a majority, so no release follows.
+/// The lock is deleted directly on a majority, so no release follows.
 #[tokio::test]
 async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
     let three = Servers::some(3);

@@ -1,4 +1,4 @@
-//! The ways to the servers of a quorum: sockets, databases, TLS.
+//! Connections to the members of a quorum: sockets, databases, TLS.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,8 +11,7 @@ use crate::common::{
     LASTING, LONG, acquiring, assert_lost, hold, its_turn, ms, name, pttl_in, timed, wait_queue,
 };
 
-/// A lock is taken, entered, handed over by the server that keeps the line, and released; and its loss is
-/// told.
+/// Uses a lock: acquire, enter, hand over by the lead, release. Its loss is notified.
 async fn assert_works(one: &LockClient, other: &LockClient, servers: &[RedisServer]) {
     let lock = one.lock("k").lease(LASTING);
     let outer = lock.acquire().await.expect("free");
@@ -29,7 +28,9 @@ async fn assert_works(one: &LockClient, other: &LockClient, servers: &[RedisServ
 async fn sockets_lead_to_servers_as_addresses_do() {
     let three = Servers::some(3);
     let urls = || three.0.iter().map(RedisServer::unix_url);
-    let by_socket = LockClient::quorum(urls()).await.expect("all are there");
+    let by_socket = LockClient::quorum(urls())
+        .await
+        .expect("all servers are up");
     assert_works(&by_socket, &three.client().await, &three.0).await;
     let held = hold(&three.client().await, "turn").await;
     let waiting = acquiring(by_socket.lock("turn").wait(LONG));
@@ -40,10 +41,10 @@ async fn sockets_lead_to_servers_as_addresses_do() {
     .await;
     held.release().await.expect("held");
     let (guard, took) = timed(its_turn(waiting)).await;
-    // By its timer it would ask again after five seconds.
+    // By its timer the waiter would only retry after five seconds.
     assert!(took < ms(3000), "{took:?}");
     guard.release().await.expect("held");
-    // One that is gone is named by its path.
+    // The error names a missing server by its path.
     three.0[0].kill();
     three.0[1].kill();
     let error = LockClient::quorum(urls()).await.expect_err("too few");
@@ -59,7 +60,9 @@ async fn each_server_is_used_by_the_database_that_its_url_names() {
         let of_databases = three.0.iter().zip([3, 1, 0]);
         of_databases.map(|(server, database)| format!("{}{database}", server.url()))
     };
-    let client = LockClient::quorum(urls()).await.expect("all are there");
+    let client = LockClient::quorum(urls())
+        .await
+        .expect("all servers are up");
     let guard = hold(&client, "k").await;
     for (server, database) in three.0.iter().zip([3, 1, 0]) {
         for other in [0, 1, 3] {

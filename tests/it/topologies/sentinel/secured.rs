@@ -1,4 +1,4 @@
-//! Sentinels and servers that ask for passwords and certificates.
+//! Sentinels and servers that require passwords and certificates.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use rlock_testkit::{Authority, FAILOVER, Trio};
 
 use crate::common::{FAILOVER_LEASE as LEASE, LONG, assert_outlives_the_master, count};
 
-/// Takes a lock, lets the master fail, and sees it renewed at the other.
+/// Acquires a lock, lets the master fail, and expects a renewal at the other server.
 async fn assert_follows_a_failover(trio: &Trio, client: &LockClient) {
     let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
     assert_eq!(count(&trio.master, &guard).await, Some(1));

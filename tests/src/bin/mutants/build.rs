@@ -16,10 +16,10 @@ pub(super) struct Builder {
     target: PathBuf,
 }
 
-/// Where the binaries lie.
+/// The compiled binaries.
 pub(super) struct Built {
     paths: HashMap<String, PathBuf>,
-    /// Tests run in the directory of their package.
+    /// The directory of the test's package, where the test runs.
     source: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl Built {
     }
 }
 
-/// What cargo says of one thing that it made.
+/// A message of cargo about one artifact.
 #[derive(Deserialize)]
 struct Message {
     executable: Option<PathBuf>,
@@ -61,7 +61,7 @@ impl Builder {
         }
     }
 
-    /// Compiles what is needed; or answers what the compiler said.
+    /// Compiles the binaries. Returns the compiler's output if that fails.
     pub(super) fn build<'a>(
         &self,
         binaries: impl Iterator<Item = &'a Binary>,
@@ -94,7 +94,7 @@ impl Builder {
     fn compile(&self, what: &[&str], paths: &mut HashMap<String, PathBuf>) -> Result<(), String> {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
         let mut command = Command::new(cargo);
-        // What cargo says of the package of this program must not look like a change to build scripts.
+        // Cargo's variables for this program's package would trigger build scripts again.
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
                 command.env_remove(name);
@@ -131,7 +131,7 @@ impl Builder {
     }
 }
 
-/// What the compiler said; or cargo, if the compiler said nothing.
+/// Returns the compiler's errors, or those of cargo if there are none.
 fn errors(stdout: &[u8], stderr: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Message {

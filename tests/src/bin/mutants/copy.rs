@@ -1,4 +1,4 @@
-//! A copy of the workspace, in which mutants are put and undone.
+//! A copy of the workspace, for applying and reverting mutants.
 
 use std::{
     collections::HashSet,
@@ -13,8 +13,8 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Brings the copy in line with the workspace. A file that is the same already stays untouched, so
-    /// that only what differs is compiled again.
+    /// Synchronises the copy with the workspace. Equal files stay untouched, so that cargo compiles
+    /// only the differences.
     pub(super) fn of_workspace(root: &Path) -> Self {
         synchronize(workspace(), root).unwrap_or_else(|error| {
             panic!("cannot copy the sources to {}: {error}", root.display())
@@ -28,10 +28,10 @@ impl Copy {
         &self.root
     }
 
-    /// Puts a mutant in.
+    /// Applies a mutant.
     pub(super) fn apply(&self, mutant: &Mutant) -> Result<Applied<'_>, String> {
         let changes = mutant.changes(&self.root)?;
-        // From here on it is undone, whatever happens.
+        // From here on a drop reverts the mutant.
         let applied = Applied {
             copy: self,
             changes,
@@ -47,7 +47,7 @@ impl Copy {
     }
 }
 
-/// A mutant that is in the sources.
+/// A mutant that is applied to the copy.
 #[must_use = "the mutant is undone when this is dropped"]
 pub(super) struct Applied<'a> {
     copy: &'a Copy,

@@ -1,10 +1,10 @@
-//! The mutation gate: puts known bugs of distributed locks back, one at a time, and demands that the
-//! tests notice each.
+//! The mutation gate: applies known bugs of distributed locks, one at a time, and requires that a
+//! test fails for each.
 //!
 //! `cargo run -p rlock-tests --bin mutants [-- [--list] [name …]]`
 //!
-//! The sources of the workspace are copied to a directory of their own below the target directory, and
-//! nothing else is changed. What the tests said is kept there too.
+//! The gate copies the sources to a directory below the target directory, and changes only the
+//! copy. The output of the tests is kept there, too.
 
 mod build;
 mod copy;
@@ -29,9 +29,9 @@ use self::{
     trial::{Verdict, trial},
 };
 
-/// A test that takes so long hangs.
+/// The shortest limit after which a test counts as hanging.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(60);
-/// But for how much longer than without any mutant.
+/// The limit as a multiple of the time without any mutant.
 const LIMIT: u32 = 5;
 
 fn main() -> ExitCode {
@@ -65,7 +65,7 @@ fn give_up(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The mutants of these names; all, if none is named.
+/// Returns the mutants with these names; all without names.
 fn chosen(names: &[String]) -> Result<Vec<Mutant>, String> {
     let mut mutants = catalogue();
     if let Some(unknown) = names
@@ -78,7 +78,7 @@ fn chosen(names: &[String]) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Below the target directory that this program lies in.
+/// Returns a directory below the target directory of this program.
 fn working_directory() -> PathBuf {
     let program = env::current_exe().expect("this program lies somewhere");
     let target = program.ancestors().nth(2);
@@ -87,7 +87,7 @@ fn working_directory() -> PathBuf {
         .join("mutation-gate")
 }
 
-/// For as long as the answer lives, nobody else works in this directory.
+/// Locks this directory for this process until the returned file is closed.
 fn alone_in(directory: &Path) -> Result<File, String> {
     let open = || {
         fs::create_dir_all(directory)?;
@@ -100,7 +100,7 @@ fn alone_in(directory: &Path) -> Result<File, String> {
     }
 }
 
-/// Where the mutants are tried.
+/// The copy in which mutants are tried.
 struct Gate {
     _alone: File,
     copy: Copy,
@@ -110,7 +110,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Copies the sources, and demands that all tests pass which are to fail later.
+    /// Copies the sources, and requires that all tests of the mutants pass.
     fn open(mutants: &[Mutant]) -> Result<Self, String> {
         let here = working_directory();
         let alone = alone_in(&here)?;
@@ -137,7 +137,7 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Demands that a test passes, and answers how long it may take with a mutant.
+    /// Requires that a test passes, and returns its limit with a mutant.
     fn pass(&self, built: &Built, test: &TestName) -> Result<Duration, String> {
         let started = Instant::now();
         let log = self.logs.join(format!("none--{}.log", file_name(test)));

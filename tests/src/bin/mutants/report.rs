@@ -1,4 +1,4 @@
-//! What is printed.
+//! The output of the gate.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -39,7 +39,7 @@ pub(super) fn describe(mutant: &Mutant) {
     }
 }
 
-/// What was seen of one mutant, as soon as it was tried.
+/// Prints the outcome of one mutant.
 pub(super) fn progress(row: &Row) {
     println!("{:>6.1} s  {}", row.took.as_secs_f64(), row.name);
     match &row.outcome {
@@ -50,7 +50,7 @@ pub(super) fn progress(row: &Row) {
     }
 }
 
-/// All of it; a failure unless each was caught.
+/// Prints all outcomes. Returns a failure unless every mutant was caught.
 pub(super) fn table(rows: &[Row]) -> ExitCode {
     println!("\n| mutant | caught by | seconds |\n| --- | --- | ---: |");
     for row in rows {

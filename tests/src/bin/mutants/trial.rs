@@ -16,15 +16,15 @@ const LOOK: Duration = Duration::from_millis(10);
 
 pub(super) enum Verdict {
     Passed,
-    /// And what it said.
+    /// Contains its last panic message.
     Failed(String),
     /// It did not end within this limit.
     Hung(String),
-    /// There is none of that name.
+    /// The binary has no test of this name.
     NotRun,
 }
 
-/// Runs a test; what it says goes to `log`.
+/// Runs a test, and writes its output to `log`.
 pub(super) fn trial(built: &Built, test: &TestName, log: &Path, limit: Duration) -> Verdict {
     let directory = log.parent().expect("a file in a directory");
     fs::create_dir_all(directory).expect("the target directory is writable");
@@ -53,11 +53,11 @@ pub(super) fn trial(built: &Built, test: &TestName, log: &Path, limit: Duration)
     }
 }
 
-/// A test that runs; killed when this is dropped. What it started ends with it.
+/// A running test. Dropping it kills the test and its child processes.
 struct Running(Child);
 
 impl Running {
-    /// Whether it succeeded; `None`: it has not ended.
+    /// Returns whether it succeeded; `None` if it has not ended.
     fn end_within(&mut self, limit: Duration) -> Option<bool> {
         let end = Instant::now() + limit;
         loop {
@@ -80,7 +80,7 @@ impl Drop for Running {
     }
 }
 
-/// What a test said last when it panicked, and where: some tests have panics before on purpose.
+/// Returns the last panic message and its place. Some tests panic before on purpose.
 fn complaint(said: &str) -> String {
     let Some((_, last)) = said.rsplit_once("panicked at ") else {
         return "it ended without a word".to_owned();

@@ -1,10 +1,11 @@
 //! The intervals in which owners could rely on a lock never overlap.
 //!
-//! An owner relies on its lock from when it is inside until it leaves, or the validity that it was told ends, or
-//! it is told that the lock is lost, or it is killed, or its user shuts its client down; whichever is first. Its true reliance may be longer by what a
-//! renewal added after it looked last, so nothing is found that was not so.
+//! An owner relies on its lock from its entry to the first of these events: it leaves, its reported
+//! validity ends, the loss is reported, its process is killed, or its client shuts down. A renewal
+//! may have extended the lock since the owner last checked. So the real interval may be longer, and
+//! no false overlap is reported.
 //!
-//! A lock with `at_least` stays taken after its release: that is an interval in which no client may rely on it.
+//! A lock with `at_least` stays taken after its release. No client may rely on it in that interval.
 
 use super::{Findings, Property};
 use crate::histories::{
@@ -16,7 +17,7 @@ struct Interval<'a> {
     hold: &'a Hold,
     begin: u64,
     end: u64,
-    /// The store gave the lock at this time or later.
+    /// The earliest time of the grant.
     earliest: u64,
 }
 
@@ -43,7 +44,7 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     }
 }
 
-/// When the holder could rely on its lock.
+/// Returns the interval in which the holder could rely on its lock.
 fn reliance<'a>(history: &History, hold: &'a Hold) -> Interval<'a> {
     Interval {
         hold,
@@ -53,8 +54,9 @@ fn reliance<'a>(history: &History, hold: &'a Hold) -> Interval<'a> {
     }
 }
 
-/// When the lock is nobody's after its holder left. The store may count in whole milliseconds, and its clock
-/// differ by a hundredth. The holder may be held up between being given the lock and looking at the time.
+/// Returns the interval in which `at_least` keeps the lock. The store may round to milliseconds,
+/// and its clock may differ by 1 %. The holder may be delayed between its grant and its clock
+/// reading.
 fn keeping(hold: &Hold) -> Option<Interval<'_>> {
     let (least, left) = (hold.at_least?, hold.left?);
     let margin = least / 100 + 2_000_000;
@@ -74,8 +76,8 @@ fn overlap(
     findings: &mut Findings,
 ) {
     let end = before.end.min(next.end);
-    // The store forgot the lock of the first while it had it; or that of the second, which heard late that
-    // it had it.
+    // The store forgot the first lock during its hold, or the second one before its late
+    // notification.
     let by_nature = history.forgotten(key, before.earliest, next.begin)
         || history.forgotten(key, next.earliest, before.begin);
     if by_nature {
@@ -225,7 +227,7 @@ mod tests {
     #[test]
     fn a_reply_that_arrives_after_the_lock_was_forgotten_is_by_nature_too() {
         let mut sample = Sample::default();
-        // b was given the lock before the flush, and hears of it after a came in.
+        // b was granted the lock before the flush, and is notified after a came in.
         sample.flushed(52, 53);
         sample.hold("a:1", 2).called(50, 55, 155);
         sample.hold("b:1", 1).called(0, 60, 148).left(70);

@@ -1,6 +1,6 @@
 //! A resource that checks tokens accepts no stale write, and refuses no fresh one.
 //!
-//! Stale is judged without looking at tokens: a write of a holder after a write of one that came later.
+//! The check of stale writes ignores tokens: a holder wrote after a write of a later holder.
 
 use std::collections::HashMap;
 
@@ -42,8 +42,8 @@ fn accepted(key: &str, lock: &Lock, findings: &mut Findings) {
     }
 }
 
-/// A write is refused when somebody with a larger token wrote before: while a holder relies on its lock, nobody
-/// should have one.
+/// Checks that no write is refused. A refusal requires an earlier write with a larger token. While
+/// a holder relies on its lock, no other owner should have one.
 fn refused(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
     for write in lock.writes.iter().filter(|write| !write.accepted) {
         let Some(hold) = lock.hold(&write.owner) else {

@@ -1,15 +1,17 @@
 //! Nothing stays locked for longer than its lease after its owner died or left.
 //!
-//! What the store holds was seen from outside. A request that was under way when its owner ended may be executed
-//! after whatever held it up; from then on its lease counts. An owner that was never inside anything stands for a
-//! call that asks until its wait ends, and so may hold the lock unknown to it for as long, and for a lease more.
+//! An observer sees the locks on the store. A request on its way when its owner ends may run after
+//! any delay, and its lease counts from then.
 //!
-//! The next waiter goes on with what was asked for before, as the same owner. So a request of one that gave
-//! up meanwhile, with a longer lease, may have been under way too: the longest of them counts.
+//! An owner without an entry stands for a call that retries until its wait ends. So it may own the
+//! lock for its wait and a lease more without noticing.
 //!
-//! Of several servers each is looked at by itself. One that an owner has left may still have it in line, if
-//! it was lost meanwhile, and keep the lock for it when its turn comes: for a moment, and only there, which
-//! is a vote and not the lock.
+//! The next local waiter continues with the same owner. So a request of an abandoned call with a
+//! longer lease may have been on its way, too. The longest lease counts.
+//!
+//! Each member of a quorum is observed by itself. A member that an owner has left may still have it
+//! queued, if it was lost meanwhile. That member grants it the lock for a moment, which is a vote
+//! and not the lock.
 
 use super::{Findings, Property};
 use crate::histories::{
@@ -18,17 +20,17 @@ use crate::histories::{
     record::{Fault, client_of},
 };
 
-/// No lease in a run is longer.
+/// The longest lease in a run.
 pub(in crate::histories) const LONGEST_LEASE: u64 = 2_000_000_000;
-/// No wait in a run is longer.
+/// The longest wait in a run.
 pub(in crate::histories) const LONGEST_WAIT: u64 = 3_000_000_000;
-/// The longest time for which a client keeps a lock after its last hold.
+/// The longest retention in a run.
 pub(in crate::histories) const LONGEST_RETAIN: u64 = 300_000_000;
-/// What a busy machine takes to do what is due.
+/// The delay of a busy machine.
 const SLACK: u64 = 1_500_000_000;
-/// For so long a server keeps a lock for the next waiter.
+/// The grace period of a server.
 const GRACE: u64 = 1_000_000_000;
-/// A fault that begins so soon after its owner ended may still hold up what it sent.
+/// A fault that starts within this time after the end of an owner may still delay its last request.
 const ON_ITS_WAY: u64 = 200_000_000;
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
@@ -62,7 +64,7 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     }
 }
 
-/// When the owner was over, and its lease; `None`: it was not.
+/// Returns the end of the owner and its lease; `None` if it has not ended.
 fn end_of(history: &History, lock: &Lock, sighting: &Sighting) -> Option<(u64, u64)> {
     let died = history.dead.get(client_of(&sighting.owner)).copied();
     let Some(hold) = lock.hold(&sighting.owner) else {
@@ -70,7 +72,7 @@ fn end_of(history: &History, lock: &Lock, sighting: &Sighting) -> Option<(u64, u
         let died = died.map_or(gave_up, |died| died.max(sighting.first));
         return Some((gave_up.min(died), LONGEST_LEASE));
     };
-    // Who was killed never left.
+    // A killed owner did not leave.
     let ended = hold.left.into_iter().chain(died).min()?;
     let given_up = lock.given_up.iter().filter(|call| {
         let before = call.at + LONGEST_WAIT >= hold.invoke && call.at <= hold.granted;
@@ -81,7 +83,7 @@ fn end_of(history: &History, lock: &Lock, sighting: &Sighting) -> Option<(u64, u
     Some((ended + hold.retain, lease))
 }
 
-/// When the last request that was under way at this time arrived at the latest.
+/// Returns the latest arrival of a request that was on its way at this time.
 fn held_up(delays: &[&Fault], process: Option<u32>, server: Option<usize>, mut at: u64) -> u64 {
     for delay in delays {
         let concerns = (delay.process.is_none() || process.is_none() || delay.process == process)
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!(sample.violations(), []);
         sample.seen("a:1", 9_000, 9_001 + moment).at(1);
         assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-        // One server alone may not.
+        // A single server may not do this.
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100).left(20);
         sample.seen("a:1", 5_000, 5_001);

@@ -1,4 +1,4 @@
-//! Histories made by hand, in milliseconds and of one key, to see that what is bad is found.
+//! Sample histories, in milliseconds and for one key, to test that violations are found.
 
 use super::{Findings, Property, Violation, check};
 use crate::histories::{
@@ -13,14 +13,14 @@ const LEASE: u64 = 100;
 #[derive(Default)]
 pub(super) struct Sample(Vec<Record>);
 
-/// A hold that is being described.
+/// A hold of a sample.
 pub(super) struct HoldOf<'a> {
     sample: &'a mut Sample,
     owner: String,
     token: u64,
 }
 
-/// The properties that are broken, each once.
+/// Returns the violated properties, each once.
 pub(super) fn broken(sample: &Sample) -> Vec<Property> {
     let mut all: Vec<Property> = sample
         .violations()
@@ -39,7 +39,7 @@ impl Sample {
     pub(super) fn findings(&self) -> Findings {
         let mut history = History::default();
         for record in &self.0 {
-            // As a file would have it.
+            // Each record goes through its file format.
             let line = serde_json::to_string(record).expect("plain data");
             history.add(serde_json::from_str(&line).expect("what was written"));
         }
@@ -100,7 +100,7 @@ impl Sample {
         self.operation(Verb::Release, Outcome::Released, owner, 0);
     }
 
-    /// A call of this client that asked for as long a lease.
+    /// Adds an abandoned call of this client with this lease.
     pub(super) fn gave_up(&mut self, client: &str, lease: u64, at: u64) {
         self.operation(Verb::Acquire, Outcome::Taken, client, 0);
         let operation = self.last_operation();
@@ -113,7 +113,7 @@ impl Sample {
         self.operation(Verb::Acquire, Outcome::Refused, "a:1", 0);
     }
 
-    /// Moves the grant of the last hold by so many nanoseconds.
+    /// Moves the grant of the last hold by this many nanoseconds.
     pub(super) fn shift_last_grant(&mut self, nanos: i64) {
         let operation = self.last_operation();
         operation.returned = operation.returned.saturating_add_signed(nanos);
@@ -135,13 +135,8 @@ impl Sample {
 
     fn fault(&mut self, kind: FaultKind, key: Option<&str>, start: u64, end: u64) {
         self.0.push(Record::Fault(Fault {
-            kind,
-            start: start * MS,
-            end: end * MS,
             key: key.map(str::to_owned),
-            process: None,
-            server: None,
-            messages: None,
+            ..Fault::new(kind, start * MS, end * MS)
         }));
     }
 
@@ -162,7 +157,7 @@ impl Sample {
         self
     }
 
-    /// What was said last was at this one of several servers.
+    /// Assigns the last record to this server of a quorum.
     pub(super) fn at(&mut self, number: usize) {
         match self.0.last_mut() {
             Some(Record::Fault(Fault { server, .. }) | Record::Locked { server, .. }) => {
@@ -202,7 +197,7 @@ impl Sample {
 }
 
 impl HoldOf<'_> {
-    /// Called at `invoke`, inside since `granted`, valid until then.
+    /// Sets the time of the call, of its grant, and the end of its validity.
     pub(super) fn called(self, invoke: u64, granted: u64, valid_until: u64) -> Self {
         self.sample
             .operation(Verb::Acquire, Outcome::Granted, &self.owner, self.token);

@@ -1,11 +1,12 @@
-//! Tokens strictly grow with each grant, and agree with real time.
+//! Tokens grow with each grant, and agree with real time.
 //!
-//! Where a replica took the place of a master that goes on, there are two masters until the former is told. Neither
-//! knows of the tokens that the other gives: of two grants in that time, the later call may have the smaller
-//! token. They are counted apart, and differ all the same.
+//! Two masters exist when a replica replaces a running master, until that one is demoted. Neither
+//! knows the other's tokens. So of two grants in that time, the later call may have the smaller
+//! token. Such pairs are counted separately, and their tokens must still differ.
 //!
-//! A hold that its process handed over sends no request. If the server forgot the ownership a moment before, on connections that stay
-//! open, the hold may begin before that report arrives, beside the next owner and with a smaller token. It is counted apart, too.
+//! A local hand-over sends no request. The server may have forgotten the ownership just before,
+//! without closing connections. Then the hold may begin before the report arrives, beside the next
+//! owner and with a smaller token. It is counted separately, too.
 
 use super::{Findings, Property};
 use crate::histories::{
@@ -46,7 +47,7 @@ fn each_owner_has_its_own(key: &str, lock: &Lock, findings: &mut Findings) {
     }
 }
 
-/// Of two calls one after the other, the later has the larger token, whatever is lost, unless there are two
+/// Checks that the later of two consecutive calls has the larger token, unless there are two
 /// masters.
 fn later_calls_get_larger_ones(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
     let mut by_return: Vec<&Hold> = lock.holds.iter().collect();
@@ -81,11 +82,11 @@ fn later_calls_get_larger_ones(history: &History, key: &str, lock: &Lock, findin
     }
 }
 
-/// The longest time until a report on an open connection reaches a process on a busy machine.
+/// The longest time for a report on an open connection to reach a process on a busy machine.
 const REPORT: u64 = 1_000_000_000;
 
-/// Whether a process handed this hold over within a moment after the server forgot its ownership. A connection that the fault
-/// closes tells the process by itself.
+/// Returns whether a process handed this hold over just after the server forgot its ownership. If
+/// the fault closes the connection, the process notices by itself.
 fn before_report(history: &History, key: &str, lock: &Lock, hold: &Hold) -> bool {
     let owner = |hold: &Hold| hold.owner.split('/').next().map(str::to_owned);
     let mut others = lock.holds.iter();
@@ -101,8 +102,8 @@ fn before_report(history: &History, key: &str, lock: &Lock, hold: &Hold) -> bool
         })
 }
 
-/// Who is inside by right has the lock then. So two who were inside by right had it in that order, unless the
-/// store forgot the lock of the second.
+/// Checks the order of valid holds. Each of them had the lock in turn, unless the store forgot the
+/// lock of the second.
 fn later_reliance_has_larger_ones(
     history: &History,
     key: &str,

@@ -1,4 +1,4 @@
-//! Who calls, and how what it sees is put down.
+//! Callers, and the records of their observations.
 
 use rlock_core::{CurrentHold, LockError, LockGuard};
 
@@ -9,7 +9,7 @@ use crate::histories::{
     resource::Resource,
 };
 
-/// Prints a record: one write, so that what a killed process printed is whole.
+/// Prints a record in one write, so that a killed process prints no partial record but the last.
 pub(super) fn print(record: &Record) {
     println!(
         "{}",
@@ -17,7 +17,7 @@ pub(super) fn print(record: &Record) {
     );
 }
 
-/// A task, and its way to the resource.
+/// A task with its access to the resource.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) process: u32,
@@ -46,7 +46,7 @@ impl Caller {
         }
     }
 
-    /// A call ended without a lock.
+    /// Records a call that ended without a lock.
     pub(super) fn failed(
         &self,
         verb: Verb,
@@ -68,7 +68,7 @@ impl Caller {
         }));
     }
 
-    /// A call ended by itself without having been inside, or a body did.
+    /// Records a call that ended without an entry, or a body that ended.
     pub(super) fn ended(
         &self,
         verb: Verb,
@@ -83,16 +83,11 @@ impl Caller {
         }));
     }
 
-    /// Something was made to fail here.
+    /// Records a fault of this process.
     pub(super) fn fault(&self, kind: FaultKind, start: u64) {
         print(&Record::Fault(Fault {
-            kind,
-            start,
-            end: clock::now(),
-            key: None,
             process: Some(self.process),
-            server: None,
-            messages: None,
+            ..Fault::new(kind, start, clock::now())
         }));
     }
 }
@@ -107,7 +102,7 @@ pub(super) fn outcome_of(error: &LockError) -> Outcome {
     }
 }
 
-/// A hold as its holder sees it.
+/// A hold, as its holder sees it.
 pub(super) trait Held {
     fn key(&self) -> &str;
     fn owner(&self) -> String;
@@ -115,10 +110,10 @@ pub(super) trait Held {
     fn count(&self) -> u32;
     fn valid_for(&self) -> std::time::Duration;
 
-    /// When it was looked at, and until when it was valid then; `None`: not any more.
+    /// Returns the current time and the end of the validity; `None` if the hold is not valid.
     ///
-    /// A process that is paused while it looks would put down too late an end: so that the time is the one
-    /// before, and the end too early rather.
+    /// The time is read first: a process that is paused in between then records an end that is too
+    /// early, never too late.
     fn look(&self) -> (u64, Option<u64>) {
         let at = clock::now();
         let left = clock::nanos(self.valid_for());
@@ -170,8 +165,7 @@ impl Held for CurrentHold {
     }
 }
 
-/// An owner inside its lock: from the record that it is there to the record that it leaves, which is made
-/// when this is dropped.
+/// An owner inside its lock. Dropping it records the exit.
 #[derive(Debug)]
 pub(super) struct Inside {
     key: String,
@@ -205,7 +199,7 @@ impl Inside {
         }
     }
 
-    /// Looks whether the hold is valid, and puts down what is news.
+    /// Checks whether the hold is valid, and records a change.
     pub(super) fn look(&mut self, held: &impl Held) -> bool {
         const NEWS: u64 = 1_000_000;
         let (at, valid_until) = held.look();

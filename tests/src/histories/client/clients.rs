@@ -1,4 +1,4 @@
-//! The lock clients of a process, and how they end under their users.
+//! The lock clients of a process, and their ends during use.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -19,7 +19,7 @@ use crate::histories::{
     record::{Fault, FaultKind, Record, client_of},
 };
 
-/// How long replicas may take.
+/// The time-out for replicas.
 const REPLICATED: Duration = Duration::from_millis(500);
 
 pub(super) struct Clients {
@@ -30,7 +30,7 @@ pub(super) struct Clients {
 struct Place {
     client: LockClient,
     id: String,
-    /// What its background runs on, if that is no thread of its own.
+    /// The runtime of its background, if it is not a thread of its own.
     runtime: Option<Runtime>,
 }
 
@@ -47,12 +47,12 @@ impl Clients {
         }
     }
 
-    /// Whether the locks live in this process.
+    /// Returns whether the store is embedded in this process.
     pub(super) fn embedded(&self) -> bool {
         is_embedded(self.url())
     }
 
-    /// Of the store, or the first of its servers.
+    /// The URL of the store, or of its first server.
     pub(super) fn url(&self) -> &str {
         &self.options.urls[0]
     }
@@ -71,7 +71,7 @@ impl Clients {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether everything was released.
+    /// Shuts all clients down. Returns whether everything was released.
     pub(super) async fn shut_down(&self) -> bool {
         let mut clean = true;
         for place in 0..self.places.len() {
@@ -91,7 +91,7 @@ fn is_embedded(url: &str) -> bool {
 }
 
 impl Place {
-    /// A client with options by chance. A server that is down is waited for.
+    /// Connects a client with random options. Waits while a server is down.
     async fn connect(given: &ClientOptions, rng: &mut Rng) -> Self {
         let process = given.process;
         let is_embedded = is_embedded(&given.urls[0]);
@@ -156,7 +156,7 @@ async fn try_to_connect(builder: LockClientBuilder, urls: &[String]) -> Option<L
     client.ok()
 }
 
-/// A client is known by its owners.
+/// Identifies a client by its owners.
 async fn id_of(client: &LockClient, process: u32) -> String {
     let lock = client.lock(format!("hello-{process}"));
     loop {
@@ -170,8 +170,8 @@ async fn id_of(client: &LockClient, process: u32) -> String {
     }
 }
 
-/// Ends clients of an embedded store while they are used, and puts others in their place: the store goes on, as
-/// a server would when a process dies.
+/// Ends clients of an embedded store during use, and replaces them. The store continues, like a
+/// server when a process dies.
 pub(super) async fn replace(
     clients: std::sync::Arc<Clients>,
     phase: watch::Receiver<Phase>,
@@ -203,7 +203,7 @@ async fn end(place: Place, process: u32) {
             at: start,
         };
         print(&closed);
-        // Bodies that block may keep it from giving everything back: then the leases do.
+        // Blocking bodies may prevent the release. Then their leases end.
         let _ = place.client.shutdown().await;
         FaultKind::ClientShutDown
     };
@@ -212,12 +212,7 @@ async fn end(place: Place, process: u32) {
         at: clock::now(),
     });
     print(&Record::Fault(Fault {
-        kind,
-        start,
-        end: clock::now(),
-        key: None,
         process: Some(process),
-        server: None,
-        messages: None,
+        ..Fault::new(kind, start, clock::now())
     }));
 }

@@ -1,4 +1,4 @@
-//! Calls that their caller does not see through.
+//! Calls that their caller may drop.
 
 use std::{
     future::{Future, poll_fn},
@@ -9,17 +9,17 @@ use std::{
 
 use fastrand::Rng;
 
-/// When a caller drops its call.
+/// The time when a caller drops its call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cut {
     Never,
-    /// After so many polls.
+    /// After this many polls.
     Polls(u32),
     After(Duration),
 }
 
 impl Cut {
-    /// Never, but for so many of a hundred.
+    /// Drops this percentage of calls.
     pub(super) fn by_chance(rng: &mut Rng, percent: u8) -> Self {
         if rng.u8(..100) >= percent {
             Self::Never
@@ -30,7 +30,7 @@ impl Cut {
         }
     }
 
-    /// What the call answers, if it is not dropped before.
+    /// Returns the output of the call, unless it is dropped before.
     pub(super) async fn short<F: Future>(self, call: F) -> Option<F::Output> {
         match self {
             Self::Never => Some(call.await),

@@ -1,4 +1,4 @@
-//! Watches an embedded store from inside its process.
+//! Observes an embedded store from inside its process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::histories::{
     watch::{POLL, Sightings},
 };
 
-/// How long what is released late may take.
+/// The limit for late releases.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 async fn client(clients: &Clients) -> LockClient {
@@ -20,7 +20,7 @@ async fn client(clients: &Clients) -> LockClient {
         .expect("the embedded store is always there")
 }
 
-/// Notes who has which lock, for as long as it is not aborted.
+/// Records the owners of all locks until it is aborted.
 pub(super) async fn watch(clients: Arc<Clients>, keys: u32) {
     let client = client(&clients).await;
     let mut sightings = Sightings::new(None, |record| print(&record));
@@ -36,7 +36,7 @@ pub(super) async fn watch(clients: Arc<Clients>, keys: u32) {
     }
 }
 
-/// Every lock can be taken: it has no holder and no queue.
+/// Records locks with a holder or a queue.
 pub(super) async fn look_for_leftovers(clients: &Clients, keys: u32) {
     let client = client(clients).await;
     let end = clock::now() + clock::nanos(PATIENCE);
@@ -46,7 +46,7 @@ pub(super) async fn look_for_leftovers(clients: &Clients, keys: u32) {
         loop {
             match lock.try_acquire().await {
                 Ok(Some(guard)) => {
-                    guard.release().await.expect("nobody takes it away");
+                    guard.release().await.expect("no other owner takes it");
                     break;
                 }
                 outcome if clock::now() > end => {

@@ -1,5 +1,6 @@
-//! What an operator does beside: looks who holds a lock, lists all, and asks holders to release. A holder that is asked
-//! keeps its lock until its body has stopped, so every property holds as before.
+//! An operator who inspects locks, lists them, and asks holders to release.
+//!
+//! A holder keeps its lock until its body has stopped, so every property still holds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +12,7 @@ use tokio::{
 
 use super::{Phase, clients::Clients};
 
-/// Acts at random while the others work. Servers may be down, so every outcome is fine.
+/// Acts at random during the run. Servers may be down, so every outcome is accepted.
 pub(super) async fn act(
     clients: Arc<Clients>,
     phase: watch::Receiver<Phase>,
@@ -22,7 +23,7 @@ pub(super) async fn act(
         sleep(Duration::from_millis(rng.u64(20..400))).await;
         let client = clients.at(rng.usize(..clients.number()));
         let key = format!("k{}", rng.u32(..keys));
-        // Some calls are dropped on their way.
+        // Some calls are cancelled.
         let limit = Duration::from_micros(rng.u64(50..1_000_000));
         let _ = match rng.u8(..10) {
             0..5 => timeout(limit, client.ask_release(&key)).await.map(drop),

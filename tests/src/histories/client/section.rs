@@ -1,4 +1,4 @@
-//! What is done inside a lock.
+//! The work inside a lock.
 
 use std::{thread, time::Duration};
 
@@ -19,11 +19,11 @@ use crate::histories::{
 pub(super) struct Section {
     writes: u32,
     pause: Duration,
-    /// Whether it looks at its validity before it writes. Who does not is what fences are for.
+    /// Whether it checks its validity before each write. Fences exist for those that do not.
     careful: bool,
-    /// Blocks its executor for as long, after the first write.
+    /// Blocks its executor for this long, after the first write.
     blocks: Option<Duration>,
-    /// Enters once more for each, after the first write.
+    /// Enters once more with each of these, after the first write.
     nested: Vec<Terms>,
     panics: bool,
 }
@@ -31,7 +31,7 @@ pub(super) struct Section {
 impl Section {
     pub(super) fn by_chance(rng: &mut Rng, lease: Duration) -> Self {
         let chance = |rng: &mut Rng, percent| rng.u8(..100) < percent;
-        // Some last so long that they need several renewals.
+        // Some sections need several renewals.
         let pause = if chance(rng, 6) {
             lease.mul_f64(0.7 * rng.f64())
         } else {
@@ -48,7 +48,7 @@ impl Section {
         }
     }
 
-    /// Does the work of a hold. Says when it stops; the record that the holder leaves is `inside`'s.
+    /// Works inside a hold. Returns when to stop; `inside` records the exit.
     pub(super) async fn work(
         &self,
         caller: &Caller,
@@ -67,7 +67,7 @@ impl Section {
                 self.enter_again(caller, client, key).await;
                 if self.panics {
                     caller.fault(FaultKind::BodyPanicked, clock::now());
-                    // As `panic!`, without the message.
+                    // Like `panic!`, without the message.
                     std::panic::resume_unwind(Box::new("on purpose"));
                 }
             }
@@ -84,7 +84,7 @@ impl Section {
         }
     }
 
-    /// Enters as many times as it is told, writes inside, and leaves again.
+    /// Enters as often as requested, writes inside, and leaves again.
     async fn enter_again(&self, caller: &Caller, client: &LockClient, key: &str) {
         let mut guards = Vec::new();
         for terms in &self.nested {
@@ -108,7 +108,7 @@ impl Section {
             let owner = hold_name(guard.owner(), token);
             caller.resource.write(key, &owner, token).await;
         }
-        // By chance of the pause, some leave by dropping.
+        // A random part of them leaves by a drop.
         let drops = self.pause.subsec_micros().is_multiple_of(2);
         while let Some(guard) = guards.pop() {
             if drops {

@@ -1,4 +1,4 @@
-//! A task: one call after the other, each in a way chosen by chance.
+//! A task: one random call after the other.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -23,13 +23,13 @@ use crate::histories::{
 pub(super) struct Session {
     pub(super) caller: Caller,
     pub(super) clients: Arc<Clients>,
-    /// Whose client it uses.
+    /// The index of its client.
     pub(super) place: usize,
     pub(super) keys: u32,
     pub(super) rng: Rng,
 }
 
-/// What one call is to be like.
+/// The properties of a call.
 struct Call {
     client: LockClient,
     key: String,
@@ -64,7 +64,7 @@ impl Session {
         }
     }
 
-    /// A body, which is stopped when its lock is lost.
+    /// Runs a body, which stops when its lock is lost.
     async fn run(&mut self, call: Call) {
         let caller = &self.caller;
         let (terms, invoke) = (&call.terms, call.invoke);
@@ -82,7 +82,7 @@ impl Session {
         finish(caller, &call, Verb::Run, was_inside, ended);
     }
 
-    /// A body inside two locks.
+    /// Runs a body inside two locks.
     async fn run_both(&mut self, call: Call) {
         let caller = &self.caller;
         let (terms, invoke) = (&call.terms, call.invoke);
@@ -90,7 +90,7 @@ impl Session {
         let mut was_inside = false;
         let work = async {
             was_inside = true;
-            // Entering once more tells the token of each.
+            // A nested entry returns the token of each.
             let mut held: Vec<LockGuard> = Vec::new();
             for number in [first, second] {
                 let key = format!("k{number}");
@@ -109,7 +109,7 @@ impl Session {
                 let work = call.section.work(caller, &call.client, guard, inside);
                 work.await;
             }
-            // They leave before what lets them in.
+            // They leave before the outer holds.
             drop(insides);
         };
         let cut = Cut::by_chance(&mut self.rng, 15);
@@ -118,7 +118,7 @@ impl Session {
         finish(caller, &call, Verb::RunBoth, was_inside, ended);
     }
 
-    /// A guard, which is released or dropped.
+    /// Acquires a guard, and releases or drops it.
     async fn acquire(&mut self, call: Call) {
         let lock = call.terms.on(call.client.lock(&call.key));
         let cut = Cut::by_chance(&mut self.rng, 20);
@@ -180,7 +180,7 @@ impl Session {
     }
 }
 
-/// How a body and what is around it ended.
+/// The end of a body and its call.
 enum Ending {
     By(Result<(), LockError>),
     Cancelled,
@@ -195,7 +195,7 @@ async fn ending(call: impl Future<Output = Option<Result<(), LockError>>>) -> En
     }
 }
 
-/// Puts down how a body ended, or why there was none.
+/// Records the end of a body, or the reason why it did not run.
 fn finish(caller: &Caller, call: &Call, verb: Verb, was_inside: bool, ending: Ending) {
     let Call {
         key, terms, invoke, ..
@@ -230,7 +230,7 @@ fn cancelled(caller: &Caller, call: &Call, verb: Verb) {
     );
 }
 
-/// Two different numbers.
+/// Returns two different numbers.
 fn two(rng: &mut Rng, below: u32) -> (u32, u32) {
     let first = rng.u32(..below);
     (first, (first + rng.u32(1..below)) % below)

@@ -1,4 +1,4 @@
-//! How a lock is asked for.
+//! The options of a call.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rlock_core::Lock;
 
 use crate::histories::check::{LONGEST_LEASE, LONGEST_RETAIN, LONGEST_WAIT};
 
-/// The options of a lock, by chance.
+/// Random options of a lock.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) lease: Duration,
@@ -36,7 +36,7 @@ impl Terms {
         }
     }
 
-    /// Of a nested acquire.
+    /// Returns the options of a nested acquire.
     pub(super) fn nested(rng: &mut Rng) -> Self {
         Self {
             max_hold: None,

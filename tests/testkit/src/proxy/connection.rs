@@ -16,7 +16,7 @@ use super::resp::{self, Scan};
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As one side wished, or cut where a message was lost.
+    /// Closed by either side, or cut where a message was lost.
     Closed,
     /// By a reset.
     Reset,
@@ -25,10 +25,10 @@ enum End {
 /// Bytes on their way, and when they arrive.
 type Delivery = (Instant, Vec<u8>);
 
-/// Which direction it is.
+/// Selects a direction.
 type Direction = fn(&Weather) -> &Lane;
 
-/// What one direction sees of the network.
+/// The network of one direction.
 struct Link {
     weather: watch::Receiver<Weather>,
     direction: Direction,
@@ -50,12 +50,12 @@ impl Link {
         }
     }
 
-    /// When what is read now arrives.
+    /// Returns when bytes that are read now arrive.
     fn arrival(&self) -> Instant {
         Instant::now() + (self.direction)(&self.weather.borrow()).delay
     }
 
-    /// The next bytes that pass, or why there are none.
+    /// Reads the next bytes that pass.
     async fn read(&mut self, from: &mut ReadHalf<'_>, bytes: &mut Vec<u8>) -> Result<(), End> {
         loop {
             self.settled().await?;
@@ -68,14 +68,14 @@ impl Link {
                 }
                 read = from.read_buf(bytes) => read,
             };
-            // What was read while the weather changed is subject to the new weather.
+            // Bytes that were read while the weather changed are subject to the new weather.
             let passes = self.settled().await? == Flow::Pass;
             let ended = !matches!(read, Ok(count) if count > 0);
             match (ended, passes) {
                 (false, true) => return Ok(()),
                 (false, false) => bytes.truncate(length),
                 (true, true) => return Err(End::Closed),
-                // Nor does the news that the other side has gone get through.
+                // A black hole hides the end of the other side, too.
                 (true, false) => self.weather.changed().await.map_err(|_| End::Closed)?,
             }
             self.swallowed = true;
@@ -98,7 +98,7 @@ impl Link {
                 return Err(End::Reset);
             }
             match flow {
-                // A stream that lacks bytes in the middle cannot go on.
+                // A stream without the bytes that were swallowed cannot continue.
                 Flow::Pass if self.swallowed => return Err(End::Reset),
                 Flow::Pass | Flow::Swallow => return Ok(flow),
                 Flow::Hold => self.weather.changed().await.map_err(|_| End::Closed)?,
@@ -112,7 +112,7 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
     let replies = Link::new(&control, number, |weather| &weather.replies);
     let target = Arc::clone(&control.weather.borrow().target);
     let Ok(mut server) = TcpStream::connect(&*target).await else {
-        // Behind a black hole nobody hears that the server is gone.
+        // A black hole hides the end of the server.
         while requests.settled().await == Ok(Flow::Swallow)
             && requests.weather.changed().await.is_ok()
         {}
@@ -141,7 +141,7 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
         }
         end
     };
-    // Whichever direction ends takes the other one along.
+    // When one direction ends, the other one ends, too.
     let end = tokio::select! {
         end = towards_server => end,
         end = towards_client => end,
@@ -151,8 +151,8 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
     }
 }
 
-/// Moves the next whole message from `bytes` to the answer. What is no Redis protocol moves as it is
-/// and is nobody's message: `foreign` then stays set.
+/// Takes the next whole message from `bytes`. Bytes that are not Redis protocol pass unchanged, and
+/// set `foreign`.
 fn next_message(
     bytes: &mut Vec<u8>,
     foreign: &mut bool,
@@ -249,7 +249,7 @@ async fn pump_replies(
     }
 }
 
-/// Hands over what is due, in order, to the last byte that passed before a cut.
+/// Delivers in order, to the last byte that passed before a cut.
 async fn write_deliveries<'a>(
     mut deliveries: mpsc::UnboundedReceiver<Delivery>,
     mut to: WriteHalf<'a>,

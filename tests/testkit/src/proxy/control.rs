@@ -1,4 +1,4 @@
-//! What the proxy has been told to do, shared by its handle and its connections.
+//! The orders to a proxy, shared by its handle and its connections.
 
 use std::fmt;
 use std::sync::{
@@ -72,7 +72,7 @@ struct Faults {
 }
 
 struct Loss {
-    /// So many pass first.
+    /// This many pass first.
     skip: u64,
     left: u64,
     matches: Filter,
@@ -119,7 +119,7 @@ impl Control {
         }
     }
 
-    /// The number of a connection that begins now.
+    /// Returns the number of a new connection.
     pub(super) fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::SeqCst)
     }
@@ -129,7 +129,7 @@ impl Control {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Back to a good network.
+    /// Restores a good network.
     pub(super) fn clear(&self) {
         {
             let mut faults = self.faults();
@@ -175,7 +175,7 @@ impl Control {
         self.faults().cut_requests_after = Some(bytes);
     }
 
-    /// Notes a request and says whether it gets lost.
+    /// Records a request, and returns whether it gets lost.
     pub(super) fn request_is_lost(&self, request: &Request) -> bool {
         let mut faults = self.faults();
         if self.keeps_requests {
@@ -186,7 +186,7 @@ impl Control {
         lost
     }
 
-    /// Says whether the answer to this request gets lost.
+    /// Returns whether the reply to this request gets lost.
     pub(super) fn reply_is_lost(&self, request: &Request) -> bool {
         let mut faults = self.faults();
         let lost = Loss::strikes(&mut faults.lose_reply, request);
@@ -194,12 +194,13 @@ impl Control {
         lost
     }
 
-    /// How many of the next `bytes` towards the client still pass, and whether the cut comes then.
+    /// Returns how many of the next `bytes` towards the client still pass, and whether the cut
+    /// follows.
     pub(super) fn replies_pass(&self, bytes: usize) -> (usize, bool) {
         pass_until_cut(&mut self.faults().cut_replies_after, bytes)
     }
 
-    /// The same towards the server.
+    /// Like [`replies_pass`](Self::replies_pass), towards the server.
     pub(super) fn requests_pass(&self, bytes: usize) -> (usize, bool) {
         pass_until_cut(&mut self.faults().cut_requests_after, bytes)
     }

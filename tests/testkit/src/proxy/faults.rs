@@ -1,4 +1,4 @@
-//! What a proxy can be told to do.
+//! The faults that a proxy can produce.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use super::{Proxy, Request};
 use crate::RedisServer;
 
 impl Proxy {
-    /// Ends every fault. Connections that have lost bytes are reset; bytes that were held pass now.
+    /// Ends every fault. Connections that have lost bytes are reset, and held bytes are delivered.
     pub fn pass(&self) {
         self.control.clear();
     }
 
-    /// Swallows everything in both directions, and accepts new connections all the same: a server
-    /// that is gone behind a network that does not say so.
+    /// Swallows everything in both directions, but accepts new connections: the server is gone, and
+    /// the network does not report it.
     pub fn black_hole(&self) {
         self.flows(Flow::Swallow, Flow::Swallow);
     }
 
-    /// Swallows everything on all present connections, and lets new ones pass: the machine at the
-    /// other end is gone without a word, and another has taken its place.
+    /// Swallows everything on all present connections, and passes new ones: the server's machine
+    /// was replaced without closing its connections.
     pub fn half_open(&self) {
         let begun = self.control.connections();
         self.control
@@ -27,59 +27,59 @@ impl Proxy {
             .send_modify(|weather| weather.silent_before = begun);
     }
 
-    /// Swallows everything on every second connection, be it there or new, until [`pass`](Self::pass): one of
-    /// two ways to the server leads nowhere.
+    /// Swallows everything on every second connection, old or new, until [`pass`](Self::pass). It
+    /// is as if one of two routes to the server failed.
     pub fn silence_every_second(&self) {
         self.control
             .weather
             .send_modify(|weather| weather.every_second_is_silent = true);
     }
 
-    /// Leads new connections to another server, as a name or an address does after a failover.
-    /// Present ones stay where they are: add [`reset`](Self::reset) to end them.
+    /// Leads new connections to another server, as DNS does after a failover. Present connections
+    /// stay: add [`reset`](Self::reset) to end them.
     pub fn lead_to(&self, server: &RedisServer) {
         self.control
             .weather
             .send_modify(|weather| weather.target = server.address().into());
     }
 
-    /// Swallows what clients send, and passes what the server sends.
+    /// Swallows the requests, and passes the replies.
     pub fn black_hole_requests(&self) {
         self.flows(Flow::Swallow, Flow::Pass);
     }
 
-    /// Passes what clients send, and swallows what the server sends: commands run, and no reply arrives.
+    /// Passes the requests, and swallows the replies: commands run without a reply.
     pub fn black_hole_replies(&self) {
         self.flows(Flow::Pass, Flow::Swallow);
     }
 
-    /// Holds everything in both directions until [`pass`](Self::pass), which delivers it late, as TCP
-    /// does when an outage ends.
+    /// Holds everything in both directions until [`pass`](Self::pass), which delivers it late, as
+    /// TCP does after an outage.
     pub fn hold(&self) {
         self.flows(Flow::Hold, Flow::Hold);
     }
 
-    /// Holds what clients send until [`pass`](Self::pass): commands that run late.
+    /// Holds the requests until [`pass`](Self::pass), so that commands run late.
     pub fn hold_requests(&self) {
         self.flows(Flow::Hold, Flow::Pass);
     }
 
-    /// Holds what the server sends until [`pass`](Self::pass).
+    /// Holds the replies until [`pass`](Self::pass).
     pub fn hold_replies(&self) {
         self.flows(Flow::Pass, Flow::Hold);
     }
 
-    /// Loses the next `count` replies. Each loss cuts its connection at once, so `count` attempts in a
-    /// row fail; whatever the connection had passed before still arrives.
+    /// Loses the next `count` replies. Each loss closes its connection, so `count` attempts in a
+    /// row fail. Earlier bytes of the connection still arrive.
     ///
-    /// Pushes of RESP3 and messages of subscriptions are no replies: they pass and do not count. The
+    /// RESP3 pushes and messages of subscriptions are not replies: they pass without counting. The
     /// last confirmation of a SUBSCRIBE is its reply.
     pub fn drop_replies(&self, count: u64) {
         self.drop_replies_if(count, |_| true);
     }
 
-    /// Loses the next `count` replies to requests that begin with `command`, e.g. `"EVALSHA"` or
-    /// `"CLIENT TRACKING"`. As [`drop_replies`](Self::drop_replies) otherwise: the command has run.
+    /// Like [`drop_replies`](Self::drop_replies), for requests that begin with `command`, such as
+    /// `"EVALSHA"` or `"CLIENT TRACKING"`.
     pub fn drop_replies_to(&self, command: &str, count: u64) {
         let command = command.to_owned();
         self.drop_replies_if(count, move |request| request.is(&command));
@@ -90,7 +90,7 @@ impl Proxy {
         self.control.lose_replies(0, count, Box::new(matches));
     }
 
-    /// Loses one reply: the one after the next `number - 1` to requests that begin with `command`.
+    /// Loses reply number `number` to the requests that begin with `command`.
     pub fn drop_reply_number(&self, number: u64, command: &str) {
         let command = command.to_owned();
         let matches = move |request: &Request| request.is(&command);
@@ -98,8 +98,8 @@ impl Proxy {
             .lose_replies(number.saturating_sub(1), 1, Box::new(matches));
     }
 
-    /// Loses the next `count` requests: the server never sees them. Each loss cuts its connection, so
-    /// for the client it looks like a lost reply.
+    /// Loses the next `count` requests before they reach the server. Each loss closes its
+    /// connection, which looks like a lost reply to the client.
     pub fn drop_requests(&self, count: u64) {
         self.drop_requests_if(count, |_| true);
     }
@@ -119,7 +119,7 @@ impl Proxy {
         self.control.lose_requests(0, count, Box::new(matches));
     }
 
-    /// Loses one request: the one after the next `number - 1` that begin with `command`.
+    /// Loses request number `number` of those that begin with `command`.
     pub fn drop_request_number(&self, number: u64, command: &str) {
         let command = command.to_owned();
         let matches = move |request: &Request| request.is(&command);
@@ -127,28 +127,29 @@ impl Proxy {
             .lose_requests(number.saturating_sub(1), 1, Box::new(matches));
     }
 
-    /// Delivers whatever the server sends from now on this much later. Several on
-    /// their way at once are each as late, not one after another.
+    /// Delays the replies from now on. Replies on their way at the same time are all delayed by
+    /// this much.
     pub fn delay_replies(&self, delay: Duration) {
         self.control
             .weather
             .send_modify(|weather| weather.replies.delay = delay);
     }
 
-    /// Delivers whatever clients send from now on this much later: commands that run late.
+    /// Delays the requests from now on, so that commands run late.
     pub fn delay_requests(&self, delay: Duration) {
         self.control
             .weather
             .send_modify(|weather| weather.requests.delay = delay);
     }
 
-    /// Passes the next `bytes` bytes of the server, then cuts the connection that got the last of them.
+    /// Passes the next `bytes` bytes of replies, then closes the connection that received the last
+    /// byte.
     pub fn cut_after_bytes(&self, bytes: usize) {
         self.control.cut_replies_after(bytes);
     }
 
-    /// Passes the next `bytes` bytes of the clients, then cuts the connection that sent the last of
-    /// them. A request that is cut in two does not run.
+    /// Passes the next `bytes` bytes of requests, then closes the connection that sent the last
+    /// byte. A request that is cut in two does not run.
     pub fn cut_requests_after_bytes(&self, bytes: usize) {
         self.control.cut_requests_after(bytes);
     }
@@ -160,46 +161,49 @@ impl Proxy {
             .send_modify(|weather| weather.resets += 1);
     }
 
-    /// Ends all present connections towards the client (TCP FIN), yet goes on passing what it sends.
+    /// Closes all present connections towards the client (TCP FIN), but still passes the client's
+    /// bytes.
     pub fn half_close(&self) {
         self.control
             .weather
             .send_modify(|weather| weather.replies.half_closes += 1);
     }
 
-    /// Ends all present connections towards the server (TCP FIN), yet goes on passing what it sends.
+    /// Closes all present connections towards the server (TCP FIN), but still passes the server's
+    /// bytes.
     pub fn half_close_requests(&self) {
         self.control
             .weather
             .send_modify(|weather| weather.requests.half_closes += 1);
     }
 
-    /// Closes every new connection at once. Present ones go on: add [`reset`](Self::reset) to end them.
+    /// Closes every new connection at once. Present ones stay: add [`reset`](Self::reset) to end
+    /// them.
     pub fn refuse(&self) {
         self.control
             .weather
             .send_modify(|weather| weather.refuse = true);
     }
 
-    /// How many replies have been lost by `drop_replies…`.
+    /// Returns how many replies `drop_replies…` has lost.
     #[must_use]
     pub fn replies_lost(&self) -> u64 {
         self.control.replies_lost()
     }
 
-    /// How many requests have been lost by `drop_requests…`.
+    /// Returns how many requests `drop_requests…` has lost.
     #[must_use]
     pub fn requests_lost(&self) -> u64 {
         self.control.requests_lost()
     }
 
-    /// Every whole request that arrived here so far, lost ones included.
+    /// Returns every whole request so far, including lost ones.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.control.requests()
     }
 
-    /// How many requests that begin with `command` arrived here so far.
+    /// Returns how many requests so far begin with `command`.
     #[must_use]
     pub fn requests_of(&self, command: &str) -> u64 {
         self.requests()

@@ -1,10 +1,10 @@
-//! Which request a message from the server answers.
+//! Matches replies with their requests.
 
 use std::collections::VecDeque;
 
 use super::{Request, resp};
 
-/// The requests of one connection that have no answer yet, in order.
+/// The requests of one connection without a reply, in order.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     waiting: VecDeque<Waiting>,
@@ -16,16 +16,16 @@ pub(super) struct Pending {
 #[derive(Debug)]
 struct Waiting {
     request: Request,
-    /// How many confirmations a subscription still gets: one a channel.
+    /// The confirmations that are still missing: a subscription gets one for each channel.
     confirmations: usize,
 }
 
 /// What a message is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// The answer to this request, or the last part of it.
+    /// The reply to this request, or the last part of it.
     Answer(Request),
-    /// A part of an answer, or a message without a request.
+    /// A part of a reply, or a message without a request.
     Other,
 }
 
@@ -44,7 +44,7 @@ impl Pending {
         });
     }
 
-    /// Takes the next message from the server into account.
+    /// Processes the next message from the server.
     pub(super) fn received(&mut self, message: &[u8]) -> Meaning {
         let push = message.first() == Some(&b'>');
         let head = resp::head(message).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Pending {
             return Meaning::Other;
         };
 
-        // Confirmations answer subscriptions, although RESP3 sends them as pushes.
+        // Confirmations are replies to subscriptions, although RESP3 sends them as pushes.
         if is_subscription(&head) && front.request.name().as_bytes().eq_ignore_ascii_case(&head) {
             front.confirmations = front.confirmations.saturating_sub(1);
             if front.confirmations > 0 {

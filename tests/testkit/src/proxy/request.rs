@@ -1,4 +1,4 @@
-//! What clients send, as the proxy saw it.
+//! Requests of clients, as the proxy saw them.
 
 /// A request as the proxy saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ impl Request {
             .unwrap_or_default()
     }
 
-    /// Whether the request begins with these words, in whatever case: `"EVALSHA"`,
-    /// `"CLIENT TRACKING"`.
+    /// Returns whether the request begins with these words, in any case: `"EVALSHA"`, `"CLIENT
+    /// TRACKING"`.
     #[must_use]
     pub fn is(&self, command: &str) -> bool {
         let mut words = self.words.iter();
@@ -29,7 +29,7 @@ impl Request {
         })
     }
 
-    /// Whether one of the words is this one, e.g. a key.
+    /// Returns whether one of the words equals `word`, such as a key.
     #[must_use]
     pub fn mentions(&self, word: &str) -> bool {
         self.words.iter().any(|own| own == word.as_bytes())

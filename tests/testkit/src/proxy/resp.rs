@@ -1,13 +1,13 @@
 //! Just enough of the Redis protocol to see where a message ends.
 
-/// What the first bytes of a stream are.
+/// The beginning of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Scan {
     /// A whole message of this many bytes.
     Whole(usize),
     /// The beginning of a message.
     Partial,
-    /// No Redis protocol, e.g. TLS.
+    /// Not Redis protocol, such as TLS.
     Foreign,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn words(request: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-/// The first string of an aggregate: says what a push is about.
+/// Returns the first string of an aggregate, which names the kind of a push.
 pub(super) fn head(message: &[u8]) -> Option<Vec<u8>> {
     matches!(message.first(), Some(b'*' | b'>'))
         .then(|| strings(message).into_iter().next())
@@ -103,7 +103,8 @@ fn elements(bytes: &[u8], mut at: usize, count: usize) -> Result<usize, Scan> {
     Ok(at)
 }
 
-/// Reads the line at `at`: its number, if it is one and not negative, and where the next line starts.
+/// Reads the line at `at`. Returns its number, if it is one and not negative, and the start of the
+/// next line.
 fn line(bytes: &[u8], at: usize) -> Result<(Option<usize>, usize), Scan> {
     let rest = &bytes[at..];
     let end = rest

@@ -1,4 +1,4 @@
-//! How a server is described and launched.
+//! Options of a server, and its launch.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use super::{Authority, RedisServer, Tls};
 use crate::child::LeashedChild;
 use crate::{PATIENCE, Proxy, port};
 
-/// The user that the fixture itself logs in as, so that no test can lock it out.
+/// The user of the fixture itself, so that no test can lock the fixture out.
 pub(super) const FIXTURE_USER: &str = "fixture";
 
-/// Describes a [`RedisServer`] before it starts.
+/// Options of a [`RedisServer`].
 #[derive(Clone, Debug, Default)]
 pub struct RedisServerBuilder {
     port: Option<u16>,
@@ -28,17 +28,17 @@ pub struct RedisServerBuilder {
     pub(super) replicates_by_tls: bool,
     debug: bool,
     behind_proxy: bool,
-    /// Where the proxy is.
+    /// The port of the proxy.
     announced: Option<u16>,
     part: Part,
     pub(super) password: Option<String>,
     lines: Vec<String>,
 }
 
-/// Names another program than the `redis-server` on the `PATH`: Redis from 6.2 on, or Valkey.
+/// Names a program to run instead of `redis-server`: Redis 6.2 or later, or Valkey.
 const PROGRAM: &str = "RLOCK_TEST_SERVER";
 
-/// What a server is among others.
+/// The part of a server in a deployment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
     #[default]
@@ -48,7 +48,7 @@ enum Part {
     Node,
 }
 
-/// Why a launch did not end with a server that answers.
+/// The reason why a launched server does not reply.
 enum Failure {
     NotInstalled,
     PortTaken,
@@ -56,26 +56,26 @@ enum Failure {
 }
 
 impl RedisServerBuilder {
-    /// Adds a line of redis.conf, e.g. `("maxmemory", "4mb")`.
+    /// Adds a line of redis.conf, such as `("maxmemory", "4mb")`.
     #[must_use]
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.lines.push(format!("{name} {value}"));
         self
     }
 
-    /// Asks for a password (`requirepass`). It becomes part of the URLs, so choose one that needs no
-    /// escaping there.
+    /// Sets a password (`requirepass`). It becomes part of the URLs, so choose one that needs no
+    /// escaping.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self.config("requirepass", password)
     }
 
-    /// Adds a user, e.g. `("alice", "on >secret ~lock:* &lock:* +evalsha")`. The name `default`
+    /// Adds a user, such as `("alice", "on >secret ~lock:* &lock:* +evalsha")`. The name `default`
     /// restricts clients that do not log in.
     #[must_use]
     pub fn acl_user(self, name: &str, rules: &str) -> Self {
-        // Before Redis 7 a user may use all channels at first.
+        // Redis 6 gives a new user all channels.
         self.config("user", &format!("{name} resetchannels {rules}"))
     }
 
@@ -86,8 +86,8 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Takes this long to load each key when it starts with data, and answers LOADING meanwhile; before
-    /// Redis 7 only every two megabytes.
+    /// Takes this long to load each key at the start, and replies LOADING meanwhile. Redis 6 only
+    /// waits once every two megabytes.
     #[must_use]
     pub fn slow_to_load(self, each: Duration) -> Self {
         let slow = self
@@ -105,14 +105,14 @@ impl RedisServerBuilder {
         self.tls_of(&Arc::new(Authority::new()))
     }
 
-    /// Listens for TLS too, with a fresh certificate of this authority, and trusts what that has signed.
+    /// Listens for TLS too, with a fresh certificate of this authority, which it also trusts.
     #[must_use]
     pub fn tls_of(mut self, authority: &Arc<Authority>) -> Self {
         self.tls = Some(Arc::clone(authority));
         self
     }
 
-    /// Asks clients over TLS for a certificate of the same authority.
+    /// Requires clients over TLS to have a certificate of the same authority.
     #[must_use]
     pub fn asks_for_certificates(self) -> Self {
         self.config("tls-auth-clients", "yes")
@@ -125,8 +125,8 @@ impl RedisServerBuilder {
         self.config("tls-replication", "yes")
     }
 
-    /// Is a Sentinel of this master, under this name of a service. So many have to agree that it is
-    /// gone, which they suspect after so long a silence.
+    /// Runs as a Sentinel of this master, under this service name. The quorum has to agree that the
+    /// master is down, which each Sentinel suspects after this silence.
     #[must_use]
     pub fn sentinel(
         mut self,
@@ -149,8 +149,8 @@ impl RedisServerBuilder {
         .config("sentinel", &format!("failover-timeout {service} 3000"))
     }
 
-    /// Is a node of a cluster; the others take it for dead after this silence. A cluster that has lost some
-    /// slots goes on with the others.
+    /// Runs as a node of a cluster. Other nodes count it as dead after this silence. A cluster that
+    /// has lost some slots serves the others.
     #[must_use]
     pub fn cluster_node(mut self, timeout: Duration) -> Self {
         self.part = Part::Node;
@@ -160,9 +160,11 @@ impl RedisServerBuilder {
             .config("cluster-require-full-coverage", "no")
     }
 
-    /// Stands behind a proxy, and names the proxy's address wherever it says where it is: to Sentinels, to its
-    /// master, to clients of its cluster. So all of them come by the proxy; nodes of a cluster speak
-    /// with each other directly. By TCP only.
+    /// Puts the server behind a proxy and announces the proxy's address to Sentinels, its master
+    /// and clients.
+    ///
+    /// All of them connect through the proxy. Nodes of a cluster connect to each other directly.
+    /// Works with TCP only.
     #[must_use]
     pub fn behind_proxy(mut self) -> Self {
         self.behind_proxy = true;
@@ -176,7 +178,7 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Starts the server and returns once it answers.
+    /// Starts the server and returns once it replies.
     #[must_use = "the server stops when it is dropped"]
     pub fn start(mut self) -> RedisServer {
         let directory = fresh_directory();
@@ -187,7 +189,7 @@ impl RedisServerBuilder {
         let chosen = self.port;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Another process may take a port between the look and the launch: then look again.
+            // Another process may take the port before the launch.
             let any = if self.part == Part::Node {
                 port::of_node
             } else {
@@ -228,7 +230,7 @@ impl RedisServerBuilder {
         }
     }
 
-    /// Launches on this port and no other; waits while it is taken.
+    /// Launches on exactly this port. Waits while the port is taken.
     pub(super) fn launch_on(&self, directory: &Path, port: u16) -> LeashedChild {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -270,8 +272,8 @@ impl RedisServerBuilder {
         })?;
 
         let deadline = Instant::now() + PATIENCE;
-        // The socket lies in a directory of its own: what answers there is this server and not
-        // another that took the port. It is opened after the ports are.
+        // The socket lies in a private directory, so this server replies there and no other. The
+        // server opens it after the ports.
         while !answers(&socket_in(directory)) {
             if let Some(status) = process.exited() {
                 let log = fs::read_to_string(&log).unwrap_or_default();
@@ -309,14 +311,15 @@ impl RedisServerBuilder {
                 Part::Node => "cluster",
                 _ => "replica",
             };
-            // A proxy takes a file that a master sends by its length for a message, and waits for the line's end.
+            // A proxy would take a file that the master sends with its length for a message, and
+            // wait for the end of its line.
             let _ = write!(
                 text,
                 "{whom}-announce-ip 127.0.0.1\n{whom}-announce-port {front}\nrepl-diskless-sync yes\n",
             );
         }
         if self.debug && major_version() >= 7 {
-            // Before, it always is.
+            // Redis 6 always allows `DEBUG`.
             text.push_str("enable-debug-command yes\n");
         }
         for line in &self.lines {
@@ -337,7 +340,7 @@ fn program() -> OsString {
     chosen.unwrap_or_else(|| "redis-server".into())
 }
 
-/// What the program says of itself: `Redis server v=7.0.15 …`.
+/// Reads the version that the program prints: `Redis server v=7.0.15 …`.
 fn major_version() -> u32 {
     static VERSION: OnceLock<u32> = OnceLock::new();
     *VERSION.get_or_init(|| {
@@ -372,7 +375,7 @@ fn give_up(failure: Failure, port: u16) -> ! {
     }
 }
 
-/// The path of a Unix socket may not exceed about 100 bytes: the names are short.
+/// The path of a Unix socket may have about 100 bytes, so the names are short.
 pub(super) fn socket_in(directory: &Path) -> PathBuf {
     directory.join("redis.sock")
 }
@@ -394,7 +397,7 @@ fn fresh_directory() -> PathBuf {
     directory
 }
 
-/// Asks over the socket. A server that wants a password first is up as well, and so is one that loads.
+/// Pings over the socket. A server that requires a password or is still loading counts as up.
 fn answers(socket: &Path) -> bool {
     let ask = || -> io::Result<bool> {
         let mut stream = UnixStream::connect(socket)?;

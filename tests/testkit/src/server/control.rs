@@ -1,4 +1,4 @@
-//! What a server can be made to do while it runs.
+//! Changes to a running server.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -16,25 +16,25 @@ impl RedisServer {
         let () = self.command(&["FLUSHALL"]).await;
     }
 
-    /// Lets all clients wait for this long (`CLIENT PAUSE`): what they send is executed afterwards, and
-    /// so is what the fixture sends. Nothing expires meanwhile.
+    /// Suspends all commands for this long (`CLIENT PAUSE`), including those of the fixture.
+    /// Nothing expires meanwhile.
     pub async fn pause_clients(&self, time: Duration) {
         let time = time.as_millis().to_string();
         let () = self.command(&["CLIENT", "PAUSE", &time, "ALL"]).await;
     }
 
-    /// Does nothing for this long, and answers nobody (`DEBUG SLEEP`). Only after
-    /// [`RedisServerBuilder::debug_commands`](super::RedisServerBuilder::debug_commands). Returns when
-    /// it is over.
+    /// Blocks the server for this long (`DEBUG SLEEP`), without replies. Requires
+    /// [`RedisServerBuilder::debug_commands`](super::RedisServerBuilder::debug_commands). Returns
+    /// after the sleep.
     pub async fn sleep(&self, time: Duration) {
         let time = time.as_secs_f64().to_string();
         let () = self.command(&["DEBUG", "SLEEP", &time]).await;
     }
 
-    /// Runs a script for this long. Once it has run for `lua-time-limit` (5 s), others are
-    /// answered BUSY. Returns when it is over.
+    /// Runs a script for this long. After `lua-time-limit` (5 s) other clients get BUSY replies.
+    /// Returns when the script has ended.
     pub async fn run_script_for(&self, time: Duration) {
-        // Where time is stopped for scripts there is another clock.
+        // Some versions freeze the time within scripts and have another clock.
         const SCRIPT: &str = "local has_clock, clock = pcall(function() return os.clock end)
             local function now()
               if has_clock then
@@ -49,17 +49,17 @@ impl RedisServer {
         let _: redis::Value = self.command(&["EVAL", SCRIPT, "0", &time]).await;
     }
 
-    /// Changes what a user may do; `rules` as in `ACL SETUSER`.
+    /// Changes the permissions of a user; `rules` as in `ACL SETUSER`.
     pub async fn set_user(&self, name: &str, rules: &str) {
         let mut words = vec!["ACL", "SETUSER", name];
         words.extend(rules.split_whitespace());
         let () = self.command(&words).await;
     }
 
-    /// Makes this server a replica, and returns once it has what its master has. If the master has a
-    /// password, this one was told.
+    /// Makes this server a replica, and returns once it has its master's data. It must know its
+    /// master's password.
     pub async fn follow(&self, master: &Self) {
-        // A master waits for further replicas otherwise.
+        // Without this, a master waits for further replicas.
         master.config_set("repl-diskless-sync-delay", "0").await;
         self.follow_in_vain(master).await;
         eventually(PATIENCE, "the replica has the master's data", async || {
@@ -67,7 +67,7 @@ impl RedisServer {
             replication.get::<String>("master_link_status").as_deref() == Some("up")
         })
         .await;
-        // A replica counts from its first acknowledgement on, which may take a second more.
+        // A replica counts after its first acknowledgement, which may take another second.
         let online = format!("port={},state=online", self.replication_port());
         eventually(PATIENCE, "the master counts its replica", async || {
             let replication: String = master.command(&["INFO", "replication"]).await;
@@ -76,13 +76,13 @@ impl RedisServer {
         .await;
     }
 
-    /// Makes this server a replica of a server that need not be there.
+    /// Makes this server a replica of a server that may be down.
     pub async fn follow_in_vain(&self, master: &Self) {
         let port = master.replication_port().to_string();
         let () = self.command(&["REPLICAOF", "127.0.0.1", &port]).await;
     }
 
-    /// Returns once the replica has executed all that its master has until now.
+    /// Returns once the replica has executed all commands of its master so far.
     pub async fn catch_up_with(&self, master: &Self) {
         let offset = async |server: &Self, name: &str| -> i64 {
             let replication: InfoDict = server.command(&["INFO", "replication"]).await;
@@ -108,12 +108,12 @@ impl RedisServer {
         let () = self.command(&words.collect::<Vec<_>>()).await;
     }
 
-    /// Writes what the server holds to its disk, for [`restart_with_data`](Self::restart_with_data).
+    /// Saves the data to disk, for [`restart_with_data`](Self::restart_with_data).
     pub async fn save(&self) {
         let () = self.command(&["SAVE"]).await;
     }
 
-    /// Returns once the server has read what it starts with.
+    /// Returns once the server has loaded its data.
     pub async fn loaded(&self) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -126,8 +126,8 @@ impl RedisServer {
         }
     }
 
-    /// Lets every attempt to save fail, so that a server which is to save refuses writes (MISCONF);
-    /// returns once it does. [`let_saves_succeed`](Self::let_saves_succeed) undoes it.
+    /// Makes every save fail, and returns once the server refuses writes (MISCONF).
+    /// [`let_saves_succeed`](Self::let_saves_succeed) undoes it.
     pub async fn let_saves_fail(&self) {
         let in_the_way = self.directory().join("dump.rdb");
         fs::create_dir_all(in_the_way.join("x")).expect("the directory is the fixture's own");
@@ -136,7 +136,7 @@ impl RedisServer {
         self.last_save_is("err").await;
     }
 
-    /// Lets saves succeed again, and the server with them.
+    /// Makes saves succeed again, and returns once they do.
     pub async fn let_saves_succeed(&self) {
         let in_the_way = self.directory().join("dump.rdb");
         fs::remove_dir_all(in_the_way).expect("the directory is the fixture's own");

@@ -1,4 +1,4 @@
-//! Looks behind the scenes, over connections of the fixture's own.
+//! Reads the state of a server over the fixture's own connections.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,8 +10,8 @@ use super::{CommandWatch, RedisServer};
 use crate::PATIENCE;
 
 impl RedisServer {
-    /// A connection that has nothing to do with what is tested: by the Unix socket, as a user who may
-    /// do everything.
+    /// A connection apart from the tested ones: over the Unix socket, as a user with all
+    /// permissions.
     pub async fn connection(&self) -> MultiplexedConnection {
         let socket = self.socket();
         patient(&format!(
@@ -21,7 +21,7 @@ impl RedisServer {
         .await
     }
 
-    /// Runs one command and answers what it answers.
+    /// Runs one command and returns its reply.
     pub async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = redis::Cmd::new();
         command.arg(words);
@@ -32,29 +32,30 @@ impl RedisServer {
             .unwrap_or_else(|error| panic!("the server refuses {words:?}: {error}"))
     }
 
-    /// All fields of a hash; empty if there is no such key.
+    /// Returns all fields of a hash; empty if the key does not exist.
     pub async fn hgetall(&self, key: &str) -> BTreeMap<String, String> {
         self.command(&["HGETALL", key]).await
     }
 
-    /// Whether the key exists.
+    /// Returns whether the key exists.
     pub async fn exists(&self, key: &str) -> bool {
         self.command(&["EXISTS", key]).await
     }
 
-    /// The remaining time to live in milliseconds; -1 without one, -2 without the key.
+    /// Returns the remaining time to live in milliseconds: -1 without an expiry, -2 without the
+    /// key.
     pub async fn pttl(&self, key: &str) -> i64 {
         self.command(&["PTTL", key]).await
     }
 
-    /// All keys that match a pattern, in order.
+    /// Returns all keys that match a pattern, in order.
     pub async fn keys(&self, pattern: &str) -> Vec<String> {
         let mut keys: Vec<String> = self.command(&["KEYS", pattern]).await;
         keys.sort();
         keys
     }
 
-    /// Deletes a key and says whether it was there.
+    /// Deletes a key and returns whether it existed.
     pub async fn del(&self, key: &str) -> bool {
         self.command(&["DEL", key]).await
     }
@@ -69,28 +70,29 @@ impl RedisServer {
         let () = self.command(&["CONFIG", "SET", name, value]).await;
     }
 
-    /// How many subscribers a channel has.
+    /// Returns the number of subscribers of a channel.
     pub async fn subscribers(&self, channel: &str) -> u64 {
         let (_, count): (String, u64) = self.command(&["PUBSUB", "NUMSUB", channel]).await;
         count
     }
 
-    /// How many clients of ours listen to messages.
+    /// Returns how many rlock clients subscribe to messages.
     pub async fn listening_clients(&self) -> usize {
         self.listening().await.len()
     }
 
-    /// The clients of ours that listen to messages, as [`client_of`] tells them apart.
+    /// The rlock clients that subscribe to messages, as [`client_of`] identifies them.
     pub(crate) async fn listening(&self) -> HashSet<u128> {
         let channels: Vec<String> = self.command(&["PUBSUB", "CHANNELS", "lock:client:*"]).await;
         let client = |channel: &String| client_of(channel.rsplit(':').next()?);
         channels.iter().filter_map(client).collect()
     }
 
-    /// How often a command ran, by `INFO commandstats`; `client|tracking` names a subcommand.
+    /// Returns how often a command ran, by `INFO commandstats`. `client|tracking` names a
+    /// subcommand.
     ///
-    /// Runs *inside* scripts count too, and so do the fixture's own. For a command that only clients
-    /// send (`evalsha`, `subscribe`) this is the number of requests.
+    /// Commands of scripts and of the fixture count, too. For commands that only clients send
+    /// (`evalsha`, `subscribe`) this is the number of requests.
     pub async fn command_calls(&self, command: &str) -> u64 {
         let statistics: String = self.command(&["INFO", "commandstats"]).await;
         let name = format!("cmdstat_{}:calls=", command.to_lowercase());
@@ -103,12 +105,12 @@ impl RedisServer {
         })
     }
 
-    /// How many commands clients have sent since the first call of this method, which answers 0.
+    /// Returns how many commands clients have sent since the first call of this method, which
+    /// returns 0.
     ///
-    /// Counted as in [`CommandWatch`]. The statistics that the server keeps do not serve: in 7.0.15 a
-    /// script that runs 100 commands adds 101 to `total_commands_processed`, to the sum of
-    /// `commandstats`, and to the slow log; only `MONITOR` tells the two apart. The count starts
-    /// again after a [`kill`](Self::kill).
+    /// Counts like [`CommandWatch`]. The server's own statistics also count commands within
+    /// scripts, in `total_commands_processed`, `commandstats` and the slow log. Only `MONITOR`
+    /// separates the two. The count starts again after a [`kill`](Self::kill).
     pub async fn client_commands(&self) -> u64 {
         let mut watch = self.watch.lock().await;
         if let Some(watch) = watch.as_mut() {
@@ -118,13 +120,13 @@ impl RedisServer {
         0
     }
 
-    /// Starts to watch what clients send.
+    /// Starts to watch the commands of clients.
     pub async fn watch_commands(&self) -> CommandWatch {
         CommandWatch::on(&self.socket()).await
     }
 
-    /// Kills the connections of a type, `normal` or `pubsub`, except the fixture's own. Answers how
-    /// many.
+    /// Kills the connections of a type, `normal` or `pubsub`, except the fixture's own. Returns
+    /// their number.
     pub async fn kill_clients(&self, kind: &str) -> u64 {
         let mut connection = self.connection().await;
         let clients: String = redis::cmd("CLIENT")
@@ -152,7 +154,8 @@ impl RedisServer {
         killed
     }
 
-    /// How many clients are connected, but for the fixture's own, replicas, masters and Sentinels.
+    /// Returns the number of connected clients, without the fixture, replicas, masters and
+    /// Sentinels.
     pub async fn client_count(&self) -> usize {
         let own = format!("user={FIXTURE_USER}");
         let is_other = |word: &str| {
@@ -167,12 +170,12 @@ impl RedisServer {
     }
 }
 
-/// The client whose name this is.
+/// Returns the rlock client of a connection with this name.
 pub(crate) fn client_of(name: &str) -> Option<u128> {
     u128::from_str_radix(&name.replace('-', ""), 16).ok()
 }
 
-/// A connection whose time limits are those of a busy machine.
+/// A connection with time limits for a busy machine.
 pub(crate) async fn patient(url: &str) -> MultiplexedConnection {
     let limits = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))

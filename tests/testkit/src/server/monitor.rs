@@ -1,4 +1,4 @@
-//! What clients send, as distinct from what scripts call.
+//! Commands that clients send, without those that scripts call.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub struct ClientCommand {
 }
 
 impl ClientCommand {
-    /// Whether this is the command `name`, whatever its letters' case.
+    /// Returns whether this is the command `name`, in any case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
         self.words
@@ -29,10 +29,10 @@ impl ClientCommand {
     }
 }
 
-/// Watches by `MONITOR` what clients send, in the server's order.
+/// Watches the commands of clients by `MONITOR`, in the server's order.
 ///
-/// Left out: what scripts call, everything that came by the Unix socket (the fixture itself), and
-/// what the server hides from `MONITOR`: `AUTH` and administrative commands (`CONFIG`, `CLIENT LIST`).
+/// It leaves out commands of scripts and of the fixture (the Unix socket). `MONITOR` itself hides
+/// `AUTH` and administrative commands (`CONFIG`, `CLIENT LIST`).
 #[derive(Debug)]
 pub struct CommandWatch {
     stream: BufReader<UnixStream>,
@@ -59,10 +59,10 @@ impl CommandWatch {
         }
     }
 
-    /// Everything so far, in order.
+    /// Returns all commands so far, in order.
     pub async fn seen(&mut self) -> &[ClientCommand] {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // The server's own order: whatever it executed before the marker is shown before the marker.
+        // The server shows all earlier commands before the marker.
         let mark = format!("watched-until-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let shown = format!("\"{mark}\"");
         self.marker
@@ -78,12 +78,12 @@ impl CommandWatch {
         }
     }
 
-    /// How many so far.
+    /// Returns the number of commands so far.
     pub async fn count(&mut self) -> u64 {
         self.seen().await.len() as u64
     }
 
-    /// How many of one name so far.
+    /// Returns the number of commands with this name so far.
     pub async fn count_of(&mut self, name: &str) -> u64 {
         self.seen()
             .await
@@ -92,7 +92,7 @@ impl CommandWatch {
             .count() as u64
     }
 
-    /// Forgets what was seen and starts again.
+    /// Forgets the commands so far.
     pub async fn clear(&mut self) {
         self.seen().await;
         self.seen.clear();
@@ -121,7 +121,7 @@ async fn read_line(stream: &mut BufReader<UnixStream>) -> String {
     let mut line = String::new();
     let read = within(
         LIMIT,
-        "the watched server answers",
+        "the watched server replies",
         stream.read_line(&mut line),
     )
     .await;

@@ -1,4 +1,4 @@
-//! An authority of the tests' own, and the certificates that it signs.
+//! A certificate authority for tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one, which nobody trusts yet.
+    /// Creates an authority.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each is another")]
     pub fn new() -> Self {
@@ -36,7 +36,7 @@ impl Authority {
         &self.ca_pem
     }
 
-    /// A certificate for a client of this name, and its key, both as PEM.
+    /// Returns a certificate for a client of this name, and its key, both as PEM.
     #[must_use]
     pub fn client_certificate(&self, name: &str) -> (String, String) {
         self.sign(&[name])
@@ -51,7 +51,8 @@ impl Authority {
         (certificate, key.serialize_pem())
     }
 
-    /// Writes a certificate for loopback to a directory, for a server; answers where the authority's is.
+    /// Writes a loopback certificate for a server to a directory. Returns the path of the
+    /// authority's certificate.
     pub(super) fn certify(&self, directory: &Path) -> PathBuf {
         let (certificate, key) = self.sign(&["localhost", "127.0.0.1"]);
         let ca_path = directory.join("ca.pem");

@@ -1,4 +1,4 @@
-//! Topologies whose servers can be reached by proxies only, and what befalls a lock there.
+//! Topologies whose servers are only reachable through proxies, and faults for one lock.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use rlock_core::{LockClient, LockClientBuilder};
 use super::{Deletion, Topology, Trio};
 use crate::{Proxy, RedisCluster, RedisServer};
 
-/// No replica takes the place of a paused server: clients wait for it. What a failover
-/// does to locks is for other tests.
+/// No replica replaces a paused server: clients wait for it. Other tests cover failovers.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// A topology for one test, with a proxy before every server that may have locks. All clients come by these.
+/// A topology for one test, with a proxy in front of every server. All clients connect through the
+/// proxies.
 ///
-/// What befalls it befalls the servers that have the lock [`KEY`](Self::KEY), or the ways to them.
+/// Its faults hit the servers that have the lock [`KEY`](Self::KEY), or the connections to them.
 #[derive(Debug)]
 pub struct Fronted {
     topology: Topology,
-    /// So many of the servers that have the lock are left alone.
+    /// This many of the lock's servers are spared.
     spared: usize,
 }
 
 impl Fronted {
-    /// The key of the lock that this is about.
+    /// The key of the tested lock.
     pub const KEY: &str = "k";
 
     /// Starts one server, for RESP3.
@@ -38,20 +38,21 @@ impl Fronted {
         Self::of(Topology::ServerByResp2(server()))
     }
 
-    /// Starts a master, its replica and three Sentinels, which come by the proxies, too.
+    /// Starts a master, its replica and three Sentinels, which connect through the proxies, too.
     pub async fn sentinel() -> Self {
         let trio = Trio::builder().silence(SILENCE).behind_proxies();
         Self::of(Topology::Sentinel(Box::new(trio.start().await)))
     }
 
-    /// Starts three masters of a cluster and a replica of each, which speak with each other directly.
+    /// Starts three masters of a cluster and a replica of each, which connect to each other
+    /// directly.
     pub async fn cluster() -> Self {
         let cluster = RedisCluster::of(&RedisServer::builder().behind_proxy()).await;
         cluster.silence(SILENCE).await;
         Self::of(Topology::Cluster(cluster))
     }
 
-    /// Starts five servers that know nothing of each other.
+    /// Starts five independent servers.
     #[must_use]
     pub fn quorum() -> Self {
         let servers = (0..5).map(|_| server()).collect();
@@ -61,7 +62,7 @@ impl Fronted {
         })
     }
 
-    /// The same, and nothing befalls the first two: just enough are struck that no majority is left.
+    /// Like [`quorum`](Self::quorum), but spares the first two: the faults leave no majority.
     #[must_use]
     pub fn quorum_but_for_two() -> Self {
         Self {
@@ -82,28 +83,28 @@ impl Fronted {
         self.client_of(LockClient::builder()).await
     }
 
-    /// A client that is set up like this.
+    /// Returns a client with these options.
     pub async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
         self.topology.client_of(builder, "").await
     }
 
-    /// What the lock is called on its servers.
+    /// The name of the lock on its servers.
     #[must_use]
     pub fn lock() -> String {
         format!("lock:{{{}}}", Self::KEY)
     }
 }
 
-/// What topologies do differently by nature.
+/// Differences between topologies.
 impl Fronted {
-    /// How a holder learns that its lock was deleted.
+    /// Returns how a holder learns that its lock was deleted.
     #[must_use]
     pub fn deletion(&self) -> Deletion {
         self.topology.deletion()
     }
 
-    /// How late an answer may be that still gives this lease, which counts from the question. A quorum waits
-    /// for an eighth of it, so that servers that stay away cost little.
+    /// Returns the latest reply that still gives this lease, which starts with the request. A
+    /// quorum waits for an eighth of the lease, so that absent servers cost little.
     #[must_use]
     pub fn latest_reply(&self, lease: Duration) -> Duration {
         match self.topology {
@@ -112,8 +113,8 @@ impl Fronted {
         }
     }
 
-    /// How many of so many servers count entries right. In a quorum a majority: a server that receives nothing of
-    /// an entry that was left is set right by the next change.
+    /// Returns how many of this many servers count entries correctly. In a quorum it is a majority:
+    /// the next change corrects a server that missed one.
     #[must_use]
     pub fn deciding(&self, servers: usize) -> usize {
         match self.topology {
@@ -122,32 +123,34 @@ impl Fronted {
         }
     }
 
-    /// The servers that have the lock: one, the master, the master of its slot, or all of a quorum.
+    /// Returns the servers of the lock: one server, the master, the master of its slot, or all
+    /// members.
     pub async fn servers(&self) -> Vec<&RedisServer> {
         self.topology.servers_of(&Self::lock()).await
     }
 
-    /// Those of them that are struck: all, or just so many of a quorum that the others are none.
+    /// Returns the servers that the faults hit: all, or all but the spared members.
     pub async fn struck(&self) -> Vec<&RedisServer> {
         self.servers().await.split_off(self.spared)
     }
 }
 
-/// What befalls it.
+/// Faults.
 impl Fronted {
-    /// Does this to all ways to the struck servers, e.g. [`Proxy::reset`].
+    /// Applies a fault to all proxies of the struck servers, such as [`Proxy::reset`].
     pub async fn ways(&self, strike: impl Fn(&Proxy)) {
         for server in self.struck().await {
             strike(server.front());
         }
     }
 
-    /// Ends whatever befalls the ways.
+    /// Ends all faults of the proxies.
     pub async fn pass(&self) {
         self.ways(Proxy::pass).await;
     }
 
-    /// Every struck server executes the next request about the lock, and its answer is lost with the connection.
+    /// Loses the next reply of every struck server to a request about the lock, with its
+    /// connection.
     pub async fn lose_the_next_reply(&self) {
         self.ways(|proxy| {
             proxy.drop_replies_if(1, |request| {
@@ -157,7 +160,7 @@ impl Fronted {
         .await;
     }
 
-    /// Whether so many answers of each struck server have been lost until now.
+    /// Returns whether this many replies of each struck server have been lost so far.
     pub async fn have_lost(&self, answers: u64) -> bool {
         let struck = self.struck().await;
         struck
@@ -165,21 +168,21 @@ impl Fronted {
             .all(|server| server.front().replies_lost() == answers)
     }
 
-    /// The struck servers are paused.
+    /// Pauses the struck servers.
     pub async fn freeze(&self) {
         self.struck().await.into_iter().for_each(RedisServer::pause);
     }
 
-    /// They go on, and execute what was sent meanwhile.
+    /// Resumes the struck servers, which execute the requests of the pause.
     pub async fn thaw(&self) {
         let struck = self.struck().await;
         struck.into_iter().for_each(RedisServer::resume);
     }
 
-    /// Deletes the lock behind its holder's back. Says whether all struck servers had it.
+    /// Deletes the lock behind its holder's back. Returns whether all struck servers had it.
     pub async fn delete(&self) -> bool {
         let (lock, struck) = (Self::lock(), self.struck().await);
-        // At once, because those that still have a lock give it to those that have lost it.
+        // At once, because servers that still have the lock repair those that have lost it.
         let deleted = join_all(struck.into_iter().map(|server| server.del(&lock))).await;
         !deleted.contains(&false)
     }

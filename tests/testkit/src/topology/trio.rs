@@ -11,16 +11,16 @@ use tokio::time::sleep;
 
 use crate::{Authority, PATIENCE, RedisServer, RedisServerBuilder, eventually};
 
-/// What the service is called whose master the Sentinels know.
+/// The name of the service whose master the Sentinels know.
 pub const SERVICE: &str = "orders";
 
-/// A failover takes half a second of silence, an election, and for all to hear of it.
+/// A failover takes half a second of silence, an election, and the notification of all servers.
 pub const FAILOVER: Duration = Duration::from_secs(40);
 
-/// How often Sentinels are asked.
+/// The interval between requests to Sentinels.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The user of clients, and all passwords, where there are any.
+/// The user of the clients, and the password of all users, if there are any.
 const USER: &str = "app";
 const USERS: &str = "users-Pa55w0rd";
 const SERVERS: &str = "servers-Pa55w0rd";
@@ -31,14 +31,14 @@ const SENTINELS: &str = "sentinels-Pa55w0rd";
 pub struct Trio {
     /// The first master.
     pub master: RedisServer,
-    /// Takes its place in a failover.
+    /// Replaces the master in a failover.
     pub replica: RedisServer,
-    /// All three.
+    /// The three Sentinels.
     pub sentinels: Vec<RedisServer>,
     settings: TrioBuilder,
 }
 
-/// Describes a [`Trio`] before it starts.
+/// Options of a [`Trio`].
 #[derive(Clone, Debug)]
 pub struct TrioBuilder {
     silence: Duration,
@@ -48,36 +48,35 @@ pub struct TrioBuilder {
 }
 
 impl TrioBuilder {
-    /// How long a server is silent before a Sentinel takes it for gone; half a second unless set.
+    /// Sets the silence after which a Sentinel suspects a server. Defaults to half a second.
     #[must_use]
     pub fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
-    /// Asks for passwords: the servers for that of a user, or for their own; the Sentinels for another.
+    /// Requires passwords: of a user or of the servers, and another one of the Sentinels.
     #[must_use]
     pub fn passwords(mut self) -> Self {
         self.passwords = true;
         self
     }
 
-    /// The master and the replica each stand behind a proxy, by which they, the Sentinels and clients know each
-    /// other.
+    /// Puts the master and the replica behind proxies, whose addresses all servers and clients use.
     #[must_use]
     pub fn behind_proxies(mut self) -> Self {
         self.behind_proxies = true;
         self
     }
 
-    /// All five speak TLS, to each other too, and ask for certificates of this authority.
+    /// Uses TLS for all five servers, and requires certificates of this authority.
     #[must_use]
     pub fn tls(mut self, authority: &Arc<Authority>) -> Self {
         self.authority = Some(Arc::clone(authority));
         self
     }
 
-    /// Starts all five, and returns when they know of each other.
+    /// Starts all five servers, and returns when they know each other.
     pub async fn start(self) -> Trio {
         let (master, replica) = (self.server().start(), self.server().start());
         replica.follow(&master).await;
@@ -129,12 +128,12 @@ impl TrioBuilder {
 }
 
 impl Trio {
-    /// Starts all five with nothing special about them.
+    /// Starts all five servers with default options.
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// Starts to describe a trio.
+    /// Returns a builder of a trio.
     #[must_use]
     pub fn builder() -> TrioBuilder {
         TrioBuilder {
@@ -145,7 +144,7 @@ impl Trio {
         }
     }
 
-    /// Where a client connects: `redis-sentinel://…`, or `rediss-sentinel://…`, with whatever passwords it needs.
+    /// The URL: `redis-sentinel://…` or `rediss-sentinel://…`, with the required passwords.
     #[must_use]
     pub fn url(&self) -> String {
         if self.settings.passwords {
@@ -158,7 +157,7 @@ impl Trio {
         }
     }
 
-    /// As [`url`](Self::url), with this before the hosts and this at the end.
+    /// Like [`url`](Self::url), with this login before the hosts and this query at the end.
     #[must_use]
     pub fn url_with(&self, login: &str, query: &str) -> String {
         let (scheme, port): (_, fn(&RedisServer) -> u16) = match self.settings.authority {
@@ -182,7 +181,7 @@ impl Trio {
             for sentinel in &self.sentinels {
                 let seen = self.seen_by(sentinel).await;
                 if seen["num-other-sentinels"] != "2" {
-                    // They say so themselves, but only every two seconds.
+                    // Sentinels announce themselves only every two seconds.
                     for hello in &hellos {
                         let words = ["PUBLISH", "__sentinel__:hello", hello];
                         let _: u64 = self.master.command(&words).await;
@@ -195,21 +194,20 @@ impl Trio {
         .await;
     }
 
-    /// What a Sentinel tells the others of itself and of the master.
+    /// The message with which a Sentinel announces itself and the master.
     async fn hello_of(&self, sentinel: &RedisServer) -> String {
         let id: String = sentinel.command(&["SENTINEL", "MYID"]).await;
         let (port, master) = (sentinel.replication_port(), self.master.replication_port());
         format!("127.0.0.1,{port},{id},0,{SERVICE},127.0.0.1,{master},0")
     }
 
-    /// Returns when the replica is the master. Asks the Sentinels alone: a server that they promote loses
-    /// all its connections.
+    /// Returns when the replica is the master. Asks the Sentinels only, because a promoted server
+    /// closes all its connections.
     pub async fn failed_over(&self) {
         self.led_by(&self.replica).await;
     }
 
-    /// After a failover: what was the replica is the master from here on, and what was the master is told to be
-    /// its replica.
+    /// Swaps the roles after a failover. The old master becomes a replica.
     pub async fn swap(&mut self) {
         std::mem::swap(&mut self.master, &mut self.replica);
         self.replica.follow_in_vain(&self.master).await;
@@ -218,15 +216,15 @@ impl Trio {
             .await;
     }
 
-    /// Returns as soon as all Sentinels see the replica as one. Says whether it took the master's place
-    /// meanwhile, which then is the replica.
+    /// Returns as soon as all Sentinels see the replica as a replica. Returns `true` if it became
+    /// the master meanwhile; then the roles are swapped.
     pub async fn settle(&mut self) -> bool {
         let mut again = false;
         let end = Instant::now() + FAILOVER;
         while !self.all_see_the_replica().await {
             assert!(Instant::now() < end, "the former master is no replica");
             sleep(LOOK).await;
-            // A busy machine may let the next one seem gone too.
+            // On a busy machine, the next server may look down, too.
             if self.is_led_by(&self.replica).await {
                 self.led_by(&self.replica).await;
                 self.swap().await;
@@ -246,7 +244,7 @@ impl Trio {
         true
     }
 
-    /// Returns when all Sentinels say that this one is the master.
+    /// Returns when all Sentinels agree on this master.
     pub async fn led_by(&self, server: &RedisServer) {
         let port = server.replication_port().to_string();
         for sentinel in &self.sentinels {
@@ -258,7 +256,7 @@ impl Trio {
         }
     }
 
-    /// Whether a Sentinel says that this one is the master.
+    /// Returns whether a Sentinel names this server as the master.
     pub async fn is_led_by(&self, server: &RedisServer) -> bool {
         let port = server.replication_port().to_string();
         for sentinel in &self.sentinels {
@@ -269,7 +267,7 @@ impl Trio {
         false
     }
 
-    /// How often there was another master, as the Sentinels count that know of most.
+    /// Returns the highest configuration epoch that the Sentinels know: the number of failovers.
     pub async fn epoch(&self) -> u64 {
         let mut newest = 0;
         for sentinel in &self.sentinels {
@@ -287,7 +285,7 @@ impl Trio {
     }
 }
 
-/// Whether the server at this port is a replica that is up to date, as this Sentinel sees it.
+/// Returns whether this Sentinel sees an up-to-date replica at this port.
 async fn follows(sentinel: &RedisServer, port: &str) -> bool {
     let replicas: Vec<BTreeMap<String, String>> =
         sentinel.command(&["SENTINEL", "REPLICAS", SERVICE]).await;

@@ -1,5 +1,5 @@
-//! The fault kit itself: each fault that a test can order does to a real server, or on the way to it,
-//! what it says. The older half of these proofs is in `fixture.rs`.
+//! Checks that each fault of the fixture affects a real server, or its connections, as documented.
+//! `fixture.rs` has the older half.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Only ever the time after which a silence counts as one.
+/// After this time a silence counts as one.
 const SILENCE: Duration = Duration::from_millis(300);
 
 async fn connect(url: &str) -> MultiplexedConnection {
@@ -28,13 +28,13 @@ async fn incr(connection: &mut MultiplexedConnection) -> RedisResult<u64> {
     redis::cmd("INCR").arg("n").query_async(connection).await
 }
 
-/// How often the server has executed `INCR n`.
+/// Returns how often the server has executed `INCR n`.
 async fn n(server: &RedisServer) -> u64 {
     let n: Option<u64> = server.command(&["GET", "n"]).await;
     n.unwrap_or(0)
 }
 
-/// The word that the server's refusal begins with.
+/// The first word of the server's error.
 fn word(outcome: RedisResult<u64>) -> String {
     let error: RedisError = outcome.expect_err("a refusal");
     error.code().unwrap_or_default().to_owned()
@@ -44,7 +44,7 @@ fn a_stream_to(proxy: &Proxy) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
     stream.set_read_timeout(Some(SOON)).expect("a limit");
     stream.write_all(b"PING\r\n").expect("it is written");
-    stream.read_exact(&mut [0; 7]).expect("an answer");
+    stream.read_exact(&mut [0; 7]).expect("a reply");
     stream
 }
 
@@ -62,7 +62,7 @@ async fn the_message_that_is_lost_can_be_chosen_by_its_number() {
         incr(&mut connection).await,
     ];
     assert_eq!(outcomes[..2], [Ok(1), Ok(2)]);
-    assert!(outcomes[2].is_err(), "the third answer is lost");
+    assert!(outcomes[2].is_err(), "the third reply is lost");
     assert_eq!((n(&server).await, proxy.replies_lost()), (3, 1), "it ran");
 
     proxy.drop_request_number(2, "INCR");
@@ -190,7 +190,7 @@ async fn a_sleeping_server_and_one_that_runs_a_script_reply_afterwards() {
         };
         let asks = async {
             tokio::time::sleep(SILENCE).await;
-            incr(&mut connection).await.expect("an answer");
+            incr(&mut connection).await.expect("a reply");
             Instant::now()
         };
         let started = Instant::now();
@@ -254,7 +254,7 @@ async fn a_saved_server_starts_with_its_data_and_says_while_it_loads() {
     stream.set_read_timeout(Some(SOON)).expect("a limit");
     stream.write_all(b"INCR n\r\n").expect("it is written");
     let mut answer = [0; 8];
-    stream.read_exact(&mut answer).expect("an answer");
+    stream.read_exact(&mut answer).expect("a reply");
     assert_eq!(&answer, b"-LOADING");
     let mut connection = connect(&server.url()).await;
     eventually(SOON, "it has loaded", async || {

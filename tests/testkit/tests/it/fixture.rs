@@ -1,4 +1,4 @@
-//! The fixture itself: what the other tests rely on, proved against real servers.
+//! Checks of the fixture itself against real servers.
 
 use std::any::Any;
 use std::env;
@@ -19,8 +19,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Long enough for an answer that is on its way, on a machine that is not busy: only ever the time
-/// after which a silence counts as one.
+/// Long enough for a reply on an idle machine. After this time a silence counts as one.
 const SILENCE: Duration = Duration::from_millis(300);
 
 async fn connect(url: &str) -> MultiplexedConnection {
@@ -57,14 +56,14 @@ async fn behind_proxy() -> (RedisServer, Proxy, MultiplexedConnection) {
     (server, proxy, connection)
 }
 
-/// A connection that waits so long for what it reads.
+/// A connection with this read time-out.
 fn stream_to(proxy: &Proxy, limit: Duration) -> TcpStream {
     let stream = TcpStream::connect(proxy.address()).expect("connections are accepted");
     stream.set_read_timeout(Some(limit)).expect("a limit");
     stream
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: Box<dyn Any + Send>) -> String {
     *panic.downcast().expect("a message")
 }
@@ -129,7 +128,7 @@ async fn a_server_goes_with_a_test_that_panics() {
     assert!(TcpStream::connect(receiver.recv().expect("an address")).is_err());
 }
 
-/// Does nothing in a plain run: it is the process that the next test kills.
+/// Does nothing in a normal run. The next test runs it in a process, and kills it.
 #[tokio::test]
 async fn a_process_that_is_asked_to_keeps_a_server() {
     if env::var_os("KEEP_A_SERVER").is_none() {
@@ -256,7 +255,7 @@ async fn a_password_opens_the_server_and_its_absence_does_not() {
         Err(_) => true,
     };
     assert!(refused);
-    assert_eq!(n(&server).await, 2, "the fixture looks in all the same");
+    assert_eq!(n(&server).await, 2, "the fixture still has access");
     server.restart();
     assert_eq!(incr(&mut connect(&server.url()).await).await, Ok(1));
 }
@@ -296,7 +295,7 @@ fn a_tls_server_shows_a_certificate_of_its_own_authority() {
     .with_no_client_auth();
     let name = ServerName::try_from("127.0.0.1").expect("a name");
     let session = rustls::ClientConnection::new(Arc::new(configuration), name).expect("a session");
-    // Through the proxy: what is no Redis protocol passes as it is.
+    // The proxy passes bytes that are not Redis protocol unchanged.
     let proxy = Proxy::to(&format!("127.0.0.1:{}", server.tls_port()));
     let stream = TcpStream::connect(proxy.address()).expect("a connection");
     let mut stream = rustls::StreamOwned::new(session, stream);
@@ -304,7 +303,7 @@ fn a_tls_server_shows_a_certificate_of_its_own_authority() {
         .write_all(b"PING\r\n")
         .expect("the handshake succeeds");
     let mut answer = [0; 7];
-    stream.read_exact(&mut answer).expect("an answer");
+    stream.read_exact(&mut answer).expect("a reply");
     assert_eq!(&answer, b"+PONG\r\n");
 }
 
@@ -517,7 +516,7 @@ async fn messages_of_a_resp2_subscriber_are_no_replies_and_a_confirmation_is_one
     let mut stream = stream_to(&proxy, SOON);
     let expect = |stream: &mut TcpStream, expected: &str| {
         let mut answer = vec![0; expected.len()];
-        stream.read_exact(&mut answer).expect("an answer");
+        stream.read_exact(&mut answer).expect("a reply");
         assert_eq!(String::from_utf8_lossy(&answer), expected);
     };
     stream.write_all(b"SUBSCRIBE a\r\n").expect("it is written");
@@ -564,7 +563,7 @@ async fn a_black_hole_accepts_everything_and_replies_nothing() {
     assert_eq!(n(&server).await, 0, "nothing reached the server");
 
     server.kill();
-    // Not even the news that the server is gone gets through, nor that it cannot be reached.
+    // A black hole hides that the server is gone, and that it cannot be reached.
     assert_silent(&mut stream);
     let mut late = stream_to(&proxy, SILENCE);
     assert_silent(&mut late);
@@ -642,7 +641,7 @@ async fn nodes_of_a_cluster_behind_proxies_announce_those_and_gossip_directly() 
     }
     let url = nodes[1].front().url();
     assert!(try_connect(&url, SILENCE).await.is_err());
-    // Longer than they wait for each other.
+    // Longer than the servers wait for each other.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(cluster.masters().await, [0, 1, 2]);
     for node in nodes {
@@ -721,7 +720,7 @@ async fn a_reset_ends_present_connections_and_no_others() {
     let (_server, proxy, mut connection) = behind_proxy().await;
     let mut idle = TcpStream::connect(proxy.address()).expect("a connection");
     idle.write_all(b"PING\r\n").expect("it is written");
-    idle.read_exact(&mut [0; 7]).expect("an answer");
+    idle.read_exact(&mut [0; 7]).expect("a reply");
     proxy.reset();
     assert!(incr(&mut connection).await.is_err());
     let reset = idle
@@ -766,7 +765,7 @@ async fn a_half_closed_connection_still_carries_requests() {
     let proxy = Proxy::in_front_of(&server);
     let mut stream = stream_to(&proxy, SOON);
     stream.write_all(b"PING\r\n").expect("it is written");
-    stream.read_exact(&mut [0; 7]).expect("an answer");
+    stream.read_exact(&mut [0; 7]).expect("a reply");
     proxy.half_close();
     assert_eq!(stream.read(&mut [0; 8]).expect("an orderly end"), 0);
     stream.write_all(b"INCR n\r\n").expect("it is written");
@@ -777,10 +776,10 @@ async fn a_half_closed_connection_still_carries_requests() {
 async fn a_blocked_test_does_not_block_the_proxy() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    // No await from here on: this executor is blocked.
+    // This executor is blocked from here on, so the proxy must not depend on it.
     let mut stream = stream_to(&proxy, SOON);
     stream.write_all(b"PING\r\n").expect("it is written");
-    stream.read_exact(&mut [0; 7]).expect("an answer");
+    stream.read_exact(&mut [0; 7]).expect("a reply");
 }
 
 #[tokio::test]
@@ -792,7 +791,7 @@ async fn a_proxy_serves_a_restarted_server_and_goes_when_it_is_dropped() {
     assert_eq!(incr(&mut connect(&proxy.url()).await).await, Ok(1));
     let address = proxy.address();
     drop(proxy);
-    // A process that another test is just starting has a copy of every socket until it executes.
+    // A process that another test is starting has a copy of every socket until it executes.
     eventually(SOON, "the proxy is gone", async || {
         TcpStream::connect(&address).is_err() && TcpListener::bind(&address).is_ok()
     })
@@ -806,7 +805,7 @@ async fn a_gate_holds_one_way_of_one_connection_and_loses_nothing() {
     let mut held = connect(&gate.url()).await;
     let mut free = connect(&gate.url()).await;
     assert_eq!(gate.connections(), 2);
-    // A request that is held comes after the other's, a reply is of one that came before it.
+    // A held request arrives after the other connection's. A held reply precedes it.
     for (way, executed, reply) in [(Way::Requests, 0, 2), (Way::Replies, 3, 3)] {
         gate.hold(0, way);
         assert!(!gate.holds(0, way), "nothing has come yet");

@@ -1,4 +1,5 @@
-//! The fixture itself: what the other tests rely on, proved against real servers.
+//! Checks of the fixture itself against real servers.
 
+mod batch;
 mod fault_kit;
 mod fixture;
