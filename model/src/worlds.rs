@@ -141,21 +141,6 @@ pub fn small() -> Vec<Config> {
         prompt("in time, a client shuts down")
             .retaining(99)
             .with(SHUT_DOWNS),
-        any("attempts in vain, retention")
-            .of(2, 2)
-            .retaining(1)
-            .with(REFUSED_TRIES)
-            .until(1),
-        any("attempts in vain, lost messages")
-            .with(Faults {
-                refused_tries: 1,
-                ..LOST
-            })
-            .until(3),
-        prompt("in time, an attempt in vain ends a retention")
-            .of(1, 1)
-            .retaining(99)
-            .with(REFUSED_TRIES),
         prompt("in time, re-entry").entries(2),
         prompt("in time, three clients").of(3, 1),
         prompt("in time, lost messages").with(LOST),
@@ -166,6 +151,7 @@ pub fn small() -> Vec<Config> {
             ..NONE
         }),
     ];
+    all.extend(small_with_attempts());
     all.extend(small_with_operator());
     all
 }
@@ -263,6 +249,29 @@ pub fn large() -> Vec<Config> {
     ];
     all.extend(large_with_operator());
     all
+}
+
+/// Returns worlds in which a caller that does not wait finds the lock taken.
+fn small_with_attempts() -> Vec<Config> {
+    let any = Config::new;
+    let prompt = Config::prompt;
+    vec![
+        any("attempts in vain, retention")
+            .of(2, 2)
+            .retaining(1)
+            .with(REFUSED_TRIES)
+            .until(1),
+        any("attempts in vain, lost messages")
+            .with(Faults {
+                refused_tries: 1,
+                ..LOST
+            })
+            .until(3),
+        prompt("in time, an attempt in vain ends a retention")
+            .of(1, 1)
+            .retaining(99)
+            .with(REFUSED_TRIES),
+    ]
 }
 
 /// Returns worlds in which an operator requests or forces a release.
