@@ -264,7 +264,8 @@ pub(super) fn disputed(slot: Slot, error: &StoreError) -> StoreError {
         None => error.to_string(),
     };
     not_yet(Unsettled(format!(
-        "the nodes of the cluster do not agree on who has slot {} ({reply})",
+        "the nodes of the cluster do not agree on who has slot {} ({reply}); if that lasts, `redis-cli --cluster fix` \
+         repairs it",
         slot.0
     )))
 }
