@@ -110,8 +110,9 @@ impl Probed {
     }
 }
 
-/// Returns the commands that this user may not call: those that locks need, and those that make locks quicker. Servers
-/// before Redis 7 name none, because they cannot tell.
+/// Returns the permissions that this user lacks: those that locks need, and those that make locks quicker. Each is a
+/// command, `~prefix*` for the keys, or `&prefix*` for the channels. Servers before Redis 7 name none, because they
+/// cannot tell.
 ///
 /// # Errors
 ///
