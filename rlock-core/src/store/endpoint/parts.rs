@@ -116,10 +116,13 @@ impl<'a> Parts<'a> {
     /// Fails if a URL would not be read as it is meant.
     pub(super) fn check(&self) -> Result<(), String> {
         let reason = if self.kind == Kind::Memory {
-            if !self.has_slashes {
+            if self.has_slashes {
+                "the embedded store has no host; expected `memory:` or `memory:name`"
+            } else if self.tail.contains(['?', '#']) {
+                "the embedded store has no options, and its name has no `?` or `#`; expected `memory:` or `memory:name`"
+            } else {
                 return Ok(());
             }
-            "the embedded store has no host; expected `memory:` or `memory:name`"
         } else if self.tls && !Tls::IS_SUPPORTED {
             "TLS needs the feature `tls` of rlock-core"
         } else if self.kind != Kind::Socket && self.has_slashes && self.tail.contains('@') {
