@@ -67,7 +67,7 @@ pub(super) async fn report(server: Probed, part: Part, store: Store) -> Report {
             checks.run(&mut report).await;
         }
         Err(error) => {
-            let text = format!("cannot connect: {}", reason(&error));
+            let text = format!("cannot connect: {}", server.why(error));
             // The others of a quorum or the master grant locks without it.
             report.findings.push(match part {
                 Part::Master => Finding::harm("connection", text),
@@ -255,9 +255,9 @@ impl Checks {
 
 /// Returns the rules that grant these permissions. The name of a command lacks its `+`.
 fn granted(permissions: &[String]) -> String {
-    let rule = |name: &String| match name.starts_with('&') {
-        true => name.clone(),
-        false => format!("+{name}"),
+    let rule = |name: &String| {
+        let is_channel = name.starts_with('&');
+        format!("{}{name}", if is_channel { "" } else { "+" })
     };
     let rules: Vec<String> = permissions.iter().map(rule).collect();
     format!("grant {}", rules.join(" "))

@@ -201,6 +201,20 @@ fn grants(commands: &[&str], present: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_connection_that_fails_is_reported_with_the_way_out() {
+    let server = RedisServer::builder().tls().start();
+    let database = format!("{}99", server.url());
+    for (url, way_out) in [
+        (&*database, "database 99 of the URL"),
+        (&server.tls_url(), "`SSL_CERT_FILE`"),
+    ] {
+        let outcome = run(url, &["doctor"]).await;
+        assert_eq!(outcome.code, Some(69), "{outcome:?}");
+        assert!(outcome.log.contains(way_out), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_permissions_of_the_prefix_count() {
     let rules = format!("{LOCKER} resetkeys ~billing:*");
     let server = RedisServer::builder().acl_user("locker", &rules).start();

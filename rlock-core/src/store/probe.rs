@@ -1,9 +1,11 @@
 //! The servers that URLs name, and what their users may do. For `rlock doctor`, which opens connections of its own.
 
-use redis::{Client, ConnectionInfo, ProtocolVersion, RedisResult, aio::MultiplexedConnection};
+use redis::{
+    Client, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, aio::MultiplexedConnection,
+};
 
 use super::{
-    endpoint::{Endpoint, ServerEndpoint},
+    endpoint::{Endpoint, ServerEndpoint, address},
     redis::{
         address::{ConnectionSettings, Server, elsewhere},
         capabilities,
@@ -91,7 +93,14 @@ impl Probed {
     /// Returns host and port, or the path of a socket.
     #[must_use]
     pub fn address(&self) -> String {
-        escape_control(&self.0.addr().to_string())
+        escape_control(&address(&self.0))
+    }
+
+    /// Returns why a connection to this server failed, and the way out if it is known.
+    #[must_use]
+    pub fn why(&self, error: RedisError) -> String {
+        let server = Server::new(self.0.clone(), ConnectionSettings::default());
+        server.classify(error).to_string()
     }
 
     /// Returns whether the URL asks for RESP2.
