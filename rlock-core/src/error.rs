@@ -67,7 +67,7 @@ pub enum LockError {
     /// The store did not reply in time. The client undoes the request in the background. A lock that
     /// remains ends with its lease.
     #[error(
-        "could not {} within {}, the store is unavailable: {source}",
+        "could not {} after {}, the store is unavailable: {source}",
         escape_control(action),
         shown(*.waited)
     )]
@@ -81,7 +81,7 @@ pub enum LockError {
     },
 
     /// The store refuses the request, and would refuse it again: a missing permission, a wrong
-    /// password, a key of a foreign type.
+    /// password, a key of a foreign type. Or the client does not trust the server's certificate.
     #[error("could not {}, the store refuses: {source}", escape_control(action))]
     Store {
         /// The action that failed, with its key.
@@ -306,6 +306,10 @@ fn shown(duration: Duration) -> String {
     };
     let nanos = duration.subsec_nanos();
     let rounded = Duration::new(duration.as_secs(), nanos - nanos % unit);
+    // `Debug` writes `0ns`.
+    if rounded.is_zero() {
+        return "0s".to_owned();
+    }
     format!("{rounded:?}")
 }
 
@@ -340,6 +344,18 @@ mod tests {
         let fields = format!("{:#?}", error());
         assert!(fields.starts_with("Unavailable {\n"), "{fields}");
         assert!(fields.contains("waited: 20ms"), "{fields}");
+    }
+
+    #[test]
+    fn durations_are_shown_in_their_largest_unit() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (999, "0s"),
+            (2_091_500, "2.091ms"),
+            (1_500_900_000, "1.5s"),
+        ] {
+            assert_eq!(shown(Duration::from_nanos(nanos)), text);
+        }
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn check_hash_tag(key: &str) -> Result<(), &'static str> {
         }
         _ => Err(
             "braces mark one Redis Cluster hash tag, as in `{tenant}:order`; \
-             pass values through `rlock_core::escape`",
+             write other braces as `%7B` and `%7D` (in Rust: `rlock_core::escape`)",
         ),
     }
 }

@@ -29,9 +29,14 @@ fn check(
     if is_valid {
         return Ok(());
     }
+    let mut value = format!("{value:?}");
+    // `Debug` writes a duration of zero in this unit.
+    if value == "0ns" {
+        "0s".clone_into(&mut value);
+    }
     Err(LockError::InvalidOption {
         option,
-        value: format!("{value:?}"),
+        value,
         reason: reason.to_owned(),
     })
 }

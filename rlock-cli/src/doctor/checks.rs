@@ -67,7 +67,7 @@ pub(super) async fn report(server: Probed, part: Part, store: Store) -> Report {
             checks.run(&mut report).await;
         }
         Err(error) => {
-            let text = format!("cannot connect: {}", reason(&error));
+            let text = format!("cannot connect: {}", server.why(error));
             // The others of a quorum or the master grant locks without it.
             report.findings.push(match part {
                 Part::Master => Finding::harm("connection", text),
@@ -201,7 +201,16 @@ impl Checks {
                 return vec![Finding::harm(CHECK, text)];
             }
         };
+        let (keys, needed): (Vec<_>, Vec<_>) =
+            needed.into_iter().partition(|name| name.starts_with('~'));
         let mut findings = Vec::new();
+        if let Some(rule) = keys.first() {
+            let text = format!(
+                "this user may not write the keys `{prefix}*`: grant `{rule}`, or set the prefix to that of the \
+                 service (`--prefix` or `RLOCK_PREFIX` here, `prefix` in the builder)"
+            );
+            findings.push(Finding::harm(CHECK, text));
+        }
         if !needed.is_empty() {
             let text = format!("locks need what this user may not do: {}", granted(&needed));
             findings.push(Finding::harm(CHECK, text));
@@ -244,8 +253,12 @@ impl Checks {
     }
 }
 
-/// Returns the rules that grant these commands.
-fn granted(commands: &[String]) -> String {
-    let rules: Vec<String> = commands.iter().map(|name| format!("+{name}")).collect();
+/// Returns the rules that grant these permissions. The name of a command lacks its `+`.
+fn granted(permissions: &[String]) -> String {
+    let rule = |name: &String| {
+        let is_channel = name.starts_with('&');
+        format!("{}{name}", if is_channel { "" } else { "+" })
+    };
+    let rules: Vec<String> = permissions.iter().map(rule).collect();
     format!("grant {}", rules.join(" "))
 }

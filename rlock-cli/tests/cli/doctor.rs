@@ -146,6 +146,75 @@ async fn a_user_who_may_not_lock_is_1_and_learns_what_to_grant() {
 }
 
 #[tokio::test]
+async fn a_user_who_may_not_write_any_lock_is_1_and_learns_all_that_is_missing() {
+    let commands = "get hdel hexists hget hset incrby pexpire pttl set time script|load";
+    let all = || commands.split(' ').collect::<Vec<_>>();
+    let keys = "this user may not write the keys `lock:*`: grant `~lock:*`, or set the prefix to that of the service \
+                (`--prefix` or `RLOCK_PREFIX` here, `prefix` in the builder)";
+    for (rules, expected) in [
+        ("~lock:* -@all +evalsha", grants(&all(), &[])),
+        ("~lock:* -@all +evalsha +time", grants(&all(), &["time"])),
+        (
+            "~lock:* -@all +evalsha +time +exists",
+            grants(&all(), &["time"]),
+        ),
+        (
+            "~lock:* -@all +evalsha +time +zadd",
+            grants(&all(), &["time"]),
+        ),
+        ("~billing:* &billing:* +@all", vec![keys.to_owned()]),
+        ("~billing:* +@all -time", {
+            let rest = grants(&["time"], &[]);
+            [vec![keys.to_owned()], rest].concat()
+        }),
+    ] {
+        let rules = format!("on >s3cret resetkeys resetchannels {rules}");
+        let server = RedisServer::builder().acl_user("locker", &rules).start();
+        if major(&server).await < 7 {
+            return;
+        }
+        // Loads the script of this check.
+        assert_eq!(run(&server.url(), &["doctor"]).await.code, Some(0));
+        let url = server.url_as("locker", "s3cret");
+        let outcome = run(&url, &["doctor", "--json"]).await;
+        assert_eq!(outcome.code, Some(1), "{rules}: {outcome:?}");
+        let found: Vec<String> = objects(&outcome)
+            .iter()
+            .filter(|object| object["check"] == "permissions" && object["state"] == "unsafe")
+            .map(|object| object["text"].to_string().replace('"', ""))
+            .collect();
+        assert_eq!(found, expected, "{rules}");
+        let text = outcome.output.join("\n");
+        assert!(text.contains("grant &lock:* +subscribe +publish"), "{text}");
+    }
+}
+
+/// Returns the finding that these commands are missing, without those that are not.
+fn grants(commands: &[&str], present: &[&str]) -> Vec<String> {
+    let missing = commands.iter().filter(|name| !present.contains(name));
+    let rules: Vec<String> = missing.map(|name| format!("+{name}")).collect();
+    let text = format!(
+        "locks need what this user may not do: grant {}",
+        rules.join(" ")
+    );
+    vec![text]
+}
+
+#[tokio::test]
+async fn a_connection_that_fails_is_reported_with_the_way_out() {
+    let server = RedisServer::builder().tls().start();
+    let database = format!("{}99", server.url());
+    for (url, way_out) in [
+        (&*database, "database 99 of the URL"),
+        (&server.tls_url(), "`SSL_CERT_FILE`"),
+    ] {
+        let outcome = run(url, &["doctor"]).await;
+        assert_eq!(outcome.code, Some(69), "{outcome:?}");
+        assert!(outcome.log.contains(way_out), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_permissions_of_the_prefix_count() {
     let rules = format!("{LOCKER} resetkeys ~billing:*");
     let server = RedisServer::builder().acl_user("locker", &rules).start();

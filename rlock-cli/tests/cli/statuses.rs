@@ -133,6 +133,22 @@ async fn wrong_usage_is_64() {
     let outcome = Running::start(nowhere).end().await;
     assert_eq!(outcome.code, Some(64), "{outcome:?}");
     assert!(outcome.log.contains("--url"), "{outcome:?}");
+    assert!(outcome.log.contains("RLOCK_URL"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_mistake_is_reported_with_the_way_out() {
+    let server = RedisServer::start();
+    let url = server.url();
+    for (url, words, way_out) in [
+        (&*url, &["wait", "a", "--timeout", "5s"][..], "'--wait'"),
+        (&url, &["wait", "order:{a"], "`%7B`"),
+        (" redis://h/", &["wait", "a"], "a URL is empty"),
+    ] {
+        let outcome = run(url, words).await;
+        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        assert!(outcome.log.contains(way_out), "{words:?}: {outcome:?}");
+    }
 }
 
 #[tokio::test]

@@ -5,11 +5,11 @@ mod redact;
 
 use std::fmt;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use self::parts::{Kind, Parts, schemes};
 pub(crate) use self::redact::redacted;
-use super::quorum::MOST_SERVERS;
+use super::{quorum::MOST_SERVERS, redis::errors::without_kind};
 use crate::{error::LockError, escape_control::escape_control};
 
 /// The store that a URL names.
@@ -52,7 +52,18 @@ impl Endpoint {
     }
 
     fn read(url: &str) -> Result<Self, String> {
-        let unknown = || format!("expected one of {}", schemes(|_| true));
+        let unknown = || {
+            let space = url.starts_with(char::is_whitespace);
+            let space = if space {
+                "it begins with a space; "
+            } else {
+                ""
+            };
+            format!(
+                "{space}expected one of {}, in lower case",
+                schemes(|_| true)
+            )
+        };
         let parts = Parts::of(url).ok_or_else(unknown)?;
         parts.check()?;
         parts.endpoint(url).map_err(|reason| {
@@ -81,10 +92,13 @@ impl Endpoint {
             let parts = Parts::of(url).filter(|parts| parts.kind.is_one_server());
             let Some(Self::Server(server)) = parts.map(|_| Self::parse(url)).transpose()? else {
                 let known = schemes(Kind::is_one_server);
-                return Err(invalid(
-                    url,
-                    format!("a quorum is made of single servers: {known}"),
-                ));
+                let empty = if url.is_empty() {
+                    "a URL is empty; "
+                } else {
+                    ""
+                };
+                let reason = format!("{empty}a quorum is made of single servers: {known}");
+                return Err(invalid(url, reason));
             };
             let address = server.to_string();
             if servers.iter().any(|other| other.to_string() == address) {
@@ -98,38 +112,49 @@ impl Endpoint {
 
     /// Returns whether all connections use TLS.
     pub(crate) fn uses_tls(&self) -> bool {
-        let is_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         match self {
             Self::Memory(_) => false,
-            Self::Server(server) => is_tls(server.info()),
+            Self::Server(server) => server.uses_tls(),
             Self::Cluster(cluster) => is_tls(&cluster.node),
-            Self::Quorum(servers) => servers.iter().all(|server| is_tls(server.info())),
+            Self::Quorum(servers) => servers.iter().all(ServerEndpoint::uses_tls),
         }
     }
 }
 
 impl ServerEndpoint {
-    fn info(&self) -> &ConnectionInfo {
+    pub(crate) fn uses_tls(&self) -> bool {
         match self {
-            Self::Fixed(info) | Self::Master { master: info, .. } => info,
+            Self::Fixed(info) | Self::Master { master: info, .. } => is_tls(info),
         }
     }
+}
+
+fn is_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
 /// Shows the address without secrets: host and port, the path of a socket, or a service.
 impl fmt::Display for ServerEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = match self {
-            Self::Fixed(info) => info.addr().to_string(),
+            Self::Fixed(info) => address(info),
             Self::Master {
                 service, sentinels, ..
             } => {
-                let hosts = sentinels.iter().map(|sentinel| sentinel.addr().to_string());
+                let hosts = sentinels.iter().map(address);
                 let hosts = hosts.collect::<Vec<_>>().join(", ");
                 format!("{service} ({hosts})")
             }
         };
         f.write_str(&escape_control(&address))
+    }
+}
+
+/// Returns `host:port` with an IPv6 address in brackets, or the path of a socket.
+pub(super) fn address(info: &ConnectionInfo) -> String {
+    match host_and_port(info) {
+        Some((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
+        _ => info.addr().to_string(),
     }
 }
 
@@ -145,6 +170,7 @@ fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
 /// Reads the parts of a URL.
 impl Parts<'_> {
     fn endpoint(&self, url: &str) -> Result<Endpoint, String> {
+        self.check_ports()?;
         let protocol = match self.option("protocol") {
             Some("resp2" | "2") => ProtocolVersion::RESP2,
             _ => ProtocolVersion::RESP3,
@@ -217,11 +243,11 @@ impl Parts<'_> {
 /// Reads the URL of one server.
 fn connection(url: &str, protocol: ProtocolVersion) -> Result<ConnectionInfo, String> {
     let parsed = url.into_connection_info();
-    let info = parsed.map_err(|error: RedisError| {
-        // redis-rs appends the name of the error's kind.
-        let kind = format!(" - {:?}", error.kind());
-        error.to_string().replacen(&kind, "", 1)
-    })?;
+    let info = parsed.map_err(|error| without_kind(&error))?;
+    let database = info.redis_settings().db();
+    if database < 0 {
+        return Err(format!("`{database}` is no number of a database"));
+    }
     let mut settings = info.redis_settings().clone().set_protocol(protocol);
     // Without a password, redis-rs skips the login and stays the user `default`. A user with
     // `nopass` may log in with any password.
@@ -282,10 +308,11 @@ mod tests {
     fn errors_and_addresses_never_show_a_password() {
         for (url, address) in [
             ("redis://user:s3cret@127.0.0.1:7/2", "127.0.0.1:7"),
+            ("redis://u:s3cret@[::1]:7/", "[::1]:7"),
             ("unix:///run/a%0d%0ab.sock", "/run/a\\r\\nb.sock"),
             (
                 "redis-sentinel://app:s3cret@one,two:1,[::1]:2/orders/3?sentinel_password=s3cret",
-                "orders (one:26379, two:1, ::1:2)",
+                "orders (one:26379, two:1, [::1]:2)",
             ),
         ] {
             assert_eq!(server(url).to_string(), address);
@@ -293,7 +320,15 @@ mod tests {
         for (url, reason) in [
             (
                 "redis://u:s3cret@h:99999/",
-                "Redis URL did not parse; expected `redis://",
+                "the port `99999` is not a number up to 65535; expected `redis://",
+            ),
+            ("redis://u@h:s3cret/", "the port is not a number"),
+            ("redis://u:s3cret@[::1]:abc/", "the port is not a number"),
+            ("redis://u:s3cret@::1:7/", "the port is not a number"),
+            ("redis://u:s3cret@h/-1", "`-1` is no number of a database"),
+            (
+                "redis-sentinel://u:s3cret@one/orders/-2",
+                "`-2` is no number",
             ),
             (
                 "redis://u:s3cret@h/not-a-number",

@@ -1,9 +1,11 @@
 //! The servers that URLs name, and what their users may do. For `rlock doctor`, which opens connections of its own.
 
-use redis::{Client, ConnectionInfo, ProtocolVersion, RedisResult, aio::MultiplexedConnection};
+use redis::{
+    Client, ConnectionInfo, ProtocolVersion, RedisError, RedisResult, aio::MultiplexedConnection,
+};
 
 use super::{
-    endpoint::{Endpoint, ServerEndpoint},
+    endpoint::{Endpoint, ServerEndpoint, address},
     redis::{
         address::{ConnectionSettings, Server, elsewhere},
         capabilities,
@@ -91,7 +93,14 @@ impl Probed {
     /// Returns host and port, or the path of a socket.
     #[must_use]
     pub fn address(&self) -> String {
-        escape_control(&self.0.addr().to_string())
+        escape_control(&address(&self.0))
+    }
+
+    /// Returns why a connection to this server failed, and the way out if it is known.
+    #[must_use]
+    pub fn why(&self, error: RedisError) -> String {
+        let server = Server::new(self.0.clone(), ConnectionSettings::default());
+        server.classify(error).to_string()
     }
 
     /// Returns whether the URL asks for RESP2.
@@ -110,8 +119,9 @@ impl Probed {
     }
 }
 
-/// Returns the commands that this user may not call: those that locks need, and those that make locks quicker. Servers
-/// before Redis 7 name none, because they cannot tell.
+/// Returns the permissions that this user lacks: those that locks need, and those that make locks quicker. Each is a
+/// command, `~prefix*` for the keys, or `&prefix*` for the channels. Servers before Redis 7 name none, because they
+/// cannot tell.
 ///
 /// # Errors
 ///

@@ -300,6 +300,11 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
             assert!(said[0].contains("ERROR") && said[0].contains(&format!("\"{command}\"")));
         } else if left_out == "~lock:*" || left_out == "+script|load" {
             assert!(said.contains("permission"), "{said}");
+            if left_out == "~lock:*" && reports_permissions(&server).await {
+                let said = warnings(&server);
+                assert_eq!(said.len(), 1, "{said:?}");
+                assert!(said[0].contains("ERROR") && said[0].contains("\"~lock:*\""));
+            }
         } else if left_out == "+evalsha" {
             assert!(said.contains("evalsha"), "{said}");
         }
@@ -420,10 +425,51 @@ async fn a_refusal_is_reported_without_the_permission_to_load_scripts() {
     drop(connect(&server.url()).await);
     drop(connect(&url(&server)).await);
     let said = warnings(&server);
-    assert!(said.len() == 1 && said[0].contains("publish"), "{said:?}");
+    assert_eq!(said.len(), 2, "{said:?}");
+    for (level, permission) in [("ERROR", "\"script|load\""), ("WARN", "\"publish\"")] {
+        let reported = |line: &String| line.contains(level) && line.contains(permission);
+        assert!(said.iter().any(reported), "{permission}: {said:?}");
+    }
 }
 
-/// Checks a user with access to some locks only: no warning about the others.
+#[tokio::test]
+async fn every_missing_permission_is_reported_of_a_user_who_may_do_next_to_nothing() {
+    for rules in [
+        &["~lock:*", "+evalsha"][..],
+        &["~lock:*", "+evalsha", "+time"],
+        &["~lock:*", "+evalsha", "+time", "+exists"],
+        &["~lock:*", "+evalsha", "+get"],
+        &["~billing:*", "&billing:*", "+@all"],
+    ] {
+        let server = server_with(rules);
+        if !reports_permissions(&server).await {
+            return;
+        }
+        // Loads the scripts.
+        drop(connect(&server.url()).await);
+        drop(connect(&url(&server)).await);
+        let expected = if rules.contains(&"+@all") {
+            [vec!["~lock:*"], vec!["&lock:*", "subscribe", "publish"]]
+        } else {
+            [&NEEDED[..], &BETTER[..]].map(|part| {
+                let missing = part.iter().filter(|rule| !rules.contains(rule));
+                missing.map(|rule| rule.trim_start_matches('+')).collect()
+            })
+        };
+        let said = warnings(&server);
+        assert_eq!(said.len(), 2, "{rules:?}: {said:?}");
+        for (level, permissions) in ["ERROR", "WARN"].into_iter().zip(expected) {
+            let line = said.iter().find(|line| line.contains(level));
+            let line = line.expect(level);
+            let (_, listed) = line.split_once("permissions=\"").expect("a list");
+            let (listed, _) = listed.split_once('"').expect("it ends");
+            let listed: BTreeSet<&str> = listed.split(", ").collect();
+            assert_eq!(listed, permissions.into_iter().collect(), "{rules:?}");
+        }
+    }
+}
+
+/// The server cannot tell a user of some locks from a user of another prefix.
 #[tokio::test]
 async fn permissions_for_some_locks_only_are_enough_for_these() {
     let mut rules = all_but("~lock:*");
@@ -438,7 +484,11 @@ async fn permissions_for_some_locks_only_are_enough_for_these() {
         .await
         .expect_err("another's");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert_eq!(warnings(&server), Vec::<String>::new());
+    if reports_permissions(&server).await {
+        let said = warnings(&server);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("\"~lock:*\""), "{said:?}");
+    }
 }
 
 #[tokio::test]

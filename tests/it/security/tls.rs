@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rcgen::{
@@ -96,12 +96,18 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
     let error = LockClient::connect(&server.tls_url())
         .await
         .expect_err("unknown issuer");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     let text = error.to_string();
-    assert!(
-        text.contains("certificate") && text.contains("127.0.0.1"),
-        "{text}"
-    );
+    for part in ["127.0.0.1", "certificate", "`tls_ca`", "`SSL_CERT_FILE`"] {
+        assert!(text.contains(part), "{text}");
+    }
+    // Nothing changes while the client waits.
+    let started = Instant::now();
+    let waits = LockClient::builder().connect_wait(LONG);
+    let error = waits.connect(&server.tls_url()).await;
+    let error = error.expect_err("unknown issuer");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(started.elapsed() < LONG / 2, "{:?}", started.elapsed());
     let other = RedisServer::builder().tls().start();
     let said = connect_trusting(other.ca_path(), &server.tls_url()).await;
     assert!(
@@ -233,6 +239,6 @@ async fn the_nodes_of_a_cluster_are_found_and_spoken_to_by_tls() {
     let error = LockClient::connect(&cluster.tls_url())
         .await
         .expect_err("unknown issuer");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(error.to_string().contains("certificate"), "{error}");
 }

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockError};
-use rlock_testkit::{RedisServer, RedisServerBuilder};
+use rlock_testkit::{RedisServer, RedisServerBuilder, port};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
-use crate::common::{LONG, hold};
+use crate::common::{LONG, hold, ms};
 
 /// A user that accepts any password, even an empty one.
 const RULES: &str = "on nopass ~* &* +@all";
@@ -134,6 +138,7 @@ async fn a_server_that_rejects_the_login_names_its_place_in_the_url() {
         for login in ["", ":s3cret@", "alice@", "alice:s3cret@"] {
             let shown = refusal(&format!("redis://{login}{address}/{query}")).await;
             assert!(shown.contains("`user:password@host`"), "{shown}");
+            assert!(!shown.contains(".;"), "{shown}");
         }
     }
     for query in ["", "?user=alice", "?user=alice&pass=s3cret"] {
@@ -176,12 +181,89 @@ async fn a_cluster_that_rejects_the_login_names_its_place_in_the_url() {
 }
 
 #[tokio::test]
+async fn a_database_that_is_not_there_is_named() {
+    let server = RedisServer::start();
+    let shown = refusal(&format!("{}99", server.url())).await;
+    assert!(
+        shown.ends_with("database 99 of the URL: ERR DB index is out of range"),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_sentinel_is_reported_with_the_way_out() {
+    let server = RedisServer::start();
+    let shown = refusal(&format!("redis-sentinel://{}/orders", server.address())).await;
+    let way_out = "; this server is no Sentinel: connect to it by `redis://host:port`";
+    assert!(shown.ends_with(way_out), "{shown}");
+}
+
+#[tokio::test]
+async fn a_server_of_another_protocol_is_reported_in_one_line() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let _ = stream.read(&mut [0; 4096]).await;
+            let reply = b"HTTP/1.1 400 Bad Request\r\n\r\n<!DOCTYPE HTML>\r\n";
+            let _ = stream.write_all(reply).await;
+        }
+    });
+    for url in [
+        format!("redis://{address}/"),
+        format!("redis-sentinel://{address}/orders"),
+        format!("redis-cluster://{address}"),
+    ] {
+        let error = LockClient::connect(&url).await.expect_err(&url);
+        assert!(error.is_outage(), "{error:?}");
+        let shown = error.to_string();
+        let reason = ": the server does not speak the Redis protocol on this port";
+        assert!(shown.ends_with(reason), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_suspected_where_tls_is_asked_for() {
+    let server = RedisServer::start();
+    let url = server.url().replace("redis://", "rediss://");
+    let builder = LockClient::builder().connect_timeout(ms(300));
+    let error = builder.connect(&url).await.expect_err("no TLS");
+    assert!(error.is_outage(), "{error:?}");
+    let shown = error.to_string();
+    let reason = ": no connection within 300ms; the server may not speak TLS on this port";
+    assert!(shown.ends_with(reason), "{shown}");
+}
+
+#[tokio::test]
+async fn an_attempt_that_fails_by_itself_says_after_what_time_and_where() {
+    let port = port::number(&port::listen());
+    for (url, host) in [
+        (format!("redis://[::1]:{port}/"), format!("[::1]:{port}")),
+        (
+            format!("redis-cluster://[::1]:{port}"),
+            format!("the cluster of [::1]:{port}"),
+        ),
+        (
+            format!("redis://localhost:{port}/"),
+            format!("localhost:{port}"),
+        ),
+    ] {
+        let error = LockClient::connect(&url).await.expect_err(&url);
+        assert!(error.is_outage(), "{error:?}");
+        let shown = error.to_string();
+        let begin = format!("could not connect to {host} after ");
+        assert!(shown.starts_with(&begin), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn an_error_for_a_url_shows_all_of_it_but_its_secrets() {
     for (url, shown, hint) in [
         (
             "redis://app:s3cret@cache.internal:99999/3",
             "`redis://…@cache.internal:99999/3`",
-            "expected `redis://[user:password@]host",
+            "the port `99999` is not a number up to 65535; expected `redis://[user:password@]host",
         ),
         (
             "redis://h:6379/orders",
@@ -221,7 +303,17 @@ async fn an_error_for_a_url_shows_all_of_it_but_its_secrets() {
         ),
         ("memory://orders", "`memory://orders`", "`memory:name`"),
         ("memory://", "`memory://`", "`memory:name`"),
-        ("http://h/", "`http:…`", "`valkey://`"),
+        (
+            "memory:a?protocol=resp2",
+            "`memory:a?protocol=…`",
+            "has no options",
+        ),
+        ("memory:a#b", "`memory:a#…`", "its name has no `?` or `#`"),
+        ("redis://h/-1", "`redis://h/…`", "`-1` is no number"),
+        ("http://h/", "`http:…`", "expected one of `redis://`, "),
+        ("h:6379", "`…`", "expected one of `redis://`, "),
+        ("REDIS://h/", "`REDIS:…`", "in lower case"),
+        (" redis://h/", "url`", "it begins with a space"),
     ] {
         let error = LockClient::connect(url).await.expect_err(url).to_string();
         assert!(error.contains(shown) && error.contains(hint), "{error}");

@@ -36,7 +36,7 @@ impl LockClientBuilder {
     ///
     /// [`LockError::InvalidOption`] for an invalid URL or option. [`LockError::Unavailable`] if no
     /// server replies within the connect time-out. [`LockError::Store`] if the server refuses the
-    /// client.
+    /// client, or if the client does not trust the authority of the server's certificate.
     ///
     /// # Cancel safety
     ///

@@ -19,7 +19,7 @@ use crate::store::{
     redis::{
         address::{ConnectionSettings, LOGIN, Server, elsewhere},
         connection::plain,
-        errors::{classify_login, not_sent, not_yet, timed_out},
+        errors::{classify_connect, not_sent, not_yet, timed_out},
         sentinel::highest_epoch,
     },
 };
@@ -176,7 +176,7 @@ impl Seeds {
 
 /// Classifies an error of a request that changes nothing.
 fn refused(error: RedisError) -> StoreError {
-    classify_login(error, LOGIN).not_executed()
+    classify_connect(error, LOGIN).not_executed()
 }
 
 /// Shows the addresses; never a password.

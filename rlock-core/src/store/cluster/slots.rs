@@ -56,7 +56,12 @@ impl NodeAddr {
 
 impl fmt::Display for NodeAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
+        let Self { host, port } = self;
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
+        } else {
+            write!(f, "{host}:{port}")
+        }
     }
 }
 
@@ -200,7 +205,7 @@ mod tests {
             ("10.0.0.1:7", "10.0.0.1:7"),
             (":7", "seed:7"),
             ("?:7", "seed:7"),
-            ("::1:7", "::1:7"),
+            ("::1:7", "[::1]:7"),
         ] {
             let read = NodeAddr::parse(address, &asked()).expect("it makes sense");
             assert_eq!(read.to_string(), place);

@@ -17,7 +17,6 @@ pub(super) enum Kind {
 
 /// Each scheme, its kind, and whether it uses TLS.
 const SCHEMES: [(&str, Kind, bool); 12] = [
-    ("memory", Kind::Memory, false),
     ("redis", Kind::Server, false),
     ("rediss", Kind::Server, true),
     ("redis-sentinel", Kind::Sentinels, false),
@@ -29,6 +28,7 @@ const SCHEMES: [(&str, Kind, bool); 12] = [
     ("valkey", Kind::Server, false),
     ("valkeys", Kind::Server, true),
     ("valkey+unix", Kind::Socket, false),
+    ("memory", Kind::Memory, false),
 ];
 
 impl Kind {
@@ -116,10 +116,13 @@ impl<'a> Parts<'a> {
     /// Fails if a URL would not be read as it is meant.
     pub(super) fn check(&self) -> Result<(), String> {
         let reason = if self.kind == Kind::Memory {
-            if !self.has_slashes {
+            if self.has_slashes {
+                "the embedded store has no host; expected `memory:` or `memory:name`"
+            } else if self.tail.contains(['?', '#']) {
+                "the embedded store has no options, and its name has no `?` or `#`; expected `memory:` or `memory:name`"
+            } else {
                 return Ok(());
             }
-            "the embedded store has no host; expected `memory:` or `memory:name`"
         } else if self.tls && !Tls::IS_SUPPORTED {
             "TLS needs the feature `tls` of rlock-core"
         } else if self.kind != Kind::Socket && self.has_slashes && self.tail.contains('@') {
@@ -159,6 +162,25 @@ impl<'a> Parts<'a> {
         Err(format!(
             "{unknown} is not known; known are `{known}`{elsewhere}"
         ))
+    }
+
+    /// Fails if a port is not valid.
+    pub(super) fn check_ports(&self) -> Result<(), String> {
+        for host in self.hosts.split(',') {
+            let behind_address = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
+            let port = behind_address.split_once(':').map_or("", |(_, port)| port);
+            if !port.is_empty() && port.parse::<u16>().is_err() {
+                // A longer text may be a password.
+                let is_number = port.len() < 6 && port.chars().all(|c| c.is_ascii_digit());
+                let named = if is_number {
+                    format!(" `{port}`")
+                } else {
+                    String::new()
+                };
+                return Err(format!("the port{named} is not a number up to 65535"));
+            }
+        }
+        Ok(())
     }
 
     fn options(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {

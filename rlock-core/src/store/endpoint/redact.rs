@@ -14,6 +14,7 @@ pub(crate) fn redacted(url: &str) -> String {
         return unknown_scheme(url);
     };
     let shown = match parts.kind {
+        Kind::Memory if !parts.has_slashes => embedded(&parts),
         Kind::Socket => socket(&parts),
         kind => hosts(&parts, kind),
     };
@@ -32,6 +33,13 @@ fn unknown_scheme(url: &str) -> String {
         _ if url.is_empty() => String::new(),
         _ => HIDDEN.to_owned(),
     }
+}
+
+/// Returns `name[?options][#…]`, or `None` if the name may contain a login.
+fn embedded(parts: &Parts<'_>) -> Option<String> {
+    let fragment = parts.fragment.map_or("", |_| "#…");
+    let is_name = parts.path.chars().all(is_of_name);
+    is_name.then(|| format!("{}{}{fragment}", parts.path, options(parts.query)))
 }
 
 /// Returns `//path[?options]`, or `None` if the path may contain a login.
@@ -144,6 +152,8 @@ mod tests {
                 "unix:///run/redis.sock?user=…&pass=…&…",
             ),
             ("memory://x", "memory://x"),
+            ("memory:a?x=1", "memory:a?x=…"),
+            ("memory:a#b", "memory:a#…"),
             ("http://h/", "http:…"),
             ("", ""),
         ] {

@@ -2,10 +2,13 @@
 
 use std::{fmt, time::Duration};
 
-use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
+use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult};
 
-use super::sentinel;
-use crate::store::{endpoint::ServerEndpoint, tls::Tls};
+use super::{
+    errors::{classify_connect, not_sent, without_kind},
+    sentinel,
+};
+use crate::store::{StoreError, endpoint::ServerEndpoint, tls::Tls};
 
 /// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -48,6 +51,10 @@ impl Default for ConnectionSettings {
 impl Address {
     pub(in crate::store) fn new(endpoint: ServerEndpoint, settings: ConnectionSettings) -> Self {
         Self { endpoint, settings }
+    }
+
+    pub(super) fn uses_tls(&self) -> bool {
+        self.endpoint.uses_tls()
     }
 
     /// Returns the server that has the locks now. The caller's connection attempt ends after `within`.
@@ -99,14 +106,19 @@ impl Server {
         self.settings.tls.open(info)
     }
 
-    /// Returns advice about the login in this URL.
-    pub(super) fn login(&self) -> &'static str {
-        match self.info.addr() {
+    /// Classifies an error of an attempt to connect, with advice about this URL.
+    pub(in crate::store) fn classify(&self, error: RedisError) -> StoreError {
+        if (error.to_string()).starts_with("Redis server refused to switch database") {
+            let (number, said) = (self.info.redis_settings().db(), without_kind(&error));
+            return not_sent(format!("database {number} of the URL: {said}"));
+        }
+        let login = match self.info.addr() {
             ConnectionAddr::Unix(_) => {
                 "user and password stand behind the `?` of the URL: `unix:///path?user=…&pass=…`"
             }
             _ => LOGIN,
-        }
+        };
+        classify_connect(error, login)
     }
 }
 

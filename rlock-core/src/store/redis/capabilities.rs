@@ -130,18 +130,18 @@ async fn warn_of_eviction(mut connection: MultiplexedConnection) {
     }
 }
 
-/// The refused commands that locks need, and the refused commands that make locks quicker.
+/// The missing permissions that locks need, and the missing permissions that make locks quicker: commands, `~prefix*`
+/// for the keys, and `&prefix*` for the channels.
 pub(in crate::store) type Refused = (Vec<String>, Vec<String>);
 
-/// Returns the commands that this user may not call: those that locks need, and those that make locks quicker. Servers
-/// before Redis 7 cannot tell.
+/// Returns the permissions that this user lacks. Servers before Redis 7 cannot tell.
 pub(in crate::store) async fn refused(
     connection: &mut MultiplexedConnection,
     keyspace: &Keyspace,
     with_replicas: bool,
 ) -> RedisResult<Refused> {
     let script = Script::new(include_str!("scripts/permissions.lua"));
-    let mut call = script.arg(keyspace.example());
+    let mut call = script.arg(&keyspace.prefix);
     call.arg(keyspace.channel(Uuid::nil()))
         .arg(keyspace.are_of_cluster.then_some("cluster"))
         .arg(with_replicas.then_some("replicas"));
@@ -153,7 +153,7 @@ pub(in crate::store) async fn refused(
     refused
 }
 
-/// Logs the commands that the user may not call. Scripts ignore most of these refusals.
+/// Logs the permissions that the user lacks. Scripts ignore most of these refusals.
 async fn warn_of_refusals(mut connection: MultiplexedConnection, link: &Link) -> Vec<Capability> {
     let (address, with_replicas) = (&link.address, link.options.replicas.is_some());
     let refused = refused(&mut connection, &link.commands.keyspace, with_replicas).await;
@@ -162,12 +162,12 @@ async fn warn_of_refusals(mut connection: MultiplexedConnection, link: &Link) ->
         return Vec::new();
     };
     if !needed.is_empty() {
-        let commands = needed.join(", ");
-        tracing::error!(%address, commands, "the server's user lacks permissions that locks need");
+        let permissions = needed.join(", ");
+        tracing::error!(%address, permissions, "the server's user lacks permissions that locks need");
     }
     if !better.is_empty() {
-        let commands = better.join(", ");
-        tracing::warn!(%address, commands, "the server's user lacks permissions: locks work, but waiters or \
+        let permissions = better.join(", ");
+        tracing::warn!(%address, permissions, "the server's user lacks permissions: locks work, but waiters or \
             losses are noticed later, or checks are skipped");
     }
     let is_refused = |command: &str| needed.iter().chain(&better).any(|name| name == command);

@@ -108,13 +108,34 @@ pub(in crate::store) fn timed_out(waited: String) -> RedisError {
     RedisError::from((ErrorKind::Io, "time-out", waited))
 }
 
-/// Classifies an error as [`classify`]. If the server refuses the login, the error explains where
-/// the URL contains it.
-pub(in crate::store) fn classify_login(error: RedisError, way_out: &'static str) -> StoreError {
-    if !wants_password(&error) && error.kind() != ErrorKind::AuthenticationFailed {
+/// Classifies an error of an attempt to connect, and adds the way out if it is known. `login` explains where the URL
+/// contains user and password.
+pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str) -> StoreError {
+    let said = without_kind(&error);
+    let mut untrusted = ["certificate: UnknownIssuer", "certificate: BadSignature"].into_iter();
+    let way_out = if wants_password(&error) || error.kind() == ErrorKind::AuthenticationFailed {
+        login
+    } else if untrusted.any(|reason| said.contains(reason)) {
+        "have the system trust the authority that signed the server's certificate, or name it by `tls_ca` or in the \
+         environment variable `SSL_CERT_FILE`"
+    } else if said.contains("unknown command") && said.contains("SENTINEL") {
+        "this server is no Sentinel: connect to it by `redis://host:port`"
+    } else if error.kind() == ErrorKind::Parse && said.contains('\n') {
+        // redis-rs describes a reply that does not parse in several lines, and a wrong type in one.
+        return not_yet("the server does not speak the Redis protocol on this port");
+    } else {
         return classify(error);
-    }
-    not_sent(format!("{error}; {way_out}"))
+    };
+    not_sent(format!("{}; {way_out}", said.trim_end_matches('.')))
+}
+
+/// Returns what the server or the system says, without the name of the error's kind, which redis-rs adds.
+pub(in crate::store) fn without_kind(error: &RedisError) -> String {
+    let text = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => (error.to_string()).replacen(&format!(" - {:?}", error.kind()), "", 1),
+    };
+    text.trim_end().to_owned()
 }
 
 /// Returns whether the server refuses the login or requires one.

@@ -48,11 +48,6 @@ impl Keyspace {
         format!("{}{opening}{}}}", self.prefix, key.as_str())
     }
 
-    /// Returns the name of some lock, to check whether the user may access locks.
-    pub(super) fn example(&self) -> String {
-        format!("{}{{any}}", self.prefix)
-    }
-
     /// Returns the prefix of the channels that clients subscribe to. The client id follows.
     pub(super) fn channels(&self) -> &str {
         &self.channels

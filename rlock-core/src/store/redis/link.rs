@@ -18,7 +18,7 @@ use super::{
     capabilities::Checks,
     commands::Commands,
     connection::{Connection, boxed},
-    errors::{classify, classify_login, not_yet, refuses_protocol, timed_out},
+    errors::{classify_connect, not_yet, refuses_protocol},
     for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
@@ -278,7 +278,7 @@ impl Link {
         let opening = async {
             // The Sentinels name the current master.
             let server = self.address.server(within).await;
-            let server = server.map_err(|error| classify_login(error, SENTINELS_LOGIN))?;
+            let server = server.map_err(|error| classify_connect(error, SENTINELS_LOGIN))?;
             let open = |protocol| boxed(Connection::open(self, &server, protocol, epoch));
             let mut opened = open(server.protocol()).await;
             if server.protocol() != ProtocolVersion::RESP2
@@ -286,12 +286,16 @@ impl Link {
             {
                 opened = open(ProtocolVersion::RESP2).await;
             }
-            opened.map_err(|error| classify_login(error, server.login()))
+            opened.map_err(|error| server.classify(error))
         };
         let late = |_| {
-            Err(classify(timed_out(format!(
-                "no connection within {within:?}"
-            ))))
+            let is_tls = self.address.uses_tls();
+            let advice = if is_tls {
+                "; the server may not speak TLS on this port"
+            } else {
+                ""
+            };
+            Err(not_yet(format!("no connection within {within:?}{advice}")))
         };
         let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
         // The request that waits for this connection has not been sent.

@@ -182,7 +182,7 @@ pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_th
     let lock = || client.lock("order:42");
     let day = Duration::from_secs(24 * 60 * 60);
     let cases = [
-        (lock().lease(Duration::ZERO), "`lease`", "0ns"),
+        (lock().lease(Duration::ZERO), "`lease`", "0s"),
         (lock().lease(Duration::from_millis(9)), "`lease`", "9ms"),
         (
             lock().lease(day + Duration::from_millis(1)),
@@ -195,7 +195,7 @@ pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_th
             "18446744073709551615",
         ),
         (lock().wait(Duration::MAX), "`wait`", "18446744073709551615"),
-        (lock().max_hold(Duration::ZERO), "`max_hold`", "0ns"),
+        (lock().max_hold(Duration::ZERO), "`max_hold`", "0s"),
         (
             lock().at_least(Duration::MAX),
             "`at_least`",

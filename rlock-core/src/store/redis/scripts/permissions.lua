@@ -1,9 +1,11 @@
--- Returns the commands of a client that this user may not call.
--- ARGV  the name of a lock, the name of a channel, and further uses: `cluster`, `replicas`
--- Replies  {refused commands that locks need, refused commands that make locks quicker}
--- Servers before Redis 7 reply with empty lists, because they cannot check. A user who may not access this lock at all
--- may access others, so the commands on locks are not reported then.
-local lock, channel = ARGV[1], ARGV[2]
+-- Returns the permissions of a client that this user lacks.
+-- ARGV  the prefix, the name of a channel, and further uses: `cluster`, `replicas`
+-- Replies  {missing permissions that locks need, missing permissions that make locks quicker}: names of commands,
+--          `~prefix*` for the keys, and `&prefix*` for the channels
+-- Servers before Redis 7 reply with empty lists, because they cannot check. Without access to the keys, the server
+-- refuses every command on locks, so that the reply names only the keys.
+local prefix, channel = ARGV[1], ARGV[2]
+local lock = prefix .. '{any}'
 local fence, queue = lock .. ':fence', lock .. ':queue'
 
 local needed = {
@@ -14,7 +16,7 @@ local quicker = {
   {'zadd', queue, 'NX', 1, 'm'}, {'zpopmin', queue}, {'zrange', queue, 0, 0}, {'zrem', queue, 'm'},
   {'zscore', queue, 'm'}, {'exists', lock}, {'incr', fence}, {'hgetall', lock},
 }
-local needed_of_server, quicker_of_server = {{'time'}}, {
+local needed_of_server, quicker_of_server = {{'time'}, {'script', 'load', ''}}, {
   {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'},
   {'info', 'memory'},
 }
@@ -24,11 +26,11 @@ local needed_beyond = {
 }
 local quicker_beyond = {cluster = {{'cluster', 'info'}}, replicas = {}}
 
+local has_parts = {client = true, cluster = true, script = true}
 local function add_refused(names, calls)
   for _, call in ipairs(calls) do
     if not redis.acl_check_cmd(unpack(call)) then
-      local has_parts = call[1] == 'client' or call[1] == 'cluster'
-      names[#names + 1] = has_parts and call[1] .. '|' .. call[2] or call[1]
+      names[#names + 1] = has_parts[call[1]] and call[1] .. '|' .. call[2] or call[1]
     end
   end
   return names
@@ -37,12 +39,19 @@ end
 if not redis.acl_check_cmd then
   return {{}, {}}
 end
-local of_locks = add_refused({}, needed)
-if #of_locks == #needed then
-  of_locks, quicker = {}, {}
+-- Each script declares locks as its keys, so this call is refused only for the keys.
+local of_locks, of_speed = {}, {}
+if redis.acl_check_cmd('evalsha', '0', 1, lock) then
+  add_refused(of_locks, needed)
+else
+  of_locks, quicker = {'~' .. prefix .. '*'}, {}
 end
-of_locks = add_refused(of_locks, needed_of_server)
-local of_speed = add_refused(add_refused({}, quicker_of_server), quicker)
+add_refused(of_locks, needed_of_server)
+-- No command tells a refused channel from a refused command.
+if not (redis.acl_check_cmd('subscribe', channel) or redis.acl_check_cmd('publish', channel, '')) then
+  of_speed = {'&' .. prefix .. '*'}
+end
+add_refused(add_refused(of_speed, quicker_of_server), quicker)
 for n = 3, #ARGV do
   add_refused(of_locks, needed_beyond[ARGV[n]])
   add_refused(of_speed, quicker_beyond[ARGV[n]])
