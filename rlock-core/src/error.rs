@@ -214,6 +214,13 @@ impl LockError {
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
+
+    /// Returns whether this client no longer locks, because this process stops:
+    /// [`Draining`](Self::Draining) or [`Closed`](Self::Closed). Another instance may serve the call.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        matches!(self, Self::Draining { .. } | Self::Closed { .. })
+    }
 }
 
 /// Writes the fields of each variant.

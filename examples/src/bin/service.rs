@@ -14,6 +14,7 @@
 use std::{
     collections::HashSet,
     env,
+    future::IntoFuture as _,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -57,16 +58,12 @@ impl IntoResponse for OrderError {
                 (StatusCode::CONFLICT, [(RETRY_AFTER, "1")], text).into_response()
             }
             // The store did not reply, or this instance shuts down: another instance may serve.
-            Self::Lock(error) if error.is_outage() || is_closing(&error) => {
+            Self::Lock(error) if error.is_outage() || error.is_closing() => {
                 (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], text).into_response()
             }
             Self::Lock(_) => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
         }
     }
-}
-
-fn is_closing(error: &LockError) -> bool {
-    matches!(error, LockError::Draining { .. } | LockError::Closed { .. })
 }
 
 impl Orders {
@@ -143,15 +140,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://{}", listener.local_addr()?);
-    axum::serve(listener, app(Orders::new(locks.clone()), metrics))
-        .with_graceful_shutdown(async {
-            tokio::signal::ctrl_c().await.expect("a signal handler");
-        })
-        .await?;
-    // All requests have ended. Background jobs that hold locks get 20 seconds.
-    let drained = locks.drain(Duration::from_secs(20)).await?;
-    println!("{drained:?}");
+    let server = axum::serve(listener, app(Orders::new(locks.clone()), metrics))
+        .with_graceful_shutdown(stop())
+        .into_future();
+    // From the signal on, requests and background jobs that hold locks get 20 seconds.
+    let drain = async {
+        stop().await;
+        locks.drain(Duration::from_secs(20)).await
+    };
+    let (ended, drained) = tokio::join!(server, drain);
+    ended?;
+    println!("{:?}", drained?);
     Ok(())
+}
+
+/// Resolves when the process is to stop.
+async fn stop() {
+    tokio::signal::ctrl_c().await.expect("a signal handler");
 }
 
 #[cfg(test)]

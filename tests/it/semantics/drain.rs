@@ -24,6 +24,7 @@ async fn both() -> [(LockClient, Option<RedisServer>); 2] {
 fn assert_draining<T: std::fmt::Debug>(outcome: Result<T, LockError>) {
     let error = outcome.expect_err("it drains");
     assert!(matches!(error, LockError::Draining { .. }), "{error:?}");
+    assert!(error.is_closing() && !error.is_outage(), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("draining"), "{text}");
 }
