@@ -4,7 +4,7 @@
 // A crate of macros has nothing that others could call, so its module is taken in here.
 #[path = "../../rlock-macros/src"]
 mod macros {
-    #[allow(dead_code, reason = "the attribute needs more of it")]
+    #[allow(dead_code, unused_imports, reason = "the attribute needs more of it")]
     pub(crate) mod template;
 }
 

@@ -410,6 +410,7 @@ mod tests {
                 "option `sentinel_user` ",
             ),
             ("redis://h/?protocol=s3cret", "`protocol` is "),
+            ("redis://h/?protocol=2&protocol=s3cret", "`protocol` is "),
         ] {
             let shown = refusal(url);
             assert!(shown.contains(&format!("`url`: {option}")), "{shown}");
@@ -439,6 +440,7 @@ mod tests {
             ("redis://h/", ProtocolVersion::RESP3),
             ("redis://h/?protocol=3", ProtocolVersion::RESP3),
             ("redis://h/?protocol=resp2", ProtocolVersion::RESP2),
+            ("redis://h/?protocol=3&protocol=2", ProtocolVersion::RESP2),
             ("unix:///s?db=1&protocol=2", ProtocolVersion::RESP2),
         ] {
             assert_eq!(fixed(url).redis_settings().protocol(), protocol, "{url}");

@@ -218,10 +218,12 @@ fn check_name(word: &str, place: &str) -> Result<(), String> {
     }
 }
 
-/// Whether this is an identifier and nothing besides. The parser passes over comments and white space.
+/// Returns whether this is an identifier and nothing besides. The parser passes over comments, white space and a
+/// byte order mark.
 fn is_name(word: &str) -> bool {
-    let passed_over =
-        |c: char| c == '/' || c.is_whitespace() || matches!(c, '\u{200e}' | '\u{200f}');
+    let passed_over = |c: char| {
+        c == '/' || c.is_whitespace() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{feff}')
+    };
     !word.contains(passed_over) && syn::parse_str::<Ident>(word).is_ok()
 }
 

@@ -192,6 +192,7 @@ fn a_placeholder_that_is_none_is_refused() {
         ("<a.b/* c */>", "is no placeholder"),
         ("<a//\n>", "is no placeholder"),
         ("<a.b\u{200e}>", "is no placeholder"),
+        ("<a.\u{feff}b>", "is no placeholder"),
         ("<a.0x1>", "`0x1` is no index of a tuple"),
         ("<a.99999999999>", "`99999999999` is no index of a tuple"),
     ] {

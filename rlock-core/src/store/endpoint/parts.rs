@@ -188,9 +188,11 @@ impl<'a> Parts<'a> {
         pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
     }
 
+    /// Returns the last value of an option, which is the one that redis-rs reads.
     pub(super) fn option(&self, name: &str) -> Option<&'a str> {
         self.options()
-            .find_map(|(key, value)| (key == name).then_some(value))
+            .filter_map(|(key, value)| (key == name).then_some(value))
+            .last()
     }
 }
 

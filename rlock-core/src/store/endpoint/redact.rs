@@ -4,6 +4,7 @@
 //! may be one of these.
 
 use super::parts::{Kind, Parts};
+use crate::escape_control::breaks_the_line;
 
 /// Replaces each hidden part.
 const HIDDEN: &str = "…";
@@ -46,7 +47,7 @@ fn embedded(parts: &Parts<'_>) -> Option<String> {
 fn socket(parts: &Parts<'_>) -> Option<String> {
     let path = parts.path;
     let has_login = !parts.login.is_empty() || !parts.hosts.is_empty() || path.contains('@');
-    let is_path = path.starts_with('/') && !path.contains(char::is_control);
+    let is_path = path.starts_with('/') && !path.contains(breaks_the_line);
     let slashes = if parts.has_slashes { "//" } else { "" };
     (is_path && !has_login && parts.fragment.is_none())
         .then(|| format!("{slashes}{path}{}", options(parts.query)))
@@ -177,6 +178,7 @@ mod tests {
             ),
             ("redis://h/?token=x&s=3cret", "redis://h/?token=…&…"),
             ("unix://u:s3cret@h/redis.sock", "unix:…"),
+            ("unix:///run/\u{202e}redis.sock", "unix:…"),
             ("unix:///redis.sock?pass=12#s3cret", "unix:…"),
             (
                 "unix:///redis.sock?pass=x&s=cret",

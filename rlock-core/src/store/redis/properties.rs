@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     clock::ClientClock,
+    escape_control::breaks_the_line,
     key::Key,
     lease::{MAX_LEASE, Time},
     owner::OwnerId,
@@ -214,11 +215,16 @@ fn hash_tag(name: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// Checks that a URL is an address or an error.
+/// Checks that a URL is an address or an error, and that both stay on their line.
 pub(crate) fn url(url: &str) {
-    match Endpoint::parse(url) {
-        Ok(Endpoint::Server(server)) => assert!(!server.to_string().contains(char::is_control)),
-        Ok(_) => {}
-        Err(error) => assert!(error.to_string().contains("`url`")),
-    }
+    let shown = match Endpoint::parse(url) {
+        Ok(Endpoint::Server(server)) => server.to_string(),
+        Ok(_) => return,
+        Err(error) => {
+            let shown = error.to_string();
+            assert!(shown.contains("`url`"));
+            shown
+        }
+    };
+    assert!(!shown.contains(breaks_the_line), "{shown:?}");
 }
