@@ -139,7 +139,11 @@ impl RedisStore {
             of_caller
         } else {
             let up = timeout_at(deadline, background.connection()).await;
-            (background, up.map_err(|_| background.why_down())??)
+            let connection = up.map_err(|_| background.why_down())??;
+            if caller.is_some() {
+                self.round_trip(&connection, deadline, send).await?;
+            }
+            (background, connection)
         };
         let sent_at = background.options.clock.now();
         let reply = self.exchange(call, link, &connection, deadline, send).await;
@@ -147,6 +151,20 @@ impl RedisStore {
             link.give_up(connection.epoch);
         }
         read(reply?, sent_at)
+    }
+
+    /// Waits until the server has read what a former connection of the callers carried: the next request may settle it.
+    async fn round_trip(
+        &self,
+        connection: &Connection,
+        deadline: Instant,
+        send: SendOptions,
+    ) -> Result<(), StoreError> {
+        let reply = self.exchange(Call::Ping, &self.background, connection, deadline, send);
+        match boxed(reply).await {
+            Err(error) if !is_refused(&error) => Err(error.not_executed()),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for a reply on this connection.
