@@ -132,7 +132,8 @@ impl RedisStore {
         read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.fork_guard.check()?;
-        let (background, deadline) = (&self.background, Instant::now() + send.timeout);
+        let (background, started) = (&self.background, Instant::now());
+        let deadline = started + send.timeout;
         let caller = self.caller.as_ref().filter(|_| send.via == Via::Caller);
         let of_caller = caller.and_then(|caller| Some((&caller.link, caller.link.present()?)));
         let (link, connection) = if let Some(of_caller) = of_caller {
@@ -147,7 +148,10 @@ impl RedisStore {
         };
         let sent_at = background.options.clock.now();
         let reply = self.exchange(call, link, &connection, deadline, send).await;
-        if !link.is_background() && reply.as_ref().is_err_and(|error| error.maybe_executed) {
+        // The wait of a call may end before the reply is late.
+        let is_silent = started.elapsed() >= self.silence();
+        let in_doubt = reply.as_ref().is_err_and(|error| error.maybe_executed);
+        if !link.is_background() && in_doubt && is_silent {
             link.give_up(connection.epoch);
         }
         read(reply?, sent_at)

@@ -549,6 +549,26 @@ async fn an_acquire_in_doubt_is_undone_although_its_connection_was_given_up() {
     assert_nothing_left(&server).await;
 }
 
+/// A late reply to a call with a short wait says nothing about the connection.
+#[tokio::test]
+async fn a_short_wait_does_not_replace_the_connection() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let client = connect(&proxy.url()).await;
+    cycle(&client, "k").await;
+    let (_, before) = background_and_caller(&server).await;
+    proxy.delay_replies(ms(30));
+    for _ in 0..10 {
+        let lock = client.lock("k").wait(ms(15));
+        lock.acquire().await.expect_err("the reply is late");
+    }
+    proxy.pass();
+    assert_soon_free(&server, "k").await;
+    cycle(&client, "k").await;
+    let (_, after) = background_and_caller(&server).await;
+    assert_eq!(after.id, before.id);
+}
+
 /// The requests are on their way when the call is dropped, and run later.
 #[tokio::test]
 async fn an_acquire_that_is_cancelled_on_its_way_is_undone_behind_it() {
