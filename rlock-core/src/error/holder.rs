@@ -98,12 +98,14 @@ impl TakenBy {
         within: Duration,
     ) -> Option<(Self, Duration)> {
         let memory = memory();
+        let now = Instant::now();
+        let age = |known: &Remembered| now.saturating_duration_since(known.at);
         let recent = memory.holders.iter().rev();
-        let mut recent = recent.take_while(|known| known.at.elapsed() < within);
+        let mut recent = recent.take_while(|known| age(known) < within);
         let is_it =
             |known: &&Remembered| (known.client, known.own) == (client, own) && known.key == key;
         let known = recent.find(is_it)?;
-        let left = known.ttl.saturating_sub(known.at.elapsed());
+        let left = known.ttl.saturating_sub(age(known));
         Some((Self(known.number), left))
     }
 
