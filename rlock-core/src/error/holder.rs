@@ -16,8 +16,6 @@ use crate::info::Holder;
 
 /// How many holders are remembered.
 const MOST: usize = 1_024;
-/// How long a holder counts for other calls that wait for the same lock.
-const RECENT: Duration = Duration::from_secs(1);
 /// The numbers of holders, which begin anew after the last.
 const NUMBERS: u32 = 900_000;
 
@@ -29,8 +27,8 @@ struct Remembered {
     number: u32,
     /// The client whose call waited.
     client: Uuid,
-    /// Whether the holder is a call of that client.
-    is_own: bool,
+    /// The fencing token of the hold, if the holder is a call of that client.
+    own: Option<u64>,
     key: String,
     at: Instant,
     /// The rest of the lease at that time.
@@ -71,7 +69,7 @@ impl TakenBy {
         key: &str,
         ttl: Duration,
         holder: Holder,
-        is_own: bool,
+        own: Option<u64>,
     ) -> Self {
         let mut memory = memory();
         memory.last = (memory.last + 1) % NUMBERS;
@@ -79,7 +77,7 @@ impl TakenBy {
         memory.holders.push_back(Remembered {
             number,
             client,
-            is_own,
+            own,
             key: key.to_owned(),
             at: Instant::now(),
             ttl,
@@ -91,16 +89,23 @@ impl TakenBy {
         Self(number)
     }
 
-    /// Returns the holder of this lock and the rest of its lease, if this client learned them within a second.
-    pub(crate) fn recent(client: Uuid, key: &str, is_own: bool) -> Option<(Self, Duration)> {
+    /// Returns the holder of this lock and the rest of its lease, if this client learned them within this time. `own` is
+    /// the token of a hold of this client.
+    pub(crate) fn recent(
+        client: Uuid,
+        key: &str,
+        own: Option<u64>,
+        within: Duration,
+    ) -> Option<(Self, Duration)> {
         let memory = memory();
+        let now = Instant::now();
+        let age = |known: &Remembered| now.saturating_duration_since(known.at);
         let recent = memory.holders.iter().rev();
-        let mut recent = recent.take_while(|known| known.at.elapsed() < RECENT);
-        let is_it = |known: &&Remembered| {
-            (known.client, known.is_own) == (client, is_own) && known.key == key
-        };
+        let mut recent = recent.take_while(|known| age(known) < within);
+        let is_it =
+            |known: &&Remembered| (known.client, known.own) == (client, own) && known.key == key;
         let known = recent.find(is_it)?;
-        let left = known.ttl.saturating_sub(known.at.elapsed());
+        let left = known.ttl.saturating_sub(age(known));
         Some((Self(known.number), left))
     }
 
@@ -125,7 +130,7 @@ impl TakenBy {
     /// Returns the part of a message that names the holder.
     pub(super) fn advice(remaining: Option<Duration>) -> String {
         let advice = |known: &Remembered| {
-            if known.is_own {
+            if known.own.is_some() {
                 let hold = known.holder.hold();
                 format!(
                     "; it is held by this client itself{hold}: if this call runs inside that hold, enter it in \
@@ -178,28 +183,32 @@ mod tests {
     #[test]
     fn a_holder_is_remembered_until_many_others_came() {
         let (client, key) = (Uuid::new_v4(), "order:42");
-        assert_eq!(TakenBy::recent(client, key, false), None);
-        let remember = |pid, is_own| {
-            TakenBy::remember(client, key, Duration::from_secs(9), holder(pid), is_own)
-        };
-        let by = remember(4711, false);
-        let recent = TakenBy::recent(client, key, false);
-        assert!(recent.is_some_and(|(known, left)| known == by && !left.is_zero()));
-        assert_eq!(TakenBy::recent(client, key, true), None);
-        assert_eq!(TakenBy::recent(Uuid::new_v4(), key, false), None);
+        let recent = |client, own| TakenBy::recent(client, key, own, Duration::from_secs(9));
+        assert_eq!(recent(client, None), None);
+        let remember =
+            |pid, own| TakenBy::remember(client, key, Duration::from_secs(9), holder(pid), own);
+        let by = remember(4711, None);
+        let known = recent(client, None);
+        assert!(known.is_some_and(|(known, left)| known == by && !left.is_zero()));
+        assert_eq!(TakenBy::recent(client, key, None, Duration::ZERO), None);
+        assert_eq!(recent(client, Some(1)), None);
+        assert_eq!(recent(Uuid::new_v4(), None), None);
         let remaining = Some(by.mark(Duration::from_secs(1)));
         assert_eq!(
             TakenBy::advice(remaining),
             "; it is held by `billing` on `node-3` (pid 4711), in `orders::pay`, for 12.3 s"
         );
-        let own = remember(1, true).mark(Duration::from_secs(1));
+        let own = remember(1, Some(1));
+        assert!(recent(client, Some(1)).is_some_and(|(known, _)| known == own));
+        assert_eq!(recent(client, Some(2)), None, "the next hold");
+        let own = own.mark(Duration::from_secs(1));
         assert_eq!(
             TakenBy::advice(Some(own)),
             "; it is held by this client itself, in `orders::pay`, for 12.3 s: if this call runs inside that \
              hold, enter it in `guard.scope(…)`, or in a spawned task by `in_current_scope()`"
         );
         for pid in 0..1_024 {
-            remember(pid, false);
+            remember(pid, None);
         }
         assert_eq!(by.holder(), None);
         assert_eq!(TakenBy::advice(remaining), "");

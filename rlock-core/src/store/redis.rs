@@ -132,21 +132,43 @@ impl RedisStore {
         read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.fork_guard.check()?;
-        let (background, deadline) = (&self.background, Instant::now() + send.timeout);
+        let (background, started) = (&self.background, Instant::now());
+        let deadline = started + send.timeout;
         let caller = self.caller.as_ref().filter(|_| send.via == Via::Caller);
         let of_caller = caller.and_then(|caller| Some((&caller.link, caller.link.present()?)));
         let (link, connection) = if let Some(of_caller) = of_caller {
             of_caller
         } else {
             let up = timeout_at(deadline, background.connection()).await;
-            (background, up.map_err(|_| background.why_down())??)
+            let connection = up.map_err(|_| background.why_down())??;
+            if caller.is_some() {
+                self.round_trip(&connection, deadline, send).await?;
+            }
+            (background, connection)
         };
         let sent_at = background.options.clock.now();
         let reply = self.exchange(call, link, &connection, deadline, send).await;
-        if !link.is_background() && reply.as_ref().is_err_and(|error| error.maybe_executed) {
+        // The wait of a call may end before the reply is late.
+        let is_silent = started.elapsed() >= self.silence();
+        let in_doubt = reply.as_ref().is_err_and(|error| error.maybe_executed);
+        if !link.is_background() && in_doubt && is_silent {
             link.give_up(connection.epoch);
         }
         read(reply?, sent_at)
+    }
+
+    /// Waits until the server has read what a former connection of the callers carried: the next request may settle it.
+    async fn round_trip(
+        &self,
+        connection: &Connection,
+        deadline: Instant,
+        send: SendOptions,
+    ) -> Result<(), StoreError> {
+        let reply = self.exchange(Call::Ping, &self.background, connection, deadline, send);
+        match boxed(reply).await {
+            Err(error) if !is_refused(&error) => Err(error.not_executed()),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for a reply on this connection.

@@ -524,6 +524,51 @@ async fn an_acquire_that_is_cancelled_is_undone_by_the_way_that_it_took() {
     assert_nothing_left(&server).await;
 }
 
+/// The server is paused for longer than the client trusts a connection. After that it reads the background connection
+/// first.
+#[tokio::test]
+async fn an_acquire_in_doubt_is_undone_although_its_connection_was_given_up() {
+    let server = RedisServer::start();
+    let made = client(&server).await;
+    cycle(&made, "other").await;
+    server.pause();
+    let ping = {
+        let made = made.clone();
+        tokio::spawn(async move { made.ping().await })
+    };
+    tokio::time::sleep(ms(50)).await;
+    let lock = made.lock("k").lease(LASTING).wait(ms(800));
+    lock.acquire().await.expect_err("the server is paused");
+    tokio::time::sleep(ms(100)).await;
+    server.resume();
+    let _ = ping.await.expect("no panic");
+    eventually(LONG, "the server has read the acquire", async || {
+        server.exists(&format!("{}:fence", name("k"))).await
+    })
+    .await;
+    assert_nothing_left(&server).await;
+}
+
+/// A late reply to a call with a short wait says nothing about the connection.
+#[tokio::test]
+async fn a_short_wait_does_not_replace_the_connection() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let client = connect(&proxy.url()).await;
+    cycle(&client, "k").await;
+    let (_, before) = background_and_caller(&server).await;
+    proxy.delay_replies(ms(30));
+    for _ in 0..10 {
+        let lock = client.lock("k").wait(ms(15));
+        lock.acquire().await.expect_err("the reply is late");
+    }
+    proxy.pass();
+    assert_soon_free(&server, "k").await;
+    cycle(&client, "k").await;
+    let (_, after) = background_and_caller(&server).await;
+    assert_eq!(after.id, before.id);
+}
+
 /// The requests are on their way when the call is dropped, and run later.
 #[tokio::test]
 async fn an_acquire_that_is_cancelled_on_its_way_is_undone_behind_it() {

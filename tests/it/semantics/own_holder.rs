@@ -105,6 +105,25 @@ async fn on_a_cluster_the_error_says_that_the_holder_is_of_this_process() {
     assert_own_holders_are_named(&one, &other).await;
 }
 
+/// Checks that a call that begins after a hold has ended does not name that hold.
+async fn assert_the_present_hold_is_named(holder: &LockClient, client: &LockClient) {
+    for name in ["first", "second"] {
+        let lock = holder.lock("k").name(name).lease(LASTING);
+        let guard = lock.acquire().await.expect("free");
+        let said = timed_out(client, "k", ms(300)).await;
+        assert!(said.contains(&format!("in `{name}`")), "{said}");
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn the_error_names_the_present_hold_and_not_an_earlier_one() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    assert_the_present_hold_is_named(&one, &one).await;
+    assert_the_present_hold_is_named(&one, &other).await;
+}
+
 /// A client of this process with the same key in another store is not the holder.
 #[tokio::test]
 async fn a_lock_of_another_process_is_plain_contention() {

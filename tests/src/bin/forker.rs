@@ -60,6 +60,12 @@ async fn child(client: &LockClient, guard: LockGuard) {
         "child resumes",
         client.lock("kept").wait(WAIT).acquire().await,
     );
+    // The parent's hold has the turn, also in the child.
+    report("child waits", client.lock("k").wait(WAIT).acquire().await);
+    report(
+        "child tries",
+        client.lock("k").wait(Duration::ZERO).acquire().await,
+    );
     println!("child took {}", started.elapsed().as_millis());
     thread::sleep(LEASE.saturating_sub(started.elapsed()) + Duration::from_millis(500));
     println!("child valid later {}", guard.is_valid());

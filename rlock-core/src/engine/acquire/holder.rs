@@ -18,6 +18,8 @@ use crate::{
 
 /// The last part of a wait, in which the holder is asked.
 const LAST_PART: Duration = Duration::from_millis(250);
+/// How long a holder counts for other calls that wait for the same lock.
+const RECENT: Duration = Duration::from_secs(1);
 
 impl Attempt<'_> {
     /// Waits for a report about a lock of another client. In the last part of the wait, asks that client who it is.
@@ -49,8 +51,8 @@ impl Attempt<'_> {
 
     async fn ask(&self, key: &Key) {
         let client = self.core.id;
-        // Another call of this client has asked.
-        if TakenBy::recent(client, key.as_str(), false).is_some() {
+        // Another call of this client has just asked.
+        if TakenBy::recent(client, key.as_str(), None, LAST_PART).is_some() {
             return;
         }
         let send = SendOptions::background(self.core.options.response_timeout);
@@ -64,7 +66,7 @@ impl Attempt<'_> {
         let info = ask_holder(self.core, key, owner).await;
         if let Some(holder) = info.and_then(|info| info.holder) {
             let ttl = entry.ttl.unwrap_or_default();
-            TakenBy::remember(client, key.as_str(), ttl, holder, false);
+            TakenBy::remember(client, key.as_str(), ttl, holder, None);
         }
     }
 
@@ -83,9 +85,10 @@ impl Attempt<'_> {
     /// Returns the holder of a lock of this client, and the rest of its lease.
     fn own_holder(&self, key: &Key) -> Option<(TakenBy, Duration)> {
         let info = describe(self.core, key)?;
-        let (client, key) = (self.core.id, key.as_str());
-        let remember = |(holder, ttl)| (TakenBy::remember(client, key, ttl, holder, true), ttl);
-        TakenBy::recent(client, key, true).or_else(|| info.holder.zip(info.ttl).map(remember))
+        let (client, key, token) = (self.core.id, key.as_str(), info.token);
+        let remember = |(holder, ttl)| (TakenBy::remember(client, key, ttl, holder, token), ttl);
+        TakenBy::recent(client, key, token, RECENT)
+            .or_else(|| info.holder.zip(info.ttl).map(remember))
     }
 
     /// Returns the holder of a lock of another client, if a call of this client has asked for it.
@@ -94,6 +97,6 @@ impl Attempt<'_> {
         if self.asks_once() {
             return None;
         }
-        TakenBy::recent(self.core.id, key.as_str(), false)
+        TakenBy::recent(self.core.id, key.as_str(), None, RECENT)
     }
 }

@@ -46,10 +46,7 @@ impl Attempt<'_> {
                 .map(|ownership| self.usable(ownership, now))
                 .collect();
             if let Some(grants) = owned {
-                self.core
-                    .store
-                    .is_present()
-                    .map_err(|error| self.failed(error))?;
+                self.is_present()?;
                 if let Some(entries) = self.begin(turns, &ownerships, &grants, now) {
                     return Ok(entries);
                 }

@@ -37,7 +37,10 @@ impl Attempt<'_> {
         loop {
             match self.try_turns(keys, have) {
                 Ok(turns) => return Ok(turns),
-                Err(at) if self.asks_once() => return Err(self.taken(keys[at], None)),
+                Err(at) if self.asks_once() => {
+                    self.is_present()?;
+                    return Err(self.taken(keys[at], None));
+                }
                 Err(at) => have = Some((at, self.turn(keys[at], (at, contended)).await?)),
             }
         }
@@ -60,6 +63,12 @@ impl Attempt<'_> {
         Ok(turns)
     }
 
+    /// Returns an error in a forked process, where no turn is passed on.
+    pub(super) fn is_present(&self) -> Result<(), AcquireError> {
+        let present = self.core.store.is_present();
+        present.map_err(|error| self.failed(error))
+    }
+
     async fn turn(
         &self,
         key: &Key,
@@ -76,6 +85,7 @@ impl Attempt<'_> {
             Ok(turn) => return Ok(turn),
             Err(waiting) => waiting,
         };
+        self.is_present()?;
         *contended = Some(Contended { at, ttl: None });
         self.call.waits();
         let turn = timeout(self.left(), waiting.turn()).await;

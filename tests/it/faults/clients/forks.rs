@@ -24,7 +24,13 @@ async fn fork(way: &str) -> Vec<String> {
 async fn a_forked_child_neither_acquires_nor_releases_and_fails_at_once() {
     for way in ["blocking", "async"] {
         let said = fork(way).await;
-        for call in ["child nested", "child acquires", "child resumes"] {
+        for call in [
+            "child nested",
+            "child acquires",
+            "child resumes",
+            "child waits",
+            "child tries",
+        ] {
             let line = said.iter().find(|line| line.starts_with(call));
             let line = line.unwrap_or_else(|| panic!("{way}: no answer to {call}: {said:?}"));
             assert!(line.contains("connect again after a fork"), "{way}: {line}");
