@@ -84,14 +84,14 @@ pub fn exhaust(config: Config) -> Report {
     report(name, started, &checker)
 }
 
-/// Explores states in breadth-first order, until a property is violated.
+/// Explores states in breadth-first order, until this property is violated.
 #[must_use]
-pub fn find(config: Config) -> Report {
+pub fn find(config: Config, property: &'static str) -> Report {
     let name = config.name;
     let started = Instant::now();
     let builder = Protocol::new(config).checker().threads(threads());
     let checker = builder
-        .finish_when(HasDiscoveries::AnyFailures)
+        .finish_when(HasDiscoveries::AnyOf([property].into()))
         .spawn_bfs()
         .join();
     report(name, started, &checker)

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 fn find_mistakes() -> ExitCode {
     let mut missed = 0;
     for mistake in mistakes().into_iter().chain(hard_mistakes()) {
-        let report = check::find(mistake.world);
+        let report = check::find(mistake.world, mistake.breaks);
         let found = report.breaks(mistake.breaks);
         if found {
             println!("{}\n  found: not \"{}\"", report.line(), mistake.breaks);

@@ -21,7 +21,7 @@ fn every_state_of_the_small_worlds_is_as_it_has_to_be() {
 #[test]
 fn every_mistake_is_found() {
     for mistake in mistakes() {
-        let report = check::find(mistake.world);
+        let report = check::find(mistake.world, mistake.breaks);
         println!("{}", report.line());
         assert!(
             report.breaks(mistake.breaks),
