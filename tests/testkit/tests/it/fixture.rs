@@ -962,7 +962,7 @@ fn a_witness_counts_holders_and_reports_overlaps() {
 }
 
 #[test]
-#[should_panic(expected = "nobody ever entered")]
+#[should_panic(expected = "no owner entered")]
 fn a_witness_of_nothing_proves_nothing() {
     Exclusion::new().assert_held();
 }
