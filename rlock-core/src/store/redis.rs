@@ -148,10 +148,9 @@ impl RedisStore {
         };
         let sent_at = background.options.clock.now();
         let reply = self.exchange(call, link, &connection, deadline, send).await;
-        // The wait of a call may end before the reply is late.
-        let is_silent = started.elapsed() >= self.silence();
         let in_doubt = reply.as_ref().is_err_and(|error| error.maybe_executed);
-        if !link.is_background() && in_doubt && is_silent {
+        // The wait of a call may end before the reply is late.
+        if !link.is_background() && in_doubt && started.elapsed() >= self.silence() {
             link.give_up(connection.epoch);
         }
         read(reply?, sent_at)
