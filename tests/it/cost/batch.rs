@@ -105,21 +105,13 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
         release_all(guards.into_iter().flatten()).await;
         server.script_flush().await;
     }
-    release_all(
-        try_acquire_all(&client, &keys())
-            .await
-            .into_iter()
-            .flatten(),
-    )
-    .await;
+    let acquire_and_release = async || {
+        let guards = try_acquire_all(&client, &keys()).await;
+        release_all(guards.into_iter().flatten()).await;
+    };
+    acquire_and_release().await;
     let mut watch = server.watch_commands().await;
-    release_all(
-        try_acquire_all(&client, &keys())
-            .await
-            .into_iter()
-            .flatten(),
-    )
-    .await;
+    acquire_and_release().await;
     let scripts = watch.count_of("EVALSHA").await;
     assert!(scripts < 64, "together again: {scripts} scripts");
     assert_nothing_left(&server).await;
