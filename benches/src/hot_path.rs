@@ -23,18 +23,24 @@ pub enum Way {
     NestedLocally,
     /// Local hand-overs between 16 tasks, with the embedded store.
     HandOvers,
+    /// A retained lock on a server.
+    Retained,
+    /// 64 tasks with a key each, on a server.
+    OwnKeys,
     /// `SET NX PX` and a compare-and-delete script, with redis-rs alone.
     Raw,
 }
 
 impl Way {
     /// All kinds.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Memory,
         Self::Server,
         Self::Nested,
         Self::NestedLocally,
         Self::HandOvers,
+        Self::Retained,
+        Self::OwnKeys,
         Self::Raw,
     ];
 
@@ -55,6 +61,11 @@ impl Way {
             Self::Nested => nested(server, builder.reentry(Reentry::Counted), pairs).await,
             Self::NestedLocally => nested(server, builder.reentry(Reentry::Local), pairs).await,
             Self::HandOvers => hand_overs(&builder.in_memory()?, pairs).await,
+            Self::Retained => {
+                let retain = std::time::Duration::from_secs(1);
+                ours(&builder.retain(retain).connect(&server.url()).await?, pairs).await
+            }
+            Self::OwnKeys => own_keys(&builder.connect(&server.url()).await?, pairs).await,
             Self::Raw => raw(server, pairs).await,
         }
     }
@@ -79,6 +90,22 @@ async fn hand_overs(client: &LockClient, pairs: usize) -> Result<()> {
                 // The other tasks queue meanwhile.
                 tokio::task::yield_now().await;
                 guard.release().await?;
+            }
+            anyhow::Ok(())
+        })
+    });
+    for task in try_join_all(tasks).await? {
+        task?;
+    }
+    Ok(())
+}
+
+async fn own_keys(client: &LockClient, pairs: usize) -> Result<()> {
+    let tasks = (0..64).map(|task| {
+        let lock = client.lock(format!("order:{task}")).name("order:<id>");
+        tokio::spawn(async move {
+            for _ in 0..pairs / 64 {
+                lock.acquire().await?.release().await?;
             }
             anyhow::Ok(())
         })

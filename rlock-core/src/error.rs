@@ -312,12 +312,16 @@ fn shown(duration: Duration) -> String {
         1_000_000
     };
     let nanos = duration.subsec_nanos();
-    let rounded = Duration::new(duration.as_secs(), nanos - nanos % unit);
-    // `Debug` writes `0ns`.
-    if rounded.is_zero() {
-        return "0s".to_owned();
+    self::duration(Duration::new(duration.as_secs(), nanos - nanos % unit))
+}
+
+/// Shows a duration. `Debug` writes `0ns` for zero.
+pub(crate) fn duration(duration: Duration) -> String {
+    if duration.is_zero() {
+        "0s".to_owned()
+    } else {
+        format!("{duration:?}")
     }
-    format!("{rounded:?}")
 }
 
 fn rest(remaining: Option<Duration>) -> String {

@@ -36,9 +36,12 @@ impl Time {
     }
 
     /// Returns the last multiple of `grid` at or before this point.
-    fn rounded_down_to(self, grid: Duration) -> Self {
-        let (own, grid) = (self.nanos(), nanos(grid).max(1));
-        Self::from_nanos(own - own % grid)
+    fn rounded_down_to(self, grid: u64) -> Self {
+        Self::from_nanos(self.nanos() / grid.max(1) * grid)
+    }
+
+    fn after(self, nanos: u64) -> Self {
+        Self(self.0.saturating_add(nanos))
     }
 }
 
@@ -46,7 +49,7 @@ impl Add<Duration> for Time {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(duration)))
+        self.after(nanos(duration))
     }
 }
 
@@ -84,8 +87,9 @@ pub(crate) fn valid_until(sent_at: Time, lease: Duration) -> Time {
 /// Rounds down to a grid, so that ownerships with the same lease are due together and share a request.
 /// A third is a multiple of the grid. An ownership on the grid is therefore renewed after exactly a third.
 pub(crate) fn renewal_due(sent_at: Time, lease: Duration) -> Time {
-    let third = sent_at + lease / 3;
-    third.rounded_down_to(lease / 12).max(sent_at + lease / 4)
+    let part = |of: u64| nanos(lease) / of;
+    let third = sent_at.after(part(3));
+    third.rounded_down_to(part(12)).max(sent_at.after(part(4)))
 }
 
 /// Returns the limit of one attempt at a renewal, after which the next one starts. Attempts start at

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     drivers::missing,
-    error::LockError,
+    error::{LockError, duration},
     escape_control::MOST_SHOWN,
     key::MAX_KEY_BYTES,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
@@ -20,6 +20,7 @@ const LONGEST_PREFIX: usize = 256;
 /// The longest pattern of keys: each byte of a key may be escaped.
 pub(crate) const LONGEST_PATTERN: usize = MAX_KEY_BYTES * 2;
 
+#[inline]
 fn check(
     is_valid: bool,
     option: &'static str,
@@ -27,27 +28,33 @@ fn check(
     reason: &str,
 ) -> Result<(), LockError> {
     if is_valid {
-        return Ok(());
+        Ok(())
+    } else {
+        Err(invalid(option, format!("{value:?}"), reason))
     }
-    let mut value = format!("{value:?}");
-    // `Debug` writes a duration of zero in this unit.
-    if value == "0ns" {
-        "0s".clone_into(&mut value);
-    }
-    Err(LockError::InvalidOption {
+}
+
+#[cold]
+fn invalid(option: &'static str, value: String, reason: &str) -> LockError {
+    LockError::InvalidOption {
         option,
         value,
         reason: reason.to_owned(),
-    })
+    }
 }
 
+#[inline]
 fn within(
     option: &'static str,
     value: Duration,
     bounds: RangeInclusive<Duration>,
     reason: &str,
 ) -> Result<(), LockError> {
-    check(bounds.contains(&value), option, value, reason)
+    if bounds.contains(&value) {
+        Ok(())
+    } else {
+        Err(invalid(option, duration(value), reason))
+    }
 }
 
 /// Checks the options of a lock. A client's defaults have names of their own.
@@ -63,10 +70,10 @@ pub(crate) fn lock(
         "a lease is between 10ms and 24h; the watchdog renews it for as long as the lock is held",
     )?;
     wait(wait_name, options.wait)?;
-    check(
-        options.max_hold != Some(Duration::ZERO),
+    within(
         "max_hold",
-        Duration::ZERO,
+        options.max_hold.unwrap_or(Duration::MAX),
+        Duration::from_nanos(1)..=Duration::MAX,
         "a lock that is held takes some time; without `max_hold` there is no limit",
     )?;
     let zero_to_day = Duration::ZERO..=MAX_LEASE;

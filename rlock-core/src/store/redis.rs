@@ -18,7 +18,7 @@ mod replicas;
 mod replies;
 pub(super) mod sentinel;
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::OptionFuture;
 use redis::Value;
@@ -142,7 +142,7 @@ impl RedisStore {
             let up = timeout_at(deadline, background.connection()).await;
             let connection = up.map_err(|_| background.why_down())??;
             if caller.is_some() {
-                self.round_trip(&connection, deadline, send).await?;
+                boxed(self.round_trip(&connection, deadline, send)).await?;
             }
             (background, connection)
         };
@@ -164,7 +164,7 @@ impl RedisStore {
         send: SendOptions,
     ) -> Result<(), StoreError> {
         let reply = self.exchange(Call::Ping, &self.background, connection, deadline, send);
-        match boxed(reply).await {
+        match reply.await {
             Err(error) if !is_refused(&error) => Err(error.not_executed()),
             _ => Ok(()),
         }
@@ -185,7 +185,7 @@ impl RedisStore {
         let started = Instant::now();
         let request = metrics::RequestTimer::begin(call.name(), started);
         let silence = send.silence.unwrap_or_else(|| self.silence());
-        let mut reply = boxed(connection.send(call, send.asking));
+        let mut reply = pin!(connection.send(call, send.asking));
         let mut outcome = timeout_at(deadline.min(started + silence), &mut reply).await;
         if outcome.is_err() && silence <= send.timeout {
             link.doubt(connection.epoch);

@@ -24,6 +24,13 @@ const RECENT: Duration = Duration::from_secs(1);
 impl Attempt<'_> {
     /// Waits for a report about a lock of another client. In the last part of the wait, asks that client who it is.
     pub(super) async fn until_reported(&self, ownership: &Ownership) {
+        // Boxed, because most calls do not wait.
+        if ownership.is_waiting() {
+            Box::pin(self.report(ownership)).await;
+        }
+    }
+
+    async fn report(&self, ownership: &Ownership) {
         let last_part = self.last_part();
         ownership.until_reported(last_part).await;
         if self.now() < last_part || !ownership.is_waiting() {
@@ -45,7 +52,7 @@ impl Attempt<'_> {
     fn last_part(&self) -> Time {
         match self.request.options.wait {
             Wait::Never | Wait::Forever => self.deadline,
-            Wait::For(wait) => self.started + wait.saturating_sub(LAST_PART.min(wait / 2)),
+            Wait::For(wait) => self.call.started + wait.saturating_sub(LAST_PART.min(wait / 2)),
         }
     }
 

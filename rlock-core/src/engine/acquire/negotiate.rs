@@ -1,6 +1,6 @@
 //! Acquires locks that the call chain is not inside of: asks the store, and waits for those that are taken.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem::take, sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
@@ -34,23 +34,21 @@ enum Reply {
 
 impl Attempt<'_> {
     /// Acquires all of these locks, or none.
-    pub(super) async fn negotiate(&self, keys: Few<&Key>) -> Result<Few<EntryGuard>, AcquireError> {
+    pub(super) async fn negotiate(&self, keys: &[&Key]) -> Result<Few<EntryGuard>, AcquireError> {
         let (mut contended, mut refused) = (None, None);
-        let mut turns = self.turns(&keys, None, &mut contended).await?;
+        let mut turns = Few::new();
         let mut backoff = Backoff::default();
         loop {
+            if turns.is_empty() {
+                turns = self.turns(keys, &mut contended).await?;
+            }
             let now = self.now();
-            let ownerships = self.ownerships(&keys, &turns, now);
-            let owned: Option<Few<Grant>> = ownerships
-                .iter()
-                .map(|ownership| self.usable(ownership, now))
-                .collect();
-            if let Some(grants) = owned {
+            let ownerships = self.ownerships(keys, &turns, now);
+            if let Some(grants) = self.all_usable(&ownerships, now) {
                 self.is_present()?;
-                if let Some(entries) = self.begin(turns, &ownerships, &grants, now) {
+                if let Some(entries) = self.begin(take(&mut turns), &ownerships, &grants, now) {
                     return Ok(entries);
                 }
-                turns = self.turns(&keys, None, &mut contended).await?;
                 continue;
             }
             if let [ownership] = &*ownerships {
@@ -77,10 +75,10 @@ impl Attempt<'_> {
                             turn.arrived(grant.wanted);
                         }
                     }
+                    let turns = take(&mut turns);
                     if let Some(entries) = self.begin(turns, &ownerships, &grants, self.now()) {
                         return Ok(entries);
                     }
-                    turns = self.turns(&keys, None, &mut contended).await?;
                 }
                 Ok(Reply::Contended(by)) => {
                     if self.asks_once() {
@@ -94,7 +92,9 @@ impl Attempt<'_> {
                             sleep(backoff.next().min(self.left() / 2)).await;
                         }
                     } else {
-                        turns = self.wait_for_one(&keys, turns, &ownerships, by).await?;
+                        let turns_of_all = take(&mut turns);
+                        let wait = self.wait_for_one(keys, turns_of_all, &ownerships, by);
+                        turns = Box::pin(wait).await?;
                     }
                 }
                 Err(error) => {
@@ -108,7 +108,7 @@ impl Attempt<'_> {
                     if !error.maybe_executed {
                         refused = Some(error.clone());
                     }
-                    self.pause(&mut backoff, error).await?;
+                    Box::pin(self.pause(&mut backoff, error)).await?;
                 }
             }
         }
@@ -123,6 +123,11 @@ impl Attempt<'_> {
             })
         };
         keys.iter().zip(turns).map(ownership).collect()
+    }
+
+    fn all_usable(&self, ownerships: &[Arc<Ownership>], now: Time) -> Option<Few<Grant>> {
+        let usable = |ownership: &Arc<Ownership>| self.usable(ownership, now);
+        ownerships.iter().map(usable).collect()
     }
 
     /// Returns a grant that needs no request: from a hand-off of the store, or from a local hold that has ended.
@@ -153,7 +158,7 @@ impl Attempt<'_> {
             .filter(|(_, grant)| grant.is_none());
         let missing: Few<usize> = missing.map(|(at, _)| at).collect();
         let asked: Few<&Arc<Ownership>> = missing.iter().map(|at| &ownerships[*at]).collect();
-        let claims: Few<Claim> = asked.iter().map(|ownership| ownership.claim()).collect();
+        let claims: Arc<[Claim]> = asked.iter().map(|ownership| ownership.claim()).collect();
         let doubtful = asked
             .iter()
             .find_map(|ownership| ownership.route_in_doubt());
@@ -167,7 +172,7 @@ impl Attempt<'_> {
             ownership.begin_request(route)
         };
         let in_doubt: Few<bool> = asked.iter().map(begin).collect();
-        let request = self.acquire_request(&claims, 1, !self.asks_once());
+        let request = self.acquire_request(claims, 1, !self.asks_once());
         let send = SendOptions::new(route, self.request_timeout());
         let reply = self.core.store.acquire(&request, send).await;
         if is_single {

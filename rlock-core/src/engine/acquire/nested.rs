@@ -13,7 +13,7 @@ use crate::{
         release::ReleaseOnDrop,
     },
     error::{LockError, LostCause},
-    store::{Acquired, SendOptions, StoreError},
+    store::{Acquired, Claim, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -69,7 +69,7 @@ impl Attempt<'_> {
         };
         enterable.map_err(|cause| lost(self.core, ownership, cause))?;
         let release_on_drop = ReleaseOnDrop::new(self.core, ownership);
-        let claim = [ownership.claim()];
+        let claims: Arc<[Claim]> = [ownership.claim()].into();
         let mut backoff = Backoff::default();
         loop {
             let route = ownership
@@ -77,7 +77,7 @@ impl Attempt<'_> {
                 .unwrap_or_else(|| self.core.store.via());
             let in_doubt = ownership.begin_request(route);
             ownership.about_to_change(route);
-            let request = self.acquire_request(&claim, count + 1, false);
+            let request = self.acquire_request(Arc::clone(&claims), count + 1, false);
             let send = SendOptions::new(route, self.request_timeout());
             let reply = self.core.store.acquire(&request, send).await;
             if reply.is_ok() && !in_doubt {

@@ -31,7 +31,7 @@ use crate::{
 pub(crate) struct Call<'a> {
     core: &'a Core,
     request: &'a Request,
-    started: Time,
+    pub(super) started: Time,
     waits: AtomicBool,
     metrics: metrics::Acquire,
     span: OnceLock<Box<Span>>,
@@ -39,7 +39,8 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn begin(core: &'a Core, request: &'a Request, started: Time) -> Self {
+    pub(crate) fn begin(core: &'a Core, request: &'a Request) -> Self {
+        let started = core.clock.now();
         let span = if spans::may_be_wanted(false) {
             begin_span(core, request)
         } else {

@@ -28,12 +28,21 @@ impl Attempt<'_> {
     pub(super) async fn turns(
         &self,
         keys: &[&Key],
+        contended: &mut Option<Contended>,
+    ) -> Result<Few<Turn>, AcquireError> {
+        match (keys, self.asks_once()) {
+            ([key], false) => Ok(smallvec![self.turn(key, (0, contended)).await?]),
+            _ => Box::pin(self.turns_beside(keys, None, contended)).await,
+        }
+    }
+
+    /// Gets the turns of all keys, of which the call may have one.
+    async fn turns_beside(
+        &self,
+        keys: &[&Key],
         mut have: Option<(usize, Turn)>,
         contended: &mut Option<Contended>,
     ) -> Result<Few<Turn>, AcquireError> {
-        if let ([key], None, false) = (keys, &have, self.asks_once()) {
-            return Ok(smallvec![self.turn(key, (0, contended)).await?]);
-        }
         loop {
             match self.try_turns(keys, have) {
                 Ok(turns) => return Ok(turns),
@@ -88,7 +97,7 @@ impl Attempt<'_> {
         self.is_present()?;
         *contended = Some(Contended { at, ttl: None });
         self.call.waits();
-        let turn = timeout(self.left(), waiting.turn()).await;
+        let turn = Box::pin(timeout(self.left(), waiting.turn())).await;
         turn.map_err(|_| self.taken(key, None))
     }
 
@@ -108,7 +117,7 @@ impl Attempt<'_> {
         if self.left().is_zero() {
             return Err(self.taken(keys[at], ttl));
         }
-        self.turns(keys, Some((at, turn)), &mut Some(contended))
+        self.turns_beside(keys, Some((at, turn)), &mut Some(contended))
             .await
     }
 }

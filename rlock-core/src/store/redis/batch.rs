@@ -24,6 +24,7 @@ use tokio::{
 use self::write::{Batch, Part};
 use super::{
     commands::{Call, Commands},
+    connection::boxed,
     errors::classify,
 };
 use crate::store::{AcquireRequest, ReleaseRequest};
@@ -86,27 +87,31 @@ impl Batcher {
     /// Sends a request. With `may_share`, one script may serve it together with others in flight. Returns `None` if it
     /// was batched and must be sent by itself. If the future is dropped before the request is sent, it is not sent.
     pub(super) async fn send(&self, call: Call<'_>, may_share: bool) -> RedisResult<Option<Value>> {
-        let batchable = self.batchable(call).filter(|_| may_share);
         let in_flight = InFlight::begin(&self.in_flight);
-        if let Some(request) = batchable {
-            return self.enqueue(request).await;
-        }
-        let command = self.shared.commands.command(call);
-        // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
-        // overtake it.
-        if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
-            let mut connection = self.connection.clone();
-            // The first poll puts the request into the connection's queue, before any later request.
-            let reply = unconstrained(connection.send_packed_command(&command)).await;
-            return reply.and_then(Value::extract_error).map(Some);
-        }
-        self.enqueue(QueuedRequest::Command(command)).await
+        let request = if let Some(request) = self.batchable(call, &in_flight).filter(|_| may_share)
+        {
+            request
+        } else {
+            let command = self.shared.commands.command(call);
+            // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
+            // overtake it.
+            if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
+                let mut connection = self.connection.clone();
+                // The first poll puts the request into the connection's queue, before any later request.
+                let reply = boxed(unconstrained(async move {
+                    connection.send_packed_command(&command).await
+                }));
+                return reply.await.and_then(Value::extract_error).map(Some);
+            }
+            QueuedRequest::Command(command)
+        };
+        self.enqueue(request).await.unwrap_or_else(|_| Err(gone()))
     }
 
     /// Returns the call as a request that one script can serve together with others in flight. Returns `None` for a
     /// cluster, where locks are in different slots.
-    fn batchable(&self, call: Call<'_>) -> Option<QueuedRequest> {
-        if self.in_flight.load(Ordering::Relaxed) == 0
+    fn batchable(&self, call: Call<'_>, in_flight: &InFlight<'_>) -> Option<QueuedRequest> {
+        if in_flight.alone
             || self.shared.one_by_one.load(Ordering::Relaxed)
             || self.shared.commands.keyspace.are_of_cluster
         {
@@ -127,12 +132,12 @@ impl Batcher {
         }
     }
 
-    async fn enqueue(&self, request: QueuedRequest) -> RedisResult<Option<Value>> {
+    fn enqueue(&self, request: QueuedRequest) -> oneshot::Receiver<RedisResult<Option<Value>>> {
         let (reply, receiver) = oneshot::channel();
         self.shared.leaving.fetch_add(1, Ordering::AcqRel);
         // The task lives as long as the queue. If its runtime has ended, `receiver` fails.
         let _ = self.queue.send(Queued { request, reply });
-        receiver.await.unwrap_or_else(|_| Err(gone()))
+        receiver
     }
 }
 

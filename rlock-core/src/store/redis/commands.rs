@@ -5,16 +5,21 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Pipeline, Script, cmd};
+use redis::{Cmd, Pipeline, RedisWrite, Script, ToRedisArgs, cmd};
 
 use super::keyspace::Keyspace;
 use crate::{
     key::Key,
+    owner::OwnerId,
     store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
 };
 
 /// A lower bound for the server's time (µs). A token below it was not counted from the server's time.
 const NO_TIME: u64 = 1_000_000_000_000;
+
+/// Room for the arguments of each lock in a call of a script, and for those that its locks share.
+const ARGUMENTS: usize = 8;
+const BYTES: usize = 128;
 
 /// Defines the scripts, each with the library that it may use.
 macro_rules! scripts {
@@ -118,14 +123,14 @@ impl Commands {
             Call::Renew(batch) => self.renew(batch),
             Call::Extend(Claim { key, owner }, tokens) => self
                 .begin(&self.scripts.extend, [key])
-                .arg(owner.to_string())
+                .arg(Text(*owner))
                 .arg(tokens)
                 .arg(self.least_token())
                 .take(),
             Call::Inspect(key) => self.begin(&self.scripts.inspect, [key]),
             Call::Raise(Claim { key, owner }, token, lease) => self
                 .begin(&self.scripts.raise, [key])
-                .arg(owner.to_string())
+                .arg(Text(*owner))
                 .arg(token)
                 .arg(millis(self.fence_retention + lease))
                 .take(),
@@ -140,8 +145,12 @@ impl Commands {
         K: IntoIterator<Item = &'k Key, IntoIter: ExactSizeIterator>,
     {
         let keys = keys.into_iter();
-        let mut command = cmd("EVALSHA");
-        command.arg(script.get_hash()).arg(keys.len());
+        let parts = 1 + keys.len();
+        let mut command = Cmd::with_capacity(parts * ARGUMENTS, parts * BYTES);
+        command
+            .arg("EVALSHA")
+            .arg(script.get_hash())
+            .arg(keys.len());
         for key in keys {
             command.arg(self.keyspace.lock(key));
         }
@@ -159,7 +168,7 @@ impl Commands {
             .arg(self.keyspace.channels())
             .arg(self.least_token());
         for claim in &*request.claims {
-            command.arg(claim.owner.to_string());
+            command.arg(Text(claim.owner));
         }
         command
     }
@@ -168,7 +177,7 @@ impl Commands {
         let lease = request.next.map_or(Duration::ZERO, |next| next.lease);
         let mut command = self.begin(&self.scripts.release, [&request.key]);
         command
-            .arg(request.owner.to_string())
+            .arg(Text(request.owner))
             .arg(request.count)
             .arg(millis(request.at_least))
             .arg(request.token)
@@ -176,7 +185,7 @@ impl Commands {
             .arg(self.keyspace.channels())
             .arg(self.least_token());
         if let Some(next) = request.next {
-            command.arg(next.owner.to_string()).arg(millis(next.lease));
+            command.arg(Text(next.owner)).arg(millis(next.lease));
         }
         command
     }
@@ -187,7 +196,7 @@ impl Commands {
         let lease = batch.first().map_or(Duration::ZERO, |first| first.lease);
         command.arg(millis(self.fence_retention)).arg(millis(lease));
         for renewal in batch {
-            command.arg(renewal.owner.to_string());
+            command.arg(Text(renewal.owner));
         }
         if batch.iter().any(|renewal| renewal.lease != lease) {
             for renewal in batch {
@@ -205,7 +214,7 @@ impl Commands {
             .arg(millis(self.fence_retention))
             .arg(self.least_token());
         for request in requests {
-            let owner = request.claims[0].owner.to_string();
+            let owner = Text(request.claims[0].owner);
             command.arg(owner).arg(millis(request.lease));
         }
         command
@@ -217,9 +226,18 @@ impl Commands {
         let mut command = self.begin(&self.scripts.release_batch, keys);
         command.arg(millis(self.fence_retention));
         for request in requests {
-            command.arg(request.owner.to_string());
+            command.arg(Text(request.owner));
         }
         command
+    }
+}
+
+/// An owner that is written into a command without a string in between.
+struct Text(OwnerId);
+
+impl ToRedisArgs for Text {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        out.write_arg_fmt(self.0);
     }
 }
 

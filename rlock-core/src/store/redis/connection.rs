@@ -202,14 +202,14 @@ impl Connection {
                 break;
             }
             reply = if asking {
-                self.send_asking(call).await.map(Some)
+                boxed(self.send_asking(call)).await.map(Some)
             } else {
                 self.batcher.send(call, may_share).await
             };
             match &reply {
                 Ok(None) => {}
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                    self.load_scripts().await?;
+                    boxed(self.load_scripts()).await?;
                 }
                 _ => break,
             }

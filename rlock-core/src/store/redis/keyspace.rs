@@ -45,7 +45,7 @@ impl Keyspace {
     /// keys differ, and no name is another's name with a suffix.
     pub(in crate::store) fn lock(&self, key: &Key) -> String {
         let opening = if key.has_hash_tag() { "" } else { "{" };
-        format!("{}{opening}{}}}", self.prefix, key.as_str())
+        [&self.prefix, opening, key.as_str(), "}"].concat()
     }
 
     /// Returns the prefix of the channels that clients subscribe to. The client id follows.
