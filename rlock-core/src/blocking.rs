@@ -43,7 +43,7 @@ where
 }
 
 /// Returns whether this thread has ended, and runs its last destructors. Timers need a thread-local that is gone.
-fn has_ended() -> bool {
+pub(crate) fn has_ended() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 

@@ -17,7 +17,7 @@ use tracing::{Span, span::EnteredSpan};
 
 pub(crate) use self::session::Session;
 use crate::{
-    blocking::block_on,
+    blocking::{block_on, has_ended},
     engine::call_chain::Scope,
     error::{LockError, LostCause},
     few::Few,
@@ -210,7 +210,8 @@ impl Inside {
             outer: scope,
             on_lost,
         };
-        // From here on, a panic of the subscriber leaves the scope.
+        // From here on, a panic of the subscriber leaves the scope. Its thread-locals may be gone, too.
+        let span = span.filter(|_| !has_ended());
         inside.span = span.map(|span| Span::clone(&span).entered());
         inside
     }

@@ -8,6 +8,8 @@ use tokio::{
     task::LocalSet,
 };
 
+use crate::common::log::keep_log;
+
 fn both() -> Vec<(LockClient, Option<rlock_testkit::RedisServer>)> {
     let server = rlock_testkit::RedisServer::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -251,9 +253,10 @@ impl Drop for Locks {
     }
 }
 
-/// The thread-locals of Tokio are gone by then.
+/// The thread-locals of Tokio and of a subscriber are gone by then.
 #[test]
 fn the_last_destructors_of_a_thread_can_lock() {
+    keep_log();
     thread_local! {
         static LAST: std::cell::RefCell<Option<Locks>> = const { std::cell::RefCell::new(None) };
     }
