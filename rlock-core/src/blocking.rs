@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    panic::resume_unwind,
     pin::pin,
     sync::{
         Arc,
@@ -24,14 +25,26 @@ use crate::{caller::blocking, error::LockError};
 /// Two cases are not detected: a task of an executor other than Tokio, and a future in
 /// `tokio::task::unconstrained` that the `block_on` of a multi-thread runtime polls. The latter
 /// blocks no worker.
-pub(crate) fn block_on<F: Future>(
+pub(crate) fn block_on<F>(
     action: impl FnOnce() -> String,
     future: F,
-) -> Result<F::Output, LockError> {
+) -> Result<F::Output, LockError>
+where
+    F: Future<Output: Send> + Send,
+{
     if polls_a_task() {
         return Err(LockError::WouldBlock { action: action() });
     }
+    if has_ended() {
+        let done = thread::scope(|scope| scope.spawn(|| park_until_ready(future)).join());
+        return Ok(done.unwrap_or_else(|panic| resume_unwind(panic)));
+    }
     Ok(blocking(|| park_until_ready(future)))
+}
+
+/// Returns whether this thread has ended, and runs its last destructors. Timers need a thread-local that is gone.
+pub(crate) fn has_ended() -> bool {
+    Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 /// Polls a future on this thread. The client's own background drives its timers.

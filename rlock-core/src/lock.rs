@@ -131,9 +131,9 @@ impl Lock {
     }
 
     /// Blocks the thread until this call of the lock has ended.
-    pub(crate) fn blocking<T, E: Into<LockError>>(
+    pub(crate) fn blocking<T: Send, E: Into<LockError> + Send>(
         &self,
-        call: impl Future<Output = Result<T, E>>,
+        call: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, LockError> {
         let action = || format!("acquire lock `{}`", self.shown_keys());
         block_on(action, call)?.map_err(Into::into)

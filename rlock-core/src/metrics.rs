@@ -7,6 +7,7 @@
 mod list;
 mod locks;
 mod process;
+mod recorded;
 
 use std::{
     mem::size_of_val,
@@ -14,11 +15,13 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use metrics::{
-    Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, SharedString, with_recorder,
-};
+use metrics::{Key, Label, Level, Metadata, Recorder, SharedString, with_recorder};
 
-use self::{locks::Locks, process::Process};
+use self::{
+    locks::Locks,
+    process::Process,
+    recorded::{Counter, Gauge, Histogram, guarded},
+};
 pub(crate) use self::{
     locks::{Acquire, Held, LockCounters, Way, lock},
     process::{
@@ -37,7 +40,7 @@ struct Handles {
 
 impl Handles {
     fn new(recorder: &dyn Recorder) -> &'static Self {
-        list::describe(recorder);
+        guarded(|| list::describe(recorder));
         process::publish_connections(recorder);
         Box::leak(Box::new(Self {
             locks: Locks::default(),
@@ -82,16 +85,21 @@ fn label(name: &'static str, value: impl Into<SharedString>) -> Label {
 }
 
 fn counter(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Counter {
-    let counter = recorder.register_counter(&key(name, labels), &METADATA);
+    let counter = guarded(|| recorder.register_counter(&key(name, labels), &METADATA));
+    let counter = Counter(counter.unwrap_or_else(metrics::Counter::noop));
     // A counter that begins at its first event hides that event from `increase()`.
     counter.increment(0);
     counter
 }
 
 fn gauge(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Gauge {
-    recorder.register_gauge(&key(name, labels), &METADATA)
+    let gauge = guarded(|| recorder.register_gauge(&key(name, labels), &METADATA));
+    Gauge(gauge.unwrap_or_else(metrics::Gauge::noop))
 }
 
 fn histogram(name: &'static str, labels: Vec<Label>) -> Histogram {
-    with_recorder(|recorder| recorder.register_histogram(&key(name, labels), &METADATA))
+    let key = key(name, labels);
+    let histogram =
+        guarded(|| with_recorder(|recorder| recorder.register_histogram(&key, &METADATA)));
+    Histogram(histogram.unwrap_or_else(metrics::Histogram::noop))
 }

@@ -17,7 +17,7 @@ use tracing::{Span, span::EnteredSpan};
 
 pub(crate) use self::session::Session;
 use crate::{
-    blocking::block_on,
+    blocking::{block_on, has_ended},
     engine::call_chain::Scope,
     error::{LockError, LostCause},
     few::Few,
@@ -203,13 +203,17 @@ pub(crate) struct Inside {
 impl Inside {
     pub(crate) fn enter(guards: Few<LockGuard>, on_lost: OnLost) -> Self {
         let (mut scope, span) = scope_of(&guards);
-        scope.swap();
-        Self {
+        scope.begin();
+        let mut inside = Self {
             guards,
-            span: span.map(|span| Span::clone(&span).entered()),
+            span: None,
             outer: scope,
             on_lost,
-        }
+        };
+        // From here on, a panic of the subscriber leaves the scope. Its thread-locals may be gone, too.
+        let span = span.filter(|_| !has_ended());
+        inside.span = span.map(|span| Span::clone(&span).entered());
+        inside
     }
 
     /// Releases the locks after the call. Returns an error if a lock was lost meanwhile.
@@ -218,9 +222,9 @@ impl Inside {
     }
 
     fn end(&mut self) -> Option<LockError> {
+        let guards = mem::take(&mut self.guards);
         self.outer.swap();
         self.span = None;
-        let guards = mem::take(&mut self.guards);
         let action = || "give a lock back".to_owned();
         let released = block_on(action, release_all(guards)).flatten();
         End::Returned.into_error(released, self.on_lost)

@@ -47,7 +47,7 @@ pub trait InCurrentScope: Future + Sized {
 
 impl<F: Future> InCurrentScope for F {
     fn in_current_scope(self) -> impl Future<Output = F::Output> {
-        Scope::current().around(self)
+        Scope::carried().around(self)
     }
 }
 

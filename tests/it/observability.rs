@@ -3,6 +3,7 @@
 mod capabilities;
 mod documents;
 mod metrics;
+mod panics;
 mod redaction;
 mod reports;
 mod spans;

@@ -1,5 +1,5 @@
 //! The chain of locks that the current call is inside of. Each thread has the scope of the future that it polls, or of
-//! the call that it runs.
+//! the call that it runs. Other tasks that a body polls on its thread, as in a `LocalSet`, have none of it.
 
 use std::{
     cell::RefCell,
@@ -11,6 +11,7 @@ use std::{
     task::Poll,
 };
 
+use tokio::task;
 use uuid::Uuid;
 
 use crate::{
@@ -27,6 +28,8 @@ thread_local! {
 pub(crate) struct Scope {
     client: Option<ClientHandle>,
     chain: Option<Arc<Link>>,
+    /// The task that is inside, or `None` outside of Tokio's tasks.
+    task: Option<task::Id>,
 }
 
 /// One lock of the chain. Links are immutable, so branches of a `join!` cannot see each other's
@@ -39,6 +42,26 @@ pub(crate) struct Link {
 impl Scope {
     pub(crate) fn current() -> Self {
         read(Clone::clone)
+    }
+
+    /// Returns the current scope for another task. Holds that have ended, and outer entries of the same hold, are left
+    /// out: tasks that spawn each other would collect them. The innermost entry stays, for [`innermost`].
+    pub(crate) fn carried() -> Self {
+        let scope = Self::current();
+        let mut kept: Vec<Entry> = Vec::new();
+        for Link { entry, .. } in links(&scope) {
+            let is_same = |inner: &Entry| {
+                Arc::ptr_eq(&inner.ownership, &entry.ownership) && inner.token == entry.token
+            };
+            if kept.is_empty() || is_live(entry) && !kept.iter().any(is_same) {
+                kept.push(entry.clone());
+            }
+        }
+        let outside = Self {
+            chain: None,
+            ..scope
+        };
+        kept.into_iter().rev().fold(outside, Self::inside)
     }
 
     pub(crate) fn with_client(self, client: ClientHandle) -> Self {
@@ -54,8 +77,8 @@ impl Scope {
             outer: self.chain,
         };
         Self {
-            client: self.client,
             chain: Some(Arc::new(link)),
+            ..self
         }
     }
 
@@ -77,8 +100,14 @@ impl Scope {
 
     /// Makes this the thread's scope until the returned value is dropped.
     pub(crate) fn enter(&mut self) -> Entered<'_> {
-        self.swap();
+        self.begin();
         Entered(self)
+    }
+
+    /// Makes this the scope of the thread's present task, and keeps the previous scope for [`swap`](Self::swap).
+    pub(crate) fn begin(&mut self) {
+        self.task = task::try_id();
+        self.swap();
     }
 
     /// Swaps this scope with the thread's. A thread that ends has none.
@@ -110,9 +139,9 @@ impl<F> Drop for Around<'_, F> {
 }
 
 fn read<T: Default>(read: impl FnOnce(&Scope) -> T) -> T {
-    SCOPE
-        .try_with(|scope| read(&scope.borrow()))
-        .unwrap_or_default()
+    let of_this_task = |scope: &Scope| (scope.task == task::try_id()).then(|| read(scope));
+    let of_this_task = SCOPE.try_with(|scope| of_this_task(&scope.borrow()));
+    of_this_task.ok().flatten().unwrap_or_default()
 }
 
 /// Returns the client that the innermost `LockClient::scope` set.
@@ -122,33 +151,30 @@ pub(crate) fn client() -> Option<ClientHandle> {
 
 /// Returns the ownership of `key` by `client` that the current call is inside of, and the token of its hold.
 pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<(Arc<Ownership>, u64)> {
+    let is_it = |Link { entry, .. }: &&Link| {
+        entry.ownership.key.as_str() == key && entry.ownership.owner.is_of(client)
+    };
     read(|scope| {
-        let mut link = scope.chain.as_ref();
-        while let Some(inner) = link {
-            let ownership = &inner.entry.ownership;
-            if ownership.key.as_str() == key && ownership.owner.is_of(client) {
-                return Some((Arc::clone(ownership), inner.entry.token));
-            }
-            link = inner.outer.as_ref();
-        }
-        None
+        let Link { entry, .. } = links(scope).find(is_it)?;
+        Some((Arc::clone(&entry.ownership), entry.token))
     })
 }
 
 /// Returns whether the current call is inside of a live hold of `client`.
 pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
-    let is_inside = |scope: &Scope| {
-        let links = successors(scope.chain.as_ref(), |link| link.outer.as_ref());
-        let mut entries = links.map(|link| &link.entry);
-        entries.any(
-            |Entry {
-                 ownership, token, ..
-             }| {
-                ownership.owner.is_of(client) && ownership.enterable(*token).is_some()
-            },
-        )
-    };
-    read(is_inside)
+    let is_it = |link: &Link| link.entry.ownership.owner.is_of(client) && is_live(&link.entry);
+    read(|scope| links(scope).any(is_it))
+}
+
+/// Returns the locks of a scope, innermost first.
+fn links(scope: &Scope) -> impl Iterator<Item = &Link> {
+    let links = successors(scope.chain.as_ref(), |link| link.outer.as_ref());
+    links.map(Arc::as_ref)
+}
+
+/// Returns whether the hold of this entry has not ended.
+fn is_live(entry: &Entry) -> bool {
+    entry.ownership.enterable(entry.token).is_some()
 }
 
 /// Returns the innermost lock that the current call is inside of.

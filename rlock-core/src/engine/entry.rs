@@ -148,15 +148,9 @@ impl Entry {
         cause
     }
 
-    async fn release(&self, end: HoldEnd) -> Result<(), LockError> {
+    /// Releases the lock after the entry was removed. It may have been `broken` already.
+    async fn settle(&self, broken: Option<LostCause>) -> Result<(), LockError> {
         let core = self.core();
-        let _call = core.call();
-        let now = core.clock.now();
-        let broken = self.broken(now);
-        let left = release::leave(core, &self.ownership, (self.id, end), broken, now);
-        if let Some(outcome) = left {
-            return outcome;
-        }
         let longest = core.options.response_timeout * 3;
         let stop = |is_late: bool| {
             if core.has_background_ended() {
@@ -229,11 +223,18 @@ impl EntryGuard {
 
     /// Removes the entry, and waits for the store's reply if that takes a request.
     pub(crate) async fn release(mut self) -> Result<(), LockError> {
-        // A future that is never polled drops the guard instead. From here on, the release removes the entry.
+        let (entry, core) = (&self.entry, self.entry.client.core());
+        let _call = core.call();
+        let now = core.clock.now();
+        let broken = entry.broken(now);
+        let end = self.end.unwrap_or(HoldEnd::Released);
+        // A future that is never polled, or a subscriber that panics, drops the guard instead.
         self.left = true;
-        self.entry
-            .release(self.end.unwrap_or(HoldEnd::Released))
-            .await
+        let left = release::leave(core, &entry.ownership, (entry.id, end), broken, now);
+        match left {
+            Some(outcome) => outcome,
+            None => entry.settle(broken).await,
+        }
     }
 }
 

@@ -101,26 +101,29 @@ pub(crate) fn leave(
     let keeps = |cause: &LostCause| *cause == LostCause::Revoked && ownership.is_owned();
     let lost = broken.and_then(|_| ownership.broken(now));
     let lost = lost.filter(|cause| !keeps(cause));
-    if let Some(cause) = lost {
-        core.watchdog.lose(ownership, cause);
-    }
+    let unreported = lost.filter(|cause| core.watchdog.lose_unreported(ownership, *cause));
     let succession = match broken {
         None => succession(core),
         Some(_) => Succession::None,
     };
     let (concerns_store, ended) = remove(core, ownership, entry, succession, now);
+    // A subscriber may panic.
+    let release_on_drop = concerns_store.then(|| ReleaseOnDrop::new(core, ownership));
+    if let Some(cause) = unreported {
+        core.watchdog.report(ownership, cause);
+    }
     if let Some(ended) = ended {
         ended.close();
     }
-    if lost.is_some() {
+    match release_on_drop {
         // The store, or some of its servers, may still have the lock.
-        if concerns_store {
-            core.releases().settle(Arc::clone(ownership));
-        } else {
-            ownership.finish_if_empty();
+        Some(release_on_drop) if lost.is_some() => drop(release_on_drop),
+        Some(release_on_drop) => {
+            release_on_drop.disarm();
+            return None;
         }
-    } else if concerns_store {
-        return None;
+        None if lost.is_some() => ownership.finish_if_empty(),
+        None => {}
     }
     let outcome = broken
         .or(lost)

@@ -92,12 +92,12 @@ impl Watchdog {
     /// Checks an ownership at once, because another client changed the lock.
     pub(crate) fn suspect(&self, ownership: &Arc<Ownership>) {
         if !ownership.is_echo() {
+            ownership.doubt(self.clock.now());
+            self.check_now(|schedule, now| schedule.suspect(ownership, now));
             ownership.in_span(|| {
                 let key = escape_control(ownership.shown());
                 tracing::debug!(%key, owner = %ownership.owner, "another client changed the lock");
             });
-            ownership.doubt(self.clock.now());
-            self.check_now(|schedule, now| schedule.suspect(ownership, now));
         }
     }
 

@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
-use metrics::{Counter, Gauge, Histogram, Label, with_recorder};
+use metrics::{Label, with_recorder};
 
-use super::{counter, gauge, handles, histogram, label, list};
+use super::{Counter, Gauge, Histogram, counter, gauge, handles, histogram, label, list};
 use crate::{
     error::LostCause,
     lease::Time,

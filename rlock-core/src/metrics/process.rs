@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use metrics::{Counter, Gauge, Histogram, Recorder, with_recorder};
+use metrics::{Recorder, with_recorder};
 use tokio::time::Instant;
 
-use super::{counter, gauge, handles, histogram, label, list};
+use super::{Counter, Gauge, Histogram, counter, gauge, handles, histogram, label, list};
 
 pub(super) struct Process {
     /// By result: ok, late, failed, gone.

@@ -8,6 +8,8 @@ use tokio::{
     task::LocalSet,
 };
 
+use crate::common::log::keep_log;
+
 fn both() -> Vec<(LockClient, Option<rlock_testkit::RedisServer>)> {
     let server = rlock_testkit::RedisServer::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -222,4 +224,50 @@ async fn where_code_may_block_the_call_is_served_however_the_task_is_polled() {
     });
     let known = tokio::task::spawn_blocking(|| known.join().expect("no panic"));
     assert_eq!(known.await.expect("no panic").expect("may block"), 4);
+}
+
+#[test]
+fn a_task_of_a_runtime_that_the_closure_runs_is_not_inside() {
+    for (client, _server) in both() {
+        let nested = client.lock("ledger").wait(Duration::from_millis(100));
+        let task = async move { (current().is_some(), nested.acquire().await.map(drop)) };
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let outcome = client
+            .lock("ledger")
+            .run_blocking(|| runtime.block_on(async { tokio::spawn(task).await }));
+        let outcome = outcome.expect("free").expect("no panic");
+        assert!(
+            matches!(outcome, (false, Err(LockError::Timeout { .. }))),
+            "{outcome:?}"
+        );
+    }
+}
+
+/// Locks when it is dropped.
+struct Locks(LockClient, std::sync::mpsc::Sender<Result<(), LockError>>);
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0.lock("ledger").run_blocking(|| ()));
+    }
+}
+
+/// The thread-locals of Tokio and of a subscriber are gone by then.
+#[test]
+fn the_last_destructors_of_a_thread_can_lock() {
+    keep_log();
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<Locks>> = const { std::cell::RefCell::new(None) };
+    }
+    for (client, _server) in both() {
+        let (sender, outcome) = std::sync::mpsc::channel();
+        let ends = std::thread::spawn(move || {
+            let lock = client.lock("ledger");
+            LAST.set(Some(Locks(client, sender)));
+            lock.run_blocking(|| ())
+        });
+        ends.join().expect("no panic").expect("free");
+        outcome.recv().expect("it is dropped").expect("free");
+    }
 }

@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use rlock_core::{InCurrentScope, LockClient, LockError, Reentry, current, distributed_lock};
 use rlock_testkit::RedisServer;
+use tokio::{sync::mpsc, task::LocalSet};
 
 use crate::common::{client, connect_with};
 
@@ -191,6 +192,61 @@ async fn a_spawned_task_is_not_inside() {
         matches!(outcome, Err(LockError::Timeout { .. })),
         "{outcome:?}"
     );
+}
+
+/// The tasks of a `LocalSet` are polled within the poll of the body.
+#[tokio::test]
+async fn a_task_that_the_body_itself_polls_is_not_inside() {
+    let client = LockClient::in_memory();
+    let nested = || {
+        let lock = client.lock("order:1").wait(SOON);
+        async move {
+            let is_inside = current().is_some();
+            (is_inside, lock.acquire().await.map(|guard| guard.count()))
+        }
+    };
+    let body = async {
+        let polls = LocalSet::new();
+        let outside = polls.run_until(polls.spawn_local(nested())).await;
+        let carried = polls.spawn_local(nested().in_current_scope());
+        let inside = polls.run_until(carried).await;
+        let own = polls.run_until(nested()).await;
+        [outside.expect("no panic"), inside.expect("no panic"), own]
+    };
+    let [outside, inside, own] = client.lock("order:1").run(body).await.expect("free");
+    assert!(
+        matches!(outside, (false, Err(LockError::Timeout { .. }))),
+        "{outside:?}"
+    );
+    for inside in [inside, own] {
+        assert!(matches!(inside, (true, Ok(2))), "{inside:?}");
+    }
+}
+
+/// Locks, and spawns the next task inside of the lock.
+fn next_task(client: LockClient, left: u32, end: mpsc::Sender<()>) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let lock = client.lock("order:1").wait_forever();
+        let body = async {
+            if left > 0 {
+                let next = next_task(client.clone(), left - 1, end);
+                tokio::spawn(next.in_current_scope());
+            } else {
+                end.send(()).await.expect("the test waits");
+            }
+        };
+        lock.run(body).await.expect("enters");
+    })
+}
+
+#[tokio::test]
+async fn tasks_that_carry_the_scope_on_and_on_do_not_collect_ended_holds() {
+    let client = LockClient::builder().reentry(Reentry::Local).in_memory();
+    let client = client.expect("a client");
+    let (end, mut ended) = mpsc::channel(1);
+    // A chain of all holds would overflow the stack when it is dropped.
+    tokio::spawn(next_task(client, 50_000, end));
+    assert_eq!(ended.recv().await, Some(()));
 }
 
 #[tokio::test]

@@ -264,8 +264,10 @@ impl Attempt<'_> {
             if trace_id.is_some() {
                 ownership.set_trace_id(trace_id.clone());
             }
+            // First: a subscriber may panic.
+            let entry = EntryGuard::new(self.client, ownership, entered, terms, now);
             self.call.holds(terms, ownership);
-            Some(EntryGuard::new(self.client, ownership, entered, terms, now))
+            Some(entry)
         };
         holds.map(begin).collect()
     }

@@ -127,11 +127,13 @@ pub(super) async fn settle(
     }
     if is_done {
         ownership.confirm_release();
+        ownership.finish();
     } else {
         ownership.end_release();
+        // Before the report, because a subscriber may panic.
+        ownership.finish();
         core.watchdog.lose_at_release(ownership, LostCause::Removed);
     }
-    ownership.finish();
     Ok(reply)
 }
 
