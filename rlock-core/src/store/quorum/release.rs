@@ -72,16 +72,16 @@ impl QuorumStore {
         for (member, error) in call.failures() {
             if error.transient {
                 let delivered = deliver(Arc::clone(member), request.clone());
-                self.detached.follow(delivered);
+                self.detached[member.number].follow(delivered);
             }
         }
         for reply in call.decide() {
-            let (members, request) = (Arc::clone(&self.members), request.clone());
-            self.detached.follow(async move {
-                if let (member, Err(error)) = reply.await
+            let (member, request) = (Arc::clone(&self.members[reply.member]), request.clone());
+            self.detached[member.number].follow(async move {
+                if let (_, Err(error)) = reply.await
                     && error.transient
                 {
-                    deliver(Arc::clone(&members[member]), request).await;
+                    deliver(member, request).await;
                 }
             });
         }
