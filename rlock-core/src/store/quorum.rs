@@ -16,7 +16,7 @@ mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, future::join_all};
+use futures_util::{FutureExt, future::join_all};
 use tokio::{sync::Notify, time::Instant};
 
 pub(crate) use self::connect::named_twice;
@@ -38,7 +38,8 @@ pub(crate) struct QuorumStore {
     members: Members,
     clock: ClientClock,
     listener: Listener,
-    detached: Detached,
+    /// One for each member: those of a silent member hold up no others.
+    detached: Box<[Detached]>,
     /// A waiter joined the queue of a member.
     queued: Notify,
 }
@@ -46,10 +47,8 @@ pub(crate) struct QuorumStore {
 impl QuorumStore {
     /// Ends a call, and follows what is still under way.
     fn detach<T: Send + 'static>(&self, call: QuorumCall<T>) {
-        let mut rest = call.decide();
-        if !rest.is_empty() {
-            self.detached
-                .follow(async move { while rest.next().await.is_some() {} });
+        for request in call.decide() {
+            self.detached[request.member].follow(request.map(drop));
         }
     }
 }
@@ -121,7 +120,8 @@ impl Store for QuorumStore {
         Box::pin(async move {
             let members = self.members.iter();
             let members = members.map(|member| Arc::clone(&member.store).background());
-            tokio::join!(join_all(members), self.detached.run(), self.watch_queues());
+            let detached = self.detached.iter().map(Detached::run);
+            tokio::join!(join_all(members), join_all(detached), self.watch_queues());
         })
     }
 }

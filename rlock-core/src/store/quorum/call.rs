@@ -2,10 +2,12 @@
 
 use std::{
     fmt::Display,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -25,8 +27,21 @@ pub(super) const LONGEST_LATE: Duration = Duration::from_millis(250);
 
 pub(super) type Members = Arc<[Arc<Member>]>;
 pub(super) type Reply<T> = Result<T, StoreError>;
-/// A request that was sent, and the number of its member.
-pub(super) type UnderWay<T> = FuturesUnordered<BoxFuture<'static, (usize, Reply<T>)>>;
+
+/// A request that was sent. Resolves with the number of its member and the reply.
+pub(super) struct Sent<T> {
+    pub(super) member: usize,
+    reply: BoxFuture<'static, Reply<T>>,
+}
+
+impl<T> Future for Sent<T> {
+    type Output = (usize, Reply<T>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let member = self.member;
+        self.reply.as_mut().poll(cx).map(|reply| (member, reply))
+    }
+}
 
 /// The state of a call that its requests read.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +72,7 @@ pub(super) enum Wait {
 pub(super) struct QuorumCall<T> {
     members: Members,
     replies: Vec<Option<Reply<T>>>,
-    under_way: UnderWay<T>,
+    under_way: FuturesUnordered<Sent<T>>,
     /// The members whose replies the call no longer waits for.
     given_up: Servers,
     terms: CallState,
@@ -100,8 +115,8 @@ impl<T: Send + 'static> QuorumCall<T> {
         let reply = request(Arc::clone(&self.members[member]), self.terms.clone());
         self.replies[member] = None;
         self.given_up.0 &= !(1 << member);
-        self.under_way
-            .push(Box::pin(async move { (member, reply.await) }));
+        let reply = Box::pin(reply);
+        self.under_way.push(Sent { member, reply });
     }
 
     /// Collects replies until `wait` is over, or gives up on the members that are missing.
@@ -261,9 +276,9 @@ impl<T: Send + 'static> QuorumCall<T> {
     }
 
     /// Decides the call. Returns the requests without a reply.
-    pub(super) fn decide(self) -> UnderWay<T> {
+    pub(super) fn decide(self) -> impl Iterator<Item = Sent<T>> {
         self.terms.decided.store(true, Ordering::Release);
-        self.under_way
+        self.under_way.into_iter()
     }
 }
 

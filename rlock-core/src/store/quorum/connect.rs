@@ -38,7 +38,7 @@ impl QuorumStore {
             members: members(servers, &options, &listener),
             clock,
             listener,
-            detached: Detached::new(),
+            detached: servers.iter().map(|_| Detached::new()).collect(),
             queued: Notify::new(),
         }
     }

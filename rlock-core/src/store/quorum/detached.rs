@@ -15,14 +15,15 @@ use crate::{
     wait::Backoff,
 };
 
-/// How many requests are followed at once, and how many may wait for that: a bound for the memory that a silent
-/// member takes.
+/// How many requests to one member are followed at once, and how many may wait for that: a bound for the memory that a
+/// silent member takes.
 const MOST: usize = 4096;
 /// For how long a member that did not reply is sent a release: as long as the default lease.
 const PENDING_RELEASE: Duration = Duration::from_secs(30);
 
 type Request = BoxFuture<'static, ()>;
 
+/// The detached requests to one member.
 pub(super) struct Detached {
     sender: mpsc::Sender<Request>,
     receiver: Mutex<mpsc::Receiver<Request>>,

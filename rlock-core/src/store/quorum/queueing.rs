@@ -12,6 +12,7 @@ use super::{
     redlock::{PAUSE, is_granted, refusing},
 };
 use crate::{
+    key::Key,
     lease::Time,
     store::{
         AcquireRequest, Acquired, Event, GRACE, HandOff, Listener, QueuePlace, Released, Store,
@@ -102,16 +103,30 @@ impl QuorumStore {
         let is_free = reply.as_ref().is_ok_and(is_granted);
         call.set(member, reply);
         if is_free {
-            for claim in &*request.claims {
-                (self.listener)(Event::Retry {
-                    key: claim.key.clone(),
-                    owner: claim.owner,
-                    after: PAUSE,
-                });
-            }
+            self.ask_again(request, PAUSE);
             return Some(member);
         }
         queued_at(call)
+    }
+
+    /// Makes the owners of a request ask again after this time at the latest.
+    pub(super) fn ask_again(&self, request: &AcquireRequest, after: Duration) {
+        for claim in &*request.claims {
+            (self.listener)(Event::Retry {
+                key: claim.key.clone(),
+                owner: claim.owner,
+                after,
+            });
+        }
+    }
+
+    /// Makes the first waiter in the lead's queue ask again after a release. The lead did not have the lock, and so handed
+    /// nothing off: for example, it still has the lock of a client that died.
+    pub(super) async fn wake_waiter(&self, lead: usize, key: &Key) {
+        let lead = &self.members[lead].store;
+        if let Err(error) = lead.wake_waiter(key, LONGEST_LATE).await {
+            tracing::debug!(address = lead.describe(), %error, "a waiter was not notified");
+        }
     }
 
     /// Returns the outcome for the waiter that a release named: queued at the lead, or unknown. The waiter asks all

@@ -27,6 +27,9 @@ use crate::{
 /// way by chance rolls back meanwhile. They double from the first to the last.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(16);
+/// About how long a queued owner waits before it asks again, if the lead refused and other members granted. The other
+/// owners may have rolled back, too, so that no release follows.
+const AFTER_SPLIT: Duration = Duration::from_millis(100);
 /// The time-out of a rollback.
 const ROLLBACK: Duration = Duration::from_millis(250);
 
@@ -38,6 +41,12 @@ pub(super) fn is_granted(reply: &Acquired) -> bool {
 pub(super) fn refusing(call: &QuorumCall<Acquired>) -> Vec<usize> {
     let refusing = call.oks().filter(|(_, reply)| !is_granted(reply));
     refusing.map(|(member, _)| member).collect()
+}
+
+/// Returns whether the lead refused and others granted, although the lead has not handed the lock off.
+fn is_split(call: &QuorumCall<Acquired>, lead: usize) -> bool {
+    let any_granted = call.oks().any(|(_, reply)| is_granted(reply));
+    any_granted && refusing(call).contains(&lead) && !has_handed_off(call, lead)
 }
 
 async fn collect_votes(call: &mut QuorumCall<Acquired>, lead: usize, until: Instant) -> Verdict {
@@ -121,6 +130,9 @@ impl QuorumStore {
         };
         if place.is_some() {
             self.queued.notify_one();
+            if is_split(&call, lead) {
+                self.ask_again(&request, AFTER_SPLIT.mul_f64(0.5 + fastrand::f64()));
+            }
         }
         // The engine releases a queued owner on all members if that does not ask again. It has to release any other owner
         // if a late reply may grant the lock.

@@ -54,11 +54,15 @@ impl QuorumStore {
             Verdict::No => Ok(Released::NotHeld),
             Verdict::TooFew | Verdict::Open => Err(call.error()),
         };
+        let lead_lacks_it = matches!(call.reply(lead), Some(Ok(reply)) if !is_done(reply));
         // After an error the caller releases again. A count that is lowered is set right by the next change.
         if outcome.is_ok() && request.count == 0 {
             self.deliver_to_rest(&request, call);
         } else {
             self.detach(call);
+        }
+        if matches!(outcome, Ok(Released::Done(_))) && hands_off && lead_lacks_it {
+            self.wake_waiter(lead, &request.key).await;
         }
         outcome
     }
@@ -68,16 +72,16 @@ impl QuorumStore {
         for (member, error) in call.failures() {
             if error.transient {
                 let delivered = deliver(Arc::clone(member), request.clone());
-                self.detached.follow(delivered);
+                self.detached[member.number].follow(delivered);
             }
         }
         for reply in call.decide() {
-            let (members, request) = (Arc::clone(&self.members), request.clone());
-            self.detached.follow(async move {
-                if let (member, Err(error)) = reply.await
+            let (member, request) = (Arc::clone(&self.members[reply.member]), request.clone());
+            self.detached[member.number].follow(async move {
+                if let (_, Err(error)) = reply.await
                     && error.transient
                 {
-                    deliver(Arc::clone(&members[member]), request).await;
+                    deliver(member, request).await;
                 }
             });
         }

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use super::{
@@ -47,7 +46,7 @@ impl QuorumStore {
                 None => raised.set(member, Err(self.members[member].why_silent())),
             }
         }
-        self.raise_late(request.clone(), highest.clone(), granted);
+        self.raise_late(request, &highest, granted);
         let until = until.max(Instant::now() + LONGEST_LATE);
         let agreed = match raised.decide_by(until, |knows| *knows).await {
             Verdict::Yes => Ok(highest),
@@ -64,21 +63,19 @@ impl QuorumStore {
     /// Raises the tokens of members that grant late: they may be the ones that are left to remember them.
     fn raise_late(
         &self,
-        request: AcquireRequest,
-        highest: Few<u64>,
+        request: &AcquireRequest,
+        highest: &Few<u64>,
         granted: QuorumCall<Acquired>,
     ) {
-        let (members, mut late) = (Arc::clone(&self.members), granted.decide());
-        if late.is_empty() {
-            return;
-        }
-        self.detached.follow(async move {
-            while let Some((member, reply)) = late.next().await {
-                let member = Arc::clone(&members[member]);
+        for late in granted.decide() {
+            let (member, request) = (Arc::clone(&self.members[late.member]), request.clone());
+            let highest = highest.clone();
+            self.detached[late.member].follow(async move {
+                let (_, reply) = late.await;
                 if matches!(reply, Ok(Acquired::Granted { tokens, .. }) if tokens != highest) {
-                    let _ = member.raise(request.clone(), highest.clone()).await;
+                    let _ = member.raise(request, highest).await;
                 }
-            }
-        });
+            });
+        }
     }
 }

@@ -8,10 +8,14 @@ use std::{
     time::Duration,
 };
 
-use redis::from_redis_value;
+use redis::{cmd, from_redis_value};
 
 use super::{RedisStore, commands::Call, errors::unexpected, replies};
-use crate::store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError};
+use crate::{
+    key::Key,
+    owner::OwnerId,
+    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, directory::Directory},
+};
 
 impl RedisStore {
     pub(crate) fn is_up(&self) -> bool {
@@ -41,6 +45,21 @@ impl RedisStore {
         );
         let read = |reply, _| from_redis_value(reply).map_err(unexpected);
         self.call(call, send, read).await
+    }
+
+    /// Makes the first waiter of a lock whose client listens ask for the lock again.
+    pub(crate) async fn wake_waiter(&self, key: &Key, timeout: Duration) -> Result<(), StoreError> {
+        let lock = self.commands.keyspace.lock(key);
+        let mut waiters = cmd("ZRANGE");
+        waiters.arg(format!("{lock}:queue")).arg(0).arg(-1);
+        let waiters: Vec<String> = self.ask(&waiters, SendOptions::background(timeout)).await?;
+        for owner in waiters.iter().filter_map(|owner| OwnerId::parse(owner)) {
+            let message = format!("{owner}  0 {lock}").into_bytes();
+            if self.publish(owner.client(), message, timeout).await? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Acquires locks, unless the acquire is decided before the request is sent.

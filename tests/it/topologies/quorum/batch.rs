@@ -137,6 +137,33 @@ async fn releases_of_locks_that_others_wait_for_are_no_losses() {
     assert_nothing_left_anywhere(&five).await;
 }
 
+/// The slow server refuses a batch after its calls were decided, so no request is sent by itself.
+#[tokio::test]
+async fn a_slow_server_keeps_its_connection_when_it_refuses_locks() {
+    let three = Servers::some(3);
+    let slow = Proxy::in_front_of(&three.0[2]);
+    let urls = [three.0[0].url(), three.0[1].url(), slow.url()];
+    let client = LockClient::quorum(urls).await.expect("all servers are up");
+    let keys = keys();
+    let taken = acquire_all(&three.client().await, &keys).await;
+    eventually(LONG, "the slow server has the locks", async || {
+        three.0[2].keys("lock:*}").await.len() == keys.len()
+    })
+    .await;
+    slow.delay_replies(ms(400));
+    for _ in 0..3 {
+        let tries = keys.iter().map(|key| {
+            let lock = client.lock(key).lease(LASTING);
+            async move { lock.try_acquire().await.expect("a reply") }
+        });
+        assert!(join_all(tries).await.iter().all(Option::is_none), "taken");
+        tokio::time::sleep(ms(600)).await;
+    }
+    assert_eq!(slow.requests_of("SUBSCRIBE"), 1, "one connection");
+    release_all(taken).await;
+    assert_nothing_left_anywhere(&three).await;
+}
+
 /// One server has fewer free locks than the others. It refuses, and the majority grants.
 #[tokio::test]
 async fn a_lock_that_one_server_alone_refuses_is_granted_by_the_others() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{Proxy, RedisServer, assert_taken, eventually};
 
@@ -250,4 +250,27 @@ async fn a_refused_call_that_does_not_wait_leaves_nothing_at_a_paused_server() {
     guard.release().await.expect("held");
     paused.resume();
     three.assert_soon_clean("k", &[0, 1, 2]).await;
+}
+
+/// The releases that the dead server still has to carry out hold up none at the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_releases_while_a_server_is_dead_leave_nothing_at_the_others() {
+    let five = Servers::five();
+    five.0[4].kill();
+    let clients = [five.client().await, five.client().await];
+    let mut tasks = Vec::new();
+    for client in &clients {
+        for n in 0..24 {
+            let lock = client.lock(format!("k{n}")).lease(LASTING).wait(LONG);
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..450 {
+                    lock.run(tokio::task::yield_now()).await.expect("its turn");
+                }
+            }));
+        }
+    }
+    try_join_all(tasks).await.expect("no panic");
+    for server in &five.0[..4] {
+        assert_nothing_left(server).await;
+    }
 }

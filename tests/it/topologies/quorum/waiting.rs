@@ -3,8 +3,10 @@
 use rlock_core::LockClient;
 use rlock_testkit::{CommandWatch, RedisServer, within};
 
-use super::five::{ALL, SOON, Servers};
-use crate::common::{Acquiring, LASTING, LONG, acquiring, hold, its_turn, ms, name, timed};
+use super::five::{ALL, SOON, Servers, give_to_another};
+use crate::common::{
+    Acquiring, LASTING, LONG, acquiring, assert_soon_queued, hold, its_turn, ms, name, timed,
+};
 
 /// Asserts that a waiter sends no scripts for a while. Returns the watches.
 async fn assert_no_polling(servers: &[RedisServer]) -> Vec<CommandWatch> {
@@ -147,4 +149,26 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
         drop(guard);
         next.release().await.expect("held");
     }
+}
+
+/// The lead hands nothing off, because it has the lock of a client that died.
+#[tokio::test]
+async fn waiters_are_served_although_the_lead_has_the_lock_of_another_owner() {
+    let three = Servers::some(3);
+    give_to_another(&three.0[..1], "k").await;
+    let mut held = hold(&three.client().await, "k").await;
+    let mut waiting = Vec::new();
+    for queued in 1..5 {
+        let client = three.client().await;
+        waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
+        assert_soon_queued(&three.0[0], "k", queued + 1).await;
+    }
+    for waiter in waiting {
+        held.release().await.expect("held");
+        let (next, took) = timed(its_turn(waiter)).await;
+        assert!(took < SOON, "{took:?}");
+        held = next;
+    }
+    held.release().await.expect("held");
+    three.assert_soon_clean("k", &[1, 2]).await;
 }
