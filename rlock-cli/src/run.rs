@@ -195,16 +195,16 @@ async fn hold(
     guard: &MultiLockGuard,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
-    let terminal = Terminal::of_stdin();
+    let terminal = Terminal::of_process();
     let launch = Launch {
         on_death: options.signal,
-        takes_terminal: terminal.is_some_and(Terminal::is_for_command),
+        takes_terminal: terminal.as_ref().is_some_and(Terminal::is_for_command),
         json,
         command: &options.command,
     };
     let environment = environment::of(&options.keys, guard);
     let failed = |error: io::Error| Failure::own("start the command", &error);
-    if terminal.is_some_and(Terminal::has_job_control) {
+    if terminal.as_ref().is_some_and(Terminal::has_job_control) {
         signals.add(Signal::TSTP).map_err(failed)?;
     }
     let group = Group::start(&launch, &environment).map_err(failed)?;

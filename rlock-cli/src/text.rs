@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
 use rlock_core::__private::{breaks_the_line, escape_control};
 use serde_json::Value;
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 /// Escapes the characters that mislead a reader or control a terminal, as a Rust literal does.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
@@ -42,14 +42,14 @@ pub(crate) fn cut(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
         return text.into();
     }
-    let (mut cut, mut left) = (String::new(), columns.saturating_sub(1));
+    let mut cut = String::new();
     for c in text.chars() {
-        let width = c.width().unwrap_or(0);
-        if width > left {
+        cut.push(c);
+        // The characters of an emoji take other columns together than one by one.
+        if width(&cut) >= columns {
+            cut.pop();
             break;
         }
-        left -= width;
-        cut.push(c);
     }
     if columns > 0 {
         cut.push('…');
@@ -103,6 +103,12 @@ mod tests {
         assert_eq!(cut("鍵鍵鍵", 5), "鍵鍵…");
         assert_eq!(cut("鍵鍵鍵", 4), "鍵…");
         assert_eq!(cut("order", 0), "");
+        assert_eq!(cut("❤\u{fe0f}❤\u{fe0f}❤\u{fe0f}", 4), "❤\u{fe0f}❤…");
+        let family = "👨\u{200d}👩\u{200d}👧1\u{fe0f}\u{20e3}🏴\u{e0067}é\u{301}لا";
+        for columns in 0..20 {
+            let cut = cut(family, columns);
+            assert!(width(&cut) <= columns, "{columns}: {cut}");
+        }
     }
 
     #[test]

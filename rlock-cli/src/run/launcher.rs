@@ -5,7 +5,7 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io::ErrorKind,
+    io::{self, ErrorKind},
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::Command,
@@ -33,7 +33,7 @@ pub(crate) struct Launch<'a> {
 
 impl Launch<'_> {
     /// Returns the command to spawn.
-    pub(crate) fn command(&self) -> Result<Command, std::io::Error> {
+    pub(crate) fn command(&self) -> Result<Command, io::Error> {
         let mut command = Command::new(this_program()?);
         let flag = |is_set: bool| if is_set { "1" } else { "0" };
         command
@@ -48,7 +48,7 @@ impl Launch<'_> {
 }
 
 /// Returns a path to this program that is right even after the file was replaced.
-fn this_program() -> Result<PathBuf, std::io::Error> {
+fn this_program() -> Result<PathBuf, io::Error> {
     if cfg!(target_os = "linux") {
         return Ok(PathBuf::from("/proc/self/exe"));
     }
@@ -90,7 +90,7 @@ impl Request {
             return signal.into();
         }
         if self.takes_terminal {
-            set_foreground(getpgrp());
+            set_foreground(io::stdin(), getpgrp());
         }
         let error = Command::new(&self.program).args(&self.arguments).exec();
         let options = LogOptions {

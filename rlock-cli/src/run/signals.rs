@@ -8,6 +8,7 @@ use std::{
     task::Poll,
 };
 
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -61,6 +62,8 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
+        // A process inherits the set of blocked signals, which it would never receive. The end of a child is one of them.
+        SigSet::empty().thread_set_mask()?;
         let mut signals = Self {
             listeners: Vec::new(),
             ignored: ignored(),

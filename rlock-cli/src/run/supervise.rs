@@ -1,6 +1,6 @@
 //! What happens while the command runs: signals, the loss of a lock, and the end of the process group.
 
-use std::{future::pending, time::Duration};
+use std::{future::pending, mem, time::Duration};
 
 use rlock_core::{LostCause, MultiLockGuard};
 use rustix::process::Signal;
@@ -47,6 +47,8 @@ pub(crate) struct Supervisor {
     /// When the command had ended, and some of its group had not.
     outlived_at: Option<Instant>,
     is_remarked: bool,
+    /// Whether this process is about to receive the signal by which it stopped its job.
+    has_stopped_job: bool,
 }
 
 impl Supervisor {
@@ -59,6 +61,7 @@ impl Supervisor {
             kill_at: None,
             outlived_at: None,
             is_remarked: false,
+            has_stopped_job: false,
         }
     }
 
@@ -80,7 +83,7 @@ impl Supervisor {
             }
             tokio::select! {
                 biased;
-                signal = signals.next() => self.group.signal(signal),
+                signal = signals.next() => self.pass_on(signal),
                 (key, cause) = guard.lost(), if !self.is_lost => self.lost(key, cause),
                 () = until(self.kill_at) => self.kill(),
                 () = self.group.changed() => {}
@@ -89,8 +92,15 @@ impl Supervisor {
         }
     }
 
+    fn pass_on(&mut self, signal: Signal) {
+        let is_own = signal == Signal::TSTP && mem::take(&mut self.has_stopped_job);
+        if !is_own {
+            self.group.signal(signal);
+        }
+    }
+
     fn ended(self, status: Status) -> Ended {
-        if let Some(terminal) = self.terminal {
+        if let Some(terminal) = &self.terminal {
             terminal.take_back(self.group.id());
         }
         tracing::info!(status = status.code(), "command ended");
@@ -132,24 +142,28 @@ impl Supervisor {
 
     /// Stops the whole job if its terminal's user stopped the command, and lets both continue together.
     async fn stopped(&mut self, by: Signal, guard: &MultiLockGuard) {
-        // Without a terminal, a signal from outside stopped the command on purpose. It keeps its locks.
-        let Some(terminal) = self.terminal else {
+        let group = self.group.id();
+        // Without a shell, a signal from outside stopped the command on purpose. It keeps its locks.
+        let is_job = |terminal: &Terminal| by != Signal::STOP || terminal.has_job_control();
+        let Some(terminal) = self.terminal.clone().filter(is_job) else {
             return;
         };
-        let group = self.group.id();
-        let wants_terminal = by == Signal::TTIN || by == Signal::TTOU;
-        if !(wants_terminal && terminal.is_ours()) {
-            terminal.stop_job(group);
+        let asks = by == Signal::TTIN || by == Signal::TTOU;
+        let needs_terminal = asks || terminal.is_of(group);
+        if !(asks && terminal.is_ours()) {
+            self.has_stopped_job = terminal.stop_job(group);
             // Nothing was renewed in the meantime.
             if !guard.is_valid() && !self.is_lost {
                 let (key, cause) = guard.lost().await;
                 self.lost(key, cause);
             }
-            if wants_terminal && !terminal.is_ours() {
+            if asks && !terminal.is_ours() {
                 sleep(BACKGROUND).await;
             }
         }
-        terminal.give_to(group);
+        if needs_terminal {
+            terminal.give_to(group);
+        }
         self.group.signal(Signal::CONT);
     }
 }

@@ -2,77 +2,84 @@
 
 use std::{
     fs::File,
-    io::{self, IsTerminal as _},
-    os::{fd::AsFd as _, unix::fs::FileTypeExt as _},
+    io,
+    os::{fd::AsFd, unix::fs::FileTypeExt as _},
+    rc::Rc,
 };
 
 use nix::sys::signal::{self, SigSet};
 use rustix::{
-    process::{Pid, Signal, getpgid, getpgrp, getsid, kill_current_process_group},
+    process::{
+        Pid, Signal, getpgid, getpgrp, getpid, getsid, kill_current_process_group, kill_process,
+    },
     termios::{tcgetpgrp, tcsetpgrp},
 };
 
-/// The terminal that is the standard input, and controls this process.
-#[derive(Clone, Copy)]
+/// The terminal that controls this process. Programs may use it although their standard streams are others, as pagers do.
+#[derive(Clone)]
 pub(crate) struct Terminal {
+    device: Rc<File>,
     own: Pid,
-    has_job_control: bool,
 }
 
 impl Terminal {
-    pub(crate) fn of_stdin() -> Option<Self> {
-        let stdin = io::stdin();
-        let own = getpgrp();
-        (stdin.is_terminal() && tcgetpgrp(&stdin).is_ok()).then(|| Self {
-            own,
-            has_job_control: has_job_control(own),
+    pub(crate) fn of_process() -> Option<Self> {
+        let device = File::options().read(true).write(true).open("/dev/tty");
+        Some(Self {
+            device: device.ok()?.into(),
+            own: getpgrp(),
         })
     }
 
-    /// Returns whether a shell can continue this job after it has stopped.
-    pub(crate) fn has_job_control(self) -> bool {
-        self.has_job_control
+    /// Returns whether the session's leader, if there is one, is of another job: a shell that can continue this job after
+    /// it has stopped.
+    pub(crate) fn has_job_control(&self) -> bool {
+        let leader = getsid(None).and_then(|leader| getpgid(Some(leader)));
+        leader.is_ok_and(|leader| leader != self.own)
     }
 
-    /// Returns whether the command gets the terminal when it starts. The reader of a pipe may be a pager, which needs the
-    /// terminal: the command then gets it when it reads from it.
-    pub(crate) fn is_for_command(self) -> bool {
-        self.is_ours() && !writes_to_pipe()
+    /// Returns whether the command gets the terminal when it starts. Other programs of a pipeline may need the terminal,
+    /// such as a pager: the command then gets it when it uses it.
+    pub(crate) fn is_for_command(&self) -> bool {
+        self.is_ours() && tcgetpgrp(io::stdin()).is_ok() && !writes_to_pipe()
     }
 
     /// Returns whether the terminal's foreground group is that of this process.
-    pub(crate) fn is_ours(self) -> bool {
-        foreground() == Some(self.own)
+    pub(crate) fn is_ours(&self) -> bool {
+        self.is_of(self.own)
+    }
+
+    /// Returns whether the terminal's foreground group is this one.
+    pub(crate) fn is_of(&self, group: Pid) -> bool {
+        tcgetpgrp(&*self.device) == Ok(group)
     }
 
     /// Gives the terminal to this group, if this process has it.
-    pub(crate) fn give_to(self, group: Pid) {
+    pub(crate) fn give_to(&self, group: Pid) {
         if self.is_ours() {
-            set_foreground(group);
+            set_foreground(&*self.device, group);
         }
     }
 
     /// Takes the terminal back from this group, if the group has it.
-    pub(crate) fn take_back(self, group: Pid) {
-        if foreground() == Some(group) {
-            set_foreground(self.own);
+    pub(crate) fn take_back(&self, group: Pid) {
+        if self.is_of(group) {
+            set_foreground(&*self.device, self.own);
         }
     }
 
-    /// Stops this process and the rest of its job, so that the shell goes on. Returns when the shell continues the job, or
-    /// at once if there is no such shell.
-    pub(crate) fn stop_job(self, group: Pid) {
-        if self.has_job_control {
+    /// Stops this process and the rest of its job, so that the shell goes on. Returns `true` when the shell continues the
+    /// job, or `false` at once if there is no such shell.
+    pub(crate) fn stop_job(&self, group: Pid) -> bool {
+        let has_job_control = self.has_job_control();
+        if has_job_control {
             self.take_back(group);
-            let _ = kill_current_process_group(Signal::STOP);
+            // Another `rlock` of the job catches this signal, and stops its own command before itself.
+            let _ = kill_current_process_group(Signal::TSTP);
+            let _ = kill_process(getpid(), Signal::STOP);
         }
+        has_job_control
     }
-}
-
-/// Returns whether the session's leader, if there is one, is of another job: a shell that started this one.
-fn has_job_control(own: Pid) -> bool {
-    let leader = getsid(None).and_then(|leader| getpgid(Some(leader)));
-    leader.is_ok_and(|leader| leader != own)
 }
 
 fn writes_to_pipe() -> bool {
@@ -81,17 +88,13 @@ fn writes_to_pipe() -> bool {
     file.is_ok_and(|file| file.file_type().is_fifo())
 }
 
-fn foreground() -> Option<Pid> {
-    tcgetpgrp(io::stdin()).ok()
-}
-
 /// Gives the terminal to a process group. Without the terminal that is a write in the background, which would stop this
 /// process: hence the signal for that is blocked. A terminal that is gone needs no owner.
-pub(crate) fn set_foreground(group: Pid) {
+pub(crate) fn set_foreground(terminal: impl AsFd, group: Pid) {
     let mut stops = SigSet::empty();
     stops.add(signal::SIGTTOU);
     let blocked = stops.thread_swap_mask(signal::SigmaskHow::SIG_BLOCK);
-    let _ = tcsetpgrp(io::stdin(), group);
+    let _ = tcsetpgrp(terminal, group);
     if let Ok(before) = blocked {
         let _ = before.thread_set_mask();
     }

@@ -16,9 +16,10 @@ use serde_json::Value;
 /// The limit for everything that takes milliseconds on an idle machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Returns a command `rlock` for this store, without options from the tests' environment.
+/// Returns a command `rlock` for this store, without options from the tests' environment, and without their terminal.
 pub(crate) fn rlock(url: &str, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rlock"));
+    let mut command = Command::new("setsid");
+    command.arg(env!("CARGO_BIN_EXE_rlock"));
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("RLOCK_") {
             command.env_remove(name);

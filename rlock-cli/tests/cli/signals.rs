@@ -133,3 +133,19 @@ async fn a_signal_that_is_ignored_stays_ignored() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(outcome.output, ["unimpressed"]);
 }
+
+#[tokio::test]
+async fn signals_that_were_blocked_at_the_start_arrive() {
+    let server = RedisServer::start();
+    let mut blocking = Command::new("env");
+    blocking
+        .args(["--block-signal", env!("CARGO_BIN_EXE_rlock")])
+        .args(["run", "-k", "a", "--", "sh", "-c"])
+        .arg("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done")
+        .env("RLOCK_URL", server.url());
+    let mut running = Running::start(blocking);
+    running.expect("ready").await;
+    running.signal(Signal::TERM);
+    let outcome = running.end().await;
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+}

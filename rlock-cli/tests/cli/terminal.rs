@@ -310,7 +310,7 @@ async fn ctrl_z_stops_a_command_with_a_pipe_behind_it() {
     shell.type_line("fg");
     eventually(LONG, "it continues", async || state_of(pid) == "S").await;
     shell.press(CTRL_C);
-    shell.is_back_after(0).await;
+    shell.is_back_after(130).await;
     assert!(!is_running(pid));
 }
 
@@ -323,6 +323,46 @@ async fn a_command_with_a_pipe_behind_it_gets_the_terminal_when_it_reads() {
     shell.type_line("hello");
     shell.shows("got-hello-").await;
     shell.is_back_after(0).await;
+}
+
+#[tokio::test]
+async fn a_command_with_another_input_gets_the_terminal_when_it_reads() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    let asker = r#"sh -c 'echo "ready"-; read -r line </dev/tty; echo "got-$line-"'"#;
+    shell.type_line(&format!("rlock run -k a -- {asker} </dev/null"));
+    shell.shows("ready-").await;
+    shell.type_line("hello");
+    shell.shows("got-hello-").await;
+    shell.is_back_after(0).await;
+}
+
+#[tokio::test]
+async fn ctrl_z_stops_all_commands_of_a_pipeline_and_one_fg_continues_them() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    let first = r#"rlock run -k a -- sh -c 'echo "pid"-$$- >/dev/tty; exec sleep 60'"#;
+    let second = r#"rlock run -k b -- sh -c 'echo "pid"-$$- >/dev/tty; exec cat'"#;
+    shell.type_line(&format!("{first} | {second}"));
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        shell.shows("pid-").await;
+        shell.shows("-").await;
+        pids.push(shell.last_number());
+    }
+    for _ in 0..5 {
+        shell.press(CTRL_Z);
+        shell.shows("Stopped").await;
+        for &pid in &pids {
+            assert_eq!(state_of(pid), "T");
+        }
+        shell.type_line("fg");
+        for &pid in &pids {
+            eventually(LONG, "it continues", async || state_of(pid) == "S").await;
+        }
+    }
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
 }
 
 #[tokio::test]
