@@ -8,7 +8,7 @@ use std::{
 use futures_util::StreamExt;
 use redis::{
     AsyncConnectionConfig, Client, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult,
-    ServerErrorKind, Value,
+    Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
@@ -193,31 +193,22 @@ impl Connection {
         Ok(subscribed)
     }
 
-    /// Sends a request. Repeats it if it was batched and must be sent by itself, or if the server had lost the script.
-    /// `asking` is for a node of a cluster that imports the slot.
-    pub(super) async fn send(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
-        let mut reply = Ok(None);
-        for may_share in [true, false, false] {
-            if call.is_void() {
-                break;
-            }
-            reply = if asking {
-                self.send_asking(call).await.map(Some)
-            } else {
-                self.batcher.send(call, may_share).await
-            };
-            match &reply {
-                Ok(None) => {}
-                Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                    self.load_scripts().await?;
-                }
-                _ => break,
-            }
+    /// Sends a request. With `may_share`, one script may serve it together with others. Returns `None` if it was batched
+    /// and must be sent by itself. `asking` is for a node of a cluster that imports the slot.
+    pub(super) async fn send(
+        &self,
+        call: Call<'_>,
+        may_share: bool,
+        asking: bool,
+    ) -> RedisResult<Option<Value>> {
+        if asking {
+            self.send_asking(call).await.map(Some)
+        } else {
+            self.batcher.send(call, may_share).await
         }
-        reply?.ok_or_else(gone)
     }
 
-    async fn load_scripts(&self) -> RedisResult<()> {
+    pub(super) async fn load_scripts(&self) -> RedisResult<()> {
         let (mut load, mut connection) = (pipe(), self.multiplexed.clone());
         self.commands.scripts.load(&mut load);
         let replies = connection.send_packed_commands(&load, 0, load.len());
