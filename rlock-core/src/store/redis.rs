@@ -185,7 +185,7 @@ impl RedisStore {
         let started = Instant::now();
         let request = metrics::RequestTimer::begin(call.name(), started);
         let silence = send.silence.unwrap_or_else(|| self.silence());
-        let mut reply = pin!(connection.send(call, send.asking));
+        let mut reply = pin!(link.send(connection, call, send.asking));
         let mut outcome = timeout_at(deadline.min(started + silence), &mut reply).await;
         if outcome.is_err() && silence <= send.timeout {
             link.doubt(connection.epoch);

@@ -709,6 +709,67 @@ async fn the_first_lock_after_the_clients_own_connection_was_replaced_is_watched
     }
 }
 
+/// The caller's connection may be told to report to a background connection that is just being replaced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invalidations_are_redirected_after_both_connections_were_replaced_at_once() {
+    let server = RedisServer::start();
+    let _made = client(&server).await;
+    for _ in 0..20 {
+        let (background, caller) = background_and_caller(&server).await;
+        for lost in [&background, &caller] {
+            cut(&server, lost).await;
+        }
+        let former = [background.id, caller.id];
+        eventually(
+            LONG,
+            "the next one reports to the next one",
+            async || match &*connections(&server).await {
+                [one, other]
+                    if ![one, other]
+                        .iter()
+                        .any(|listed| former.contains(&listed.id)) =>
+                {
+                    one.redirected_to == other.id || other.redirected_to == one.id
+                }
+                _ => false,
+            },
+        )
+        .await;
+    }
+}
+
+/// The server of the caller's connection does not reply, and the background connection is replaced twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invalidations_are_redirected_after_the_callers_connection_was_silent() {
+    let server = RedisServer::start();
+    let gate = Gate::in_front_of(&server);
+    let _made = connect(&gate.url()).await;
+    let (background, silent) = background_and_caller(&server).await;
+    gate.hold(CALLER, Way::Requests);
+    cut(&server, &background).await;
+    let mut former = [background.id, silent.id].map(Some);
+    for _ in 0..2 {
+        let mut next = None;
+        eventually(LONG, "the next one reports to the next one", async || {
+            let all = connections(&server).await;
+            let is_new = |listed: &&Listed| !former.contains(&Some(listed.id.clone()));
+            let new: Vec<_> = all.iter().filter(is_new).collect();
+            next = new
+                .iter()
+                .find_map(|caller| {
+                    new.iter()
+                        .find(|background| background.id == caller.redirected_to)
+                })
+                .map(|background| (*background).clone());
+            next.is_some()
+        })
+        .await;
+        let next = next.expect("there is one");
+        cut(&server, &next).await;
+        former[0] = Some(next.id);
+    }
+}
+
 #[tokio::test]
 async fn waiters_are_notified_after_either_connection_was_replaced() {
     let server = RedisServer::start();

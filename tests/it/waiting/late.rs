@@ -20,7 +20,8 @@ use tokio::{
 };
 
 use crate::common::{
-    LASTING, LONG, assert_soon_free, begin, client, connect, hold, ms, name, timed, wait_queue,
+    LASTING, LONG, assert_nothing_left, assert_soon_free, begin, client, connect, connect_with,
+    hold, ms, name, timed, wait_queue,
 };
 
 /// The index of the background connection, which receives notifications.
@@ -282,6 +283,42 @@ async fn a_place_in_the_queue_is_left_by_a_call_that_turns_to_another_lock() {
     assert_queued(&server, "b", 0).await;
     held_a.release().await.expect("held");
     held_b.release().await.expect("held");
+}
+
+/// A script for several requests leaves out the lock that is taken, and its late reply makes the client ask again.
+#[tokio::test]
+async fn a_request_that_is_repeated_by_itself_is_not_overtaken_by_its_release() {
+    let server = RedisServer::start();
+    let gate = Gate::in_front_of(&server);
+    let late = connect_with(ms(2000), &gate.url()).await;
+    eventually(LONG, "both are connected", async || gate.connections() == 2).await;
+    tokio::time::sleep(ms(200)).await;
+    let other = client(&server).await;
+    let held = hold(&other, "k").await;
+    gate.hold(CALLER, Way::Replies);
+    let calls = ["alone", "k", "other"].map(|key| wait_for(lasting(&late, key)));
+    eventually(LONG, "the requests are executed", async || {
+        server.exists(&name("other")).await
+    })
+    .await;
+    held.release().await.expect("held");
+    eventually(LONG, "the silent connection is replaced", async || {
+        gate.connections() == 3
+    })
+    .await;
+    tokio::time::sleep(ms(200)).await;
+    gate.hold(CALLER, Way::Requests);
+    gate.pass(CALLER, Way::Replies);
+    tokio::time::sleep(ms(200)).await;
+    for call in calls {
+        call.abort();
+        drop(call.await);
+    }
+    tokio::time::sleep(ms(200)).await;
+    gate.pass(CALLER, Way::Requests);
+    // A repetition over the former connection would arrive now.
+    tokio::time::sleep(ms(200)).await;
+    assert_nothing_left(&server).await;
 }
 
 #[tokio::test]

@@ -53,22 +53,29 @@ impl CallerLink {
         let _ = timeout(TIMEOUT, self.link.connection()).await;
     }
 
-    /// Makes the server send its reports of changes to each new connection of `background`.
+    /// Makes the server send its reports of changes to the current connection of `background`. Either link may
+    /// reconnect, or both at the same time.
     pub(super) async fn keep_tracked(&self, background: &Link) {
-        let mut epoch = background
-            .present()
-            .map_or(0, |connection| connection.epoch);
+        let (mut of_background, mut of_caller) = (0, 0);
         loop {
-            let connection = background.next_connection(epoch).await;
-            epoch = connection.epoch;
-            if let (Some(caller), Some(_)) = (self.link.present(), connection.id) {
-                let mut commands = caller.multiplexed.clone();
-                let tracked = tracking(connection.id)
-                    .query_async::<()>(&mut commands)
-                    .await;
-                if unless_refused(tracked).is_err() {
-                    self.link.give_up(caller.epoch);
-                }
+            tokio::select! {
+                next = background.next_connection(of_background) => of_background = next.epoch,
+                next = self.link.next_connection(of_caller) => of_caller = next.epoch,
+            }
+            let (caller, id) = (self.link.present(), self.link.reports_to());
+            let Some(caller) = caller.filter(|caller| id.is_some() && caller.redirects_to != id)
+            else {
+                continue;
+            };
+            let mut commands = caller.multiplexed.clone();
+            let track = tracking(id);
+            // The callers' runtime may be blocked, or the connection silent.
+            let tracked = timeout(
+                self.link.options.response_timeout,
+                track.query_async::<()>(&mut commands),
+            );
+            if !matches!(tracked.await.map(unless_refused), Ok(Ok(_))) {
+                self.link.give_up(caller.epoch);
             }
         }
     }

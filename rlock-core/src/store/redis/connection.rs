@@ -8,7 +8,7 @@ use std::{
 use futures_util::StreamExt;
 use redis::{
     AsyncConnectionConfig, Client, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult,
-    ServerErrorKind, Value,
+    Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
@@ -40,6 +40,8 @@ pub(in crate::store) struct Connection {
     pub(super) missing: Vec<Capability>,
     /// Whether the server reports changes of the keys read on this connection.
     pub(super) is_tracked: bool,
+    /// The connection to which the server sends these reports, if not this one.
+    pub(super) redirects_to: Option<i64>,
     /// The server's `run_id`, until it is registered.
     pub(super) run_id: Option<String>,
     /// The entry of this connection in the quorum's `RunIds`.
@@ -101,6 +103,7 @@ impl Connection {
             id: None,
             missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
             is_tracked: false,
+            redirects_to: link.reports_to(),
             run_id: None,
             registration: None,
             subscription: None,
@@ -129,7 +132,7 @@ impl Connection {
     async fn set_up(&mut self, link: &Link, resp3: bool) -> RedisResult<()> {
         let mut setup = pipe();
         if resp3 {
-            setup.add_command(tracking(link.reports_to()));
+            setup.add_command(tracking(self.redirects_to));
             setup.cmd("CLIENT").arg("ID");
         }
         setup.add_command(absent_script()).cmd("TIME");
@@ -193,32 +196,22 @@ impl Connection {
         Ok(subscribed)
     }
 
-    /// Sends a request. Repeats it if it was batched and must be sent by itself, or if the server had lost the script.
-    /// `asking` is for a node of a cluster that imports the slot.
-    pub(super) async fn send(&self, call: Call<'_>, asking: bool) -> RedisResult<Value> {
-        let mut reply = Ok(None);
-        for may_share in [true, false, false] {
-            if call.is_void() {
-                // A reply that grants nothing: no caller reads it.
-                return Ok(Value::Array(vec![Value::Int(-1)]));
-            }
-            reply = if asking {
-                boxed(self.send_asking(call)).await.map(Some)
-            } else {
-                self.batcher.send(call, may_share).await
-            };
-            match &reply {
-                Ok(None) => {}
-                Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                    boxed(self.load_scripts()).await?;
-                }
-                _ => break,
-            }
+    /// Sends a request. With `may_share`, one script may serve it together with others. Returns `None` if it was batched
+    /// and must be sent by itself. `asking` is for a node of a cluster that imports the slot.
+    pub(super) async fn send(
+        &self,
+        call: Call<'_>,
+        may_share: bool,
+        asking: bool,
+    ) -> RedisResult<Option<Value>> {
+        if asking {
+            boxed(self.send_asking(call)).await.map(Some)
+        } else {
+            self.batcher.send(call, may_share).await
         }
-        reply?.ok_or_else(gone)
     }
 
-    async fn load_scripts(&self) -> RedisResult<()> {
+    pub(super) async fn load_scripts(&self) -> RedisResult<()> {
         let (mut load, mut connection) = (pipe(), self.multiplexed.clone());
         self.commands.scripts.load(&mut load);
         let replies = connection.send_packed_commands(&load, 0, load.len());

@@ -9,14 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::ProtocolVersion;
+use redis::{ProtocolVersion, RedisResult, ServerErrorKind, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
     RedisOptions,
     address::Address,
+    batch::gone,
     capabilities::Checks,
-    commands::Commands,
+    commands::{Call, Commands},
     connection::{Connection, boxed},
     errors::{classify_connect, not_yet, refuses_protocol},
     for_quorum::SameServer,
@@ -144,6 +145,35 @@ impl Link {
         };
         let connection = self.wait_for(is_settled).await;
         connection.ok_or_else(|| self.why_down())
+    }
+
+    /// Sends a request over this connection. Repeats it if it was batched and must be sent by itself, or if the server had
+    /// lost the script. The repetition takes the current connection, as a request that undoes it does. Over a connection
+    /// that was replaced, it could be executed after that one.
+    pub(super) async fn send(
+        &self,
+        connection: &Connection,
+        call: Call<'_>,
+        asking: bool,
+    ) -> RedisResult<Value> {
+        let (mut current, mut reply) = (None, Ok(None));
+        for may_share in [true, false, false] {
+            if call.is_void() {
+                // A reply that grants nothing: no caller reads it.
+                return Ok(Value::Array(vec![Value::Int(-1)]));
+            }
+            let connection = current.as_deref().unwrap_or(connection);
+            reply = connection.send(call, may_share, asking).await;
+            match &reply {
+                Ok(None) => {}
+                Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                    boxed(connection.load_scripts()).await?;
+                }
+                _ => break,
+            }
+            current = Some(self.present().ok_or_else(gone)?);
+        }
+        reply?.ok_or_else(gone)
     }
 
     async fn wait_for(&self, is_met: impl FnMut(&LinkState) -> bool) -> Option<Arc<Connection>> {
