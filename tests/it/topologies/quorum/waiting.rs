@@ -1,6 +1,6 @@
 //! Waits for a lock on a quorum, whose lead keeps the wait queue.
 
-use rlock_core::LockClient;
+use rlock_core::{LockClient, LockGuard};
 use rlock_testkit::{CommandWatch, RedisServer, within};
 
 use super::five::{ALL, SOON, Servers, give_to_another};
@@ -21,6 +21,17 @@ async fn assert_no_polling(servers: &[RedisServer]) -> Vec<CommandWatch> {
     watches
 }
 
+/// Releases the lock to each waiter in turn. Asserts that none waits for long after that.
+async fn assert_soon_served(mut held: LockGuard, waiting: Vec<Acquiring>) {
+    for waiter in waiting {
+        held.release().await.expect("held");
+        let (next, took) = timed(its_turn(waiter)).await;
+        assert!(took < SOON, "{took:?}");
+        held = next;
+    }
+    held.release().await.expect("held");
+}
+
 #[tokio::test]
 async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
     let five = Servers::five();
@@ -37,14 +48,7 @@ async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
         // Each client checks that the lead is alive.
         assert!(watch.count().await <= 4 * 10);
     }
-    let mut held = guard;
-    for waiter in waiting {
-        held.release().await.expect("held");
-        let (next, took) = timed(its_turn(waiter)).await;
-        assert!(took < SOON, "{took:?}");
-        held = next;
-    }
-    held.release().await.expect("held");
+    assert_soon_served(guard, waiting).await;
     for watch in &mut watches {
         // A hold costs each server an acquire and a release. A waiter costs another acquire or two.
         let scripts = watch.count_of("EVALSHA").await;
@@ -156,19 +160,13 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
 async fn waiters_are_served_although_the_lead_has_the_lock_of_another_owner() {
     let three = Servers::some(3);
     give_to_another(&three.0[..1], "k").await;
-    let mut held = hold(&three.client().await, "k").await;
+    let held = hold(&three.client().await, "k").await;
     let mut waiting = Vec::new();
     for queued in 1..5 {
         let client = three.client().await;
         waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
         assert_soon_queued(&three.0[0], "k", queued + 1).await;
     }
-    for waiter in waiting {
-        held.release().await.expect("held");
-        let (next, took) = timed(its_turn(waiter)).await;
-        assert!(took < SOON, "{took:?}");
-        held = next;
-    }
-    held.release().await.expect("held");
+    assert_soon_served(held, waiting).await;
     three.assert_soon_clean("k", &[1, 2]).await;
 }
