@@ -63,7 +63,7 @@ impl CallerLink {
                 next = self.link.next_connection(of_caller) => of_caller = next.epoch,
             }
             let (caller, id) = (self.link.present(), self.link.reports_to());
-            let Some(caller) = caller.filter(|caller| id.is_some() && caller.reports_to != id)
+            let Some(caller) = caller.filter(|caller| id.is_some() && caller.redirects_to != id)
             else {
                 continue;
             };

@@ -41,7 +41,7 @@ pub(in crate::store) struct Connection {
     /// Whether the server reports changes of the keys read on this connection.
     pub(super) is_tracked: bool,
     /// The connection to which the server sends these reports, if not this one.
-    pub(super) reports_to: Option<i64>,
+    pub(super) redirects_to: Option<i64>,
     /// The server's `run_id`, until it is registered.
     pub(super) run_id: Option<String>,
     /// The entry of this connection in the quorum's `RunIds`.
@@ -103,7 +103,7 @@ impl Connection {
             id: None,
             missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
             is_tracked: false,
-            reports_to: link.reports_to(),
+            redirects_to: link.reports_to(),
             run_id: None,
             registration: None,
             subscription: None,
@@ -132,7 +132,7 @@ impl Connection {
     async fn set_up(&mut self, link: &Link, resp3: bool) -> RedisResult<()> {
         let mut setup = pipe();
         if resp3 {
-            setup.add_command(tracking(self.reports_to));
+            setup.add_command(tracking(self.redirects_to));
             setup.cmd("CLIENT").arg("ID");
         }
         setup.add_command(absent_script()).cmd("TIME");
