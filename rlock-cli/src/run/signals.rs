@@ -6,11 +6,15 @@ use std::{
     io,
     pin::pin,
     task::Poll,
+    time::Duration,
 };
 
 use nix::sys::signal::SigSet;
 use rustix::process::Signal;
-use tokio::signal::unix::{self, SignalKind};
+use tokio::{
+    signal::unix::{self, SignalKind},
+    time::sleep,
+};
 
 /// The signals that are passed on to the command, with their names.
 const FORWARDED: [(&str, Signal); 6] = [
@@ -99,6 +103,20 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+
+    /// Forgets all receipts of this signal so far.
+    pub(crate) async fn forget(&mut self, signal: Signal) {
+        // The runtime notes receipts when it waits.
+        sleep(Duration::from_millis(1)).await;
+        let mut listeners = self.listeners.iter_mut();
+        if let Some((_, listener)) = listeners.find(|(known, _)| *known == signal) {
+            poll_fn(|context| {
+                while listener.poll_recv(context).is_ready() {}
+                Poll::Ready(())
+            })
+            .await;
+        }
     }
 
     /// Returns the future's output, or the signal that interrupted it.

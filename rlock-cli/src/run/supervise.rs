@@ -1,6 +1,6 @@
 //! What happens while the command runs: signals, the loss of a lock, and the end of the process group.
 
-use std::{future::pending, mem, time::Duration};
+use std::{future::pending, time::Duration};
 
 use rlock_core::{LostCause, MultiLockGuard};
 use rustix::process::Signal;
@@ -47,8 +47,6 @@ pub(crate) struct Supervisor {
     /// When the command had ended, and some of its group had not.
     outlived_at: Option<Instant>,
     is_remarked: bool,
-    /// Whether this process is about to receive the signal by which it stopped its job.
-    has_stopped_job: bool,
 }
 
 impl Supervisor {
@@ -61,7 +59,6 @@ impl Supervisor {
             kill_at: None,
             outlived_at: None,
             is_remarked: false,
-            has_stopped_job: false,
         }
     }
 
@@ -73,7 +70,7 @@ impl Supervisor {
     ) -> Ended {
         loop {
             if let Some(stopped_by) = self.group.reap() {
-                self.stopped(stopped_by, guard).await;
+                self.stopped(stopped_by, guard, signals).await;
             }
             if let Some(status) = self.group.status() {
                 if !self.group.is_alive() {
@@ -83,19 +80,12 @@ impl Supervisor {
             }
             tokio::select! {
                 biased;
-                signal = signals.next() => self.pass_on(signal),
+                signal = signals.next() => self.group.signal(signal),
                 (key, cause) = guard.lost(), if !self.is_lost => self.lost(key, cause),
                 () = until(self.kill_at) => self.kill(),
                 () = self.group.changed() => {}
                 () = sleep(LOOK), if self.group.status().is_some() => {}
             }
-        }
-    }
-
-    fn pass_on(&mut self, signal: Signal) {
-        let is_own = signal == Signal::TSTP && mem::take(&mut self.has_stopped_job);
-        if !is_own {
-            self.group.signal(signal);
         }
     }
 
@@ -141,7 +131,7 @@ impl Supervisor {
     }
 
     /// Stops the whole job if its terminal's user stopped the command, and lets both continue together.
-    async fn stopped(&mut self, by: Signal, guard: &MultiLockGuard) {
+    async fn stopped(&mut self, by: Signal, guard: &MultiLockGuard, signals: &mut Signals) {
         let group = self.group.id();
         // Without a shell, a signal from outside stopped the command on purpose. It keeps its locks.
         let is_job = |terminal: &Terminal| by != Signal::STOP || terminal.has_job_control();
@@ -151,7 +141,9 @@ impl Supervisor {
         let asks = by == Signal::TTIN || by == Signal::TTOU;
         let needs_terminal = asks || terminal.is_of(group);
         if !(asks && terminal.is_ours()) {
-            self.has_stopped_job = terminal.stop_job(group);
+            terminal.stop_job(group);
+            // What stopped the job is over, also if another process of the job sent it.
+            signals.forget(Signal::TSTP).await;
             // Nothing was renewed in the meantime.
             if !guard.is_valid() && !self.is_lost {
                 let (key, cause) = guard.lost().await;

@@ -68,17 +68,15 @@ impl Terminal {
         }
     }
 
-    /// Stops this process and the rest of its job, so that the shell goes on. Returns `true` when the shell continues the
-    /// job, or `false` at once if there is no such shell.
-    pub(crate) fn stop_job(&self, group: Pid) -> bool {
-        let has_job_control = self.has_job_control();
-        if has_job_control {
+    /// Stops this process and the rest of its job, so that the shell goes on. Returns when the shell continues the job, or
+    /// at once if there is no such shell.
+    pub(crate) fn stop_job(&self, group: Pid) {
+        if self.has_job_control() {
             self.take_back(group);
             // Another `rlock` of the job catches this signal, and stops its own command before itself.
             let _ = kill_current_process_group(Signal::TSTP);
             let _ = kill_process(getpid(), Signal::STOP);
         }
-        has_job_control
     }
 }
 
