@@ -1,14 +1,17 @@
 //! A fixed number of uncontended acquires and releases.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use futures_util::future::try_join_all;
 use redis::Script;
-use rlock_core::{LockClient, LockClientBuilder, Reentry};
+use rlock_core::{Lock, LockClient, LockClientBuilder, Reentry};
 use rlock_testkit::RedisServer;
 
 const KEY: &str = "order:42";
 const TASKS: usize = 16;
+const OWN_KEYS: usize = 64;
 
 /// The kind of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,7 +65,7 @@ impl Way {
             Self::NestedLocally => nested(server, builder.reentry(Reentry::Local), pairs).await,
             Self::HandOvers => hand_overs(&builder.in_memory()?, pairs).await,
             Self::Retained => {
-                let retain = std::time::Duration::from_secs(1);
+                let retain = Duration::from_secs(1);
                 ours(&builder.retain(retain).connect(&server.url()).await?, pairs).await
             }
             Self::OwnKeys => own_keys(&builder.connect(&server.url()).await?, pairs).await,
@@ -72,7 +75,10 @@ impl Way {
 }
 
 async fn ours(client: &LockClient, pairs: usize) -> Result<()> {
-    let lock = client.lock(KEY).name("order:<id>");
+    acquire_and_release(&client.lock(KEY).name("order:<id>"), pairs).await
+}
+
+async fn acquire_and_release(lock: &Lock, pairs: usize) -> Result<()> {
     for _ in 0..pairs {
         lock.acquire().await?.release().await?;
     }
@@ -81,36 +87,39 @@ async fn ours(client: &LockClient, pairs: usize) -> Result<()> {
 
 async fn hand_overs(client: &LockClient, pairs: usize) -> Result<()> {
     let lock = client.lock(KEY).name("order:<id>");
-    let tasks = (0..TASKS).map(|task| {
+    in_tasks(TASKS, pairs, |_, own| {
         let lock = lock.clone();
-        let own = pairs / TASKS + usize::from(task < pairs % TASKS);
-        tokio::spawn(async move {
+        async move {
             for _ in 0..own {
                 let guard = lock.acquire().await?;
                 // The other tasks queue meanwhile.
                 tokio::task::yield_now().await;
                 guard.release().await?;
             }
-            anyhow::Ok(())
-        })
-    });
-    for task in try_join_all(tasks).await? {
-        task?;
-    }
-    Ok(())
+            Ok(())
+        }
+    })
+    .await
 }
 
 async fn own_keys(client: &LockClient, pairs: usize) -> Result<()> {
-    let tasks = (0..64).map(|task| {
+    in_tasks(OWN_KEYS, pairs, |task, own| {
         let lock = client.lock(format!("order:{task}")).name("order:<id>");
-        tokio::spawn(async move {
-            for _ in 0..pairs / 64 {
-                lock.acquire().await?.release().await?;
-            }
-            anyhow::Ok(())
-        })
-    });
-    for task in try_join_all(tasks).await? {
+        async move { acquire_and_release(&lock, own).await }
+    })
+    .await
+}
+
+/// Spreads the pairs over this many tasks. `run` gets the number of the task, and of its own pairs.
+async fn in_tasks<F>(tasks: usize, pairs: usize, run: impl Fn(usize, usize) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let spawn = |task| {
+        let own = pairs / tasks + usize::from(task < pairs % tasks);
+        tokio::spawn(run(task, own))
+    };
+    for task in try_join_all((0..tasks).map(spawn)).await? {
         task?;
     }
     Ok(())
