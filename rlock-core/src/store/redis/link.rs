@@ -157,13 +157,13 @@ impl Link {
         asking: bool,
     ) -> RedisResult<Value> {
         let (mut current, mut reply) = (None, Ok(None));
-        for may_share in [true, false, false] {
+        for attempt in 0..3_u8 {
             if call.is_void() {
                 // A reply that grants nothing: no caller reads it.
                 return Ok(Value::Array(vec![Value::Int(-1)]));
             }
             let connection = current.as_deref().unwrap_or(connection);
-            reply = connection.send(call, may_share, asking).await;
+            reply = connection.send(call, attempt == 0, asking).await;
             match &reply {
                 Ok(None) => {}
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
