@@ -170,6 +170,15 @@ impl Server {
         self.lock(key).fence = 0;
     }
 
+    /// Fails over to a replica that missed the last grant of a free lock, and had been the server before. So its clients
+    /// are connected to it already. The time has advanced.
+    pub fn miss_grant(&mut self, key: Key) {
+        self.pass(1);
+        let advance = self.constants.block + 1;
+        let lock = self.lock(key);
+        lock.fence = lock.fence.saturating_sub(advance);
+    }
+
     /// Overwrites the fence of a key with an invalid token.
     pub fn invalidate_token(&mut self, key: Key, instead: Token) {
         self.lock(key).fence = instead;
@@ -269,27 +278,27 @@ impl Server {
 
     /// Reserves the next block and returns its first token, which becomes the fence, like
     /// `next_token` in `library.lua`. Returns `None` if the fence is invalid.
-    fn next_block(&mut self, key: Key) -> Option<Token> {
+    fn next_block(&mut self, key: Key, continues: bool) -> Option<Token> {
         let block = self.constants.block;
         // A release adds one more.
         let advance = block + 1;
         if self.fence(key) + advance >= TOO_LARGE || self.is_invalid(key) {
             return None;
         }
-        let restarts = self.is_below_floor(key);
-        let fresh = self.micros() + 1;
+        let is_lost = self.is_fence_lost(key);
+        let now = self.micros() + 1;
         let lock = self.lock(key);
-        lock.fence = if restarts {
-            fresh
-        } else {
-            lock.fence + advance
+        let next = lock.fence + advance;
+        lock.fence = match continues {
+            _ if is_lost => now,
+            true => next,
+            false => next.max(now),
         };
         Some(lock.fence)
     }
 
-    /// Returns whether tokens must restart at the time: there is no fence, or only the count of a
-    /// release.
-    fn is_below_floor(&self, key: Key) -> bool {
+    /// Returns whether there is no fence, or only the count of a release.
+    fn is_fence_lost(&self, key: Key) -> bool {
         let fence = self.fence(key);
         match self.bug {
             Some(ServerBug::TokensFromOne) => false,

@@ -39,6 +39,8 @@ pub struct Acquire {
     pub count: u8,
     /// Whether the owner joins the wait queue if the lock is taken.
     pub waits: bool,
+    /// Whether tokens continue from the fence. Otherwise they restart at the server's time.
+    pub continues: bool,
 }
 
 /// The reply to an acquire.
@@ -95,6 +97,8 @@ pub struct Release {
     pub at_least: Millis,
     /// The next local waiter.
     pub next: Option<Next>,
+    /// Whether tokens continue from the fence. Otherwise they restart at the server's time.
+    pub continues: bool,
 }
 
 /// The reply to a release.
@@ -148,6 +152,8 @@ pub struct Extend {
     pub owner: Owner,
     /// The largest number of tokens.
     pub tokens: Token,
+    /// Whether tokens continue from the fence. Otherwise they restart at the server's time.
+    pub continues: bool,
 }
 
 /// The reply to a request for more tokens.

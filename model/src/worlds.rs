@@ -37,6 +37,10 @@ const LOST_TOKENS: Faults = Faults {
     lost_tokens: 1,
     ..NONE
 };
+const MISSED_GRANTS: Faults = Faults {
+    missed_grants: 1,
+    ..NONE
+};
 const REFUSED_TRIES: Faults = Faults {
     refused_tries: 1,
     ..NONE
@@ -114,6 +118,16 @@ pub fn small() -> Vec<Config> {
             .blocks(1)
             .extending()
             .with(LOST_TOKENS)
+            .until(2),
+        any("a server takes over again")
+            .of(2, 2)
+            .with(MISSED_GRANTS)
+            .until(2),
+        any("a server takes over again, extensions")
+            .of(2, 2)
+            .blocks(1)
+            .extending()
+            .with(MISSED_GRANTS)
             .until(2),
         prompt("in time, two callers each").of(2, 2),
         prompt("in time, extensions").of(2, 2).blocks(1).extending(),
@@ -553,6 +567,14 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
             prompt("retention after the end of its client")
                 .retaining(99)
                 .with(SHUT_DOWNS),
+        ),
+        client(
+            ClientBug::ContinuesForEver,
+            TOKENS,
+            any("tokens that continue for ever")
+                .of(2, 2)
+                .with(MISSED_GRANTS)
+                .until(2),
         ),
     ]
 }

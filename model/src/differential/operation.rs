@@ -114,14 +114,17 @@ fn acquire() -> impl Strategy<Value = Operation> {
         4 => (single, count),
         1 => (both, Just(1)),
     ];
-    (claims, lease(), any::<bool>()).prop_map(|((claims, count), lease, waits)| {
-        Operation::Acquire(Acquire {
-            claims,
-            lease,
-            count,
-            waits,
-        })
-    })
+    (claims, lease(), any::<bool>(), any::<bool>()).prop_map(
+        |((claims, count), lease, waits, continues)| {
+            Operation::Acquire(Acquire {
+                claims,
+                lease,
+                count,
+                waits,
+                continues,
+            })
+        },
+    )
 }
 
 fn release() -> impl Strategy<Value = Operation> {
@@ -129,7 +132,8 @@ fn release() -> impl Strategy<Value = Operation> {
     let next = prop_oneof![2 => Just(None), 1 => next.prop_map(Some)];
     let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
     let at_least = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    (key(), owner(), count, at_least, next).prop_map(|(key, owner, count, at_least, next)| {
+    let request = (key(), owner(), count, at_least, next, any::<bool>());
+    request.prop_map(|(key, owner, count, at_least, next, continues)| {
         let owner = of(key, owner);
         let next = next.map(|next: Next| Next {
             owner: of(key, next.owner),
@@ -146,6 +150,7 @@ fn release() -> impl Strategy<Value = Operation> {
             count,
             at_least,
             next,
+            continues,
         })
     })
 }
@@ -164,11 +169,12 @@ const EXTENSIONS: [Token; 3] = [1, BLOCK, 1 << 40];
 
 fn extend() -> impl Strategy<Value = Operation> {
     let tokens = select(EXTENSIONS.as_slice());
-    (key(), owner(), tokens).prop_map(|(key, owner, tokens)| {
+    (key(), owner(), tokens, any::<bool>()).prop_map(|(key, owner, tokens, continues)| {
         Operation::Extend(Extend {
             key,
             owner: of(key, owner),
             tokens,
+            continues,
         })
     })
 }
@@ -192,6 +198,7 @@ fn batch(most: usize) -> impl Strategy<Value = Operation> {
                 lease,
                 count: 1,
                 waits,
+                continues: true,
             })
         });
     let release = (0..KEYS, few()).prop_map(|(key, owner)| {
@@ -202,6 +209,7 @@ fn batch(most: usize) -> impl Strategy<Value = Operation> {
             count: 0,
             at_least: 0,
             next: None,
+            continues: true,
         })
     });
     prop_oneof![vec(acquire, 2..=most), vec(release, 2..=most)].prop_map(Operation::Batch)

@@ -1,7 +1,7 @@
 //! One client: its local queue, its acquisition, its ownership, and its pending releases.
 
 use super::{
-    Config, Time,
+    ClientBug, Config, Time,
     acquisition::{Acquisition, Grant},
     network::Id,
     ownership::{Hold, Ownership, Tokens},
@@ -23,6 +23,8 @@ pub(crate) struct Client {
     pub(super) acquisition: Option<Acquisition>,
     pub(super) ownership: Option<Ownership>,
     pub(super) releasing: Vec<Releasing>,
+    /// When it sent the last request that was granted. Only worlds with missed grants use this.
+    pub(super) granted: Option<Time>,
     /// The remaining tokens of an earlier ownership. Only a bug uses this.
     pub(super) spare: Option<Tokens>,
 }
@@ -83,6 +85,7 @@ impl Client {
             acquisition: None,
             ownership: None,
             releasing: Vec::new(),
+            granted: None,
             spare: None,
         }
     }
@@ -119,6 +122,16 @@ impl Client {
     /// Returns whether the client has nothing to do.
     pub(super) fn is_idle(&self) -> bool {
         self.turn == Turn::Free && self.ownership.is_none() && self.releasing.is_empty()
+    }
+
+    /// Returns whether the tokens continue from the fence. Otherwise a server that missed a grant would repeat its tokens.
+    pub(super) fn continues(&self, config: &Config, now: Time) -> bool {
+        let within = if config.has(ClientBug::ContinuesForEver) {
+            Time::MAX
+        } else {
+            Config::CONTINUES
+        };
+        config.faults.missed_grants == 0 || self.granted.is_some_and(|sent| now - sent < within)
     }
 
     pub(super) fn request(&mut self, now: Time) -> Pending {

@@ -64,6 +64,8 @@ pub struct Faults {
     pub restarts: u8,
     /// The server loses the last token.
     pub lost_tokens: u8,
+    /// A server takes over again, and has missed the last grant.
+    pub missed_grants: u8,
     /// A caller that does not wait finds the lock taken.
     pub refused_tries: u8,
     /// An operator asks a holder to release: its body stops, and then it releases.
@@ -85,6 +87,7 @@ impl Faults {
         shut_downs: 0,
         restarts: 0,
         lost_tokens: 0,
+        missed_grants: 0,
         refused_tries: 0,
         release_requests: 0,
         forced_releases: 0,
@@ -94,6 +97,8 @@ impl Faults {
 impl Config {
     /// The lease that all clients request.
     pub const LEASE: Time = 3;
+    /// The time after a grant in which the client continues the tokens.
+    pub const CONTINUES: Time = 1;
     /// The largest number of local hand-overs while other clients wait.
     pub const LOCAL_HANDOVERS: u8 = 1;
 

@@ -60,6 +60,8 @@ pub enum Action {
     Restart,
     /// The server loses the last token.
     LoseToken,
+    /// A server takes over again, and has missed the last grant. No request is under way.
+    MissGrant,
     /// A caller that does not wait finds the lock taken.
     Try,
     /// An operator asks a holder to release.
@@ -245,6 +247,14 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
         actions.push(Action::LoseToken);
     }
     let entry = state.server.inspect(KEY);
+    if left.missed_grants > 0
+        && state.now() < config.end
+        && entry.is_none()
+        && state.server.fence(KEY) > 0
+        && !(state.network.messages()).any(|message| matches!(message, Message::Request { .. }))
+    {
+        actions.push(Action::MissGrant);
+    }
     if let Some(Holder::Owner(owner)) = entry.map(|entry| entry.holder) {
         let client = &state.clients[usize::from(owner.client)];
         let ownership = client.ownership.as_ref();
@@ -294,6 +304,10 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
         Action::LoseToken => {
             state.left.lost_tokens -= 1;
             state.server.lose_token(KEY);
+        }
+        Action::MissGrant => {
+            state.left.missed_grants -= 1;
+            state.server.miss_grant(KEY);
         }
         Action::Try => {
             state.left.refused_tries -= 1;

@@ -64,7 +64,9 @@ fn tokens(
 ) -> Result<Option<(usize, Option<Millis>)>, NoToken> {
     for (n, (claim, seen)) in ask.claims.iter().zip(seen).enumerate() {
         seen.fresh = seen.token.is_none();
-        let token = seen.token.or_else(|| server.next_block(claim.key));
+        let token = seen
+            .token
+            .or_else(|| server.next_block(claim.key, ask.continues));
         let token = token.ok_or(NoToken)?;
         seen.token = Some(token);
         if !seen.owned {
@@ -90,14 +92,16 @@ fn refuse(
         for (n, claim) in ask.claims.iter().enumerate() {
             if server.holds(claim.key, claim.owner) {
                 server.lock(claim.key).held = None;
-                if let Some(token) = server.next_block(claim.key) {
+                if let Some(token) = server.next_block(claim.key, ask.continues) {
                     let first = server.dequeue(claim.key);
                     server.hand_off((claim.key, token), first, None, false, effects);
                 }
             } else if n < at && seen[n].ttl.is_none() {
                 // Free locks stay free.
                 if !server.queue(claim.key).is_empty()
-                    && let Some(token) = seen[n].token.or_else(|| server.next_block(claim.key))
+                    && let Some(token) = seen[n]
+                        .token
+                        .or_else(|| server.next_block(claim.key, ask.continues))
                 {
                     let first = server.dequeue(claim.key);
                     server.hand_off((claim.key, token), first, None, false, effects);

@@ -106,6 +106,9 @@ fn acquired(config: &Config, state: &mut State, name: u8, pending: Pending, repl
             tokens,
             others_wait,
         } => {
+            if config.faults.missed_grants > 0 {
+                client.granted = client.granted.max(Some(pending.sent));
+            }
             let from_reply = config.has(ClientBug::LeaseFromReply);
             let since = if from_reply { now } else { pending.sent };
             let (token, ttl) = (tokens[0], Config::LEASE);

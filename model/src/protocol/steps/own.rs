@@ -34,16 +34,17 @@ pub(super) fn awaited(client: &Client) -> Vec<Id> {
     all.map(|pending| pending.id).collect()
 }
 
-fn acquire(owner: Owner, count: u8, waits: bool) -> Request {
+fn acquire(owner: Owner, count: u8, waits: bool, continues: bool) -> Request {
     Request::Acquire(Acquire {
         claims: vec![Claim { key: KEY, owner }],
         lease: Config::LEASE,
         count,
         waits,
+        continues,
     })
 }
 
-fn release(owner: Owner, token: u64, count: u8, next: Option<Next>) -> Request {
+fn release(owner: Owner, token: u64, count: u8, next: Option<Next>, continues: bool) -> Request {
     Request::Release(Release {
         key: KEY,
         owner,
@@ -51,6 +52,7 @@ fn release(owner: Owner, token: u64, count: u8, next: Option<Next>) -> Request {
         count,
         at_least: 0,
         next,
+        continues,
     })
 }
 
@@ -129,7 +131,7 @@ pub(super) fn try_in_vain(state: &mut State) {
         sequence: 0,
     };
     let mut effects = Effects::default();
-    let Request::Acquire(ask) = acquire(stranger, 1, false) else {
+    let Request::Acquire(ask) = acquire(stranger, 1, false, true) else {
         return;
     };
     state.server.acquire(&ask, &mut effects);
@@ -149,7 +151,7 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     let may_know = notified && client.ownership.as_ref().is_some_and(is_its);
     // The holder awaits no reply to it.
     let id = client.request(0).id;
-    let request = release(owner, entry.token, 0, None);
+    let request = release(owner, entry.token, 0, None, true);
     state.network.send(Message::Request {
         from: owner.client,
         id,
@@ -163,11 +165,11 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
 fn ask(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
-    let pending = client.request(now);
+    let (pending, continues) = (client.request(now), client.continues(config, now));
     let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
     acquisition.begin(now);
     acquisition.pending = Some(pending);
-    let request = acquire(acquisition.owner, 1, true);
+    let request = acquire(acquisition.owner, 1, true, continues);
     state.ask(name, pending.id, request);
 }
 
@@ -184,9 +186,9 @@ fn change(state: &mut State, name: u8, entering: bool) {
     let (owner, token) = (ownership.owner, ownership.tokens.fence);
     let entries = ownership.hold.as_ref().map_or(1, |hold| hold.entries);
     let request = if entering {
-        acquire(owner, entries + 1, false)
+        acquire(owner, entries + 1, false, true)
     } else {
-        release(owner, token, entries, None)
+        release(owner, token, entries, None, true)
     };
     state.ask(name, pending.id, request);
 }
@@ -194,7 +196,7 @@ fn change(state: &mut State, name: u8, entering: bool) {
 fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     let now = state.now();
     let client = state.client(name);
-    let pending = client.request(now);
+    let (pending, continues) = (client.request(now), client.continues(config, now));
     let mut next = None;
     if client.releasing[at].has_turn && client.waiting > 0 {
         let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
@@ -208,7 +210,8 @@ fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     releasing.pending = Some(pending);
     releasing.tried = true;
     let (owner, token) = (releasing.owner, releasing.token);
-    state.ask(name, pending.id, release(owner, token, 0, next));
+    let request = release(owner, token, 0, next, continues);
+    state.ask(name, pending.id, request);
     if config.has(ClientBug::RenewsAfterRelease) {
         let pending = state.client(name).request(now);
         let renewal = Renewal {
