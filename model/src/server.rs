@@ -11,8 +11,8 @@ mod release;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::{
-    Acquire, Acquired, BLOCK, Block, Effects, Entry, Extend, Extended, Holder, Key, Millis,
-    Notification, Owner, Release, Released, Renewal, Renewed, Token,
+    Acquire, Acquired, BLOCK, Block, Effects, Entry, Extend, Extended, History, Holder, Key,
+    Millis, Notification, Owner, Release, Released, Renewal, Renewed, Token,
 };
 
 /// The number of tokens that correspond to a millisecond. Without a fence, tokens restart at the
@@ -81,6 +81,7 @@ pub struct Server {
     now: Millis,
     locks: BTreeMap<Key, Lock>,
     listening: BTreeSet<u8>,
+    history: History,
     constants: Constants,
     bug: Option<ServerBug>,
 }
@@ -110,6 +111,7 @@ impl Server {
             now,
             locks: BTreeMap::new(),
             listening: BTreeSet::new(),
+            history: 0,
             constants,
             bug: None,
         }
@@ -174,6 +176,7 @@ impl Server {
     /// are connected to it already. The time has advanced.
     pub fn miss_grant(&mut self, key: Key) {
         self.pass(1);
+        self.history += 1;
         let advance = self.constants.block + 1;
         let lock = self.lock(key);
         lock.fence = lock.fence.saturating_sub(advance);
@@ -278,23 +281,28 @@ impl Server {
 
     /// Reserves the next block and returns its first token, which becomes the fence, like
     /// `next_token` in `library.lua`. Returns `None` if the fence is invalid.
-    fn next_block(&mut self, key: Key, continues: bool) -> Option<Token> {
+    fn next_block(&mut self, key: Key, history: Option<History>) -> Option<Token> {
         let block = self.constants.block;
         // A release adds one more.
         let advance = block + 1;
         if self.fence(key) + advance >= TOO_LARGE || self.is_invalid(key) {
             return None;
         }
-        let is_lost = self.is_fence_lost(key);
+        let (restarts, may_miss) = (self.is_fence_lost(key), self.may_miss_grants(history));
         let now = self.micros() + 1;
         let lock = self.lock(key);
         let next = lock.fence + advance;
-        lock.fence = match continues {
-            _ if is_lost => now,
-            true => next,
-            false => next.max(now),
+        lock.fence = match (restarts, may_miss) {
+            (true, _) => now,
+            (false, true) => next.max(now),
+            (false, false) => next,
         };
         Some(lock.fence)
+    }
+
+    /// Returns whether this server took over since the client of a request connected, and the client has no recent grant.
+    fn may_miss_grants(&self, history: Option<History>) -> bool {
+        history.is_some_and(|known| known != self.history)
     }
 
     /// Returns whether there is no fence, or only the count of a release.

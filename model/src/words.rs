@@ -39,8 +39,8 @@ pub struct Acquire {
     pub count: u8,
     /// Whether the owner joins the wait queue if the lock is taken.
     pub waits: bool,
-    /// Whether tokens continue from the fence. Otherwise they restart at the server's time.
-    pub continues: bool,
+    /// The server's history as the client knows it, unless the client has a recent grant.
+    pub history: Option<History>,
 }
 
 /// The reply to an acquire.
@@ -81,6 +81,9 @@ pub struct Next {
     pub lease: Millis,
 }
 
+/// The number of the times that servers took over. Tokens continue only on a server with the same history.
+pub type History = u8;
+
 /// A request that lowers a count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Release {
@@ -97,8 +100,8 @@ pub struct Release {
     pub at_least: Millis,
     /// The next local waiter.
     pub next: Option<Next>,
-    /// Whether tokens continue from the fence. Otherwise they restart at the server's time.
-    pub continues: bool,
+    /// The server's history as the client knows it, unless the client has a recent grant.
+    pub history: Option<History>,
 }
 
 /// The reply to a release.
@@ -152,8 +155,8 @@ pub struct Extend {
     pub owner: Owner,
     /// The largest number of tokens.
     pub tokens: Token,
-    /// Whether tokens continue from the fence. Otherwise they restart at the server's time.
-    pub continues: bool,
+    /// The server's history as the client knows it, unless the client has a recent grant.
+    pub history: Option<History>,
 }
 
 /// The reply to a request for more tokens.

@@ -569,9 +569,9 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
                 .with(SHUT_DOWNS),
         ),
         client(
-            ClientBug::ContinuesForEver,
+            ClientBug::RecentForEver,
             TOKENS,
-            any("tokens that continue for ever")
+            any("a grant that stays recent")
                 .of(2, 2)
                 .with(MISSED_GRANTS)
                 .until(2),

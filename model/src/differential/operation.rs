@@ -10,7 +10,9 @@ use proptest::{
 use super::Design;
 use crate::{
     server::TOO_LARGE,
-    words::{Acquire, BLOCK, Claim, Extend, Key, Millis, Next, Owner, Release, Renewal, Token},
+    words::{
+        Acquire, BLOCK, Claim, Extend, History, Key, Millis, Next, Owner, Release, Renewal, Token,
+    },
 };
 
 /// The number of keys.
@@ -50,6 +52,8 @@ pub enum Operation {
     Restart,
     /// The last token of a key is lost.
     LoseToken(Key),
+    /// A server takes over again, and has missed the last grant of a key.
+    MissGrant(Key),
     /// Foreign code overwrites the last token of a key.
     InvalidateToken(Key, Token),
     /// A batch of requests of one kind: acquires of one lock each, or releases. A store may execute
@@ -70,6 +74,7 @@ impl Operation {
             | Self::Leave(_)
             | Self::Restart
             | Self::LoseToken(_)
+            | Self::MissGrant(_)
             | Self::InvalidateToken(..) => false,
         }
     }
@@ -95,6 +100,11 @@ fn lease() -> impl Strategy<Value = Millis> {
     select(LEASES.as_slice())
 }
 
+/// The history of the server, which is 0, and another one.
+fn history() -> impl Strategy<Value = Option<History>> {
+    select([None, Some(0), Some(1)].as_slice())
+}
+
 fn acquire() -> impl Strategy<Value = Operation> {
     let single = (key(), owner()).prop_map(|(key, owner)| {
         vec![Claim {
@@ -114,14 +124,14 @@ fn acquire() -> impl Strategy<Value = Operation> {
         4 => (single, count),
         1 => (both, Just(1)),
     ];
-    (claims, lease(), any::<bool>(), any::<bool>()).prop_map(
-        |((claims, count), lease, waits, continues)| {
+    (claims, lease(), any::<bool>(), history()).prop_map(
+        |((claims, count), lease, waits, history)| {
             Operation::Acquire(Acquire {
                 claims,
                 lease,
                 count,
                 waits,
-                continues,
+                history,
             })
         },
     )
@@ -132,8 +142,8 @@ fn release() -> impl Strategy<Value = Operation> {
     let next = prop_oneof![2 => Just(None), 1 => next.prop_map(Some)];
     let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
     let at_least = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    let request = (key(), owner(), count, at_least, next, any::<bool>());
-    request.prop_map(|(key, owner, count, at_least, next, continues)| {
+    let request = (key(), owner(), count, at_least, next, history());
+    request.prop_map(|(key, owner, count, at_least, next, history)| {
         let owner = of(key, owner);
         let next = next.map(|next: Next| Next {
             owner: of(key, next.owner),
@@ -150,7 +160,7 @@ fn release() -> impl Strategy<Value = Operation> {
             count,
             at_least,
             next,
-            continues,
+            history,
         })
     })
 }
@@ -169,12 +179,12 @@ const EXTENSIONS: [Token; 3] = [1, BLOCK, 1 << 40];
 
 fn extend() -> impl Strategy<Value = Operation> {
     let tokens = select(EXTENSIONS.as_slice());
-    (key(), owner(), tokens, any::<bool>()).prop_map(|(key, owner, tokens, continues)| {
+    (key(), owner(), tokens, history()).prop_map(|(key, owner, tokens, history)| {
         Operation::Extend(Extend {
             key,
             owner: of(key, owner),
             tokens,
-            continues,
+            history,
         })
     })
 }
@@ -198,7 +208,7 @@ fn batch(most: usize) -> impl Strategy<Value = Operation> {
                 lease,
                 count: 1,
                 waits,
-                continues: true,
+                history: None,
             })
         });
     let release = (0..KEYS, few()).prop_map(|(key, owner)| {
@@ -209,7 +219,7 @@ fn batch(most: usize) -> impl Strategy<Value = Operation> {
             count: 0,
             at_least: 0,
             next: None,
-            continues: true,
+            history: None,
         })
     });
     prop_oneof![vec(acquire, 2..=most), vec(release, 2..=most)].prop_map(Operation::Batch)

@@ -158,6 +158,7 @@ impl Subject for ModelSubject {
             Operation::Leave(client) => server.leave(*client),
             Operation::Restart => server.restart(),
             Operation::LoseToken(key) => server.lose_token(*key),
+            Operation::MissGrant(key) => server.miss_grant(*key),
             Operation::InvalidateToken(key, instead) => server.invalidate_token(*key, *instead),
             Operation::Batch(_) => unreachable!("a server takes one step at a time"),
         }

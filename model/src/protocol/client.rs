@@ -6,7 +6,7 @@ use super::{
     network::Id,
     ownership::{Hold, Ownership, Tokens},
 };
-use crate::words::{Owner, Token};
+use crate::words::{History, Owner, Token};
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -124,14 +124,12 @@ impl Client {
         self.turn == Turn::Free && self.ownership.is_none() && self.releasing.is_empty()
     }
 
-    /// Returns whether the tokens continue from the fence. Otherwise a server that missed a grant would repeat its tokens.
-    pub(super) fn continues(&self, config: &Config, now: Time) -> bool {
-        let within = if config.has(ClientBug::ContinuesForEver) {
-            Time::MAX
-        } else {
-            Config::CONTINUES
-        };
-        config.faults.missed_grants == 0 || self.granted.is_some_and(|sent| now - sent < within)
+    /// Returns the server's history when the client connected, unless it has a recent grant. Worlds without missed grants
+    /// need none.
+    pub(super) fn history(&self, config: &Config, now: Time) -> Option<History> {
+        let is_recent = |sent| now - sent < Config::RECENT || config.has(ClientBug::RecentForEver);
+        let is_needed = config.faults.missed_grants > 0 && !self.granted.is_some_and(is_recent);
+        is_needed.then_some(0)
     }
 
     pub(super) fn request(&mut self, now: Time) -> Pending {

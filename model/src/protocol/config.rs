@@ -97,8 +97,8 @@ impl Faults {
 impl Config {
     /// The lease that all clients request.
     pub const LEASE: Time = 3;
-    /// The time after a grant in which the client continues the tokens.
-    pub const CONTINUES: Time = 1;
+    /// The time after a grant in which no server can have missed grants.
+    pub const RECENT: Time = 1;
     /// The largest number of local hand-overs while other clients wait.
     pub const LOCAL_HANDOVERS: u8 = 1;
 

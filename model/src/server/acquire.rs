@@ -66,7 +66,7 @@ fn tokens(
         seen.fresh = seen.token.is_none();
         let token = seen
             .token
-            .or_else(|| server.next_block(claim.key, ask.continues));
+            .or_else(|| server.next_block(claim.key, ask.history));
         let token = token.ok_or(NoToken)?;
         seen.token = Some(token);
         if !seen.owned {
@@ -92,7 +92,7 @@ fn refuse(
         for (n, claim) in ask.claims.iter().enumerate() {
             if server.holds(claim.key, claim.owner) {
                 server.lock(claim.key).held = None;
-                if let Some(token) = server.next_block(claim.key, ask.continues) {
+                if let Some(token) = server.next_block(claim.key, ask.history) {
                     let first = server.dequeue(claim.key);
                     server.hand_off((claim.key, token), first, None, false, effects);
                 }
@@ -101,7 +101,7 @@ fn refuse(
                 if !server.queue(claim.key).is_empty()
                     && let Some(token) = seen[n]
                         .token
-                        .or_else(|| server.next_block(claim.key, ask.continues))
+                        .or_else(|| server.next_block(claim.key, ask.history))
                 {
                     let first = server.dequeue(claim.key);
                     server.hand_off((claim.key, token), first, None, false, effects);

@@ -14,23 +14,25 @@ pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -
     }
     let fence = server.fence(ask.key);
     let room = server.micros().saturating_sub(fence);
-    // An advance by one would look like a release. The next grant restores a lost fence.
-    if room < 2 || ask.tokens < 2 || server.is_fence_lost(ask.key) {
-        return Extended::More { fence, tokens: 0 };
-    }
-    let tokens = ask.tokens.min(room);
-    let advance = if ask.continues { tokens } else { room };
-    let advanced = fence + advance;
+    // An advance by one would look like a release. The next grant restarts the tokens.
+    let tokens = match ask.tokens.min(room) {
+        0 | 1 => 0,
+        _ if server.is_fence_lost(ask.key) || server.may_miss_grants(ask.history) => 0,
+        tokens => tokens,
+    };
+    let advanced = fence + tokens;
     if !server.has(ServerBug::ExtensionForgotten) {
         server.lock(ask.key).fence = advanced;
     }
-    effects.extensions.push(Block {
-        key: ask.key,
-        owner: ask.owner,
-        // The owner's block extends beyond the fence.
-        first: advanced - tokens + server.constants.block,
-        last: advanced + (server.constants.block - 1),
-    });
+    if tokens > 0 {
+        effects.extensions.push(Block {
+            key: ask.key,
+            owner: ask.owner,
+            // The owner's block extends beyond the fence.
+            first: fence + server.constants.block,
+            last: advanced + (server.constants.block - 1),
+        });
+    }
     Extended::More {
         fence: advanced,
         tokens,

@@ -10,6 +10,7 @@ mod directory;
 pub(super) mod errors;
 mod for_quorum;
 pub(super) mod fork_guard;
+mod history;
 pub(super) mod keyspace;
 pub(super) mod link;
 #[cfg(any(test, fuzzing))]

@@ -2,22 +2,24 @@
 
 mod batch;
 
-use redis::{Commands, Connection, Script, Value};
+use std::slice::from_ref;
+
+use redis::{Commands, Connection, InfoDict, Script, Value};
 use rlock_model::{
     differential::{
         CLIENTS, Design, KEYS, KeyView, Observed, Operation, Reply, Served, Subject, replay, run,
     },
     server::TOO_LARGE,
     words::{
-        Acquire, Acquired, BLOCK, Claim, Entry, Extend, Extended, HandOff, Holder, Key, Millis,
-        Next, Notification, Owner, Release, Released, Renewal, Renewed, Token,
+        Acquire, Acquired, BLOCK, Claim, Entry, Extend, Extended, HandOff, History, Holder, Key,
+        Millis, Next, Notification, Owner, Release, Released, Renewal, Renewed, Token,
     },
 };
 use rlock_testkit::{RedisServer, Scripts};
 
 /// The prefix of channels.
 const CHANNELS: &str = "lock:client:";
-/// The lower bound for tokens: a smaller fence counts as none.
+/// The least token: a smaller fence counts as none.
 const LEAST_TOKEN: u64 = 1_000_000_000_000;
 /// How long the server keeps a token.
 const FENCE_TTL: Millis = 86_400_000;
@@ -26,6 +28,8 @@ struct Scripted {
     scripts: Scripts,
     /// Advances the time on the server.
     time: Script,
+    replication_id: String,
+    history: History,
     commands: Connection,
     listeners: Vec<Option<Connection>>,
     client: redis::Client,
@@ -36,13 +40,29 @@ struct Scripted {
 impl Scripted {
     fn new(server: &RedisServer) -> Self {
         let client = redis::Client::open(server.url()).expect("a URL");
+        let mut commands = client.get_connection().expect("the server runs");
+        let info = redis::cmd("INFO").arg("replication").query(&mut commands);
+        let replication_id = info.map(|info: InfoDict| info.get("master_replid"));
         Self {
             scripts: Scripts::new(),
             time: Script::new(include_str!("differential/time.lua")),
-            commands: client.get_connection().expect("the server runs"),
+            replication_id: replication_id.expect("no error").expect("an id"),
+            history: 0,
+            commands,
             listeners: (0..CLIENTS).map(|_| None).collect(),
             client,
             rounds: 0,
+        }
+    }
+
+    /// Returns the least token of a client that knows this history of the server, or has a recent grant.
+    fn least_token(&self, history: Option<History>) -> String {
+        match history {
+            None => LEAST_TOKEN.to_string(),
+            Some(known) if known == self.history => {
+                format!("{LEAST_TOKEN}:{}", self.replication_id)
+            }
+            Some(_) => format!("{LEAST_TOKEN}:{}", "f".repeat(40)),
         }
     }
 
@@ -54,7 +74,8 @@ impl Scripted {
         call.arg(ask.lease)
             .arg(ask.count)
             .arg(FENCE_TTL + ask.lease);
-        call.arg(u8::from(ask.waits)).arg(CHANNELS).arg(LEAST_TOKEN);
+        call.arg(u8::from(ask.waits)).arg(CHANNELS);
+        call.arg(self.least_token(ask.history));
         for claim in &ask.claims {
             call.arg(name(claim.owner));
         }
@@ -90,7 +111,8 @@ impl Scripted {
             .arg(ask.count)
             .arg(ask.at_least)
             .arg(token);
-        call.arg(FENCE_TTL + lease).arg(CHANNELS).arg(LEAST_TOKEN);
+        call.arg(FENCE_TTL + lease).arg(CHANNELS);
+        call.arg(self.least_token(ask.history));
         if let Some(next) = ask.next {
             call.arg(name(next.owner)).arg(next.lease);
         }
@@ -136,7 +158,7 @@ impl Scripted {
         call.key(lock(ask.key))
             .arg(name(ask.owner))
             .arg(ask.tokens)
-            .arg(LEAST_TOKEN);
+            .arg(self.least_token(ask.history));
         let reply: Vec<Token> = match call.invoke(&mut self.commands) {
             Err(error) if error.to_string().contains("is no fencing token") => {
                 return Extended::Refused;
@@ -350,6 +372,11 @@ impl Subject for Scripted {
                 let fence = format!("{}:fence", lock(*key));
                 self.commands.del::<_, ()>(fence).expect("no error");
             }
+            Operation::MissGrant(key) => {
+                self.history += 1;
+                let fence = format!("{}:fence", lock(*key));
+                let _: i64 = self.commands.decr(fence, BLOCK + 1).expect("no error");
+            }
             Operation::InvalidateToken(key, instead) => {
                 let fence = format!("{}:fence", lock(*key));
                 self.commands
@@ -401,6 +428,7 @@ fn request(claims: &[Claim], waits: bool) -> Operation {
         lease: 2_000,
         count: 1,
         waits,
+        history: Some(0),
     })
 }
 
@@ -417,12 +445,8 @@ fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
     };
     for (at_least, next) in [(0, None), (3_000, None), (0, Some(waiter))] {
         let release = Release {
-            key: 0,
-            owner: ONE,
-            token: 0,
-            count: 0,
             at_least,
-            next,
+            ..release(ONE, next, None)
         };
         replays(&[
             request(&[claim(0, ONE)], false),
@@ -431,6 +455,67 @@ fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
             Operation::Pass(21_000),
             request(&[claim(0, OTHER)], false),
         ]);
+    }
+}
+
+fn release(owner: Owner, next: Option<Next>, history: Option<History>) -> Release {
+    Release {
+        key: 0,
+        owner,
+        token: 0,
+        count: 0,
+        at_least: 0,
+        next,
+        history,
+    }
+}
+
+#[test]
+fn tokens_restart_on_a_server_that_missed_a_grant() {
+    let began = [
+        request(&[claim(0, ONE)], false),
+        Operation::Release(release(ONE, None, None)),
+        request(&[claim(0, OTHER)], false),
+        Operation::Release(release(OTHER, None, None)),
+        Operation::MissGrant(0),
+    ];
+    let again = request(&[claim(0, ONE)], false);
+    let other = request(&[claim(1, ONE)], false);
+    replays(&[&began[..], from_ref(&again)].concat());
+    replays(&[&began[..], &[Operation::Batch(vec![again, other])]].concat());
+}
+
+#[test]
+fn a_hand_over_and_an_extension_need_the_same_history() {
+    let server = RedisServer::start();
+    let mut scripted = Scripted::new(&server);
+    let next = Next {
+        owner: Owner { sequence: 1, ..ONE },
+        lease: 2_000,
+    };
+    let (same, another) = (Some(0), Some(1));
+    for (history, restarts) in [(None, false), (same, false), (another, true)] {
+        scripted.apply(&request(&[claim(0, ONE)], false), 0);
+        let extension = Extend {
+            key: 0,
+            owner: ONE,
+            tokens: 2,
+            history,
+        };
+        let Extended::More { tokens, .. } = scripted.extend(&extension) else {
+            panic!("held");
+        };
+        assert_eq!(tokens == 0, restarts, "{history:?}");
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME")
+            .query(&mut scripted.commands)
+            .expect("no error");
+        let now = seconds * 1_000_000 + micros;
+        let released = scripted.release(&release(ONE, Some(next), history), 0);
+        let Released::Done(HandOff::Granted(token)) = released else {
+            panic!("{released:?}");
+        };
+        assert_eq!(token > now, restarts, "{history:?}: {token} at {now}");
+        scripted.release(&release(next.owner, None, None), 0);
     }
 }
 
@@ -463,16 +548,7 @@ fn a_lost_token_is_reset_even_if_another_lock_is_refused() {
 
 #[test]
 fn an_invalid_token_is_refused_and_the_lock_is_released() {
-    let release = |owner, next| {
-        Operation::Release(Release {
-            key: 0,
-            owner,
-            token: 0,
-            count: 0,
-            at_least: 0,
-            next,
-        })
-    };
+    let release = |owner, next| Operation::Release(release(owner, next, None));
     let waiter = Owner { sequence: 1, ..ONE };
     let next = Next {
         owner: waiter,

@@ -12,7 +12,7 @@ use crate::{
         network::{Id, Message, Request},
         ownership::Ownership,
     },
-    words::{Acquire, Claim, Effects, Holder, Next, Owner, Release, Renewal},
+    words::{Acquire, Claim, Effects, History, Holder, Next, Owner, Release, Renewal},
 };
 
 /// Returns the requests that have no reply yet.
@@ -34,17 +34,23 @@ pub(super) fn awaited(client: &Client) -> Vec<Id> {
     all.map(|pending| pending.id).collect()
 }
 
-fn acquire(owner: Owner, count: u8, waits: bool, continues: bool) -> Request {
+fn acquire(owner: Owner, count: u8, waits: bool, history: Option<History>) -> Request {
     Request::Acquire(Acquire {
         claims: vec![Claim { key: KEY, owner }],
         lease: Config::LEASE,
         count,
         waits,
-        continues,
+        history,
     })
 }
 
-fn release(owner: Owner, token: u64, count: u8, next: Option<Next>, continues: bool) -> Request {
+fn release(
+    owner: Owner,
+    token: u64,
+    count: u8,
+    next: Option<Next>,
+    history: Option<History>,
+) -> Request {
     Request::Release(Release {
         key: KEY,
         owner,
@@ -52,7 +58,7 @@ fn release(owner: Owner, token: u64, count: u8, next: Option<Next>, continues: b
         count,
         at_least: 0,
         next,
-        continues,
+        history,
     })
 }
 
@@ -131,7 +137,7 @@ pub(super) fn try_in_vain(state: &mut State) {
         sequence: 0,
     };
     let mut effects = Effects::default();
-    let Request::Acquire(ask) = acquire(stranger, 1, false, true) else {
+    let Request::Acquire(ask) = acquire(stranger, 1, false, None) else {
         return;
     };
     state.server.acquire(&ask, &mut effects);
@@ -151,7 +157,7 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     let may_know = notified && client.ownership.as_ref().is_some_and(is_its);
     // The holder awaits no reply to it.
     let id = client.request(0).id;
-    let request = release(owner, entry.token, 0, None, true);
+    let request = release(owner, entry.token, 0, None, None);
     state.network.send(Message::Request {
         from: owner.client,
         id,
@@ -165,11 +171,11 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
 fn ask(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
-    let (pending, continues) = (client.request(now), client.continues(config, now));
+    let (pending, history) = (client.request(now), client.history(config, now));
     let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
     acquisition.begin(now);
     acquisition.pending = Some(pending);
-    let request = acquire(acquisition.owner, 1, true, continues);
+    let request = acquire(acquisition.owner, 1, true, history);
     state.ask(name, pending.id, request);
 }
 
@@ -186,9 +192,9 @@ fn change(state: &mut State, name: u8, entering: bool) {
     let (owner, token) = (ownership.owner, ownership.tokens.fence);
     let entries = ownership.hold.as_ref().map_or(1, |hold| hold.entries);
     let request = if entering {
-        acquire(owner, entries + 1, false, true)
+        acquire(owner, entries + 1, false, None)
     } else {
-        release(owner, token, entries, None, true)
+        release(owner, token, entries, None, None)
     };
     state.ask(name, pending.id, request);
 }
@@ -196,7 +202,7 @@ fn change(state: &mut State, name: u8, entering: bool) {
 fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     let now = state.now();
     let client = state.client(name);
-    let (pending, continues) = (client.request(now), client.continues(config, now));
+    let (pending, history) = (client.request(now), client.history(config, now));
     let mut next = None;
     if client.releasing[at].has_turn && client.waiting > 0 {
         let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
@@ -210,7 +216,7 @@ fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     releasing.pending = Some(pending);
     releasing.tried = true;
     let (owner, token) = (releasing.owner, releasing.token);
-    let request = release(owner, token, 0, next, continues);
+    let request = release(owner, token, 0, next, history);
     state.ask(name, pending.id, request);
     if config.has(ClientBug::RenewsAfterRelease) {
         let pending = state.client(name).request(now);

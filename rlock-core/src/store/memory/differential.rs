@@ -273,7 +273,10 @@ impl Subject for Embedded {
                 self.clients[usize::from(*client)] = None;
                 Reply::None
             }
-            Operation::Restart | Operation::LoseToken(_) | Operation::InvalidateToken(..) => {
+            Operation::Restart
+            | Operation::LoseToken(_)
+            | Operation::MissGrant(_)
+            | Operation::InvalidateToken(..) => {
                 unreachable!(
                     "the embedded store loses nothing while it lives, and others write nothing"
                 )

@@ -26,6 +26,7 @@ use super::{
     commands::{Call, Commands},
     connection::boxed,
     errors::classify,
+    history::History,
 };
 use crate::store::{AcquireRequest, ReleaseRequest};
 
@@ -43,6 +44,7 @@ pub(super) struct Batcher {
 /// The state that the task shares with the callers.
 struct Shared {
     commands: Arc<Commands>,
+    history: Arc<History>,
     /// The number of queued requests that the connection's own queue does not have yet.
     leaving: AtomicUsize,
     /// Whether the server refuses the scripts that serve several requests.
@@ -68,9 +70,14 @@ type Reply = oneshot::Sender<RedisResult<Option<Value>>>;
 
 impl Batcher {
     /// Starts the task that batches requests for this connection, on the current runtime.
-    pub(super) fn new(connection: MultiplexedConnection, commands: Arc<Commands>) -> Self {
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        commands: Arc<Commands>,
+        history: Arc<History>,
+    ) -> Self {
         let shared = Arc::new(Shared {
             commands,
+            history,
             leaving: AtomicUsize::new(0),
             one_by_one: AtomicBool::new(false),
         });
@@ -92,7 +99,7 @@ impl Batcher {
         {
             request
         } else {
-            let command = self.shared.commands.command(call);
+            let command = self.shared.commands.command(call, &self.shared.history);
             // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
             // overtake it.
             if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
@@ -192,7 +199,7 @@ impl Shared {
     async fn send(&self, mut connection: MultiplexedConnection, mut queued: Vec<Queued>) {
         let taken = queued.len();
         queued.retain(|queued| !queued.reply.is_closed());
-        let Batch { commands, parts } = Batch::new(queued, &self.commands);
+        let Batch { commands, parts } = Batch::new(queued, &self.commands, &self.history);
         let replies = {
             let mut sent = pin!(unconstrained(async {
                 match parts.len() {

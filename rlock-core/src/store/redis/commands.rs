@@ -1,21 +1,18 @@
 //! The commands of requests: scripts, names of keys, arguments.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use redis::{Cmd, Pipeline, RedisWrite, Script, ToRedisArgs, cmd};
 
-use super::keyspace::Keyspace;
+use super::{history::History, keyspace::Keyspace};
 use crate::{
     key::Key,
     owner::OwnerId,
     store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
 };
-
-/// A lower bound for the server's time (µs). A token below it was not counted from the server's time.
-const NO_TIME: u64 = 1_000_000_000_000;
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
 const ARGUMENTS: usize = 8;
@@ -53,9 +50,6 @@ pub(in crate::store) struct Commands {
     pub(super) scripts: Scripts,
     /// The time for which the server keeps a fencing token after the lock's last lease.
     pub(super) fence_retention: Duration,
-    /// Lower bound for fencing tokens: the server's clock (µs) when the newest connection was opened. A failover, or a
-    /// start from an old save, may bring back older tokens. Such a server can only be reached over a new connection.
-    least_token: AtomicU64,
 }
 
 /// A request to the server.
@@ -103,29 +97,22 @@ impl Commands {
             keyspace,
             scripts: Scripts::new(),
             fence_retention,
-            least_token: AtomicU64::new(NO_TIME),
         }
     }
 
-    fn least_token(&self) -> u64 {
-        self.least_token.load(Ordering::Acquire)
-    }
-
-    /// Records the server's time at which a connection was opened.
-    pub(super) fn opened_at(&self, micros: u64) {
-        self.least_token.fetch_max(micros, Ordering::AcqRel);
-    }
-
-    pub(super) fn command(&self, call: Call<'_>) -> Cmd {
+    /// Returns the command of a request, for a connection with this history.
+    pub(super) fn command(&self, call: Call<'_>, history: &History) -> Cmd {
         match call {
-            Call::Acquire(request) | Call::AcquireUnless(_, request) => self.acquire(request),
-            Call::Release(request) => self.release(request),
+            Call::Acquire(request) | Call::AcquireUnless(_, request) => {
+                self.acquire(request, history)
+            }
+            Call::Release(request) => self.release(request, history),
             Call::Renew(batch) => self.renew(batch),
             Call::Extend(Claim { key, owner }, tokens) => self
                 .begin(&self.scripts.extend, [key])
                 .arg(Text(*owner))
                 .arg(tokens)
-                .arg(self.least_token())
+                .arg(history.least_token())
                 .take(),
             Call::Inspect(key) => self.begin(&self.scripts.inspect, [key]),
             Call::Raise(Claim { key, owner }, token, lease) => self
@@ -157,7 +144,7 @@ impl Commands {
         command
     }
 
-    pub(super) fn acquire(&self, request: &AcquireRequest) -> Cmd {
+    pub(super) fn acquire(&self, request: &AcquireRequest, history: &History) -> Cmd {
         let keys = request.claims.iter().map(|claim| &claim.key);
         let mut command = self.begin(&self.scripts.acquire, keys);
         command
@@ -166,14 +153,14 @@ impl Commands {
             .arg(millis(self.fence_retention + request.lease))
             .arg(u8::from(request.waits))
             .arg(self.keyspace.channels())
-            .arg(self.least_token());
+            .arg(history.least_token());
         for claim in &*request.claims {
             command.arg(Text(claim.owner));
         }
         command
     }
 
-    pub(super) fn release(&self, request: &ReleaseRequest) -> Cmd {
+    pub(super) fn release(&self, request: &ReleaseRequest, history: &History) -> Cmd {
         let lease = request.next.map_or(Duration::ZERO, |next| next.lease);
         let mut command = self.begin(&self.scripts.release, [&request.key]);
         command
@@ -183,7 +170,7 @@ impl Commands {
             .arg(request.token)
             .arg(millis(self.fence_retention + lease))
             .arg(self.keyspace.channels())
-            .arg(self.least_token());
+            .arg(history.least_token());
         if let Some(next) = request.next {
             command.arg(Text(next.owner)).arg(millis(next.lease));
         }
@@ -207,12 +194,12 @@ impl Commands {
     }
 
     /// Returns the command that serves several acquires of one free lock each.
-    pub(super) fn acquire_batch(&self, requests: &[AcquireRequest]) -> Cmd {
+    pub(super) fn acquire_batch(&self, requests: &[AcquireRequest], history: &History) -> Cmd {
         let keys = requests.iter().map(|request| &request.claims[0].key);
         let mut command = self.begin(&self.scripts.acquire_batch, keys);
         command
             .arg(millis(self.fence_retention))
-            .arg(self.least_token());
+            .arg(history.least_token());
         for request in requests {
             let owner = Text(request.claims[0].owner);
             command.arg(owner).arg(millis(request.lease));

@@ -24,7 +24,9 @@ use super::{
     commands::{Call, Commands},
     errors::unexpected,
     for_quorum::{Registration, identifies_run},
+    history::History,
     link::Link,
+    replies::is_grant,
 };
 use crate::store::{BoxFuture, Event, StoreError};
 
@@ -34,6 +36,7 @@ pub(in crate::store) struct Connection {
     pub(super) epoch: u64,
     pub(super) multiplexed: MultiplexedConnection,
     commands: Arc<Commands>,
+    history: Arc<History>,
     batcher: Batcher,
     /// The server's id of this connection. Other connections redirect their reports of changes to it.
     pub(super) id: Option<i64>,
@@ -95,10 +98,17 @@ impl Connection {
             });
         }
         let multiplexed = multiplexed(&client, &config).await?;
+        let commands = Arc::clone(&link.commands);
+        let history = Arc::new(History::new(link.options.clock.clone()));
         let mut opened = Self {
             epoch,
-            batcher: Batcher::new(multiplexed.clone(), Arc::clone(&link.commands)),
-            commands: Arc::clone(&link.commands),
+            batcher: Batcher::new(
+                multiplexed.clone(),
+                Arc::clone(&commands),
+                Arc::clone(&history),
+            ),
+            commands,
+            history,
             multiplexed: multiplexed.clone(),
             id: None,
             missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
@@ -136,6 +146,7 @@ impl Connection {
             setup.cmd("CLIENT").arg("ID");
         }
         setup.add_command(absent_script()).cmd("TIME");
+        setup.cmd("INFO").arg("replication");
         if link.options.run_ids.is_some() {
             setup.cmd("INFO").arg("server");
         }
@@ -156,16 +167,15 @@ impl Connection {
         if !runs_scripts(next())? {
             self.missing.push(SCRIPTS);
         }
-        // Without this permission, tokens from before a failover may be granted again.
-        if let Some(time) = unless_refused(next())? {
-            let (seconds, micros): (u64, u64) = from_redis_value(time)?;
-            self.commands.opened_at(seconds * 1_000_000 + micros);
-        }
-        if link.options.run_ids.is_some()
-            && let Some(server) = unless_refused(next())?
-        {
-            let run_id: Option<String> = from_redis_value::<InfoDict>(server)?.get("run_id");
-            self.run_id = run_id.filter(|run_id| identifies_run(run_id));
+        // Without these permissions, tokens from before a failover may be granted again.
+        let time = unless_refused(next())?.map(from_redis_value::<(u64, u64)>);
+        let micros = time
+            .transpose()?
+            .map(|(seconds, micros)| seconds * 1_000_000 + micros);
+        let replication_id = shown_id(next(), "master_replid")?;
+        self.history.begins(micros, replication_id);
+        if link.options.run_ids.is_some() {
+            self.run_id = shown_id(next(), "run_id")?;
         }
         // Without this permission, each script is loaded when a call finds it missing.
         for reply in replies {
@@ -204,11 +214,19 @@ impl Connection {
         may_share: bool,
         asking: bool,
     ) -> RedisResult<Option<Value>> {
-        if asking {
+        let is_acquire = matches!(call, Call::Acquire(_) | Call::AcquireUnless(..));
+        let sent_at = is_acquire.then(|| self.history.now());
+        let reply = if asking {
             boxed(self.send_asking(call)).await.map(Some)
         } else {
             self.batcher.send(call, may_share).await
+        }?;
+        if let (Some(sent_at), Some(reply)) = (sent_at, &reply)
+            && is_grant(reply)
+        {
+            self.history.granted(sent_at);
         }
+        Ok(reply)
     }
 
     pub(super) async fn load_scripts(&self) -> RedisResult<()> {
@@ -222,10 +240,17 @@ impl Connection {
     async fn send_asking(&self, call: Call<'_>) -> RedisResult<Value> {
         let (mut commands, mut connection) = (pipe(), self.multiplexed.clone());
         commands.cmd("ASKING");
-        commands.add_command(self.commands.command(call));
+        commands.add_command(self.commands.command(call, &self.history));
         let mut replies = connection.send_packed_commands(&commands, 1, 1).await?;
         replies.pop().ok_or_else(gone)?.extract_error()
     }
+}
+
+/// Returns the id in a reply to INFO, if the server shows it.
+fn shown_id(reply: RedisResult<Value>, name: &str) -> RedisResult<Option<String>> {
+    let info = unless_refused(reply)?.map(from_redis_value::<InfoDict>);
+    let id: Option<String> = info.transpose()?.and_then(|info| info.get(name));
+    Ok(id.filter(|id| identifies_run(id)))
 }
 
 /// Boxes a future to keep its caller's future small.

@@ -27,6 +27,11 @@ fn ttl(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
+/// Returns whether a reply to an acquire grants its locks.
+pub(super) fn is_grant(answer: &Value) -> bool {
+    matches!(answer, Value::Array(answer) if matches!(answer.first(), Some(Value::Int(1 | 2))))
+}
+
 pub(super) fn read_acquired(
     answer: Value,
     claims: usize,

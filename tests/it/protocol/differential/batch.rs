@@ -6,7 +6,7 @@ use rlock_model::{
     words::{Acquired, HandOff, Key, Owner, Released},
 };
 
-use super::{FENCE_TTL, LEAST_TOKEN, Scripted, lock, name};
+use super::{FENCE_TTL, Scripted, lock, name};
 
 /// The complete data of a lock on the server.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl Scripted {
             &self.scripts.release_batch
         };
         let mut call = begun(script, requests);
-        if acquires {
-            call.arg(LEAST_TOKEN);
+        if let Operation::Acquire(first) = &requests[0] {
+            call.arg(self.least_token(first.history));
         }
         for request in requests {
             call.arg(name(of(request).1));

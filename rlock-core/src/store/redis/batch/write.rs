@@ -3,7 +3,7 @@
 use redis::{Cmd, Pipeline, Value};
 
 use super::{Queued, QueuedRequest, Reply};
-use crate::store::redis::commands::Commands;
+use crate::store::redis::{commands::Commands, history::History};
 
 /// The number of requests that one script serves. Such a script takes about 50 µs. A larger batch saves little.
 const PER_SCRIPT: usize = 16;
@@ -25,7 +25,7 @@ pub(super) struct Part {
 impl Batch {
     /// Makes a batch with acquires first and releases last. An owner's acquire is therefore never overtaken, and its
     /// release overtakes nothing.
-    pub(super) fn new(queued: Vec<Queued>, commands: &Commands) -> Self {
+    pub(super) fn new(queued: Vec<Queued>, commands: &Commands, history: &History) -> Self {
         let mut batch = Self {
             commands: Pipeline::with_capacity(queued.len()),
             parts: Vec::with_capacity(queued.len()),
@@ -40,14 +40,14 @@ impl Batch {
         }
         let granted = |token| Value::Array(vec![Value::Int(1), Value::Int(token)]);
         batch.add_batched(acquires, granted, |requests| match requests {
-            [one] => commands.acquire(one),
-            several => commands.acquire_batch(several),
+            [one] => commands.acquire(one, history),
+            several => commands.acquire_batch(several, history),
         });
         for (command, reply) in others {
             batch.add(command, vec![reply], None);
         }
         batch.add_batched(releases, Value::Int, |requests| match requests {
-            [one] => commands.release(one),
+            [one] => commands.release(one, history),
             several => commands.release_batch(several),
         });
         batch

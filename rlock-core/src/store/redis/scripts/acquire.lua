@@ -1,7 +1,7 @@
 -- Acquires locks, all or none. Or sets the counts of owners that hold their locks.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), count wanted, time to keep the fence (ms), 1 to join the wait queue, channel prefix,
---       least token, owner, owner, …
+--       least token (see the library), owner, owner, …
 -- Replies  {1, token, token, …}  every owner holds its lock with that count. Each token is the first of its block
 --          {2, token, token, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
@@ -11,12 +11,12 @@
 -- The count is absolute, so a repeated request changes nothing.
 local lock, fence_ttl = KEYS[1], ARGV[3]
 
--- The usual case: one free lock without waiters.
-local token, first
-if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', lock) == -2 then
+-- The usual case: one free lock without waiters, and a client with a recent grant.
+local token, first, least = nil, nil, tonumber(ARGV[6])
+if least and not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', lock) == -2 then
   local fence = lock .. ':fence'
   token = redis.pcall('INCRBY', fence, '17')
-  if type(token) == 'number' and token >= tonumber(ARGV[6]) and token < 9007199254740992 then
+  if type(token) == 'number' and token >= least and token < 9007199254740992 then
     redis.call('PEXPIRE', fence, fence_ttl)
     first = redis.pcall('ZPOPMIN', lock .. ':queue')
     if not first[1] then
@@ -35,7 +35,8 @@ if not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', lock) == -2 then
 end
 
 local lib = library()
-local lease, count, waits, channel, floor = tonumber(ARGV[1]), ARGV[2], ARGV[4] == '1', ARGV[5], tonumber(ARGV[6])
+local lease, count, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[4] == '1', ARGV[5]
+least = lib.least_token(ARGV[6])
 local held, ttls, tokens, taken, handed_off = {}, {}, {}, nil, nil
 
 for n, lock in ipairs(KEYS) do
@@ -59,7 +60,7 @@ end
 for n, lock in ipairs(taken and {} or KEYS) do
   if not tokens[n] then
     local refused
-    tokens[n], refused = lib.next_token(lock, fence_ttl, floor, token)
+    tokens[n], refused = lib.next_token(lock, fence_ttl, least, token)
     if refused then
       return refused
     end
@@ -73,7 +74,7 @@ end
 
 -- Hands a free lock off to its next waiter.
 local function pass_on(lock, token)
-  token = token or lib.next_token(lock, fence_ttl, floor)
+  token = token or lib.next_token(lock, fence_ttl, least)
   if token then
     lib.hand_off(channel, lock, token)
   end

@@ -1,9 +1,10 @@
 -- Acquires those of several locks that are free and have no waiters. Leaves all others alone.
 -- KEYS  lock, lock, …
--- ARGV  time to keep fences beyond a lease (ms), least token, owner, lease (ms), owner, lease (ms), …
+-- ARGV  time to keep fences beyond a lease (ms), least token (see the library), owner, lease (ms), owner, lease (ms), …
 -- Replies  for each lock the first token of its block, or 0 if it needs a request of its own
 -- A script costs the server about as much as three commands in it, and one EXISTS reads all keys.
-local lib, floor, queues = library(), tonumber(ARGV[2]), {}
+local lib, queues = library(), {}
+local least = lib.least_token(ARGV[2])
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
 end
@@ -18,7 +19,7 @@ for n, lock in ipairs(KEYS) do
   end
   replies[n] = 0
   if all_free and not granted[lock] or redis.pcall('EXISTS', lock, queues[n]) == 0 then
-    local token = lib.next_token(lock, fence_ttl, floor)
+    local token = lib.next_token(lock, fence_ttl, least)
     if token and redis.pcall('HSET', lock, owner, '1') == 1 then
       if redis.pcall('PEXPIRE', lock, lease) == 1 then
         granted[lock], replies[n] = true, token

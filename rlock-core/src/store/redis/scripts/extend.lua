@@ -1,6 +1,6 @@
 -- Reserves further fencing tokens for the owner of a lock.
 -- KEYS  lock
--- ARGV  owner, tokens wanted, least token
+-- ARGV  owner, tokens wanted, least token (see the library)
 -- Replies  {fence, n}  the fence grew by n to this value: the owner has n more tokens, a block beyond the fence
 --          {fence, 0}  no token is available now
 --          {}          the owner does not hold the lock
@@ -17,9 +17,9 @@ end
 last = last or 0
 local time = redis.call('TIME')
 local n = math.min(tonumber(ARGV[2]), time[1] * 1000000 + time[2] - last)
--- A fence below the floor was lost or is stale, and the next grant restarts it. An extension by one token would look
+-- A fence below the least token was lost or is an older copy, and the next grant restarts it. An extension by one token would look
 -- like a release.
-if last < tonumber(ARGV[3]) or n < 2 then
+if last < lib.least_token(ARGV[3]) or n < 2 then
   return {last, 0}
 end
 redis.call('INCRBY', lock .. ':fence', string.format('%.0f', n))

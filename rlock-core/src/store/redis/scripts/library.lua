@@ -37,6 +37,23 @@ local function library()
     return time[1] * 1000000 + time[2]
   end
 
+  -- Returns the least token that a request may be granted. `least` is that token or, if the client has no recent grant
+  -- of this server, `<that token>:<replication id>`. A server with another replication id has become a master since the
+  -- client connected. Its fences may be older copies, so tokens start from its time.
+  function lib.least_token(least)
+    local token = tonumber(least)
+    if token then
+      return token
+    end
+    local text, id = string.match(least, '(%d+):(%x+)')
+    local replication = redis.pcall('INFO', 'replication')
+    token = tonumber(text)
+    if type(replication) == 'string' and not string.find(replication, 'master_replid:' .. id, 1, true) then
+      token = math.max(token, micros() or 0)
+    end
+    return token
+  end
+
   -- Returns the error for an invalid fencing token. The script leaves that token unchanged.
   function lib.invalid_token(fence)
     return redis.error_reply('WRONGTYPE ' .. fence .. ' is no fencing token, which is an integer below 2^53;'
@@ -60,10 +77,10 @@ local function library()
     return nil, lib.invalid_token(fence)
   end
 
-  -- Reserves the next block of fencing tokens and returns its first, or nil and an error. A token below the floor comes
+  -- Reserves the next block of fencing tokens and returns its first, or nil and an error. A token below `least` comes
   -- from a lost fence or from an older copy of the data. Then the block starts at the server's time, which is larger
   -- than any earlier token. `token` is the reply of INCRBY, if the script sent that already.
-  function lib.next_token(lock, ttl, floor, token)
+  function lib.next_token(lock, ttl, least, token)
     local fence = lock .. ':fence'
     token = token or redis.pcall('INCRBY', fence, STEP)
     if type(token) ~= 'number' then
@@ -76,13 +93,13 @@ local function library()
     elseif token >= TOO_LARGE or token <= BLOCK then
       redis.pcall('INCRBY', fence, BACK)
       return nil, lib.invalid_token(fence)
-    elseif token >= floor then
+    elseif token >= least then
       redis.pcall('PEXPIRE', fence, ttl)
       return token
     end
     local now, refused = micros()
     if now then
-      token = math.max(floor, now)
+      token = math.max(least, now)
       refused = redis.pcall('SET', fence, string.format('%.0f', token), 'PX', ttl)
     end
     if refused.err then

@@ -2,7 +2,7 @@
 -- waiter, or deletes it.
 -- KEYS  lock
 -- ARGV  owner, count wanted, at least (ms), the fence as the owner knows it, time to keep the fence (ms),
---       channel prefix, least token, and if the process has a local waiter: its owner, its lease (ms)
+--       channel prefix, least token (see the library), and if the process has a local waiter: its owner, its lease (ms)
 -- Replies  1      done, now or by an earlier copy of this request
 --          token  the same, and the local waiter has the lock: the first token of its block. No other process waits
 --          ''     the same, and the local waiter is in the queue
@@ -14,7 +14,7 @@ local lock, owner, count, at_least, next_local = KEYS[1], ARGV[1], ARGV[2], ARGV
 local fence, queue = lock .. ':fence', lock .. ':queue'
 
 -- The usual case: no other process waits.
-local released, first, token
+local released, first, token, least = nil, nil, nil, tonumber(ARGV[7])
 if count == '0' and at_least == '0' then
   local removed = redis.pcall('HDEL', lock, owner)
   if type(removed) == 'table' then
@@ -30,9 +30,9 @@ if count == '0' and at_least == '0' then
         redis.pcall('PEXPIRE', fence, ARGV[5])
       end
       return 1
-    elseif not first[1] then
+    elseif least and not first[1] then
       token = redis.pcall('INCRBY', fence, '17')
-      if type(token) == 'number' and token >= tonumber(ARGV[7]) and token < 9007199254740992
+      if type(token) == 'number' and token >= least and token < 9007199254740992
         and redis.pcall('HSET', lock, next_local, '1') == 1 and redis.pcall('PEXPIRE', lock, ARGV[9]) == 1 then
         redis.pcall('PEXPIRE', fence, ARGV[5])
         redis.pcall('EXISTS', lock)
@@ -60,7 +60,7 @@ local lib = library()
 local fence_ttl, channel, lease = ARGV[5], ARGV[6], ARGV[9]
 
 if released then
-  token = lib.next_token(lock, fence_ttl, tonumber(ARGV[7]), token)
+  token = lib.next_token(lock, fence_ttl, lib.least_token(ARGV[7]), token)
   if not token then
     return 1
   elseif lib.hand_off(channel, lock, token, first, nil, next_local) then

@@ -1,0 +1,132 @@
+//! Whether a connection may continue the fencing tokens that its server shows.
+//!
+//! After a failover a server may show older tokens than it, or its predecessor, has granted. Tokens then restart at the
+//! server's time.
+
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::{RedisWrite, ToRedisArgs};
+
+use crate::{clock::ClientClock, lease::Time};
+
+/// A lower bound for the server's time (µs). A smaller token was not counted from the server's time.
+const NO_TIME: u64 = 1_000_000_000_000;
+/// The time after a grant in which the server cannot have been demoted and promoted again. A cluster needs at least 500 ms
+/// for that.
+const RECENT: Duration = Duration::from_millis(250);
+
+/// The history of a server's data, as one connection knows it.
+pub(super) struct History {
+    clock: ClientClock,
+    begin: OnceLock<Begin>,
+    /// When the last request that was granted was sent, in nanoseconds. Zero: never.
+    granted_at: AtomicU64,
+}
+
+/// The state of the server when the connection was opened.
+struct Begin {
+    /// The server's time (µs). A failover, or a start from an old save, may bring back older tokens. Such a server can
+    /// only be reached over a new connection, unless it was a master before.
+    micros: Option<u64>,
+    /// The replication id, which changes when the server becomes a master.
+    replication_id: Option<String>,
+}
+
+impl History {
+    pub(super) fn new(clock: ClientClock) -> Self {
+        Self {
+            clock,
+            begin: OnceLock::new(),
+            granted_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Records the state of the server when the connection was opened, as far as the server shows it.
+    pub(super) fn begins(&self, micros: Option<u64>, replication_id: Option<String>) {
+        let begin = Begin {
+            micros,
+            replication_id,
+        };
+        // A connection is set up once.
+        let _ = self.begin.set(begin);
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Records that a request which was sent at this time was granted.
+    pub(super) fn granted(&self, sent_at: Time) {
+        self.granted_at
+            .fetch_max(sent_at.nanos(), Ordering::Relaxed);
+    }
+
+    /// Returns the least token that a request of now may be granted.
+    pub(super) fn least_token(&self) -> LeastToken<'_> {
+        let begin = self.begin.get();
+        let micros = begin.and_then(|begin| begin.micros);
+        let granted_at = Time::from_nanos(self.granted_at.load(Ordering::Relaxed));
+        let is_recent = || self.now().since(granted_at) < RECENT;
+        let replication_id = begin.and_then(|begin| begin.replication_id.as_deref());
+        LeastToken {
+            micros: micros.unwrap_or(NO_TIME),
+            unless_id: replication_id.filter(|_| !is_recent()),
+        }
+    }
+}
+
+/// The least token that a request may be granted: the first argument of `least_token` in `library.lua`.
+#[derive(Debug, PartialEq)]
+pub(super) struct LeastToken<'a> {
+    micros: u64,
+    /// The token is the server's time if the server has another replication id.
+    unless_id: Option<&'a str>,
+}
+
+impl ToRedisArgs for LeastToken<'_> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        match self.unless_id {
+            None => self.micros.write_redis_args(out),
+            Some(id) => out.write_arg_fmt(format_args!("{}:{id}", self.micros)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Default)]
+    struct Given(Mutex<Duration>);
+
+    impl Clock for Given {
+        fn elapsed(&self) -> Duration {
+            *self.0.lock().expect("no panic")
+        }
+    }
+
+    #[test]
+    fn the_replication_id_is_compared_unless_a_grant_is_recent() {
+        let clock = Arc::new(Given(Mutex::new(Duration::from_secs(9))));
+        let history = History::new(ClientClock::given(Arc::clone(&clock) as Arc<dyn Clock>));
+        let written = || history.least_token().to_redis_args();
+        assert_eq!(written(), [b"1000000000000"], "not set up");
+        history.begins(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
+        assert_eq!(written(), [b"1700000000000000:4c1d"]);
+        history.granted(history.now());
+        assert_eq!(written(), [b"1700000000000000"]);
+        *clock.0.lock().expect("no panic") += RECENT;
+        assert_eq!(written(), [b"1700000000000000:4c1d"]);
+        // The reply to an older request arrives last.
+        history.granted(Time::from_nanos(1));
+        assert_eq!(written(), [b"1700000000000000:4c1d"]);
+    }
+}
