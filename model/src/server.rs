@@ -300,7 +300,7 @@ impl Server {
         Some(lock.fence)
     }
 
-    /// Returns whether this server took over since the client of a request connected, and the client has no recent grant.
+    /// Returns whether this server took over since the client of a request connected, and the client has not written recently.
     fn may_miss_grants(&self, history: Option<History>) -> bool {
         history.is_some_and(|known| known != self.history)
     }

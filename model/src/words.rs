@@ -39,7 +39,7 @@ pub struct Acquire {
     pub count: u8,
     /// Whether the owner joins the wait queue if the lock is taken.
     pub waits: bool,
-    /// The server's history as the client knows it, unless the client has a recent grant.
+    /// The server's history as the client knows it, unless the client has written to it recently.
     pub history: Option<History>,
 }
 
@@ -100,7 +100,7 @@ pub struct Release {
     pub at_least: Millis,
     /// The next local waiter.
     pub next: Option<Next>,
-    /// The server's history as the client knows it, unless the client has a recent grant.
+    /// The server's history as the client knows it, unless the client has written to it recently.
     pub history: Option<History>,
 }
 
@@ -155,7 +155,7 @@ pub struct Extend {
     pub owner: Owner,
     /// The largest number of tokens.
     pub tokens: Token,
-    /// The server's history as the client knows it, unless the client has a recent grant.
+    /// The server's history as the client knows it, unless the client has written to it recently.
     pub history: Option<History>,
 }
 

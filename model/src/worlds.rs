@@ -571,7 +571,7 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
         client(
             ClientBug::RecentForEver,
             TOKENS,
-            any("a grant that stays recent")
+            any("a write that stays recent")
                 .of(2, 2)
                 .with(MISSED_GRANTS)
                 .until(2),

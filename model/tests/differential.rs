@@ -28,6 +28,7 @@ fn acquire(owner: Owner) -> Operation {
         lease: 2_000,
         count: 1,
         waits: true,
+        history: None,
     })
 }
 
@@ -36,6 +37,7 @@ fn extend() -> Operation {
         key: 0,
         owner: OWNER,
         tokens: 3,
+        history: None,
     })
 }
 
@@ -47,6 +49,7 @@ fn release() -> Operation {
         count: 0,
         at_least: 0,
         next: None,
+        history: None,
     })
 }
 

@@ -54,6 +54,6 @@ pub enum ClientBug {
     RetainedWhileReleased,
     /// A client that shuts down does not release a retained ownership.
     RetainedAfterShutDown,
-    /// A client considers its last grant recent, however long ago that was.
+    /// A client considers its last write recent, however long ago that was.
     RecentForEver,
 }

@@ -23,8 +23,8 @@ pub(crate) struct Client {
     pub(super) acquisition: Option<Acquisition>,
     pub(super) ownership: Option<Ownership>,
     pub(super) releasing: Vec<Releasing>,
-    /// When it sent the last request that was granted. Only worlds with missed grants use this.
-    pub(super) granted: Option<Time>,
+    /// When it sent the last request that wrote. Only worlds with missed grants use this.
+    pub(super) wrote: Option<Time>,
     /// The remaining tokens of an earlier ownership. Only a bug uses this.
     pub(super) spare: Option<Tokens>,
 }
@@ -85,7 +85,7 @@ impl Client {
             acquisition: None,
             ownership: None,
             releasing: Vec::new(),
-            granted: None,
+            wrote: None,
             spare: None,
         }
     }
@@ -124,11 +124,11 @@ impl Client {
         self.turn == Turn::Free && self.ownership.is_none() && self.releasing.is_empty()
     }
 
-    /// Returns the server's history when the client connected, unless it has a recent grant. Worlds without missed grants
-    /// need none.
+    /// Returns the server's history when the client connected, unless a write is recent. Worlds without missed grants need
+    /// none.
     pub(super) fn history(&self, config: &Config, now: Time) -> Option<History> {
         let is_recent = |sent| now - sent < Config::RECENT || config.has(ClientBug::RecentForEver);
-        let is_needed = config.faults.missed_grants > 0 && !self.granted.is_some_and(is_recent);
+        let is_needed = config.faults.missed_grants > 0 && !self.wrote.is_some_and(is_recent);
         is_needed.then_some(0)
     }
 

@@ -97,7 +97,7 @@ impl Faults {
 impl Config {
     /// The lease that all clients request.
     pub const LEASE: Time = 3;
-    /// The time after a grant in which no server can have missed grants.
+    /// The time after a write in which no server can have missed grants.
     pub const RECENT: Time = 1;
     /// The largest number of local hand-overs while other clients wait.
     pub const LOCAL_HANDOVERS: u8 = 1;

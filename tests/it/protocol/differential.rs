@@ -55,7 +55,7 @@ impl Scripted {
         }
     }
 
-    /// Returns the least token of a client that knows this history of the server, or has a recent grant.
+    /// Returns the least token of a client that knows this history of the server, or has written to it recently.
     fn least_token(&self, history: Option<History>) -> String {
         match history {
             None => LEAST_TOKEN.to_string(),

@@ -107,7 +107,7 @@ fn acquired(config: &Config, state: &mut State, name: u8, pending: Pending, repl
             others_wait,
         } => {
             if config.faults.missed_grants > 0 {
-                client.granted = client.granted.max(Some(pending.sent));
+                client.wrote = client.wrote.max(Some(pending.sent));
             }
             let from_reply = config.has(ClientBug::LeaseFromReply);
             let since = if from_reply { now } else { pending.sent };
@@ -213,6 +213,10 @@ fn released(config: &Config, state: &mut State, name: u8, id: Id, reply: Release
         return;
     };
     let releasing = client.releasing.remove(at);
+    if config.faults.missed_grants > 0 {
+        let sent = releasing.pending.map(|pending| pending.sent);
+        client.wrote = client.wrote.max(sent);
+    }
     if !releasing.has_turn {
         return;
     }

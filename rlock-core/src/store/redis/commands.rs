@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Pipeline, RedisWrite, Script, ToRedisArgs, cmd};
+use redis::{Cmd, Pipeline, RedisWrite, Script, ToRedisArgs, Value, cmd};
 
-use super::{history::History, keyspace::Keyspace};
+use super::{history::History, keyspace::Keyspace, replies::is_grant};
 use crate::{
     key::Key,
     owner::OwnerId,
@@ -82,6 +82,16 @@ impl Call<'_> {
             Self::Raise(..) => "raise",
             Self::LookUp(_) => "look_up",
             Self::Ping => "ping",
+        }
+    }
+
+    /// Returns whether only a master gives this reply. The scripts write for a grant even if nothing changes, and a
+    /// release begins with a write.
+    pub(super) fn shows_master(self, reply: &Value) -> bool {
+        match self {
+            Self::Acquire(_) | Self::AcquireUnless(..) => is_grant(reply),
+            Self::Release(release) => release.count == 0 && release.at_least.is_zero(),
+            _ => false,
         }
     }
 

@@ -26,7 +26,6 @@ use super::{
     for_quorum::{Registration, identifies_run},
     history::History,
     link::Link,
-    replies::is_grant,
 };
 use crate::store::{BoxFuture, Event, StoreError};
 
@@ -214,17 +213,14 @@ impl Connection {
         may_share: bool,
         asking: bool,
     ) -> RedisResult<Option<Value>> {
-        let is_acquire = matches!(call, Call::Acquire(_) | Call::AcquireUnless(..));
-        let sent_at = is_acquire.then(|| self.history.now());
+        let sent_at = self.history.now();
         let reply = if asking {
             boxed(self.send_asking(call)).await.map(Some)
         } else {
             self.batcher.send(call, may_share).await
         }?;
-        if let (Some(sent_at), Some(reply)) = (sent_at, &reply)
-            && is_grant(reply)
-        {
-            self.history.granted(sent_at);
+        if reply.as_ref().is_some_and(|reply| call.shows_master(reply)) {
+            self.history.is_master(sent_at);
         }
         Ok(reply)
     }

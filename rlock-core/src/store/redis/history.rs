@@ -17,16 +17,15 @@ use crate::{clock::ClientClock, lease::Time};
 
 /// A lower bound for the server's time (µs). A smaller token was not counted from the server's time.
 const NO_TIME: u64 = 1_000_000_000_000;
-/// The time after a grant in which the server cannot have been demoted and promoted again. A cluster needs at least 500 ms
-/// for that.
+/// The time in which a master cannot have been demoted and promoted again. The promotion alone takes a cluster 500 ms.
 const RECENT: Duration = Duration::from_millis(250);
 
 /// The history of a server's data, as one connection knows it.
 pub(super) struct History {
     clock: ClientClock,
     begin: OnceLock<Begin>,
-    /// When the last request that was granted was sent, in nanoseconds. Zero: never.
-    granted_at: AtomicU64,
+    /// When the last request that only a master executes was sent, in nanoseconds. Zero: never.
+    master_at: AtomicU64,
 }
 
 /// The state of the server when the connection was opened.
@@ -43,7 +42,7 @@ impl History {
         Self {
             clock,
             begin: OnceLock::new(),
-            granted_at: AtomicU64::new(0),
+            master_at: AtomicU64::new(0),
         }
     }
 
@@ -61,18 +60,17 @@ impl History {
         self.clock.now()
     }
 
-    /// Records that a request which was sent at this time was granted.
-    pub(super) fn granted(&self, sent_at: Time) {
-        self.granted_at
-            .fetch_max(sent_at.nanos(), Ordering::Relaxed);
+    /// Records that the server executed a request of this time that only a master executes.
+    pub(super) fn is_master(&self, sent_at: Time) {
+        self.master_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);
     }
 
     /// Returns the least token that a request of now may be granted.
     pub(super) fn least_token(&self) -> LeastToken<'_> {
         let begin = self.begin.get();
         let micros = begin.and_then(|begin| begin.micros);
-        let granted_at = Time::from_nanos(self.granted_at.load(Ordering::Relaxed));
-        let is_recent = || self.now().since(granted_at) < RECENT;
+        let master_at = Time::from_nanos(self.master_at.load(Ordering::Relaxed));
+        let is_recent = || self.now().since(master_at) < RECENT;
         let replication_id = begin.and_then(|begin| begin.replication_id.as_deref());
         LeastToken {
             micros: micros.unwrap_or(NO_TIME),
@@ -114,19 +112,19 @@ mod tests {
     }
 
     #[test]
-    fn the_replication_id_is_compared_unless_a_grant_is_recent() {
+    fn the_replication_id_is_compared_unless_the_server_was_a_master_a_moment_ago() {
         let clock = Arc::new(Given(Mutex::new(Duration::from_secs(9))));
         let history = History::new(ClientClock::given(Arc::clone(&clock) as Arc<dyn Clock>));
         let written = || history.least_token().to_redis_args();
         assert_eq!(written(), [b"1000000000000"], "not set up");
         history.begins(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
-        history.granted(history.now());
+        history.is_master(history.now());
         assert_eq!(written(), [b"1700000000000000"]);
         *clock.0.lock().expect("no panic") += RECENT;
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
         // The reply to an older request arrives last.
-        history.granted(Time::from_nanos(1));
+        history.is_master(Time::from_nanos(1));
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
     }
 }

@@ -37,9 +37,9 @@ local function library()
     return time[1] * 1000000 + time[2]
   end
 
-  -- Returns the least token that a request may be granted. `least` is that token or, if the client has no recent grant
-  -- of this server, `<that token>:<replication id>`. A server with another replication id has become a master since the
-  -- client connected. Its fences may be older copies, so tokens start from its time.
+  -- Returns the least token that a request may be granted. `least` is that token, or `<that token>:<replication id>` if
+  -- the client has sent no write for a while. A server with another replication id has become a master since the client
+  -- connected. Its fences may be older copies, so tokens start from its time.
   function lib.least_token(least)
     local token = tonumber(least)
     if token then
