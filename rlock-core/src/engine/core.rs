@@ -53,8 +53,6 @@ pub(crate) struct Core {
     ending: Notify,
     /// The number of calls that acquire, enter or release.
     calls: AtomicUsize,
-    /// Notified when a call or an entry ends while the client drains.
-    ended: Notify,
 }
 
 /// Applies the events of the store.
@@ -150,7 +148,6 @@ impl Core {
             background_ended: AtomicBool::new(false),
             ending: Notify::new(),
             calls: AtomicUsize::new(0),
-            ended: Notify::new(),
         }
     }
 
@@ -231,7 +228,7 @@ impl Core {
     /// Notes that a call or an entry ended.
     pub(crate) fn ended(&self) {
         if self.is_draining() {
-            self.ended.notify_waiters();
+            self.watchdog.ended.notify_waiters();
         }
     }
 
@@ -248,7 +245,7 @@ impl Core {
 
     async fn until_ended(&self, nothing_else: impl Fn() -> bool) {
         loop {
-            let mut ended = pin!(self.ended.notified());
+            let mut ended = pin!(self.watchdog.ended.notified());
             ended.as_mut().enable();
             let calls = self.calls.load(Ordering::Acquire);
             if calls == 0 && nothing_else() {

@@ -163,6 +163,7 @@ fn give_up(
 ) -> Answer {
     let revocation = ownership.revoke(token, at_once);
     core.watchdog.forget(ownership);
+    core.ended();
     let (key, owner) = (escape_control(ownership.shown()), ownership.owner);
     match revocation {
         Revocation::Lost => {

@@ -40,6 +40,8 @@ pub(crate) struct Watchdog {
     schedule: Mutex<Schedule>,
     unreported: Mutex<Unreported>,
     wake: Notify,
+    /// Notified when an ownership is lost and, while the client drains, when a call or an entry ends.
+    pub(super) ended: Notify,
     /// The number of losses so far.
     losses: AtomicU64,
 }
@@ -62,6 +64,7 @@ impl Watchdog {
             schedule: Mutex::default(),
             unreported: Mutex::default(),
             wake: Notify::new(),
+            ended: Notify::new(),
             losses: AtomicU64::new(0),
         }
     }
@@ -142,6 +145,8 @@ impl Watchdog {
     pub(crate) fn lose_unreported(&self, ownership: &Arc<Ownership>, cause: LostCause) -> bool {
         let is_new = ownership.lose(cause);
         self.forget(ownership);
+        // The guard of a lost lock may stay for ever.
+        self.ended.notify_waiters();
         is_new
     }
 

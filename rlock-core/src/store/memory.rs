@@ -8,7 +8,10 @@ mod wait_queues;
 use std::{
     collections::HashMap,
     future::ready,
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,6 +24,10 @@ use super::{
     directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
+
+/// The largest token of all stores that a client has left. The tokens of a store may be ahead of the clock, and the
+/// next store of its name continues from them.
+static LAST_TOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The locks that any number of clients share.
 #[derive(Default)]
@@ -37,6 +44,7 @@ impl SharedStore {
         }
         stores.retain(|_, store| store.strong_count() > 0);
         let store = Arc::new(Self::default());
+        store.state().last_token = LAST_TOKEN.load(Ordering::Acquire);
         stores.insert(name.to_owned(), Arc::downgrade(&store));
         store
     }
@@ -98,6 +106,7 @@ impl Drop for MemoryStore {
     fn drop(&mut self) {
         // The listener is returned, because it may not be dropped under the mutex.
         self.shared.change(|state| {
+            LAST_TOKEN.fetch_max(state.last_token, Ordering::AcqRel);
             state.queues.leave_all(self.client);
             state.clients.remove(&self.client)
         });
@@ -178,5 +187,44 @@ impl Directory for MemoryStore {
 
     fn scan(&self, _from: Cursor, _timeout: Duration) -> ReplyFuture<'_, Page> {
         self.answer(|state, now| (state.held(now), None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::{owner::OwnerId, store::Via};
+
+    #[test]
+    fn the_tokens_of_a_store_that_was_dropped_are_not_repeated() {
+        let key = Key::parse("k").expect("valid");
+        let send = SendOptions::new(Via::default(), Duration::ZERO);
+        let mut last = 0;
+        for _ in 0..3 {
+            let shared = SharedStore::named("dropped and made again");
+            let clock = ClientClock::default();
+            let store = MemoryStore::join(shared, Uuid::nil(), clock, Arc::new(drop));
+            let claim = Claim {
+                key: key.clone(),
+                owner: OwnerId::new(Uuid::nil(), 1),
+            };
+            let request = AcquireRequest {
+                claims: Arc::new([claim.clone()]),
+                lease: Duration::from_secs(30),
+                count: 1,
+                waits: false,
+            };
+            let granted = store.acquire(&request, send).now_or_never();
+            let Some(Ok(Acquired::Granted { tokens, .. })) = granted else {
+                panic!("free: {granted:?}");
+            };
+            assert!(tokens[0] > last, "{} after {last}", tokens[0]);
+            // A minute ahead of the clock.
+            let extended = store.extend(&claim, 60_000_000, send).now_or_never();
+            let block = extended.expect("ready").expect("a reply").expect("held");
+            last = block.last();
+        }
     }
 }

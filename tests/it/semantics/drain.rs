@@ -12,7 +12,7 @@ use rlock_core::{Drained, LockClient, LockError, Reentry};
 use rlock_testkit::{RedisServer, within};
 use tokio::sync::oneshot;
 
-use crate::common::{LASTING, LONG, assert_nothing_left, client, ms, polled, timed};
+use crate::common::{LASTING, LONG, assert_nothing_left, client, hold, ms, name, polled, timed};
 
 /// Returns a client of each kind of store. The server lives as long as its client.
 async fn both() -> [(LockClient, Option<RedisServer>); 2] {
@@ -132,6 +132,27 @@ async fn what_does_not_end_in_time_is_stopped() {
         if let Some(server) = server {
             assert_nothing_left(&server).await;
         }
+    }
+}
+
+/// The loss ends no call and no entry.
+#[tokio::test]
+async fn the_loss_of_a_lock_whose_guard_was_forgotten_ends_the_drain() {
+    for is_revoked in [false, true] {
+        let server = RedisServer::start();
+        let [client, other] = [client(&server).await, client(&server).await];
+        std::mem::forget(hold(&client, "k").await);
+        let draining = client.clone();
+        let draining = tokio::spawn(async move { draining.drain(LONG * 3).await });
+        tokio::time::sleep(ms(300)).await;
+        assert!(!draining.is_finished(), "it is held");
+        if is_revoked {
+            other.force_release("k").await.expect("allowed");
+        } else {
+            assert!(server.del(&name("k")).await);
+        }
+        let drained = within(LONG, "it ends", draining).await.expect("no panic");
+        assert_eq!(drained.expect("nothing is held"), Drained::Completed);
     }
 }
 

@@ -13,7 +13,7 @@ use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_testkit::{Exclusion, RedisServer, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_queued, client, hold, holder, ms, name, queue,
+    LASTING, LONG, acquiring, assert_soon_queued, client, connect, hold, holder, ms, name, queue,
     resp2_client, timed,
 };
 
@@ -134,11 +134,13 @@ async fn a_lock_of_a_paused_holder_has_its_next_holder_when_its_lease_ends() {
     join_all(cases).await;
 }
 
-/// Only the first waiter retries, whatever other clients do to the lock.
-#[tokio::test]
-async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
-    const WAITERS: u64 = 16;
-    let server = RedisServer::start();
+/// Renews a lock a hundred times, as often as a lease of 120 ms is renewed. Returns how long that took, and how many
+/// requests `waiters` send.
+async fn asked_while_renewed(
+    server: &RedisServer,
+    waiters: &[LockClient],
+    place: bool,
+) -> (Duration, u64) {
     // The holder is not a live process, so all scripts are from waiters.
     let _: u64 = server
         .command(&["HSET", &name("k"), "somebody:1", "1"])
@@ -148,14 +150,14 @@ async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
     };
     renew().await;
     let mut waiting = Vec::new();
-    for n in 1..=WAITERS {
-        let client = client(&server).await;
+    for (n, client) in (1..).zip(waiters) {
         waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
-        assert_soon_queued(&server, "k", n).await;
+        if place {
+            assert_soon_queued(server, "k", n).await;
+        }
     }
     let mut watch = server.watch_commands().await;
     watch.clear().await;
-    // A lease of 120 ms is renewed this often.
     let started = std::time::Instant::now();
     for _ in 0..100 {
         renew().await;
@@ -163,13 +165,46 @@ async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
     }
     let took = started.elapsed();
     let asked = watch.count_of("EVALSHA").await;
-    println!("{asked} requests of {WAITERS} waiting processes at 100 renewals in {took:?}");
+    let many = waiters.len();
+    println!("{asked} requests of {many} waiting processes at 100 renewals in {took:?}");
+    for waiter in waiting {
+        assert!(!waiter.is_finished(), "it is held");
+        waiter.abort();
+    }
+    (took, asked)
+}
+
+/// Only the first waiter retries, whatever other clients do to the lock.
+#[tokio::test]
+async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
+    const WAITERS: u64 = 16;
+    let server = RedisServer::start();
+    let mut waiters = Vec::new();
+    for _ in 0..WAITERS {
+        waiters.push(client(&server).await);
+    }
+    let (took, asked) = asked_while_renewed(&server, &waiters, true).await;
     // Each waiter also has its timer for lost messages.
     let timers = WAITERS * (took.as_secs() / 5 + 1);
     assert!(asked <= took.as_secs() * 2 + 3 + timers, "{asked}");
-    for waiter in waiting {
-        waiter.abort();
+}
+
+#[tokio::test]
+async fn renewals_cost_a_waiter_that_gets_no_place_two_requests_a_second() {
+    const WAITERS: u64 = 4;
+    let server = RedisServer::builder()
+        .acl_user("locker", "on >secret ~lock:* &lock:* +@all -zadd")
+        .start();
+    let mut waiters = Vec::new();
+    for _ in 0..WAITERS {
+        waiters.push(connect(&server.url_as("locker", "secret")).await);
     }
+    let (took, asked) = asked_while_renewed(&server, &waiters, false).await;
+    let timers = took.as_secs() / 5 + 1;
+    assert!(
+        asked <= WAITERS * (took.as_secs() * 2 + 3 + timers),
+        "{asked}"
+    );
 }
 
 /// A waiter stays queued for longer than a queue lasts without renewals.

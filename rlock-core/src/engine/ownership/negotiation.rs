@@ -77,10 +77,7 @@ impl Ownership {
     /// Applies the reply that another owner has the lock. `queued` is the place in the store's wait queue.
     pub(crate) fn refused(&self, since: Time, ttl: Option<Duration>, queued: Option<QueuePlace>) {
         let (mut state, now) = (self.state(), self.now());
-        match queued {
-            Some(place) => state.request.queued(since, ttl, place, now),
-            None => state.request.refused(since, ttl, now),
-        }
+        state.request.refused(since, ttl, queued, now);
     }
 
     /// Applies the reply that neither granted the lock nor queued the owner.

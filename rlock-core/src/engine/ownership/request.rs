@@ -99,29 +99,20 @@ impl Request {
         self.may_roll_back = false;
     }
 
-    /// Applies the reply that another owner has the lock and this one was not queued.
-    pub(super) fn refused(&mut self, since: Time, ttl: Option<Duration>, now: Time) {
-        self.step = Step::Waiting {
-            since,
-            ask_at: now + fallback(ttl, LONGEST_SLEEP),
-            queued: None,
-        };
-    }
-
-    /// Applies the reply that the owner was in the store's wait queue at `since`.
-    pub(super) fn queued(
+    /// Applies the reply that another owner had the lock at `since`. `queued`: the place in the store's wait queue.
+    pub(super) fn refused(
         &mut self,
         since: Time,
         ttl: Option<Duration>,
-        place: QueuePlace,
+        queued: Option<QueuePlace>,
         now: Time,
     ) {
         let ask_at = match self.step {
             // The message of the grant overtook this reply.
-            Step::Granted(grant) if grant.is_fresh(grant.ttl, now) => return,
+            Step::Granted(grant) if queued.is_some() && grant.is_fresh(grant.ttl, now) => return,
             Step::Granted(_) => now,
             Step::Absent | Step::Waiting { .. } => {
-                let is_unwatched = place.first && !place.watched;
+                let is_unwatched = queued.is_some_and(|place| place.first && !place.watched);
                 now + fallback(
                     ttl,
                     if is_unwatched {
@@ -136,7 +127,7 @@ impl Request {
         self.step = Step::Waiting {
             since,
             ask_at: ask_at.min(advised),
-            queued: Some(place),
+            queued,
         };
         self.ask_after_change();
     }
@@ -228,13 +219,13 @@ impl Request {
         self.ask_after_change()
     }
 
-    /// Schedules the first waiter's next request after a change of the lock, which subscribes it to the next
-    /// change. The other waiters do not ask.
+    /// Schedules the next request after a change of the lock, which subscribes the waiter to the next change. Only the
+    /// first waiter asks, and a waiter without a place, to which no lock is handed off.
     fn ask_after_change(&mut self) -> bool {
         let Step::Waiting {
             since,
             ask_at,
-            queued: Some(QueuePlace { first: true, .. }),
+            queued: None | Some(QueuePlace { first: true, .. }),
         } = &mut self.step
         else {
             return false;

@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) locks: HashMap<Key, Lock>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
-    last_token: u64,
+    pub(super) last_token: u64,
     released: VecDeque<OwnerId>,
     pub(super) queues: WaitQueues,
     pub(super) clients: HashMap<Uuid, Listener>,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, its_turn, ms, name,
-    resp2,
+    resp2, timed,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -289,4 +289,24 @@ async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_is_pau
     tokio::time::sleep(LEASE).await;
     assert!(stays.is_valid(), "its master answers");
     cluster.node(1).resume();
+}
+
+/// The node that exports a slot creates no wait queue, so the release hands nothing off.
+#[tokio::test]
+async fn a_waiter_that_comes_while_the_slot_moves_has_the_lock_soon_after_its_release() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let (one, other) = (client(&cluster).await, client(&cluster).await);
+    let guard = hold(&one, &key).await;
+    cluster.begin_to_move(slot, 0, 1).await;
+    let fence = format!("{}:fence", name(&key));
+    cluster.move_key(&fence, 0, 1).await;
+    let waiting = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(1000)).await;
+    assert!(!waiting.is_finished(), "it is held");
+    guard.release().await.expect("held");
+    let (next, took) = timed(its_turn(waiting)).await;
+    // By its timer the waiter would only retry after five seconds.
+    assert!(took < ms(2500), "{took:?}");
+    next.release().await.expect("held");
+    cluster.end_to_move(slot, 0, 1).await;
 }

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError};
-use rlock_testkit::{Proxy, RedisServer, eventually};
+use rlock_testkit::{Exclusion, Proxy, RedisServer, eventually};
 
 use super::five::{SOON, Servers, give_to_another};
 use crate::common::{LASTING, LONG, acquiring, hold, ms, name, queue, timed};
@@ -193,6 +193,69 @@ async fn a_waiter_that_is_not_queued_does_not_poll_while_a_server_is_silent() {
     let asked = watch.count_of("EVALSHA").await;
     assert!(asked < 60, "{asked} requests in {took:?}");
     three[2].resume();
+}
+
+/// Each change wakes them all, and each of their requests may change what others have read.
+#[tokio::test]
+async fn waiters_that_are_not_queued_pass_a_lock_around_without_polling() {
+    const CLIENTS: u32 = 4;
+    const EACH: u32 = 3;
+    let three: Vec<_> = (0..3)
+        .map(|_| RedisServer::builder().acl_user("locker", NO_PLACE).start())
+        .collect();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let urls = three.iter().map(|server| server.url_as("locker", "secret"));
+        clients.push(LockClient::quorum(urls).await.expect("all servers are up"));
+    }
+    let mut watch = three[0].watch_commands().await;
+    let exclusion = Exclusion::new();
+    let calls = clients.iter().map(async |client| {
+        for _ in 0..EACH {
+            let lock = client.lock("k").lease(LASTING).wait(LONG * 3);
+            let guard = lock.acquire().await.expect("its turn");
+            {
+                let _inside = exclusion.enter("a waiter");
+                tokio::time::sleep(ms(100)).await;
+            }
+            guard.release().await.expect("held");
+        }
+    });
+    let (_, took) = timed(join_all(calls)).await;
+    exclusion.assert_held();
+    let asked = watch.count_of("EVALSHA").await;
+    println!("{asked} requests in {took:?}");
+    // By the timers alone each change of holder would take up to five seconds.
+    assert!(took < ms(1500) * CLIENTS * EACH, "{took:?}");
+    // A request, its retries and its rollback for each waiter, twice a second.
+    let rounds = u64::from(CLIENTS) * (took.as_secs() + 1) * 2;
+    assert!(asked <= rounds * 8, "{asked} requests in {took:?}");
+}
+
+/// Each request takes the lock at the third server, and gives it back: a change that others are told of.
+#[tokio::test]
+async fn waiters_that_are_not_queued_do_not_wake_each_other_without_end() {
+    const CLIENTS: u32 = 4;
+    let three: Vec<_> = (0..3)
+        .map(|_| RedisServer::builder().acl_user("locker", NO_PLACE).start())
+        .collect();
+    give_to_another(&three[..2], "k").await;
+    let mut waiting = Vec::new();
+    for _ in 0..CLIENTS {
+        let urls = three.iter().map(|server| server.url_as("locker", "secret"));
+        let client = LockClient::quorum(urls).await.expect("all servers are up");
+        waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
+    }
+    let mut watch = three[0].watch_commands().await;
+    let (_, took) = timed(tokio::time::sleep(ms(4000))).await;
+    let asked = watch.count_of("EVALSHA").await;
+    println!("{asked} requests in {took:?}");
+    // Two a second, and as many again to join a queue.
+    assert!(
+        asked <= u64::from(CLIENTS) * (took.as_secs() + 1) * 4,
+        "{asked} in {took:?}"
+    );
+    waiting.iter().for_each(|waiter| waiter.abort());
 }
 
 /// The server that gets the queueing request has become free by then, and grants the lock too late.
