@@ -10,6 +10,7 @@ mod terminal;
 use std::{ffi::OsString, io, time::Duration};
 
 use clap::{Args, ValueEnum};
+use humantime::format_duration;
 use rlock_core::{LockClient, LockError, MultiLockGuard};
 use rustix::process::Signal;
 use tokio::time::timeout;
@@ -87,6 +88,23 @@ pub(crate) struct RunOptions {
     pub(crate) command: Vec<OsString>,
 }
 
+impl RunOptions {
+    /// Refuses, before it connects, what the client would refuse by other names of the options.
+    fn check(&self) -> Result<(), Failure> {
+        let (Some(max_hold), Some(at_least)) = (self.max_hold, self.at_least) else {
+            return Ok(());
+        };
+        if max_hold >= at_least {
+            return Ok(());
+        }
+        let (max_hold, at_least) = (format_duration(max_hold), format_duration(at_least));
+        let message = format!(
+            "`--max-hold {max_hold}` is shorter than `--at-least {at_least}`: give the longer time to `--max-hold`"
+        );
+        Err(Failure::new(Status::USAGE, message))
+    }
+}
+
 /// What happens to the command when a lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
@@ -100,6 +118,7 @@ pub(crate) enum OnLost {
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(options: &RunOptions, json: bool) -> Result<Status, Failure> {
+    options.check()?;
     let mut signals =
         Signals::listen().map_err(|error| Failure::own("listen to signals", &error))?;
     let client = match signals.interrupt(connect(&options.store)).await {
