@@ -24,7 +24,7 @@ use self::{
 };
 use crate::{
     connect::{StoreOptions, connect},
-    duration::{self, Limit},
+    duration::{self, Limit, WaitOption},
     exit::{Failure, Status},
     manual,
 };
@@ -36,16 +36,8 @@ pub(crate) struct RunOptions {
     /// What to lock; several keys are acquired together, all or none
     #[arg(short, long = "key", value_name = "KEY", required = true, num_args = 1..)]
     pub(crate) keys: Vec<String>,
-    /// How long to wait for the locks: a duration, or `forever`
-    #[arg(
-        short,
-        long,
-        env = "RLOCK_WAIT",
-        value_name = "DURATION",
-        default_value = "forever",
-        value_parser = duration::wait
-    )]
-    pub(crate) wait: Limit,
+    #[command(flatten)]
+    pub(crate) limit: WaitOption,
     /// Does not wait for a lock that is taken; takes precedence over `--wait`
     #[arg(short, long)]
     pub(crate) no_wait: bool,
@@ -189,7 +181,7 @@ async fn acquire(client: &LockClient, options: &RunOptions) -> Result<MultiLockG
     if let Some(guard) = locks.try_acquire().await? {
         return Ok(guard);
     }
-    let locks = match options.wait {
+    let locks = match options.limit.wait {
         Limit::For(Duration::ZERO) => return Err(taken(&options.keys)),
         _ if options.no_wait => return Err(taken(&options.keys)),
         Limit::For(limit) => locks.wait(limit),
