@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use clap::Args;
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long to wait for a lock.
@@ -9,6 +11,21 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) enum Limit {
     For(Duration),
     Forever,
+}
+
+/// The option `--wait`.
+#[derive(Debug, Args)]
+pub(crate) struct WaitOption {
+    /// How long to wait: a duration, or `forever`
+    #[arg(
+        short,
+        long,
+        env = "RLOCK_WAIT",
+        value_name = "DURATION",
+        default_value = "forever",
+        value_parser = wait
+    )]
+    pub(crate) wait: Limit,
 }
 
 fn parse(text: &str) -> Result<Duration, String> {
@@ -39,7 +56,7 @@ pub(crate) fn max_hold(text: &str) -> Result<Duration, String> {
     within(text, bounds, "a lock that is held takes some time")
 }
 
-pub(crate) fn wait(text: &str) -> Result<Limit, String> {
+fn wait(text: &str) -> Result<Limit, String> {
     if text == "forever" {
         return Ok(Limit::Forever);
     }

@@ -9,6 +9,7 @@ mod describe;
 mod doctor;
 mod duration;
 mod exit;
+mod hint;
 mod inspect;
 mod log;
 mod ls;
@@ -25,10 +26,7 @@ mod wait;
 
 use std::{future::Future, process::ExitCode};
 
-use clap::{
-    CommandFactory as _, Parser as _,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::{CommandFactory as _, Parser as _};
 use tokio::runtime;
 
 use crate::{
@@ -46,7 +44,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let status = Status::of_parse_error(&error);
             // If standard error is closed, the failure cannot be reported.
-            let _ = with_hint(error).print();
+            let _ = hint::added_to(error).print();
             return status.into();
         }
     };
@@ -63,27 +61,6 @@ fn main() -> ExitCode {
         Command::Man { subcommand } => manual::page(Cli::command(), subcommand.as_deref()),
     };
     status.unwrap_or_else(Failure::report).into()
-}
-
-/// Adds a tip to an error whose way out clap does not know.
-fn with_hint(mut error: clap::Error) -> clap::Error {
-    let names = |name| match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(given)) => given == name,
-        Some(ContextValue::Strings(missing)) => missing.iter().any(|one| one.starts_with(name)),
-        _ => false,
-    };
-    let hint = match error.kind() {
-        ErrorKind::MissingRequiredArgument if names("--url") => {
-            "the environment variable RLOCK_URL may hold the URL instead"
-        }
-        ErrorKind::UnknownArgument if names("--timeout") => {
-            "the option '--wait' of 'rlock run' and 'rlock wait' limits how long to wait for a lock"
-        }
-        _ => return error,
-    };
-    let hint = ContextValue::StyledStrs(vec![hint.into()]);
-    error.insert(ContextKind::Suggested, hint);
-    error
 }
 
 /// Runs a subcommand on this thread. A child is told of the end of the thread that started it, and the

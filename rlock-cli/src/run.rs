@@ -10,6 +10,7 @@ mod terminal;
 use std::{ffi::OsString, io, time::Duration};
 
 use clap::{Args, ValueEnum};
+use humantime::format_duration;
 use rlock_core::{LockClient, LockError, MultiLockGuard};
 use rustix::process::Signal;
 use tokio::time::timeout;
@@ -23,7 +24,7 @@ use self::{
 };
 use crate::{
     connect::{StoreOptions, connect},
-    duration::{self, Limit},
+    duration::{self, Limit, WaitOption},
     exit::{Failure, Status},
     manual,
 };
@@ -35,16 +36,8 @@ pub(crate) struct RunOptions {
     /// What to lock; several keys are acquired together, all or none
     #[arg(short, long = "key", value_name = "KEY", required = true, num_args = 1..)]
     pub(crate) keys: Vec<String>,
-    /// How long to wait for the locks: a duration, or `forever`
-    #[arg(
-        short,
-        long,
-        env = "RLOCK_WAIT",
-        value_name = "DURATION",
-        default_value = "forever",
-        value_parser = duration::wait
-    )]
-    pub(crate) wait: Limit,
+    #[command(flatten)]
+    pub(crate) limit: WaitOption,
     /// Does not wait for a lock that is taken; takes precedence over `--wait`
     #[arg(short, long)]
     pub(crate) no_wait: bool,
@@ -87,6 +80,23 @@ pub(crate) struct RunOptions {
     pub(crate) command: Vec<OsString>,
 }
 
+impl RunOptions {
+    /// Refuses, before it connects, what the client would refuse by other names of the options.
+    fn check(&self) -> Result<(), Failure> {
+        let (Some(max_hold), Some(at_least)) = (self.max_hold, self.at_least) else {
+            return Ok(());
+        };
+        if max_hold >= at_least {
+            return Ok(());
+        }
+        let (max_hold, at_least) = (format_duration(max_hold), format_duration(at_least));
+        let message = format!(
+            "`--max-hold {max_hold}` is shorter than `--at-least {at_least}`: give the longer time to `--max-hold`"
+        );
+        Err(Failure::new(Status::USAGE, message))
+    }
+}
+
 /// What happens to the command when a lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
@@ -100,6 +110,7 @@ pub(crate) enum OnLost {
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(options: &RunOptions, json: bool) -> Result<Status, Failure> {
+    options.check()?;
     let mut signals =
         Signals::listen().map_err(|error| Failure::own("listen to signals", &error))?;
     let client = match signals.interrupt(connect(&options.store)).await {
@@ -170,7 +181,7 @@ async fn acquire(client: &LockClient, options: &RunOptions) -> Result<MultiLockG
     if let Some(guard) = locks.try_acquire().await? {
         return Ok(guard);
     }
-    let locks = match options.wait {
+    let locks = match options.limit.wait {
         Limit::For(Duration::ZERO) => return Err(taken(&options.keys)),
         _ if options.no_wait => return Err(taken(&options.keys)),
         Limit::For(limit) => locks.wait(limit),

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     connect::{StoreOptions, connect},
-    duration::{self, Limit},
+    duration::{Limit, WaitOption},
     exit::{Failure, Status},
     manual, output,
 };
@@ -20,16 +20,8 @@ pub(crate) struct WaitOptions {
     /// The lock to wait for
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
-    /// How long to wait: a duration, or `forever`
-    #[arg(
-        short,
-        long,
-        env = "RLOCK_WAIT",
-        value_name = "DURATION",
-        default_value = "forever",
-        value_parser = duration::wait
-    )]
-    pub(crate) wait: Limit,
+    #[command(flatten)]
+    pub(crate) limit: WaitOption,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
 }
@@ -44,7 +36,7 @@ pub(crate) async fn wait(options: &WaitOptions, json: bool) -> Result<Status, Fa
     let mut pause = FIRST_PAUSE;
     loop {
         let info = client.inspect(&options.key).await?;
-        let left = match options.wait {
+        let left = match options.limit.wait {
             Limit::For(limit) => limit.saturating_sub(started.elapsed()),
             Limit::Forever => Duration::MAX,
         };

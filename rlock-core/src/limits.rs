@@ -83,6 +83,15 @@ pub(crate) fn lock(
         zero_to_day.clone(),
         "a lock is kept for 24h at most; use a key for each run of a rarer job",
     )?;
+    if let (Some(max_hold), Some(at_least)) = (options.max_hold, options.at_least)
+        && max_hold < at_least
+    {
+        let at_least = duration(at_least);
+        let reason = format!(
+            "it is shorter than `at_least`, {at_least}; give the longer time to `max_hold`"
+        );
+        return Err(invalid("max_hold", duration(max_hold), &reason));
+    }
     within(
         "retain",
         options.retain,

@@ -218,7 +218,7 @@ macro_rules! lock_option_setters {
         /// # Errors
         ///
         /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
-        /// for zero.
+        /// for zero, and for less than `at_least`.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.options().max_hold = Some(max_hold);
             self

@@ -65,8 +65,13 @@ impl Plan {
     }
 
     /// Adds a key for each element of a list.
-    pub fn and_list(mut self, template: &'static str, keys: impl Iterator<Item = String>) -> Self {
-        self.0.keys.extend(keys);
+    pub fn and_list<I: Iterator>(
+        mut self,
+        template: &'static str,
+        elements: I,
+        key: impl FnMut(I::Item) -> String,
+    ) -> Self {
+        self.0.keys.extend(elements.map(key));
         self.0.empty = Some(template);
         self
     }

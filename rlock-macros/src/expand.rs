@@ -152,8 +152,8 @@ fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> T
     }
 }
 
-/// Expands to `let outcome = run_blocking(plan, body); returned(&outcome).judged().or_error(outcome)`. If the output
-/// is a future, the error points at the return type.
+/// Expands to `let outcome = run_blocking(plan, body); returned(&outcome).__rlock_judged().or_error(outcome)`. If the
+/// output is a future, the error points at the return type.
 fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -> TokenStream {
     let outcome = Ident::new("__rlock_outcome", at_type);
     let core_at_type = core(args, at_type);
@@ -163,7 +163,7 @@ fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -
         #[allow(clippy::result_large_err)]
         let #outcome = #core_at_type::run_blocking(#plan, #body);
     };
-    let judged = quote_spanned!(at_type=> #core_at_type::returned(&#outcome).judged());
+    let judged = quote_spanned!(at_type=> #core_at_type::returned(&#outcome).__rlock_judged());
     let Some((or_else, span)) = or_else(output, at_type, args) else {
         return quote_spanned!(at_type=> #run #judged.or_error(#outcome));
     };

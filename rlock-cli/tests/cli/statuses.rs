@@ -152,6 +152,73 @@ async fn a_mistake_is_reported_with_the_way_out() {
 }
 
 #[tokio::test]
+async fn a_max_hold_below_at_least_is_refused_before_anything_is_connected() {
+    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    let times = ["--max-hold", "5s", "--at-least", "1m 30s"];
+    let words = [&["run", "-k", "a"], &times[..], &["--", "echo", "ran"]].concat();
+    let outcome = run(&nobody, &words).await;
+    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    assert!(outcome.output.is_empty(), "{outcome:?}");
+    let message =
+        "`--max-hold 5s` is shorter than `--at-least 1m 30s`: give the longer time to `--max-hold`";
+    assert!(outcome.log.contains(message), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_forgotten_separator_is_shown_in_the_corrected_command_line() {
+    for (words, corrected) in [
+        (
+            &["run", "night", "./job.sh", "--fast", "a b"][..],
+            "rlock run --key night -- ./job.sh --fast 'a b'",
+        ),
+        (
+            &["run", "-w", "5s", "night", "--", "true"],
+            "rlock run -w 5s --key night -- true",
+        ),
+        (
+            &["run", "-k", "night", "true"],
+            "rlock run -k night -- true",
+        ),
+        (
+            &["run", "-v", "--key=night", "tar", "-x"],
+            "rlock run -v --key=night -- tar -x",
+        ),
+        (
+            &[
+                "run",
+                "--url",
+                "redis://:secret@h/",
+                "-k",
+                "it's",
+                "echo",
+                "",
+            ],
+            r"rlock run --url URL -k 'it'\''s' -- echo ''",
+        ),
+    ] {
+        let outcome = run("redis://h/", words).await;
+        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        let tip = format!("tip: '--' precedes the command: {corrected}\n");
+        assert!(outcome.log.contains(&tip), "{words:?}: {outcome:?}");
+        assert!(!outcome.log.contains("secret"), "{words:?}: {outcome:?}");
+    }
+    let unset = run("", &["run", "night", "true"]).await;
+    assert!(
+        unset.log.contains("rlock run --key night -- true"),
+        "{unset:?}"
+    );
+    for words in [
+        &["run", "night"][..],
+        &["run", "--", "true"],
+        &["run", "-k", "a", "--wiat", "5s", "--", "true"],
+    ] {
+        let outcome = run("redis://h/", words).await;
+        assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        assert!(!outcome.log.contains("precedes"), "{words:?}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_embedded_store_is_refused_with_the_reason() {
     for url in ["memory:", "memory:name"] {
         for words in [&["run", "-k", "a", "--", "echo", "ran"][..], &["wait", "a"]] {

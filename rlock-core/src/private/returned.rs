@@ -1,9 +1,10 @@
 //! Refuses synchronous functions that return a future or a stream, which would run after the
 //! release.
 //!
-//! `returned(&outcome).judged()` calls the method of the first step whose bounds hold, by `Deref`
-//! from step to step. Therefore no trait has to be in scope, and an unbounded generic value counts
-//! as a plain value.
+//! `returned(&outcome).__rlock_judged()` calls the method of the first step whose bounds hold, by
+//! `Deref` from step to step. Therefore no trait has to be in scope, and an unbounded generic value
+//! counts as a plain value. A trait of the user's, for all types, would come before the later steps:
+//! hence a name that no such trait has.
 
 #![expect(
     clippy::unused_self,
@@ -41,7 +42,7 @@ macro_rules! next {
 next!(0 1 2 3);
 
 impl<T: IntoFuture> Returned<T, 0> {
-    pub fn judged(&self) -> Refused
+    pub fn __rlock_judged(&self) -> Refused
     where
         Self: RunsUnderLock<T>,
     {
@@ -50,7 +51,7 @@ impl<T: IntoFuture> Returned<T, 0> {
 }
 
 impl<T: Stream> Returned<T, 1> {
-    pub fn judged(&self) -> Refused
+    pub fn __rlock_judged(&self) -> Refused
     where
         Self: RunsUnderLock<T>,
     {
@@ -59,7 +60,7 @@ impl<T: Stream> Returned<T, 1> {
 }
 
 impl<T: IntoFuture, E> Returned<Result<T, E>, 2> {
-    pub fn judged(&self) -> Refused
+    pub fn __rlock_judged(&self) -> Refused
     where
         Self: RunsUnderLock<T>,
     {
@@ -68,7 +69,7 @@ impl<T: IntoFuture, E> Returned<Result<T, E>, 2> {
 }
 
 impl<T: Stream, E> Returned<Result<T, E>, 3> {
-    pub fn judged(&self) -> Refused
+    pub fn __rlock_judged(&self) -> Refused
     where
         Self: RunsUnderLock<T>,
     {
@@ -77,7 +78,7 @@ impl<T: Stream, E> Returned<Result<T, E>, 3> {
 }
 
 impl<T> Returned<T, 4> {
-    pub fn judged(&self) -> Value {
+    pub fn __rlock_judged(&self) -> Value {
         Value
     }
 }

@@ -73,7 +73,7 @@ fn place(function: &Function, args: &Args) -> TokenStream {
     quote_spanned!(site=> ::core::concat!(#template, ::core::module_path!(), #function))
 }
 
-/// `.and_list("order:<ids[]>", ids.iter().map(|element| key(…)))`
+/// `.and_list("order:<ids[]>", ids.iter(), |element| key(…))`
 fn and_list(function: &Function, template: &Template, args: &Args) -> TokenStream {
     let literal = &template.literal;
     let site = Span::mixed_site().located_at(literal.span());
@@ -83,7 +83,7 @@ fn and_list(function: &Function, template: &Template, args: &Args) -> TokenStrea
     });
     let element = template::element(literal.span());
     let key = key(function, template, args);
-    quote_spanned!(site=> .and_list(#literal, #list.iter().map(|#element| #key)))
+    quote_spanned!(site=> .and_list(#literal, #list.iter(), |#element| #key))
 }
 
 /// `key(&[Part::Text("order:"), Part::Value(&id)])`

@@ -101,7 +101,7 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
                         },
                     );
                     ::rlock_core::__private::returned(&__rlock_outcome)
-                        .judged()
+                        .__rlock_judged()
                         .or_error(__rlock_outcome)
                 }
             }

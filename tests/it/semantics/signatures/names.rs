@@ -120,6 +120,72 @@ async fn by_a_renamed_crate(id: u8, client: &LockClient) -> Answer<u8, LockError
     Ok(id)
 }
 
+/// Traits of all types, with methods that the expansion calls, or called.
+mod blanket {
+    use super::{Answer, LockClient, LockError, assert_held, client, distributed_lock};
+    use crate::semantics::signatures::held::assert_held_here;
+
+    #[expect(dead_code, reason = "it is here to be in the way")]
+    pub(super) trait Taken: Sized {
+        fn judged(self) {}
+        fn or_error(self) {}
+        fn unwrap_or_else(self) {}
+        fn new(self) {}
+        fn and(self) {}
+        fn and_list(self) {}
+        fn client(self) {}
+        fn lease(self) {}
+        fn wait_forever(self) {}
+        fn map(self) {}
+        fn pin(self) {}
+    }
+
+    #[expect(dead_code, reason = "it is here to be in the way")]
+    pub(super) trait Borrowed {
+        fn judged(&self) {}
+        fn or_error(&self) {}
+        fn unwrap_or_else(&self) {}
+        fn and(&self) {}
+        fn and_list(&self) {}
+        fn map(&self) {}
+        fn deref(&self) {}
+    }
+
+    impl<T> Taken for T {}
+    impl<T: ?Sized> Borrowed for T {}
+
+    #[distributed_lock(
+        key = ["blanket", "blanket:<ids[]>"],
+        client = LockClient::clone(client()),
+        lease = "3s",
+        wait = "forever"
+    )]
+    pub(super) async fn locked(ids: &[u8]) -> Answer<usize, LockError> {
+        assert_held("blanket:8").await;
+        Ok(ids.len())
+    }
+
+    #[distributed_lock(key = "blanket:<ids[]>", client = client())]
+    pub(super) fn locked_here(ids: &[u8]) -> Answer<usize, LockError> {
+        assert_held_here("blanket:7");
+        Ok(ids.len())
+    }
+
+    #[distributed_lock(key = "blanket", client = client(), if_taken = 0, or_else = |_| 0)]
+    pub(super) fn skips_here() -> u8 {
+        assert_held_here("blanket");
+        1
+    }
+}
+
+#[tokio::test]
+async fn methods_that_the_user_gives_all_types_are_not_in_the_way() {
+    assert_eq!(blanket::locked(&[7, 8]).await.expect("free"), 2);
+    let here = tokio::task::spawn_blocking(|| (blanket::locked_here(&[7]), blanket::skips_here()));
+    let (locked, skips) = here.await.expect("no panic");
+    assert_eq!((locked.expect("free"), skips), (1, 1));
+}
+
 #[tokio::test]
 async fn names_of_the_user_are_not_in_the_way() {
     let text = run(shadowed::locked(&1)).await;

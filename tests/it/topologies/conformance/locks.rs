@@ -201,6 +201,11 @@ pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_th
             "`at_least`",
             "18446744073709551615",
         ),
+        (
+            lock().max_hold(day / 2).at_least(day),
+            "`max_hold`",
+            "shorter than `at_least`, 86400s",
+        ),
     ];
     for (lock, option, value) in cases {
         let error = lock.acquire().await.expect_err(option);

@@ -22,7 +22,7 @@ impl Terms {
     pub(super) fn by_chance(rng: &mut Rng) -> Self {
         const LEASES: [u64; 6] = [200, 300, 500, 800, 1_200, LONGEST_LEASE / 1_000_000];
         const WAITS: [u64; 6] = [0, 50, 300, 1_000, 1_000, LONGEST_WAIT / 1_000_000];
-        Self {
+        let mut terms = Self {
             lease: Duration::from_millis(LEASES[rng.usize(..LEASES.len())]),
             wait: Duration::from_millis(WAITS[rng.usize(..WAITS.len())]),
             watchdog: rng.u8(..100) < 88,
@@ -33,7 +33,12 @@ impl Terms {
             } else {
                 Duration::ZERO
             },
-        }
+        };
+        // Less than `at_least` is refused.
+        terms.max_hold = terms
+            .max_hold
+            .map(|most| most.max(terms.at_least.unwrap_or_default()));
+        terms
     }
 
     /// Returns the options of a nested acquire.

@@ -1,0 +1,93 @@
+//! Tips for mistakes on the command line whose way out clap does not know.
+
+use std::{env, ffi::OsString};
+
+use clap::{
+    ArgMatches, CommandFactory as _,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use crate::{cli::Cli, text::escaped};
+
+/// Adds a tip to an error whose way out clap does not know.
+pub(crate) fn added_to(mut error: clap::Error) -> clap::Error {
+    let names = |name| match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(given)) => given == name,
+        Some(ContextValue::Strings(missing)) => missing.iter().any(|one| one.starts_with(name)),
+        _ => false,
+    };
+    let mut hints = Vec::new();
+    if error.kind() == ErrorKind::UnknownArgument && names("--timeout") {
+        hints.push(
+            "the option '--wait' of 'rlock run' and 'rlock wait' limits how long to wait for a lock".into(),
+        );
+    } else if error.kind() == ErrorKind::UnknownArgument || names("<CMD>") {
+        hints.extend(
+            with_separator(env::args_os().collect())
+                .map(|corrected| format!("'--' precedes the command: {corrected}").into()),
+        );
+    }
+    if error.kind() == ErrorKind::MissingRequiredArgument && names("--url") {
+        hints.push("the environment variable RLOCK_URL may hold the URL instead".into());
+    }
+    if !hints.is_empty() {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints));
+    }
+    error
+}
+
+/// Returns the command line of an `rlock run` without `--`, with it. `None` for other mistakes.
+fn with_separator(mut words: Vec<OsString>) -> Option<String> {
+    let matches = without_separator(&words)?;
+    let rest = matches.get_many::<OsString>("command")?.len();
+    let mut rest = words.split_off(words.len() - rest);
+    if words.last().is_some_and(|word| word == "--") {
+        return None;
+    }
+    if !matches.contains_id("keys") {
+        words.extend(["--key".into(), rest.remove(0)]);
+    }
+    words.push("--".into());
+    // It may precede the command, but not the key.
+    words.extend(rest.strip_prefix(&["--".into()]).unwrap_or(&rest).to_vec());
+    if words.last().is_some_and(|word| word == "--") {
+        return None;
+    }
+    words[0] = "rlock".into();
+    // A URL may have a password.
+    let urls = matches.get_many::<String>("urls").into_iter().flatten();
+    let urls: Vec<&String> = urls.filter(|url| !url.is_empty()).collect();
+    let shown = words.iter().map(|word| {
+        let mut word = word.to_string_lossy().into_owned();
+        for url in &urls {
+            word = word.replace(url.as_str(), "URL");
+        }
+        quoted(&word)
+    });
+    Some(shown.collect::<Vec<_>>().join(" "))
+}
+
+/// Parses the command line as if the command of `rlock run` began at the first word that belongs to no option.
+fn without_separator(words: &[OsString]) -> Option<ArgMatches> {
+    let lenient = Cli::command().mut_subcommand("run", |run| {
+        run.mut_arg("keys", |keys| keys.num_args(1).required(false))
+            .mut_arg("urls", |urls| urls.required(false))
+            .mut_arg("command", |command| {
+                command.last(false).trailing_var_arg(true)
+            })
+    });
+    let mut matches = lenient.try_get_matches_from(words).ok()?;
+    let (name, matches) = matches.remove_subcommand()?;
+    (name == "run").then_some(matches)
+}
+
+/// Quotes a word for a shell, if it needs that.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,".contains(c);
+    let word = escaped(word);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
