@@ -125,7 +125,12 @@ mod blanket {
     use super::{Answer, LockClient, LockError, assert_held, client, distributed_lock};
     use crate::semantics::signatures::held::assert_held_here;
 
-    #[expect(dead_code, reason = "it is here to be in the way")]
+    #[expect(
+        dead_code,
+        clippy::wrong_self_convention,
+        clippy::new_ret_no_self,
+        reason = "it is here to be in the way"
+    )]
     pub(super) trait Taken: Sized {
         fn judged(self) {}
         fn or_error(self) {}
