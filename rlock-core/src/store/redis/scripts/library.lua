@@ -45,7 +45,7 @@ local function library()
     if token then
       return token
     end
-    local text, id = string.match(least, '(%d+):(%x+)')
+    local text, id = string.match(least, '^(%d+):(.+)$')
     local replication = redis.pcall('INFO', 'replication')
     token = tonumber(text)
     if type(replication) == 'string' and not string.find(replication, 'master_replid:' .. id, 1, true) then
