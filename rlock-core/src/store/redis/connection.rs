@@ -172,7 +172,7 @@ impl Connection {
             .transpose()?
             .map(|(seconds, micros)| seconds * 1_000_000 + micros);
         let replication_id = shown_id(next(), "master_replid")?;
-        self.history.begins(micros, replication_id);
+        self.history.record_start(micros, replication_id);
         if link.options.run_ids.is_some() {
             self.run_id = shown_id(next(), "run_id")?;
         }
@@ -220,7 +220,7 @@ impl Connection {
             self.batcher.send(call, may_share).await
         }?;
         if reply.as_ref().is_some_and(|reply| call.shows_master(reply)) {
-            self.history.is_master(sent_at);
+            self.history.record_write(sent_at);
         }
         Ok(reply)
     }

@@ -23,13 +23,13 @@ const RECENT: Duration = Duration::from_millis(250);
 /// The history of a server's data, as one connection knows it.
 pub(super) struct History {
     clock: ClientClock,
-    begin: OnceLock<Begin>,
+    start: OnceLock<Start>,
     /// When the last request that only a master executes was sent, in nanoseconds. Zero: never.
-    master_at: AtomicU64,
+    wrote_at: AtomicU64,
 }
 
 /// The state of the server when the connection was opened.
-struct Begin {
+struct Start {
     /// The server's time (µs). A failover, or a start from an old save, may bring back older tokens. Such a server can
     /// only be reached over a new connection, unless it was a master before.
     micros: Option<u64>,
@@ -41,37 +41,37 @@ impl History {
     pub(super) fn new(clock: ClientClock) -> Self {
         Self {
             clock,
-            begin: OnceLock::new(),
-            master_at: AtomicU64::new(0),
+            start: OnceLock::new(),
+            wrote_at: AtomicU64::new(0),
         }
     }
 
     /// Records the state of the server when the connection was opened, as far as the server shows it.
-    pub(super) fn begins(&self, micros: Option<u64>, replication_id: Option<String>) {
-        let begin = Begin {
+    pub(super) fn record_start(&self, micros: Option<u64>, replication_id: Option<String>) {
+        let start = Start {
             micros,
             replication_id,
         };
         // A connection is set up once.
-        let _ = self.begin.set(begin);
+        let _ = self.start.set(start);
     }
 
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Records that the server executed a request of this time that only a master executes.
-    pub(super) fn is_master(&self, sent_at: Time) {
-        self.master_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);
+    /// Records that the server executed a request of this time as only a master does.
+    pub(super) fn record_write(&self, sent_at: Time) {
+        self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);
     }
 
     /// Returns the least token that a request of now may be granted.
     pub(super) fn least_token(&self) -> LeastToken<'_> {
-        let begin = self.begin.get();
-        let micros = begin.and_then(|begin| begin.micros);
-        let master_at = Time::from_nanos(self.master_at.load(Ordering::Relaxed));
-        let is_recent = || self.now().since(master_at) < RECENT;
-        let replication_id = begin.and_then(|begin| begin.replication_id.as_deref());
+        let start = self.start.get();
+        let micros = start.and_then(|start| start.micros);
+        let wrote_at = self.wrote_at.load(Ordering::Relaxed);
+        let is_recent = || wrote_at > 0 && self.now().since(Time::from_nanos(wrote_at)) < RECENT;
+        let replication_id = start.and_then(|start| start.replication_id.as_deref());
         LeastToken {
             micros: micros.unwrap_or(NO_TIME),
             unless_id: replication_id.filter(|_| !is_recent()),
@@ -117,14 +117,14 @@ mod tests {
         let history = History::new(ClientClock::given(Arc::clone(&clock) as Arc<dyn Clock>));
         let written = || history.least_token().to_redis_args();
         assert_eq!(written(), [b"1000000000000"], "not set up");
-        history.begins(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
+        history.record_start(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
-        history.is_master(history.now());
+        history.record_write(history.now());
         assert_eq!(written(), [b"1700000000000000"]);
         *clock.0.lock().expect("no panic") += RECENT;
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
         // The reply to an older request arrives last.
-        history.is_master(Time::from_nanos(1));
+        history.record_write(Time::from_nanos(1));
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
     }
 }
