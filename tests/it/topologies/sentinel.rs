@@ -110,6 +110,41 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
     assert_eq!(count(&trio.replica, &again).await, Some(1));
 }
 
+/// Attempts to connect to it began before the failover, and are answered after it.
+#[tokio::test]
+async fn no_client_connects_to_a_master_that_resumes_after_the_failover() {
+    const CLIENTS: usize = 6;
+    // Longer than the first attempts to connect take.
+    let trio = Trio::builder().silence(ms(1500)).start().await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let builder = LockClient::builder().response_timeout(ms(600));
+        clients.push(builder.connect(&trio.url()).await.expect("a master"));
+    }
+    trio.master.pause();
+    let asking = |(n, client): (usize, &LockClient)| {
+        acquiring(client.lock(format!("before-{n}")).wait(LONG))
+    };
+    let asking: Vec<_> = clients.iter().enumerate().map(asking).collect();
+    trio.failed_over().await;
+    tokio::time::sleep(ms(200)).await;
+    trio.master.resume();
+    tokio::time::sleep(ms(1500)).await;
+    for (n, client) in clients.iter().enumerate() {
+        let key = format!("after-{n}");
+        let guard = client.lock(&key).wait(LONG).acquire().await.expect("free");
+        let at = [&trio.master, &trio.replica].map(|server| count(server, &guard));
+        let [former, present] = at;
+        let at = (former.await, present.await);
+        assert_eq!(
+            at,
+            (None, Some(1)),
+            "client {n}: at the former master, at the present"
+        );
+    }
+    asking.iter().for_each(|asking| asking.abort());
+}
+
 #[tokio::test]
 async fn sentinels_that_are_gone_or_paused_are_no_obstacle() {
     let trio = Trio::start().await;

@@ -83,6 +83,10 @@ impl Server {
         Self { info, settings }
     }
 
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.info.addr() == other.info.addr()
+    }
+
     /// Returns the protocol to try first.
     pub(super) fn protocol(&self) -> ProtocolVersion {
         self.info.redis_settings().protocol()

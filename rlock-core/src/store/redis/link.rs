@@ -31,6 +31,8 @@ use crate::{
 
 /// The time-out of the first attempt to reconnect.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
+/// The longest time for which the master that the Sentinels named is taken for the present one.
+const NAMED: Duration = Duration::from_millis(100);
 /// The pause before the next attempt after a server refused this client.
 const REFUSED: Duration = Duration::from_secs(2);
 
@@ -307,8 +309,11 @@ impl Link {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         let opening = async {
             // The Sentinels name the current master.
-            let server = self.address.server(within).await;
-            let server = server.map_err(|error| classify_connect(error, SENTINELS_LOGIN))?;
+            let master = async || {
+                let server = self.address.server(within).await;
+                server.map_err(|error| classify_connect(error, SENTINELS_LOGIN))
+            };
+            let (server, named) = (master().await?, Instant::now());
             let open = |protocol| boxed(Connection::open(self, &server, protocol, epoch));
             let mut opened = open(server.protocol()).await;
             if server.protocol() != ProtocolVersion::RESP2
@@ -316,7 +321,12 @@ impl Link {
             {
                 opened = open(ProtocolVersion::RESP2).await;
             }
-            opened.map_err(|error| server.classify(error))
+            let opened = opened.map_err(|error| server.classify(error))?;
+            // A server that was silent may have been replaced meanwhile, and does not know that yet.
+            if named.elapsed() > NAMED && !master().await?.is_same(&server) {
+                return Err(not_yet("the Sentinels name another master by now"));
+            }
+            Ok(opened)
         };
         let late = |_| {
             let is_tls = self.address.uses_tls();
