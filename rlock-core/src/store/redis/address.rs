@@ -83,8 +83,8 @@ impl Server {
         Self { info, settings }
     }
 
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.info.addr() == other.info.addr()
+    pub(super) fn addr(&self) -> &ConnectionAddr {
+        self.info.addr()
     }
 
     /// Returns the protocol to try first.
