@@ -6,9 +6,9 @@ use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{FAILOVER, Proxy, SERVICE, Trio, eventually};
 
 use crate::common::{
-    FAILOVER_LEASE as LEASE, LONG, acquiring, assert_lost, assert_outlives_the_master,
+    FAILOVER_LEASE as LEASE, LASTING, LONG, acquiring, assert_lost, assert_outlives_the_master,
     assert_passed_on, assert_soon_free, assert_soon_queued, assert_soon_renewed, connect, count,
-    hold, leave_behind, ms, name, pttl_in,
+    hold, its_turn, leave_behind, ms, name, pttl_in, timed,
 };
 
 async fn client(trio: &Trio) -> LockClient {
@@ -108,6 +108,65 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
         .await
         .expect("free");
     assert_eq!(count(&trio.replica, &again).await, Some(1));
+}
+
+/// Attempts to connect to it began before the failover, and are answered after it.
+#[tokio::test]
+async fn no_client_connects_to_a_master_that_resumes_after_the_failover() {
+    const CLIENTS: usize = 6;
+    // Longer than the first attempts to connect take.
+    let trio = Trio::builder().silence(ms(1500)).start().await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let builder = LockClient::builder().response_timeout(ms(600));
+        clients.push(builder.connect(&trio.url()).await.expect("a master"));
+    }
+    trio.master.pause();
+    let asking = |(n, client): (usize, &LockClient)| {
+        acquiring(client.lock(format!("before-{n}")).wait(LONG))
+    };
+    let asking: Vec<_> = clients.iter().enumerate().map(asking).collect();
+    trio.failed_over().await;
+    tokio::time::sleep(ms(200)).await;
+    trio.master.resume();
+    tokio::time::sleep(ms(1500)).await;
+    for (n, client) in clients.iter().enumerate() {
+        let key = format!("after-{n}");
+        let guard = client.lock(&key).wait(LONG).acquire().await.expect("free");
+        let at = [&trio.master, &trio.replica].map(|server| count(server, &guard));
+        let [former, present] = at;
+        let at = (former.await, present.await);
+        assert_eq!(
+            at,
+            (None, Some(1)),
+            "client {n}: at the former master, at the present"
+        );
+    }
+    asking.iter().for_each(|asking| asking.abort());
+}
+
+/// One connection is lost at a former master that is not demoted yet. The other is idle.
+#[tokio::test]
+async fn both_connections_of_a_client_lead_to_the_same_master() {
+    for lost in ["normal", "pubsub"] {
+        let trio = Trio::start().await;
+        let idle = client(&trio).await;
+        trio.master.pause();
+        trio.failed_over().await;
+        trio.master.resume();
+        assert!(trio.master.kill_clients(lost).await > 0);
+        let holder = client(&trio).await;
+        let guard = hold(&holder, "k").await;
+        assert_eq!(count(&trio.replica, &guard).await, Some(1));
+        tokio::time::sleep(ms(500)).await;
+        let waiting = acquiring(idle.lock("k").lease(LASTING).wait(LONG));
+        assert_soon_queued(&trio.replica, "k", 1).await;
+        guard.release().await.expect("held");
+        let (next, took) = timed(its_turn(waiting)).await;
+        // By its timer the waiter would only retry after five seconds.
+        assert!(took < ms(2500), "{lost}: {took:?}");
+        next.release().await.expect("held");
+    }
 }
 
 #[tokio::test]

@@ -83,6 +83,10 @@ impl Server {
         Self { info, settings }
     }
 
+    pub(super) fn addr(&self) -> &ConnectionAddr {
+        self.info.addr()
+    }
+
     /// Returns the protocol to try first.
     pub(super) fn protocol(&self) -> ProtocolVersion {
         self.info.redis_settings().protocol()

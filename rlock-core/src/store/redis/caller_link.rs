@@ -54,13 +54,20 @@ impl CallerLink {
     }
 
     /// Makes the server send its reports of changes to the current connection of `background`. Either link may
-    /// reconnect, or both at the same time.
+    /// reconnect, or both at the same time. If one leads to a new master, so does the other soon.
     pub(super) async fn keep_tracked(&self, background: &Link) {
         let (mut of_background, mut of_caller) = (0, 0);
         loop {
             tokio::select! {
-                next = background.next_connection(of_background) => of_background = next.epoch,
-                next = self.link.next_connection(of_caller) => of_caller = next.epoch,
+                next = background.next_connection(of_background) => {
+                    of_background = next.epoch;
+                    self.link.follow(background);
+                }
+                next = self.link.next_connection(of_caller) => {
+                    of_caller = next.epoch;
+                    // It may be idle, and so not notice that its master was replaced.
+                    background.follow(&self.link);
+                }
             }
             let (caller, id) = (self.link.present(), self.link.reports_to());
             let Some(caller) = caller.filter(|caller| id.is_some() && caller.redirects_to != id)

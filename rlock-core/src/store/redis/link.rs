@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ProtocolVersion, RedisResult, ServerErrorKind, Value};
+use redis::{ConnectionAddr, ProtocolVersion, RedisResult, ServerErrorKind, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -31,6 +31,8 @@ use crate::{
 
 /// The time-out of the first attempt to reconnect.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
+/// The longest time for which the master that the Sentinels named is taken for the present one.
+const NAMED: Duration = Duration::from_millis(100);
 /// The pause before the next attempt after a server refused this client.
 const REFUSED: Duration = Duration::from_secs(2);
 
@@ -53,6 +55,8 @@ pub(in crate::store) struct Link {
 #[derive(Default)]
 struct LinkState {
     connection: Option<Arc<Connection>>,
+    /// The server of the connection.
+    server: Option<ConnectionAddr>,
     /// Whether the connection has been silent for a while. It is used until it fails or is replaced.
     is_doubtful: bool,
     /// The error of the last attempt to connect, if it failed.
@@ -60,9 +64,10 @@ struct LinkState {
 }
 
 impl LinkState {
-    fn up(connection: Arc<Connection>) -> Self {
+    fn up((connection, server): (Arc<Connection>, ConnectionAddr)) -> Self {
         Self {
             connection: Some(connection),
+            server: Some(server),
             ..Self::default()
         }
     }
@@ -115,6 +120,18 @@ impl Link {
 
     pub(super) fn present(&self) -> Option<Arc<Connection>> {
         self.state.borrow().connection.clone()
+    }
+
+    /// Gives up the present connection if it leads to another server than the one of `link`.
+    pub(super) fn follow(&self, link: &Self) {
+        let server = link.state.borrow().server.clone();
+        let (present, at) = {
+            let state = self.state.borrow();
+            (state.connection.clone(), state.server.clone())
+        };
+        if let Some(present) = present.filter(|_| server.is_some() && at != server) {
+            self.give_up(present.epoch);
+        }
     }
 
     /// Returns whether there is a connection that is not silent.
@@ -219,9 +236,9 @@ impl Link {
     }
 
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
-        let connection = self.open(self.options.connect_timeout).await?;
-        self.checks.log(self, &connection).await;
-        self.state.send_replace(LinkState::up(connection));
+        let opened = self.open(self.options.connect_timeout).await?;
+        self.checks.log(self, &opened.0).await;
+        self.state.send_replace(LinkState::up(opened));
         self.is_counted_up(true);
         Ok(())
     }
@@ -240,9 +257,9 @@ impl Link {
             } else if is_logged {
                 tracing::info!(%address, "connection lost, connecting again");
             }
-            let connection = self.reconnect().await;
-            self.state
-                .send_replace(LinkState::up(Arc::clone(&connection)));
+            let opened = self.reconnect().await;
+            let connection = Arc::clone(&opened.0);
+            self.state.send_replace(LinkState::up(opened));
             self.is_counted_up(true);
             if was_up && let Some(metrics) = &self.metrics {
                 metrics.reconnected();
@@ -269,7 +286,7 @@ impl Link {
     }
 
     /// Retries until there is another connection.
-    async fn reconnect(self: &Arc<Self>) -> Arc<Connection> {
+    async fn reconnect(self: &Arc<Self>) -> (Arc<Connection>, ConnectionAddr) {
         let (address, longest) = (&self.address, self.options.connect_timeout);
         let mut backoff = Backoff::default();
         let (mut is_same, mut is_missed) = (false, !self.is_awaited());
@@ -277,7 +294,7 @@ impl Link {
         let mut timeout = FIRST_TIMEOUT.min(longest);
         loop {
             let error = match self.open(timeout).await {
-                Ok(connection) => return connection,
+                Ok(opened) => return opened,
                 Err(error) => error,
             };
             if error.source.is::<SameServer>() && !mem::replace(&mut is_same, true) {
@@ -303,12 +320,19 @@ impl Link {
         }
     }
 
-    async fn open(self: &Arc<Self>, within: Duration) -> Result<Arc<Connection>, StoreError> {
+    /// Returns also the server of the connection.
+    async fn open(
+        self: &Arc<Self>,
+        within: Duration,
+    ) -> Result<(Arc<Connection>, ConnectionAddr), StoreError> {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         let opening = async {
             // The Sentinels name the current master.
-            let server = self.address.server(within).await;
-            let server = server.map_err(|error| classify_connect(error, SENTINELS_LOGIN))?;
+            let master = async || {
+                let server = self.address.server(within).await;
+                server.map_err(|error| classify_connect(error, SENTINELS_LOGIN))
+            };
+            let (server, named) = (master().await?, Instant::now());
             let open = |protocol| boxed(Connection::open(self, &server, protocol, epoch));
             let mut opened = open(server.protocol()).await;
             if server.protocol() != ProtocolVersion::RESP2
@@ -316,7 +340,12 @@ impl Link {
             {
                 opened = open(ProtocolVersion::RESP2).await;
             }
-            opened.map_err(|error| server.classify(error))
+            let opened = opened.map_err(|error| server.classify(error))?;
+            // A server that was silent may have been replaced meanwhile, and does not know that yet.
+            if named.elapsed() > NAMED && master().await?.addr() != server.addr() {
+                return Err(not_yet("the Sentinels name another master by now"));
+            }
+            Ok((opened, server.addr().clone()))
         };
         let late = |_| {
             let is_tls = self.address.uses_tls();
@@ -329,13 +358,13 @@ impl Link {
         };
         let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
         // The request that waits for this connection has not been sent.
-        let mut opened = opened.map_err(StoreError::not_executed)?;
+        let (mut opened, server) = opened.map_err(StoreError::not_executed)?;
         if let (Some(run_ids), Some(run_id)) = (&self.options.run_ids, opened.run_id.take()) {
             let registration = run_ids.enter(self.address.to_string(), run_id);
             // Transient, because the address may lead to another server a moment later.
             opened.registration = Some(registration.map_err(not_yet)?);
         }
-        Ok(Arc::new(opened))
+        Ok((Arc::new(opened), server))
     }
 
     /// Returns whether the background waits for the first connection. Returns `false` for a cluster,
