@@ -15,7 +15,8 @@ pub struct LockInfo {
     /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken.
     pub owner: String,
     /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
-    /// while the lock is handed to the first owner in the queue.
+    /// while the lock is handed to the first owner in the queue. 0 also for a lock that other software
+    /// wrote without a count.
     pub count: u32,
     /// How long the store keeps the lock without renewal; `None` if it does not end.
     pub ttl: Option<Duration>,
