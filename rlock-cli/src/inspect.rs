@@ -76,7 +76,7 @@ fn text(info: &LockInfo) -> String {
     facts.iter().map(line).collect()
 }
 
-/// Says who holds the lock. Silence is a diagnosis.
+/// Describes the holder of the lock, also one that does not reply.
 fn holder(info: &LockInfo) -> String {
     let Some(holder) = &info.holder else {
         let free = match info.ttl {

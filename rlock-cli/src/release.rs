@@ -127,7 +127,7 @@ fn refused(options: &ReleaseOptions, json: bool, reason: &str) -> Result<Status,
     Err(Failure::new(Status::NOT_HELD, reason))
 }
 
-/// Says what is about to happen, and to whom.
+/// Describes what is about to happen, and to which holder.
 fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     let key = escaped(&options.key);
     let holder = match &info.holder {

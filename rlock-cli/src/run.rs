@@ -50,7 +50,7 @@ pub(crate) struct RunOptions {
         value_parser = duration::lease
     )]
     pub(crate) lease: Duration,
-    /// How long the locks may be held; after that time they count as lost
+    /// How long the locks may be held, not less than `--at-least`; after that time they count as lost
     #[arg(long, value_name = "DURATION", value_parser = duration::max_hold)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the locks for at least this long, even if the command ends earlier

@@ -15,7 +15,8 @@ pub struct LockInfo {
     /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken.
     pub owner: String,
     /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
-    /// while the lock is handed to the first owner in the queue.
+    /// while the lock is handed to the first owner in the queue. 0 also for a lock that other software
+    /// wrote without a count.
     pub count: u32,
     /// How long the store keeps the lock without renewal; `None` if it does not end.
     pub ttl: Option<Duration>,
@@ -26,9 +27,9 @@ pub struct LockInfo {
     /// Whether the client [retains](crate::Lock::retain) the lock: it is not held, and the next
     /// call of that client acquires it without a request.
     pub retained: bool,
-    /// What the holder says of itself. `None` if it did not reply: its process has ended, is stuck
+    /// The holder's reply. `None` if it did not reply: its process has ended, is stuck
     /// or cut off, or [does not answer](crate::LockClientBuilder::answers). Then
-    /// [`ttl`](Self::ttl) tells when the lock becomes free.
+    /// [`ttl`](Self::ttl) shows when the lock becomes free.
     pub holder: Option<Holder>,
     /// The owners that wait on the store, in their order, at most 100. Each stands for all callers
     /// of its process.
@@ -54,7 +55,7 @@ impl LockInfo {
     }
 }
 
-/// What the holder of a lock says of itself. The client of the holder answers; the store keeps none
+/// The reply of a lock's holder about itself. The client of the holder sends it; the store keeps none
 /// of it.
 ///
 /// Texts are at most 256 characters long, and contain no control characters.

@@ -106,12 +106,12 @@ pub(crate) struct Options {
     pub(crate) replicas: Option<Replicas>,
     pub(crate) redact_keys: bool,
     pub(crate) identity: Identity,
-    /// Whether the client answers to others who holds a lock.
+    /// Whether the client replies to other clients that ask who holds a lock.
     pub(crate) answers: bool,
     pub(crate) trace_id: Option<TraceId>,
 }
 
-/// What a client says of itself.
+/// What other clients learn about a client.
 #[derive(Clone, Default)]
 pub(crate) struct Identity {
     pub(crate) service: Option<String>,

@@ -188,7 +188,7 @@ impl Annotation {
     }
 }
 
-/// What `client = …` may be: a client, or whatever leads to one by [`Deref`], through any layers.
+/// What `client = …` may be: a client, or a value that leads to one by [`Deref`], through any layers.
 #[diagnostic::on_unimplemented(
     message = "`client` takes a `LockClient`, and `{Self}` neither is one nor leads to one",
     label = "no `LockClient`",
@@ -240,8 +240,8 @@ pub fn key(parts: &[Part<'_>]) -> String {
         match part {
             Part::Text(text) => key.push_str(text),
             Part::Value(value) => {
-                // A `String` takes everything; only a broken `Display` answers an error, and then
-                // what it wrote so far is the value.
+                // A `String` takes everything. Only a broken `Display` returns an error. Its text so
+                // far is the value.
                 let _ = write!(key, "{}", escape(value));
             }
         }

@@ -19,7 +19,7 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// Tells whether this is the variable `name`, be it written raw or not.
+    /// Returns whether this is the variable `name`, written raw or not.
     pub(crate) fn is(&self, name: &str) -> bool {
         self.name.unraw() == name.strip_prefix("r#").unwrap_or(name)
     }
@@ -57,7 +57,7 @@ pub(crate) fn of_pattern(attributes: &[Attribute], pattern: &Pat) -> Vec<Binding
     bindings.found
 }
 
-/// Tells whether an attribute sets the level of lints.
+/// Returns whether an attribute sets the level of lints.
 pub(crate) fn sets_lints(attribute: &Attribute) -> bool {
     ["allow", "expect", "warn", "deny", "forbid"]
         .iter()

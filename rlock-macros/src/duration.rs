@@ -102,7 +102,7 @@ fn parse(option: LockOption, text: &str, bounds: &Bounds) -> Result<Duration, St
     Err(format!("`{name} = {text:?}` is {wrong}: {}", bounds.text))
 }
 
-/// Says what is wrong with a text that is no duration. The parser's message has an example of its own.
+/// Returns what is wrong with a text that is no duration. The parser's message has an example of its own.
 fn problem(text: &str, error: Error) -> String {
     match error {
         _ if text.trim_start().starts_with('-') => "a duration is not negative".to_owned(),

@@ -149,7 +149,7 @@ pub(crate) fn with_block(body: TokenStream, block: &Group) -> TokenStream {
 /// the fake edge, `let __self = self;`, `let id = id;` and
 /// `let (total, tax) = { let __arg2 = __arg2; __arg2 };`.
 ///
-/// The variables of a pattern then stand in the place of the parameter. Answers the statements taken
+/// The variables of a pattern then stand in the place of the parameter. Returns the statements taken
 /// out, and the rest.
 pub(crate) fn take_parameters(
     statements: TokenStream,
@@ -207,7 +207,7 @@ fn variable(expression: &Expr) -> Option<&Ident> {
     }
 }
 
-/// Puts the variables of a pattern in the place of the parameter, which async-trait named. Tells
+/// Puts the variables of a pattern in the place of the parameter, which async-trait named. Returns
 /// whether the names that the user wrote are in scope now: `let __self = self;` has no such name.
 fn take(local: &Local, parameter: usize, parameters: &mut Vec<Binding>) -> bool {
     let Binding {

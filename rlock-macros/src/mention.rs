@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 
-/// Tells whether `tokens` may use the variable `name`.
+/// Returns whether `tokens` may use the variable `name`.
 ///
 /// Errs on the side of yes: macros see only tokens, so what they make of a name is not known. Names
 /// after a single dot are fields and methods, never variables.
@@ -33,7 +33,7 @@ fn mentions_word(tokens: TokenStream, name: &str) -> bool {
     false
 }
 
-/// Tells whether a literal, as a format string, interpolates `name`: `{name}`, `{name:?}`, `{:name$}`.
+/// Returns whether a literal, as a format string, interpolates `name`: `{name}`, `{name:?}`, `{:name$}`.
 fn interpolates(literal: &str, name: &str) -> bool {
     if !literal.ends_with(['"', '#']) {
         return false;

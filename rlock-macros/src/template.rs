@@ -53,7 +53,7 @@ fn placeholders(parts: &[Part]) -> impl Iterator<Item = &Placeholder> {
     })
 }
 
-/// Splits a template, or says what is wrong with it and at which character.
+/// Splits a template, or returns what is wrong with it and at which character.
 fn parse(template: &str) -> Result<Vec<Part>, String> {
     if template.is_empty() {
         return Err(

@@ -49,7 +49,7 @@ async fn with(server: &Probed, protocol: ProtocolVersion) -> RedisResult<Multipl
         .await
 }
 
-/// Returns what the server or the system says, without the kind of the error.
+/// Returns the message of the server or the system, without the kind of the error.
 pub(super) fn reason(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),

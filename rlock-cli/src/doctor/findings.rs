@@ -10,9 +10,9 @@ use crate::text::{self, escaped};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Good,
-    /// Locks are safe. The text says what would be better.
+    /// Locks are safe. The text explains what would be better.
     Advice,
-    /// Locks are not safe, or not granted. The text says what to do.
+    /// Locks are not safe, or not granted. The text explains what to do.
     Unsafe,
 }
 

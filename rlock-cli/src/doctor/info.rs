@@ -1,4 +1,4 @@
-//! What `INFO` says of a server: its version, and whether it evicts locks.
+//! What `INFO` shows of a server: its version, and whether it evicts locks.
 
 use redis::InfoDict;
 

@@ -93,7 +93,7 @@ async fn quorum(members: Vec<Named>, store: &Store) -> Result<Vec<Report>, Failu
     Ok(reports)
 }
 
-/// What a Sentinel says of the master.
+/// The reply of a Sentinel about the master.
 struct Opinion {
     epoch: u64,
     host: String,
@@ -255,7 +255,7 @@ async fn slots(node: &Probed) -> Result<Slots, String> {
     Ok(slots)
 }
 
-/// Returns the address of a node: host, port and what else the server says of it.
+/// Returns the address of a node: host, port and the other fields of the reply.
 fn address(server: Value) -> Option<(String, u16)> {
     let Value::Array(facts) = server else {
         return None;

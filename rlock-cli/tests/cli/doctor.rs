@@ -1,6 +1,8 @@
 //! `rlock doctor`.
 
-use rlock_testkit::{MASTERS, RedisCluster, RedisServer, Trio};
+use std::time::{Duration, Instant};
+
+use rlock_testkit::{MASTERS, Proxy, RedisCluster, RedisServer, Trio};
 
 use crate::{
     common::{Outcome, run},
@@ -317,4 +319,15 @@ async fn a_quorum_is_examined_as_a_whole() {
     assert_eq!(marks(&outcome, "connection"), ['!']);
     servers[1].kill();
     assert_eq!(run(&urls.join(" "), &["doctor"]).await.code, Some(69));
+}
+
+#[tokio::test]
+async fn a_slow_link_is_measured_for_seconds_only() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    proxy.delay_replies(Duration::from_millis(250));
+    let began = Instant::now();
+    let outcome = run(&proxy.url(), &["doctor"]).await;
+    assert!(began.elapsed() < Duration::from_secs(15), "{outcome:?}");
+    assert_eq!(marks(&outcome, "round trip"), ['✓'], "{outcome:?}");
 }

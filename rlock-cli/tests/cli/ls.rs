@@ -175,6 +175,35 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
 }
 
 #[tokio::test]
+async fn what_other_software_wrote_hides_no_lock() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let _guard = client.lock("order:42").acquire().await.expect("free");
+    let foreign = r"
+        local owner = '11111111-2222-4333-8444-555555555555:1'
+        redis.call('HSET', 'lock:{count}', owner, 'many')
+        redis.call('HSET', 'lock:{large}', owner, '99999999999999999999')
+        redis.call('HSET', 'lock:{owner}', '\255\254', '\255')
+        redis.call('HSET', 'lock:{name\255}', owner, '1')
+        redis.call('SET', 'lock:{text}', '1')
+        redis.call('HSET', 'lock:{queue}', owner, '1')
+        redis.call('ZADD', 'lock:{queue}:queue', 1, '\255')
+        redis.call('RPUSH', 'lock:{queue}:fence', '1')
+        return 1";
+    let _: u64 = server.command(&["EVAL", foreign, "0"]).await;
+    let found = run(&server.url(), &["ls", "--scan"]).await;
+    assert_eq!((found.code, &*found.log), (Some(0), ""), "{found:?}");
+    let keys = found.output.iter().filter_map(|row| row.split(' ').next());
+    let expected = ["count", "large", "order:42", "owner", "queue"];
+    assert!(keys.eq(expected), "{found:?}");
+    assert!(found.output[3].contains("(other software)"), "{found:?}");
+    let forced = ["release", "owner", "--force", "--yes"];
+    let forced = run(&server.url(), &forced).await;
+    assert_eq!(forced.code, Some(69), "{forced:?}");
+    assert!(forced.log.contains("delete the key"), "{forced:?}");
+}
+
+#[tokio::test]
 async fn a_terminal_shows_a_heading_and_lines_that_fit() {
     let server = RedisServer::start();
     let client = client(&server).await;

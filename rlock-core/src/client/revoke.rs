@@ -166,7 +166,7 @@ impl LockClient {
         Ok(told == Some(Answer::Released) || matches!(released, Released::Done(_)))
     }
 
-    /// Tells the holder of a lock to release it. Returns its answer, or `None` if it is silent.
+    /// Asks the holder of a lock to release it. Returns its reply, or `None` if it is silent.
     async fn tell_holder(
         &self,
         key: &Key,

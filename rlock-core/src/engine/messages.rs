@@ -28,7 +28,7 @@ const KNOWN: usize = 64;
 pub(crate) struct Messages {
     answers: bool,
     received: mpsc::Sender<Received>,
-    /// Held by the background that answers.
+    /// Held by the background that replies.
     pub(super) inbox: tokio::sync::Mutex<mpsc::Receiver<Received>>,
     asked: Mutex<HashMap<u64, oneshot::Sender<Report>>>,
     known: Mutex<VecDeque<(Uuid, u64)>>,
@@ -75,7 +75,7 @@ impl Messages {
                 if self.is_known(from, number) {
                     return;
                 }
-                // If the queue is full, the silence tells that this client is busy.
+                // If the queue is full, the silence means that this client is busy.
                 let _ = self.received.try_send(Received {
                     from,
                     number,

@@ -1,5 +1,5 @@
 //! Questions between clients: who holds a lock, which locks a client holds, and the request to release one. The
-//! background of a client answers; the store only carries the messages.
+//! background of a client replies; the store only carries the messages.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ pub(crate) async fn ask(
     Ok(report.ok().and_then(Result::ok))
 }
 
-/// Asks the client of this owner about its lock. Returns what it says, or `None` if it is silent.
+/// Asks the client of this owner about its lock. Returns the reply, or `None` if it is silent.
 pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option<LockInfo> {
     let question = Question::Lock { key: key.clone() };
     let report = match ask(core, owner.client(), &question).await {
@@ -61,7 +61,7 @@ pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option
 /// The limit for sending one answer. The next question waits meanwhile.
 const PUBLISH: Duration = Duration::from_millis(200);
 
-/// Answers questions for as long as the client lives.
+/// Replies to questions for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut inbox = core.messages.inbox.lock().await;
     let mut lists = Lists::default();
@@ -70,7 +70,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             continue;
         }
         let message = answer(&core, &mut lists, &received);
-        // Whoever asked takes a lost answer for silence.
+        // To the client that asked, a lost reply is silence.
         let published = core.store.publish(received.from, message, PUBLISH);
         if let Err(error) = published.await {
             tracing::debug!(%error, "could not answer a question about a lock");

@@ -101,7 +101,7 @@ impl<'a> Arguments<'a> {
         stripped
     }
 
-    /// Tells whether the pattern binds anything that is taken.
+    /// Returns whether the pattern binds anything that is taken.
     fn strip_pattern(&self, pattern: &mut Pat) -> bool {
         let mut strip = Strip {
             arguments: self,

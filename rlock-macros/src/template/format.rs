@@ -2,7 +2,7 @@
 
 use super::LONGEST;
 
-/// Says what is wrong with a format, if anything is.
+/// Returns an error that describes what is wrong with a format.
 pub(super) fn check(format: &str) -> Result<(), String> {
     if format.is_empty() {
         return Err("no format stands after the colon: leave the colon out, or write one, as in `<id:08>`; \
@@ -57,7 +57,7 @@ pub(super) fn split(placeholder: &str) -> (&str, Option<&str>) {
     (placeholder, None)
 }
 
-/// Tells whether an alignment may follow after `placeholder`: right after the colon, or after one
+/// Returns whether an alignment may follow after `placeholder`: right after the colon, or after one
 /// character to fill with.
 ///
 /// A character that is a whole format is not taken for one to fill with: `<id:?>>>` is `<id:?>`

@@ -234,7 +234,7 @@ fn identifier(name: &str, span: Span) -> Ident {
     }
 }
 
-/// Reads what stands between `<` and `>`. Answers nothing if the end is missing.
+/// Reads what stands between `<` and `>`. Returns `None` if the end is missing.
 ///
 /// `<` and `>` as an alignment in a format are written twice, as everywhere in a template.
 pub(super) fn inside(

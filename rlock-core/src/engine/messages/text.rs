@@ -21,7 +21,7 @@ use crate::{
     owner::OwnerId,
 };
 
-/// How long a holder may take to answer. A longer silence says that it is stuck or cut off.
+/// How long a holder may take to reply. After a longer silence it counts as stuck or cut off.
 const SILENCE: Duration = Duration::from_millis(200);
 /// The same for a part of a list, which takes a client with many locks longer.
 pub(crate) const SILENCE_FOR_LIST: Duration = Duration::from_secs(1);

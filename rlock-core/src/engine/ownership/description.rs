@@ -1,4 +1,4 @@
-//! What an ownership tells others of itself.
+//! What other clients learn about an ownership.
 
 use super::{Ownership, Phase};
 use crate::{

@@ -82,7 +82,7 @@ impl ClusterStore {
     async fn discover(&self, within: Duration) -> Result<(), StoreError> {
         let addrs = fastrand::choose_multiple(self.nodes.known(), ASKED);
         let layout = self.nodes.seeds.layout(addrs, within).await?;
-        // Locks may be gone, and the former master tells waiters nothing.
+        // Locks may be gone, and the former master notifies no waiter.
         if let Some(changed) = self.nodes.adopt(layout) {
             tracing::debug!("slots of the cluster have other masters");
             let which = KeyFilter::new(move |key| changed[Slot::of(key).index()]);

@@ -1,4 +1,4 @@
-//! What the answers of some servers decide, as a matter of counting.
+//! What the replies of some servers decide, by counting.
 
 /// How the servers stand to a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) struct Tally {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A majority says yes.
+    /// A majority replies yes.
     Yes,
     /// So many say no that there can be no majority.
     No,
@@ -20,7 +20,7 @@ pub(super) enum Verdict {
     Split,
     /// Fewer than a majority answered.
     TooFew,
-    /// Answers that are still to come decide.
+    /// Replies that are still to come decide.
     Open,
 }
 

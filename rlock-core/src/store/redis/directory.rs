@@ -11,7 +11,7 @@ use crate::store::{
     directory::{Cursor, Directory, Page},
 };
 
-/// How many keys the server looks at for one part of a scan. It serves nobody else meanwhile.
+/// How many keys the server looks at for one part of a scan. It serves no other client meanwhile.
 const SCANNED: usize = 1_000;
 
 impl RedisStore {

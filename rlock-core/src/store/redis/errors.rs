@@ -129,7 +129,7 @@ pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str)
     not_sent(format!("{}; {way_out}", said.trim_end_matches('.')))
 }
 
-/// Returns what the server or the system says, without the name of the error's kind, which redis-rs adds.
+/// Returns the message of the server or the system, without the name of the error's kind, which redis-rs adds.
 pub(in crate::store) fn without_kind(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),

@@ -129,21 +129,30 @@ pub(super) fn read_extended(answer: Value) -> Result<Option<TokenBlock>, StoreEr
     }
 }
 
+/// What other software may have written, too.
+type Bytes = Vec<u8>;
+
 pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return Ok(None);
     }
-    let (owner, count, millis, token, queue): (String, u32, i64, String, Vec<String>) =
+    let (owner, count, millis, token, queue): (Bytes, Bytes, i64, Bytes, Vec<Bytes>) =
         read(answer)?;
+    let token = str::from_utf8(&token)
+        .ok()
+        .and_then(|token| token.parse().ok());
+    let count = str::from_utf8(&count)
+        .ok()
+        .and_then(|count| count.parse().ok());
     Ok(Some(Entry {
-        owner,
-        count,
+        owner: String::from_utf8_lossy(&owner).into_owned(),
+        count: count.unwrap_or(0),
         ttl: ttl(millis),
         // No guard has such a token either.
-        token: token.parse().ok().filter(|token| *token < TOO_LARGE_TOKEN),
+        token: token.filter(|token| *token < TOO_LARGE_TOKEN),
         queue: queue
             .iter()
-            .filter_map(|owner| OwnerId::parse(owner))
+            .filter_map(|owner| OwnerId::parse(str::from_utf8(owner).ok()?))
             .collect(),
     }))
 }

@@ -6,8 +6,9 @@ local entry = redis.call('HGETALL', lock)
 if #entry == 0 then
   return {}
 end
--- A foreign key with the name of the queue, or a missing permission, must not hide the owner.
+-- A foreign key with the name of the queue or the fence, or a missing permission, must not hide the owner.
 local queue = redis.pcall('ZRANGE', lock .. ':queue', 0, 99)
+local fence = redis.pcall('GET', lock .. ':fence')
 return {
-  entry[1], entry[2], redis.call('PTTL', lock), redis.call('GET', lock .. ':fence') or '', queue.err and {} or queue,
+  entry[1], entry[2], redis.call('PTTL', lock), type(fence) == 'string' and fence or '', queue.err and {} or queue,
 }
