@@ -7,8 +7,8 @@ use std::{
 
 use futures_util::StreamExt;
 use redis::{
-    AsyncConnectionConfig, Client, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult,
-    Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind,
+    RedisResult, Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
@@ -33,6 +33,7 @@ use crate::store::{BoxFuture, Event, StoreError};
 pub(in crate::store) struct Connection {
     /// The number of this connection among those of its link.
     pub(super) epoch: u64,
+    pub(super) server: ConnectionAddr,
     pub(super) multiplexed: MultiplexedConnection,
     commands: Arc<Commands>,
     history: Arc<History>,
@@ -101,6 +102,7 @@ impl Connection {
         let history = Arc::new(History::new(link.options.clock.clone()));
         let mut opened = Self {
             epoch,
+            server: server.addr().clone(),
             batcher: Batcher::new(
                 multiplexed.clone(),
                 Arc::clone(&commands),

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ConnectionAddr, ProtocolVersion, RedisResult, ServerErrorKind, Value};
+use redis::{ProtocolVersion, RedisResult, ServerErrorKind, Value};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -55,8 +55,6 @@ pub(in crate::store) struct Link {
 #[derive(Default)]
 struct LinkState {
     connection: Option<Arc<Connection>>,
-    /// The server of the connection.
-    server: Option<ConnectionAddr>,
     /// Whether the connection has been silent for a while. It is used until it fails or is replaced.
     is_doubtful: bool,
     /// The error of the last attempt to connect, if it failed.
@@ -64,10 +62,9 @@ struct LinkState {
 }
 
 impl LinkState {
-    fn up((connection, server): (Arc<Connection>, ConnectionAddr)) -> Self {
+    fn up(connection: Arc<Connection>) -> Self {
         Self {
             connection: Some(connection),
-            server: Some(server),
             ..Self::default()
         }
     }
@@ -124,12 +121,9 @@ impl Link {
 
     /// Gives up the present connection if it leads to another server than the one of `link`.
     pub(super) fn follow(&self, link: &Self) {
-        let server = link.state.borrow().server.clone();
-        let (present, at) = {
-            let state = self.state.borrow();
-            (state.connection.clone(), state.server.clone())
-        };
-        if let Some(present) = present.filter(|_| server.is_some() && at != server) {
+        if let (Some(present), Some(other)) = (self.present(), link.present())
+            && present.server != other.server
+        {
             self.give_up(present.epoch);
         }
     }
@@ -236,9 +230,9 @@ impl Link {
     }
 
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
-        let opened = self.open(self.options.connect_timeout).await?;
-        self.checks.log(self, &opened.0).await;
-        self.state.send_replace(LinkState::up(opened));
+        let connection = self.open(self.options.connect_timeout).await?;
+        self.checks.log(self, &connection).await;
+        self.state.send_replace(LinkState::up(connection));
         self.is_counted_up(true);
         Ok(())
     }
@@ -257,9 +251,9 @@ impl Link {
             } else if is_logged {
                 tracing::info!(%address, "connection lost, connecting again");
             }
-            let opened = self.reconnect().await;
-            let connection = Arc::clone(&opened.0);
-            self.state.send_replace(LinkState::up(opened));
+            let connection = self.reconnect().await;
+            self.state
+                .send_replace(LinkState::up(Arc::clone(&connection)));
             self.is_counted_up(true);
             if was_up && let Some(metrics) = &self.metrics {
                 metrics.reconnected();
@@ -286,7 +280,7 @@ impl Link {
     }
 
     /// Retries until there is another connection.
-    async fn reconnect(self: &Arc<Self>) -> (Arc<Connection>, ConnectionAddr) {
+    async fn reconnect(self: &Arc<Self>) -> Arc<Connection> {
         let (address, longest) = (&self.address, self.options.connect_timeout);
         let mut backoff = Backoff::default();
         let (mut is_same, mut is_missed) = (false, !self.is_awaited());
@@ -294,7 +288,7 @@ impl Link {
         let mut timeout = FIRST_TIMEOUT.min(longest);
         loop {
             let error = match self.open(timeout).await {
-                Ok(opened) => return opened,
+                Ok(connection) => return connection,
                 Err(error) => error,
             };
             if error.source.is::<SameServer>() && !mem::replace(&mut is_same, true) {
@@ -320,11 +314,7 @@ impl Link {
         }
     }
 
-    /// Returns also the server of the connection.
-    async fn open(
-        self: &Arc<Self>,
-        within: Duration,
-    ) -> Result<(Arc<Connection>, ConnectionAddr), StoreError> {
+    async fn open(self: &Arc<Self>, within: Duration) -> Result<Arc<Connection>, StoreError> {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         let opening = async {
             // The Sentinels name the current master.
@@ -345,7 +335,7 @@ impl Link {
             if named.elapsed() > NAMED && master().await?.addr() != server.addr() {
                 return Err(not_yet("the Sentinels name another master by now"));
             }
-            Ok((opened, server.addr().clone()))
+            Ok(opened)
         };
         let late = |_| {
             let is_tls = self.address.uses_tls();
@@ -358,13 +348,13 @@ impl Link {
         };
         let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
         // The request that waits for this connection has not been sent.
-        let (mut opened, server) = opened.map_err(StoreError::not_executed)?;
+        let mut opened = opened.map_err(StoreError::not_executed)?;
         if let (Some(run_ids), Some(run_id)) = (&self.options.run_ids, opened.run_id.take()) {
             let registration = run_ids.enter(self.address.to_string(), run_id);
             // Transient, because the address may lead to another server a moment later.
             opened.registration = Some(registration.map_err(not_yet)?);
         }
-        Ok((Arc::new(opened), server))
+        Ok(Arc::new(opened))
     }
 
     /// Returns whether the background waits for the first connection. Returns `false` for a cluster,
