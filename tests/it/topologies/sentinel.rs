@@ -142,7 +142,9 @@ async fn no_client_connects_to_a_master_that_resumes_after_the_failover() {
             "client {n}: at the former master, at the present"
         );
     }
-    asking.iter().for_each(|asking| asking.abort());
+    for asking in asking {
+        asking.abort();
+    }
 }
 
 /// One connection is lost at a former master that is not demoted yet. The other is idle.

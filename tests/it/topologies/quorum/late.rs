@@ -221,7 +221,7 @@ async fn waiters_that_are_not_queued_pass_a_lock_around_without_polling() {
             guard.release().await.expect("held");
         }
     });
-    let (_, took) = timed(join_all(calls)).await;
+    let (_all, took) = timed(join_all(calls)).await;
     exclusion.assert_held();
     let asked = watch.count_of("EVALSHA").await;
     println!("{asked} requests in {took:?}");
@@ -247,7 +247,7 @@ async fn waiters_that_are_not_queued_do_not_wake_each_other_without_end() {
         waiting.push(acquiring(client.lock("k").lease(LASTING).wait(LONG)));
     }
     let mut watch = three[0].watch_commands().await;
-    let (_, took) = timed(tokio::time::sleep(ms(4000))).await;
+    let ((), took) = timed(tokio::time::sleep(ms(4000))).await;
     let asked = watch.count_of("EVALSHA").await;
     println!("{asked} requests in {took:?}");
     // Two a second, and as many again to join a queue.
@@ -255,7 +255,9 @@ async fn waiters_that_are_not_queued_do_not_wake_each_other_without_end() {
         asked <= u64::from(CLIENTS) * (took.as_secs() + 1) * 4,
         "{asked} in {took:?}"
     );
-    waiting.iter().for_each(|waiter| waiter.abort());
+    for waiter in waiting {
+        waiter.abort();
+    }
 }
 
 /// The server that gets the queueing request has become free by then, and grants the lock too late.
