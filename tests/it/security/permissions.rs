@@ -10,8 +10,8 @@ use rlock_testkit::{Exclusion, Proxy, RedisServer, eventually, within};
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
-    LONG, acl, assert_lost, assert_soon_free, connect, connect_with, hand_over, hold, ms, name,
-    notices_a_loss, resp2,
+    LASTING, LONG, acl, assert_lost, assert_soon_free, connect, connect_with, hand_over, hold, ms,
+    name, notices_a_loss, resp2, timed,
 };
 
 /// Required permissions. `HELLO` and `AUTH` are always allowed.
@@ -310,6 +310,18 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
         }
     }))
     .await;
+}
+
+#[tokio::test]
+async fn a_retained_lock_is_released_for_a_waiter_that_cannot_join_the_queue() {
+    let server = server_with(&all_but("+zadd"));
+    let (owner, other) = (connect(&url(&server)).await, connect(&url(&server)).await);
+    let retained = owner.lock("k").lease(LASTING).retain(LASTING);
+    let guard = retained.acquire().await.expect("free");
+    guard.release().await.expect("held");
+    let (next, took) = timed(other.lock("k").wait(LONG).acquire()).await;
+    next.expect("given back").release().await.expect("held");
+    assert!(took < AT_ONCE, "{took:?}");
 }
 
 #[tokio::test]

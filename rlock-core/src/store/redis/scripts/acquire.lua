@@ -99,9 +99,9 @@ if taken then
   if waits then
     place = lib.join_queue(KEYS[taken], ARGV[taken + 6])
   end
-  -- An owner that retains the lock releases it for the first waiter, or for the next attempt of a caller that does not
-  -- wait. After a hand-off, the new owner knows from its grant that others wait.
-  if (place == 2 or not waits and count == '1') and not handed_off then
+  -- An owner that retains the lock releases it for the first waiter, or for the next attempt of an owner that is not in
+  -- the queue. After a hand-off, the new owner knows from its grant that others wait.
+  if (place == 2 or place == 0 and count == '1') and not handed_off then
     local holder = redis.pcall('HGETALL', KEYS[taken])[1]
     if holder and holder ~= 'kept' then
       lib.notify(channel, holder, KEYS[taken], 'wanted', '0')
