@@ -7,7 +7,7 @@ use rlock_core::{LockClient, LockError};
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::log::{keep_log, logged_of};
-use crate::common::{LONG, connect, hand_over, ms, notices_a_loss, resp2};
+use crate::common::{LONG, builder, connect, hand_over, ms, notices_a_loss, resp2};
 
 /// More than a notification takes, and less than a waiter's timer of five seconds.
 const AT_ONCE: Duration = Duration::from_secs(3);
@@ -64,6 +64,57 @@ async fn of_a_server_that_can_do_everything_nothing_is_said() {
         live(&client).await;
         assert!(hand_over(&client, &url).await < AT_ONCE);
     }
+    assert_eq!(logged(&server), Vec::<String>::new());
+}
+
+/// A busy server refuses nearly everything, also what it can do.
+#[tokio::test]
+async fn a_client_that_connects_while_a_script_runs_has_all_capabilities_afterwards() {
+    keep_log();
+    for is_resp2 in [false, true] {
+        let server = RedisServer::builder()
+            .config("lua-time-limit", "50")
+            .start();
+        let url = if is_resp2 {
+            resp2(&server.url())
+        } else {
+            server.url()
+        };
+        let connecting = async {
+            tokio::time::sleep(ms(300)).await;
+            builder().connect_wait(LONG).connect(&url).await
+        };
+        let ((), client) = tokio::join!(server.run_script_for(ms(1500)), connecting);
+        let client = client.expect("the script ends");
+        live(&client).await;
+        assert_eq!(server.listening_clients().await, 1, "{url}");
+        if !is_resp2 {
+            assert!(notices_a_loss(&server, &client).await < AT_ONCE);
+        }
+        assert_eq!(logged(&server), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_not_said_to_lack_scripts() {
+    keep_log();
+    let server = RedisServer::builder()
+        .debug_commands()
+        .slow_to_load(ms(2))
+        .start();
+    let client = connect(&server.url()).await;
+    let () = server.command(&["DEBUG", "POPULATE", "1500"]).await;
+    server.save().await;
+    server.restart_with_data();
+    eventually(LONG, "it is connected again, and refused", async || {
+        let outcome = client.lock("k").wait(ms(400)).acquire().await;
+        let shown = outcome.err().map(|error| error.to_string().to_uppercase());
+        shown.is_some_and(|shown| shown.contains("LOADING"))
+    })
+    .await;
+    server.loaded().await;
+    live(&client).await;
+    assert!(notices_a_loss(&server, &client).await < AT_ONCE);
     assert_eq!(logged(&server), Vec::<String>::new());
 }
 

@@ -3,15 +3,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redis::{
-    Cmd, InfoDict, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
-    pipe,
+    Cmd, InfoDict, RedisError, RedisResult, Script, Value, aio::MultiplexedConnection, cmd, pipe,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
     connection::{Connection, boxed},
-    errors::{wants_password, wants_reconnect},
+    errors::{is_busy, is_passing, wants_password, wants_reconnect},
     keyspace::Keyspace,
     link::Link,
 };
@@ -67,12 +66,14 @@ impl Checks {
     }
 }
 
-/// Returns `None` if the server refuses the command. Returns an error if the connection failed.
+/// Returns `None` if the server refuses the command. Returns an error if the connection failed, or if the server is
+/// busy: a connection that is set up meanwhile would remain without notifications.
 pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T>> {
+    let has_failed = |error: &RedisError| {
+        wants_reconnect(error) || error.is_io_error() || wants_password(error) || is_busy(error)
+    };
     match outcome {
-        Err(error) if wants_reconnect(&error) || error.is_io_error() || wants_password(&error) => {
-            Err(error)
-        }
+        Err(error) if has_failed(&error) => Err(error),
         outcome => Ok(outcome.ok()),
     }
 }
@@ -87,7 +88,8 @@ pub(super) fn absent_script() -> Cmd {
 /// Returns whether scripts can be called, by the reply to [`absent_script`].
 pub(super) fn runs_scripts(reply: RedisResult<Value>) -> RedisResult<bool> {
     match reply {
-        Err(error) if error.kind() == ServerErrorKind::NoScript.into() => Ok(true),
+        // The script is absent, or the server cannot look yet, because it loads its data for example.
+        Err(error) if is_passing(&error) => Ok(true),
         reply => unless_refused(reply).map(|reply| reply.is_some()),
     }
 }

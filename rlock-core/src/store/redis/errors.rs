@@ -45,10 +45,7 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
         // An unsent request and a lost reply cause the same error. A truncated reply does not parse.
         ErrorKind::Io | ErrorKind::Parse => (true, true),
         // The server refused the request. Scripts fail only before they write.
-        ErrorKind::Server(_) | ErrorKind::Extension => {
-            let mut passing = PASSING.iter().chain(&SETTLING);
-            (passing.any(|code| has_code(&error, code)), false)
-        }
+        ErrorKind::Server(_) | ErrorKind::Extension => (is_passing(&error), false),
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => (false, false),
         _ => (false, true),
     };
@@ -138,6 +135,17 @@ pub(in crate::store) fn without_kind(error: &RedisError) -> String {
     text.trim_end().to_owned()
 }
 
+/// Returns whether the server may execute the same command a moment later.
+pub(super) fn is_passing(error: &RedisError) -> bool {
+    let mut passing = PASSING.iter().chain(&SETTLING);
+    passing.any(|code| has_code(error, code))
+}
+
+/// Returns whether the server refuses nearly all commands, because a script runs.
+pub(super) fn is_busy(error: &RedisError) -> bool {
+    has_code(error, "BUSY")
+}
+
 /// Returns whether the server refuses the login or requires one.
 pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
@@ -149,7 +157,7 @@ pub(super) fn refuses_protocol(error: &RedisError) -> bool {
         error.kind(),
         ErrorKind::RESP3NotSupported | ErrorKind::Server(_) | ErrorKind::Extension
     );
-    refused && !wants_password(error)
+    refused && !wants_password(error) && !is_busy(error)
 }
 
 /// Returns whether the server, or a command inside a script, replied with this code. Redis 6 puts the
