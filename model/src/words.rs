@@ -81,7 +81,7 @@ pub struct Next {
     pub lease: Millis,
 }
 
-/// The number of the times that servers took over. Tokens continue only on a server with the same history.
+/// The number of failovers so far, which stands for the replication id. Tokens continue only if it is unchanged.
 pub type History = u8;
 
 /// A request that lowers a count.

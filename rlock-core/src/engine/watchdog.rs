@@ -145,7 +145,7 @@ impl Watchdog {
     pub(crate) fn lose_unreported(&self, ownership: &Arc<Ownership>, cause: LostCause) -> bool {
         let is_new = ownership.lose(cause);
         self.forget(ownership);
-        // The guard of a lost lock may stay for ever.
+        // Wakes `drain`: the guard of a lost lock may never be dropped.
         self.ended.notify_waiters();
         is_new
     }

@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
 
-/// The largest token of all stores that a client has left. The tokens of a store may be ahead of the clock, and the
-/// next store of its name continues from them.
+/// The largest token of the stores that clients have left. Tokens may be ahead of the clock, so each new named store
+/// continues from this token.
 static LAST_TOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The locks that any number of clients share.

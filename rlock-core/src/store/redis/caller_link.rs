@@ -54,7 +54,7 @@ impl CallerLink {
     }
 
     /// Makes the server send its reports of changes to the current connection of `background`. Either link may
-    /// reconnect, or both at the same time. If one leads to a new master, so does the other soon.
+    /// reconnect, or both at the same time. If one link connects to another server, the other reconnects.
     pub(super) async fn keep_tracked(&self, background: &Link) {
         let (mut of_background, mut of_caller) = (0, 0);
         loop {
@@ -65,7 +65,7 @@ impl CallerLink {
                 }
                 next = self.link.next_connection(of_caller) => {
                     of_caller = next.epoch;
-                    // It may be idle, and so not notice that its master was replaced.
+                    // An idle background connection does not notice that its master was replaced.
                     background.follow(&self.link);
                 }
             }

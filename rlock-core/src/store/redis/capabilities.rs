@@ -67,7 +67,7 @@ impl Checks {
 }
 
 /// Returns `None` if the server refuses the command. Returns an error if the connection failed, or if the server is
-/// busy: a connection that is set up meanwhile would remain without notifications.
+/// busy. A connection that is set up while a script runs would never receive notifications.
 pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T>> {
     let has_failed = |error: &RedisError| {
         wants_reconnect(error) || error.is_io_error() || wants_password(error) || is_busy(error)
@@ -88,7 +88,7 @@ pub(super) fn absent_script() -> Cmd {
 /// Returns whether scripts can be called, by the reply to [`absent_script`].
 pub(super) fn runs_scripts(reply: RedisResult<Value>) -> RedisResult<bool> {
     match reply {
-        // The script is absent, or the server cannot look yet, because it loads its data for example.
+        // The script is absent, or the server cannot check yet, for example while it loads its data.
         Err(error) if is_passing(&error) => Ok(true),
         reply => unless_refused(reply).map(|reply| reply.is_some()),
     }

@@ -1,7 +1,6 @@
-//! Whether a connection may continue the fencing tokens that its server shows.
+//! Decides whether tokens continue from the fences of the connected server.
 //!
-//! After a failover a server may show older tokens than it, or its predecessor, has granted. Tokens then restart at the
-//! server's time.
+//! After a failover, a fence may be older than the last token that was granted. Tokens then start from the server's time.
 
 use std::{
     sync::{
@@ -17,7 +16,7 @@ use crate::{clock::ClientClock, lease::Time};
 
 /// A lower bound for the server's time (µs). A smaller token was not counted from the server's time.
 const NO_TIME: u64 = 1_000_000_000_000;
-/// The time in which a master cannot have been demoted and promoted again. The promotion alone takes a cluster 500 ms.
+/// The time in which a cluster cannot demote a master and elect it again. The election alone takes 500 ms.
 const RECENT: Duration = Duration::from_millis(250);
 
 /// The history of a server's data, as one connection knows it.
@@ -33,7 +32,7 @@ struct Start {
     /// The server's time (µs). A failover, or a start from an old save, may bring back older tokens. Such a server can
     /// only be reached over a new connection, unless it was a master before.
     micros: Option<u64>,
-    /// The replication id, which changes when the server becomes a master.
+    /// The replication id, which changes when the server is promoted, among other occasions.
     replication_id: Option<String>,
 }
 
@@ -60,12 +59,12 @@ impl History {
         self.clock.now()
     }
 
-    /// Records that the server executed a request of this time as only a master does.
+    /// Records that a master executed a request that was sent at this time.
     pub(super) fn record_write(&self, sent_at: Time) {
         self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);
     }
 
-    /// Returns the least token that a request of now may be granted.
+    /// Returns the least token for a request that is sent now.
     pub(super) fn least_token(&self) -> LeastToken<'_> {
         let start = self.start.get();
         let micros = start.and_then(|start| start.micros);
@@ -79,11 +78,11 @@ impl History {
     }
 }
 
-/// The least token that a request may be granted: the first argument of `least_token` in `library.lua`.
+/// The least token that a request may be granted: the argument of `least_token` in `library.lua`.
 #[derive(Debug, PartialEq)]
 pub(super) struct LeastToken<'a> {
     micros: u64,
-    /// The token is the server's time if the server has another replication id.
+    /// If the server has another replication id, the least token is the server's time.
     unless_id: Option<&'a str>,
 }
 

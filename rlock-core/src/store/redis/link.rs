@@ -31,7 +31,7 @@ use crate::{
 
 /// The time-out of the first attempt to reconnect.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
-/// The longest time for which the master that the Sentinels named is taken for the present one.
+/// How long a reply of the Sentinels is trusted. A connection that takes longer to open asks them again.
 const NAMED: Duration = Duration::from_millis(100);
 /// The pause before the next attempt after a server refused this client.
 const REFUSED: Duration = Duration::from_secs(2);
@@ -331,7 +331,7 @@ impl Link {
                 opened = open(ProtocolVersion::RESP2).await;
             }
             let opened = opened.map_err(|error| server.classify(error))?;
-            // A server that was silent may have been replaced meanwhile, and does not know that yet.
+            // The Sentinels may have replaced a silent server, which does not know it yet.
             if named.elapsed() > NAMED && master().await?.addr() != server.addr() {
                 return Err(not_yet("the Sentinels name another master by now"));
             }

@@ -38,8 +38,8 @@ local function library()
   end
 
   -- Returns the least token that a request may be granted. `least` is that token, or `<that token>:<replication id>` if
-  -- the client has sent no write for a while. A server with another replication id has become a master since the client
-  -- connected. Its fences may be older copies, so tokens start from its time.
+  -- the client has sent no write for a while. A server with another replication id may have been promoted since the
+  -- client connected. Its fences may then be older copies, so tokens start from its time.
   function lib.least_token(least)
     local token = tonumber(least)
     if token then
