@@ -34,13 +34,13 @@ fn remove(
             true
         }
         AfterLeave::HandOver(turn) => {
-            extend_if_due(core, ownership, true);
+            extend_if_due(core, ownership, true, turn.most_holds());
             drop(turn);
             false
         }
         AfterLeave::Retained { is_awaited } => {
             core.watchdog.track(ownership, now);
-            extend_if_due(core, ownership, false);
+            extend_if_due(core, ownership, false, u64::MAX);
             if is_awaited {
                 core.queues.check_retained(&ownership.key);
             }
@@ -63,10 +63,10 @@ fn succession(core: &Core) -> Succession {
     }
 }
 
-/// Makes the background reserve further tokens for the ownership, if they run low.
-fn extend_if_due(core: &Core, ownership: &Arc<Ownership>, callers_wait: bool) {
+/// Makes the background reserve further tokens for the ownership, if they run low for this many holds.
+fn extend_if_due(core: &Core, ownership: &Arc<Ownership>, callers_wait: bool, holds: u64) {
     if core.store.extends()
-        && let Some(tokens) = ownership.begin_extension(callers_wait)
+        && let Some(tokens) = ownership.begin_extension(callers_wait, holds)
     {
         core.releases().extend(Arc::clone(ownership), tokens);
     }

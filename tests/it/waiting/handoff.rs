@@ -267,7 +267,8 @@ async fn changes_between_processes() {
     let mut watch = server.watch_commands().await;
     let log = enter_all(locks, 40).await;
     let cost = percent(&mut watch, &log).await;
-    assert_at_most(cost, 180, "a change");
+    // One release, at which up to four calls are served.
+    assert_at_most(cost, 120, "a change");
     assert_nothing_left(&server).await;
 }
 
@@ -828,6 +829,30 @@ async fn local_callers_that_arrive_after_the_lock_wait_for_the_other_process() {
     assert!(!late.is_finished());
     guard.release().await.expect("held");
     served(late).await.0.release().await.expect("held");
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn no_tokens_are_reserved_for_hand_overs_that_others_wait_to_end() {
+    let server = RedisServer::start();
+    let (first, one, other) = (
+        client(&server).await,
+        client(&server).await,
+        client(&server).await,
+    );
+    let held = hold(&first, "k").await;
+    let mut waiting = vec![enqueue(&server, &one, "k", 1).await];
+    waiting.extend((0..3).map(|_| wait_for(&one, "k")));
+    let last = enqueue(&server, &other, "k", 2).await;
+    held.release().await.expect("held");
+    let mut tokens = Vec::new();
+    for waiting in waiting.into_iter().chain([last]) {
+        let (guard, _) = served(waiting).await;
+        tokens.push(guard.fencing_token());
+        guard.release().await.expect("held");
+    }
+    // A grant reserves a block of 16 tokens, and an extension 32 or more.
+    assert!(tokens[4] - tokens[0] < 32, "{tokens:?}");
     assert_nothing_left(&server).await;
 }
 

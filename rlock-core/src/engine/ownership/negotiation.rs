@@ -154,9 +154,9 @@ impl Ownership {
         }
     }
 
-    /// Returns the size of an extension of the tokens, if one is due.
-    pub(crate) fn begin_extension(&self, callers_wait: bool) -> Option<u64> {
-        self.state().tokens.begin_extension(callers_wait)
+    /// Returns the size of an extension of the tokens, if one is due. `holds` limits the holds that may follow.
+    pub(crate) fn begin_extension(&self, callers_wait: bool, holds: u64) -> Option<u64> {
+        self.state().tokens.begin_extension(callers_wait, holds)
     }
 
     /// Adds the tokens of an extension.

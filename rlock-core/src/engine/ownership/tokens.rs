@@ -77,14 +77,14 @@ impl Tokens {
         self.beyond.is_some() || self.next > 0 && self.next <= self.end
     }
 
-    /// Returns the size of an extension, if one is due and none is under way. While callers wait, it is due
-    /// sooner.
-    pub(super) fn begin_extension(&mut self, callers_wait: bool) -> Option<u64> {
+    /// Returns the size of an extension, if one is due and none is under way. `holds` limits the holds that may follow.
+    /// While callers wait, an extension is due sooner.
+    pub(super) fn begin_extension(&mut self, callers_wait: bool, holds: u64) -> Option<u64> {
         let least = if callers_wait { LEAST / 2 } else { LEAST / 8 };
         // Half of the previous extension, so that the next tokens arrive before these run out.
         let low = least.max(self.extended_by / 2);
-        let few = self.beyond.is_none() && (self.end + 1).saturating_sub(self.next) <= low;
-        if !few || self.extending {
+        let left = (self.end + 1).saturating_sub(self.next);
+        if self.extending || self.beyond.is_some() || left > low || left >= holds {
             return None;
         }
         self.extending = true;
@@ -133,17 +133,21 @@ mod tests {
         let mut tokens = Tokens::default();
         tokens.granted(TokenBlock::granted(1));
         for token in 1..=12 {
-            assert_eq!(tokens.begin_extension(false), None);
+            assert_eq!(tokens.begin_extension(false, u64::MAX), None);
             assert_eq!(tokens.take(), Some(token));
         }
-        assert_eq!(tokens.begin_extension(false), Some(32));
-        assert_eq!(tokens.begin_extension(true), None, "one is under way");
+        assert_eq!(tokens.begin_extension(false, u64::MAX), Some(32));
+        assert_eq!(
+            tokens.begin_extension(true, u64::MAX),
+            None,
+            "one is under way"
+        );
         tokens.extended(TokenBlock::extension(45, 2));
         assert_eq!(tokens.fence, 45);
         assert_eq!(all(&mut tokens), [13, 14, 15, 16, 59, 60]);
-        assert_eq!(tokens.begin_extension(true), Some(64));
+        assert_eq!(tokens.begin_extension(true, u64::MAX), Some(64));
         tokens.extended(TokenBlock::EMPTY);
-        assert_eq!(tokens.begin_extension(true), Some(128));
+        assert_eq!(tokens.begin_extension(true, u64::MAX), Some(128));
         tokens.extended(TokenBlock::EMPTY);
         assert_eq!(tokens.take(), None);
     }
@@ -152,7 +156,15 @@ mod tests {
     fn an_extension_is_due_at_once_where_callers_wait() {
         let mut tokens = Tokens::default();
         tokens.granted(TokenBlock::granted(1));
-        assert_eq!(tokens.begin_extension(true), Some(32));
+        assert_eq!(tokens.begin_extension(true, u64::MAX), Some(32));
+    }
+
+    #[test]
+    fn no_extension_is_due_for_tokens_that_no_hold_takes() {
+        let mut tokens = Tokens::default();
+        tokens.granted(TokenBlock::granted(1));
+        assert_eq!(tokens.begin_extension(true, 16), None);
+        assert_eq!(tokens.begin_extension(true, 17), Some(32));
     }
 
     #[test]
