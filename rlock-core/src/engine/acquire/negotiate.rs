@@ -1,6 +1,6 @@
 //! Acquires locks that the call chain is not inside of: asks the store, and waits for those that are taken.
 
-use std::{mem::take, sync::Arc, time::Duration};
+use std::{mem::take, sync::Arc};
 
 use tokio::time::sleep;
 
@@ -18,18 +18,11 @@ use crate::{
     wait::Backoff,
 };
 
-/// A placeholder for a grant that the reply fills in.
-const PLACEHOLDER: Grant = Grant {
-    block: TokenBlock::EMPTY,
-    since: Time::NEVER,
-    ttl: Duration::ZERO,
-    wanted: false,
-};
-
-/// The reply to one request for all locks.
-enum Reply {
-    Granted(Few<Grant>),
-    Contended(Contended),
+/// One of the locks that a call acquires.
+struct Part {
+    ownership: Arc<Ownership>,
+    /// The grant that the hold begins with, if there is one.
+    grant: Option<Grant>,
 }
 
 impl Attempt<'_> {
@@ -43,15 +36,16 @@ impl Attempt<'_> {
                 turns = self.turns(keys, &mut contended).await?;
             }
             let now = self.now();
-            let ownerships = self.ownerships(keys, &turns, now);
-            if let Some(grants) = self.all_usable(&ownerships, now) {
+            let part = |(key, turn): (&&Key, &Turn)| self.part(key, turn, now);
+            let mut parts: Few<Part> = keys.iter().zip(&turns).map(part).collect();
+            if parts.iter().all(|part| part.grant.is_some()) {
                 self.is_present()?;
-                if let Some(entries) = self.begin(take(&mut turns), &ownerships, &grants, now) {
+                if let Some(entries) = self.begin(take(&mut turns), &parts, now) {
                     return Ok(entries);
                 }
                 continue;
             }
-            if let [ownership] = &*ownerships {
+            if let [Part { ownership, .. }] = &*parts {
                 // The grant that an earlier caller asked for may arrive.
                 self.until_reported(ownership).await;
                 let now = self.now();
@@ -64,36 +58,27 @@ impl Attempt<'_> {
             {
                 return Err(self.taken(keys[at], ttl));
             }
-            let arrive: Few<bool> = ownerships
-                .iter()
-                .map(|ownership| ownership.grant().is_none())
-                .collect();
-            match self.request(&ownerships).await {
-                Ok(Reply::Granted(grants)) => {
-                    for ((turn, grant), arrives) in turns.iter().zip(&grants).zip(arrive) {
-                        if arrives {
-                            turn.arrived(grant.wanted);
-                        }
-                    }
+            match self.request(&turns, &mut parts).await {
+                Ok(None) => {
                     let turns = take(&mut turns);
-                    if let Some(entries) = self.begin(turns, &ownerships, &grants, self.now()) {
+                    if let Some(entries) = self.begin(turns, &parts, self.now()) {
                         return Ok(entries);
                     }
                 }
-                Ok(Reply::Contended(by)) => {
+                Ok(Some(by)) => {
                     if self.asks_once() {
                         return Err(self.taken(keys[by.at], by.ttl));
                     }
                     contended = Some(by);
                     self.call.waits();
-                    if let [ownership] = &*ownerships {
+                    if let [Part { ownership, .. }] = &*parts {
                         if ownership.is_retired() && !ownership.is_queued() {
                             // The next owner gets no notification either, and asks without a pause.
                             sleep(backoff.next().min(self.left() / 2)).await;
                         }
                     } else {
-                        let turns_of_all = take(&mut turns);
-                        let wait = self.wait_for_one(keys, turns_of_all, &ownerships, by);
+                        let (turns_of_all, part) = (take(&mut turns), &parts[by.at]);
+                        let wait = self.wait_for_one(keys, turns_of_all, &part.ownership, by);
                         turns = Box::pin(wait).await?;
                     }
                 }
@@ -114,20 +99,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns the ownerships to use: those that earlier callers left, otherwise fresh ones.
-    fn ownerships(&self, keys: &[&Key], turns: &[Turn], now: Time) -> Few<Arc<Ownership>> {
-        let ownership = |(key, turn): (&&Key, &Turn)| {
-            turn.ownership(now, || {
-                let (clock, owner) = (self.core.clock.clone(), self.core.fresh_owner());
-                Ownership::new(clock, (*key).clone(), owner, self.request.options.lease)
-            })
-        };
-        keys.iter().zip(turns).map(ownership).collect()
-    }
-
-    fn all_usable(&self, ownerships: &[Arc<Ownership>], now: Time) -> Option<Few<Grant>> {
-        let usable = |ownership: &Arc<Ownership>| self.usable(ownership, now);
-        ownerships.iter().map(usable).collect()
+    /// Returns the ownership to use: the one that an earlier caller left, otherwise a fresh one.
+    fn part(&self, key: &Key, turn: &Turn, now: Time) -> Part {
+        let ownership = turn.ownership(now, || {
+            let (clock, owner) = (self.core.clock.clone(), self.core.fresh_owner());
+            Ownership::new(clock, key.clone(), owner, self.request.options.lease)
+        });
+        let grant = self.usable(&ownership, now);
+        Part { ownership, grant }
     }
 
     /// Returns a grant that needs no request: from a hand-off of the store, or from a local hold that has ended.
@@ -139,54 +118,56 @@ impl Attempt<'_> {
         (is_long_enough && grant.is_fresh(self.request.options.lease, now)).then_some(grant)
     }
 
-    /// Asks the store for those locks that this client does not own yet.
+    /// Asks the store for those locks that this client does not own yet. Returns the one that another owner has, if any.
     ///
     /// A lock that the store handed off and no hold has used is requested again with the others. If one of them is
     /// contended, the same request takes it back.
-    async fn request(&self, ownerships: &[Arc<Ownership>]) -> Result<Reply, StoreError> {
-        let now = self.now();
-        let usable: Few<Option<Grant>> = ownerships
-            .iter()
-            .map(|ownership| {
-                self.usable(ownership, now)
-                    .filter(|_| ownership.is_passed())
-            })
-            .collect();
-        let missing = usable
-            .iter()
+    async fn request(
+        &self,
+        turns: &[Turn],
+        parts: &mut [Part],
+    ) -> Result<Option<Contended>, StoreError> {
+        let asked: Few<(usize, &mut Part)> = parts
+            .iter_mut()
             .enumerate()
-            .filter(|(_, grant)| grant.is_none());
-        let missing: Few<usize> = missing.map(|(at, _)| at).collect();
-        let asked: Few<&Arc<Ownership>> = missing.iter().map(|at| &ownerships[*at]).collect();
-        let claims: Arc<[Claim]> = asked.iter().map(|ownership| ownership.claim()).collect();
+            .filter(|(_, part)| part.grant.is_none() || !part.ownership.is_passed())
+            .collect();
+        let claims: Arc<[Claim]> = asked
+            .iter()
+            .map(|(_, part)| part.ownership.claim())
+            .collect();
         let doubtful = asked
             .iter()
-            .find_map(|ownership| ownership.route_in_doubt());
+            .find_map(|(_, part)| part.ownership.route_in_doubt());
         let route = doubtful.unwrap_or_else(|| self.core.store.via());
         let is_single = asked.len() == 1;
         let may_roll_back = !is_single || self.core.store.may_roll_back();
-        let begin = |ownership: &&Arc<Ownership>| {
+        let mut in_doubt: Few<bool> = Few::new();
+        let mut arriving: Few<&Turn> = Few::new();
+        for (at, Part { ownership, .. }) in &asked {
             if may_roll_back {
                 ownership.set_may_roll_back(true);
             }
-            ownership.begin_request(route)
-        };
-        let in_doubt: Few<bool> = asked.iter().map(begin).collect();
+            if ownership.grant().is_none() {
+                arriving.push(&turns[*at]);
+            }
+            in_doubt.push(ownership.begin_request(route));
+        }
         let request = self.acquire_request(claims, 1, !self.asks_once());
         let send = SendOptions::new(route, self.request_timeout());
         let reply = self.core.store.acquire(&request, send).await;
-        if is_single {
+        if let [(_, part)] = &*asked {
             // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
-            asked[0].set_may_roll_back(false);
+            part.ownership.set_may_roll_back(false);
         }
         let is_known = match &reply {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
             Ok(Acquired::NotHeld) => false,
             Err(error) => !error.maybe_executed,
         };
-        for (ownership, in_doubt) in asked.iter().zip(in_doubt) {
+        for ((_, part), in_doubt) in asked.iter().zip(in_doubt) {
             if is_known && !in_doubt {
-                ownership.all_replied();
+                part.ownership.all_replied();
             }
         }
         match reply? {
@@ -195,27 +176,24 @@ impl Attempt<'_> {
                 wanted,
                 sent_at,
             } => {
-                let mut grants: Few<Grant> = usable
-                    .into_iter()
-                    .map(|grant| grant.unwrap_or(PLACEHOLDER))
-                    .collect();
                 let mut are_new = true;
-                for ((at, ownership), token) in missing.iter().zip(&asked).zip(tokens) {
+                for ((_, part), token) in asked.into_iter().zip(tokens) {
                     let grant = Grant {
                         block: TokenBlock::granted(token),
                         since: sent_at,
                         ttl: self.request.options.lease,
                         wanted,
                     };
-                    are_new &= ownership.granted(grant);
-                    grants[*at] = grant;
+                    are_new &= part.ownership.granted(grant);
+                    part.grant = Some(grant);
                 }
                 // A lease may have ended before the reply arrived.
-                let is_late = |grant: &Grant| valid_until(grant.since, grant.ttl) <= self.now();
-                if !are_new || grants.iter().any(is_late) {
+                let is_late = |grant: Grant| valid_until(grant.since, grant.ttl) <= self.now();
+                if !are_new || parts.iter().any(|part| part.grant.is_some_and(is_late)) {
                     return Err(StoreError::late());
                 }
-                Ok(Reply::Granted(grants))
+                arriving.iter().for_each(|turn| turn.arrived(wanted));
+                Ok(None)
             }
             Acquired::Held {
                 claim,
@@ -225,13 +203,14 @@ impl Attempt<'_> {
                 fences,
                 retired,
             } => {
-                for ((at, ownership), fence) in asked.iter().enumerate().zip(fences) {
+                for (n, ((_, part), fence)) in asked.iter().zip(fences).enumerate() {
+                    let ownership = &part.ownership;
                     if ownership.is_passed() {
                         // It was lost, and an owner is granted a lock once.
                         self.core.watchdog.lose(ownership, LostCause::Removed);
                     }
                     ownership.note_fence(fence);
-                    if at != claim || self.asks_once() {
+                    if n != claim || self.asks_once() {
                         ownership.not_granted(sent_at);
                     } else {
                         ownership.refused(sent_at, ttl, queued);
@@ -240,27 +219,20 @@ impl Attempt<'_> {
                         ownership.retire();
                     }
                 }
-                let at = missing.get(claim).copied().unwrap_or(0);
-                Ok(Reply::Contended(Contended { at, ttl }))
+                let at = asked.get(claim).map_or(0, |(at, _)| *at);
+                Ok(Some(Contended { at, ttl }))
             }
             Acquired::NotHeld => Err(StoreError::late()),
         }
     }
 
     /// Begins the holds. Returns `None` if one of the ownerships was lost meanwhile.
-    fn begin(
-        &self,
-        turns: Few<Turn>,
-        ownerships: &[Arc<Ownership>],
-        grants: &[Grant],
-        now: Time,
-    ) -> Option<Few<EntryGuard>> {
+    fn begin(&self, turns: Few<Turn>, parts: &[Part], now: Time) -> Option<Few<EntryGuard>> {
         let terms = Terms::new(now, &self.request.options);
         let trace_id = self.core.options.trace_id.as_ref();
         let trace_id = trace_id.and_then(|current| (current.0)());
-        let holds = ownerships.iter().zip(grants).zip(turns);
-        let begin = |((ownership, grant), turn): ((&Arc<Ownership>, &Grant), Turn)| {
-            let entered = ownership.begin(terms, *grant, turn)?;
+        let begin = |(Part { ownership, grant }, turn): (&Part, Turn)| {
+            let entered = ownership.begin(terms, (*grant)?, turn)?;
             if trace_id.is_some() {
                 ownership.set_trace_id(trace_id.clone());
             }
@@ -269,6 +241,6 @@ impl Attempt<'_> {
             self.call.holds(terms, ownership);
             Some(entry)
         };
-        holds.map(begin).collect()
+        parts.iter().zip(turns).map(begin).collect()
     }
 }

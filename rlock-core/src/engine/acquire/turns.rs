@@ -1,6 +1,6 @@
 //! The turns of a call for its keys, and the wait for them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use smallvec::smallvec;
 use tokio::time::timeout;
@@ -107,13 +107,13 @@ impl Attempt<'_> {
         &self,
         keys: &[&Key],
         mut turns: Few<Turn>,
-        ownerships: &[Arc<Ownership>],
+        ownership: &Ownership,
         contended: Contended,
     ) -> Result<Few<Turn>, AcquireError> {
         let Contended { at, ttl } = contended;
         let turn = turns.swap_remove(at);
         drop(turns);
-        self.until_reported(&ownerships[at]).await;
+        self.until_reported(ownership).await;
         if self.left().is_zero() {
             return Err(self.taken(keys[at], ttl));
         }
