@@ -45,7 +45,7 @@ impl Constants {
     };
 }
 
-/// A bug of the server. The checker finds each of them.
+/// A bug of the server. The checker finds each of them, if its comment does not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerBug {
     /// A release deletes the lock of another owner.
@@ -66,7 +66,7 @@ pub enum ServerBug {
     ExtensionForgotten,
     /// The grace period of a handed-off lock does not end.
     GraceWithoutEnd,
-    /// A lock is handed off without a notification.
+    /// A lock is handed off without a notification. Not a bug by itself: waiters retry.
     HandOffWithoutNotification,
     /// A lock is handed off to a waiter whose client is not connected.
     HandOffToAbsent,

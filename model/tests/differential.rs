@@ -86,6 +86,10 @@ fn a_store_with_a_mistake_differs() {
             vec![acquire(OWNER), pass(), extend(), extend()],
         ),
         (
+            ServerBug::HandOffWithoutNotification,
+            vec![acquire(OWNER), acquire(OTHER), release()],
+        ),
+        (
             ServerBug::WantedOnce,
             vec![acquire(OWNER), acquire(OTHER), acquire(OTHER)],
         ),

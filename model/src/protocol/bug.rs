@@ -1,4 +1,4 @@
-//! Bugs that the checker has to find.
+//! Bugs that the checker has to find, if their comments do not say otherwise.
 
 use crate::server::ServerBug;
 
@@ -24,8 +24,6 @@ pub enum ClientBug {
     RenewsAfterRelease,
     /// A late reply revives a hold whose lease has ended.
     RevivedByReply,
-    /// The reply to a renewal that the lock is not held changes nothing.
-    LossIgnored,
     /// A client uses the same owner for every hold.
     OwnerReused,
     /// A waiter relies on notifications alone.

@@ -9,8 +9,7 @@
 //! overlaps are counted separately.
 //!
 //! They only count as excused if a fault made the store forget that very lock during one of the two
-//! holds. The faults are a kill with an empty restart, a flush, and a deletion. Nothing else is
-//! excused.
+//! holds: a restart without data, a flush, a deletion, or a failover. Nothing else is excused.
 
 mod exclusion;
 mod fencing;

@@ -181,7 +181,7 @@ fn renewed(config: &Config, state: &mut State, name: u8, id: Id, reply: Renewed)
         if reply.wanted && !unread.into_iter().any(|bug| config.has(bug)) {
             wanted(config, state, name);
         }
-    } else if !config.has(ClientBug::LossIgnored) {
+    } else {
         lose(config, state, name, false);
     }
 }
