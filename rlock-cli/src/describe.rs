@@ -16,7 +16,7 @@ pub(crate) fn holder(info: &LockInfo) -> String {
         let no_holder = match () {
             () if is_kept(info) => "(at_least)",
             () if info.owner_id().is_none() => "(other software)",
-            () => "(no answer)",
+            () => "(no reply)",
         };
         return no_holder.to_owned();
     };

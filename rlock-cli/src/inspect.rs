@@ -89,7 +89,7 @@ fn holder(info: &LockInfo) -> String {
                 format!("not a client of rlock: other software wrote this lock; {free}")
             }
             () => format!(
-                "does not answer: its process has ended, is stuck or cut off; {free} unless renewed"
+                "does not reply: its process has ended, is stuck or cut off; {free} unless renewed"
             ),
         };
     };

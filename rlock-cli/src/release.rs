@@ -107,15 +107,15 @@ async fn released(
 
 fn unanswered(info: &LockInfo) -> String {
     if describe::is_kept(info) {
-        return "nobody holds it, and at_least keeps it taken; `--force` ends that".to_owned();
+        return "at_least keeps it taken, and no call holds it; `--force` ends that".to_owned();
     }
     if info.holder.is_some() {
-        return "it has changed hands, or its holder stopped answering; try again".to_owned();
+        return "it has changed hands, or its holder no longer replies; try again".to_owned();
     }
     let free = info.ttl.map_or_else(String::new, |left| {
         format!(", or wait: it is free in {} unless renewed", time(left))
     });
-    format!("its holder does not answer; take it with `--force`{free}")
+    format!("its holder does not reply; take it with `--force`{free}")
 }
 
 /// Ends with the status for a lock that was not released.
@@ -133,7 +133,7 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     let holder = match &info.holder {
         Some(holder) => escaped(&holder.to_string()).into_owned(),
         None if describe::is_kept(info) => "at_least, and has no holder".to_owned(),
-        None => format!("owner {}, which does not answer", escaped(&info.owner)),
+        None => format!("owner {}, which does not reply", escaped(&info.owner)),
     };
     let action = match options.way {
         Way { ask: true, .. } => "asking it to release the lock".to_owned(),

@@ -169,7 +169,7 @@ impl LockError {
         }
     }
 
-    /// Returns what the holder of the lock said of itself during the wait, for a
+    /// Returns the holder of the lock, as it described itself during the wait, for a
     /// [`Timeout`](Self::Timeout). Returns `None` if it did not reply, or if the call did not wait. The
     /// text of the error names the holder, too.
     ///

@@ -28,7 +28,7 @@ pub struct LockInfo {
     /// call of that client acquires it without a request.
     pub retained: bool,
     /// The holder's reply. `None` if it did not reply: its process has ended, is stuck
-    /// or cut off, or [does not answer](crate::LockClientBuilder::answers). Then
+    /// or cut off, or [does not reply](crate::LockClientBuilder::answers). Then
     /// [`ttl`](Self::ttl) shows when the lock becomes free.
     pub holder: Option<Holder>,
     /// The owners that wait on the store, in their order, at most 100. Each stands for all callers

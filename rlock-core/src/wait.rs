@@ -1,5 +1,4 @@
-//! How long to pause: between tries at a store that fails, and beside a watch that may miss a
-//! release.
+//! Pauses: between attempts at a store that fails, and of a waiter whose notification may be lost.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ enum Night {
 }
 
 impl Night {
-    /// Another machine at it is no failure; a server that does not answer is.
+    /// Another machine at it is no failure; a server that does not reply is.
     fn without_lock(error: LockError) -> Self {
         match error {
             error if error.is_contention() => Self::Skipped,

@@ -22,7 +22,7 @@ pub(crate) const LS: &[Section] = &[
                 "callers in the holder's process, and other processes",
             ),
         ],
-        text: "(no answer): the holder's process has ended, is stuck or cut off. (at_least): nobody holds the lock, \
+        text: "(no reply): the holder's process has ended, is stuck or cut off. (at_least): no call holds the lock, \
                and at_least keeps it taken. (other software): the key is not one of rlock's. The heading is shown on \
                a terminal only, and lines are cut to its width there.",
     },
@@ -56,8 +56,8 @@ pub(crate) const RELEASE: &[Section] = &[
             ),
             (
                 "1",
-                "it is not: it is free, has another token or owner, its holder does not answer --ask, or nobody \
-                 confirmed",
+                "it is not: it is free, has another token or owner, its holder does not reply to --ask, or the \
+                 user did not confirm",
             ),
             UNAVAILABLE,
             ("64", "wrong arguments, or neither a terminal nor --yes"),
@@ -73,7 +73,7 @@ pub(crate) const RELEASE: &[Section] = &[
             ),
             (
                 "--token N",
-                "for a hold that does not answer: a later one is kept",
+                "for a hold that does not reply: a later one is kept",
             ),
             (
                 "--force",

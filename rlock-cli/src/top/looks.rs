@@ -160,7 +160,7 @@ impl Looks {
 /// Returns what locks are sorted by: then by the other property, and by key.
 fn rank(info: &LockInfo, order: Order) -> impl Ord + '_ {
     let waiters = describe::waiters(info) as u128;
-    // A holder that does not answer may have the lock for any time.
+    // A holder that does not reply may have the lock for any time.
     let age = info
         .holder
         .as_ref()

@@ -84,7 +84,7 @@ async fn what_a_user_may_not_do_is_69_and_named() {
     // The holder does not reply, but the store does.
     let outcome = run(&url, &["inspect", "order:42"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.output[1].contains("does not answer"), "{outcome:?}");
+    assert!(outcome.output[1].contains("does not reply"), "{outcome:?}");
 }
 
 /// The rules of the user `operator` on the page about security.

@@ -97,7 +97,7 @@ async fn silence_is_a_diagnosis() {
     holder.kill();
     for text in [stopped, silent().await] {
         let why =
-            "does not answer: its process has ended, is stuck or cut off; the lock is free in 1";
+            "does not reply: its process has ended, is stuck or cut off; the lock is free in 1";
         assert!(
             text.starts_with(why) && text.ends_with("s unless renewed"),
             "{text}"

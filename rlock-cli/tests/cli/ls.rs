@@ -151,7 +151,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
     assert_eq!(found.output.len(), 1, "only who answers: {found:?}");
     assert!(found.output[0].contains("(retained)"), "{found:?}");
     assert!(
-        found.log.contains("1 client does not answer; `--scan`"),
+        found.log.contains("1 client does not reply; `--scan`"),
         "{found:?}"
     );
     let mut top = start(&server.url(), &["top"]);
@@ -171,7 +171,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
         "{found:?}"
     );
     assert!(kept.contains("(at_least)"), "{found:?}");
-    assert!(stopped.contains("(no answer)"), "{found:?}");
+    assert!(stopped.contains("(no reply)"), "{found:?}");
 }
 
 #[tokio::test]

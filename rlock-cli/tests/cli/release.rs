@@ -88,7 +88,7 @@ async fn a_silent_holder_keeps_its_lock_until_it_is_forced() {
     assert!(
         outcome
             .log
-            .contains("does not answer; take it with `--force`"),
+            .contains("does not reply; take it with `--force`"),
         "{outcome:?}"
     );
     assert!(server.exists("lock:{order:42}").await, "still held");

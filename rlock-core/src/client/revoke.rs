@@ -29,7 +29,7 @@ impl LockClient {
     ///
     /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
     /// 200 milliseconds: its process has ended, is stuck or cut off, or
-    /// [does not answer](crate::LockClientBuilder::answers). A process that was paused may read the
+    /// [does not reply](crate::LockClientBuilder::answers). A process that was paused may read the
     /// request when it resumes, and then release its current hold.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl LockClient {
     /// Takes a lock from its holder, even a silent one, and hands it to the next waiter. Returns whether
     /// the lock was taken.
     ///
-    /// The holder's client is told first, if it replies within 200 milliseconds: it loses the lock
+    /// If the holder's client replies within 200 milliseconds, it loses the lock first,
     /// with [`LostCause::Revoked`](crate::LostCause::Revoked), and logs a warning that names this
     /// client. Its body may run on until its next await, and a stuck one for longer, **beside the
     /// next holder**. The next hold has a larger fencing token, so storage that checks the token

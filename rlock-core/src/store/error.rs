@@ -36,7 +36,7 @@ impl StoreError {
     }
 
     pub(crate) fn no_reply(after: Duration) -> Self {
-        Self::ambiguous(format!("no answer within {after:?}"))
+        Self::ambiguous(format!("no reply within {after:?}"))
     }
 
     /// Too few servers of a quorum replied.

@@ -347,7 +347,7 @@ async fn a_quorum_that_is_not_reached_says_of_each_server_how_it_is() {
         server.url(),
     ];
     // On a busy machine the third reply may be too late to be counted.
-    let counts = "1 of 3 servers answered, 2 are needed";
+    let counts = "1 of 3 servers replied, 2 are needed";
     rlock_testkit::eventually(LONG, counts, async || {
         let error = LockClient::quorum(urls.clone())
             .await
@@ -356,7 +356,7 @@ async fn a_quorum_that_is_not_reached_says_of_each_server_how_it_is() {
         let shown = error.to_string();
         let counted = shown.contains(counts);
         assert!(
-            counted || shown.contains("0 of 3 servers answered, 2 are needed"),
+            counted || shown.contains("0 of 3 servers replied, 2 are needed"),
             "{shown}"
         );
         assert_ne!(counted, shown.contains(&server.address()), "{shown}");

@@ -36,7 +36,7 @@ impl LockClientBuilder {
     /// Enables or disables answers to other clients: who holds a lock, which locks this client
     /// holds, and requests to release one. Enabled by default.
     ///
-    /// A client that does not answer looks like one that is stuck. Others can still take its locks
+    /// A client that does not reply looks like one that is stuck. Others can still take its locks
     /// by [`force_release`](crate::LockClient::force_release).
     pub fn answers(mut self, enabled: bool) -> Self {
         self.options.answers = enabled;

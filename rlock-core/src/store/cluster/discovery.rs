@@ -164,11 +164,7 @@ impl Seeds {
             let client = server.client(ProtocolVersion::RESP2)?;
             commands.query_async(&mut plain(&client).await?).await
         });
-        let late = |_| {
-            Err(timed_out(format!(
-                "no answer from {addr} within {within:?}"
-            )))
-        };
+        let late = |_| Err(timed_out(format!("no reply from {addr} within {within:?}")));
         let replies = timeout(within, replies).await.unwrap_or_else(late);
         replies.map_err(refused)
     }

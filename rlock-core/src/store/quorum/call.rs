@@ -300,8 +300,7 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
         none if none.is_empty() => none,
         each => format!(" ({each})"),
     };
-    let text =
-        format!("{answered} of {servers} servers answered, {needed} are needed{agree}{each}");
+    let text = format!("{answered} of {servers} servers replied, {needed} are needed{agree}{each}");
     StoreError {
         // A server that refuses would refuse again; the others may come back.
         transient: !too_many(|error| !error.transient),
@@ -331,8 +330,8 @@ mod tests {
         assert!(error.transient && error.maybe_executed && !error.foreign);
         assert_eq!(
             error.to_string(),
-            "2 of 5 servers answered, 3 are needed (127.0.0.1:1: no answer within 2s; \
-             127.0.0.1:2: no answer within 2s; 127.0.0.1:3: no answer within 2s)"
+            "2 of 5 servers replied, 3 are needed (127.0.0.1:1: no reply within 2s; \
+             127.0.0.1:2: no reply within 2s; 127.0.0.1:3: no reply within 2s)"
         );
     }
 

@@ -116,7 +116,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever says yes to one says no to another, or does not answer it.
+        /// A member that grants the lock to one owner refuses it to another, or does not reply.
         #[test]
         fn two_never_have_a_majority_of_the_same_servers(one in 0usize..20, other in 0usize..20, neither in 0usize..20) {
             let servers = one + other + neither;

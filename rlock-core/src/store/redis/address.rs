@@ -12,7 +12,7 @@ use crate::store::{StoreError, endpoint::ServerEndpoint, tls::Tls};
 
 /// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The time after which the system closes a connection whose sent bytes are not acknowledged.
+/// The time after which Linux closes a connection whose sent bytes are not acknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// Advice about the login in a URL with hosts.

@@ -32,7 +32,7 @@ async fn a_forked_child_neither_acquires_nor_releases_and_fails_at_once() {
             "child tries",
         ] {
             let line = said.iter().find(|line| line.starts_with(call));
-            let line = line.unwrap_or_else(|| panic!("{way}: no answer to {call}: {said:?}"));
+            let line = line.unwrap_or_else(|| panic!("{way}: no reply to {call}: {said:?}"));
             assert!(line.contains("connect again after a fork"), "{way}: {line}");
         }
         let says = |line: &str| said.iter().any(|said| said == line);

@@ -419,7 +419,7 @@ async fn shutdown_without_a_server_ends_in_time_and_says_that_locks_are_left() {
     let _guard = client.lock("k").acquire().await.expect("free");
     server.pause();
     let (outcome, took) = timed(client.shutdown()).await;
-    let error = outcome.expect_err("the server does not answer");
+    let error = outcome.expect_err("the server does not reply");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert!(took < LONG, "{took:?}");
 }

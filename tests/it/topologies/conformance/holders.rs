@@ -118,7 +118,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
         listed(&asking, "*", true),
     );
     assert_eq!((orders.len(), keys(&orders).len()), (200, 200));
-    assert_eq!(missed, 1, "one does not answer");
+    assert_eq!(missed, 1, "one does not reply");
     assert!(orders.iter().all(|info| info.holder.is_some()));
     assert_eq!(keys(&found).len(), 202);
     let invoice = found.iter().find(|info| info.key == "invoice:7");

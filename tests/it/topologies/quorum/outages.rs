@@ -152,7 +152,7 @@ async fn without_a_majority_the_error_names_every_server_that_is_missing_and_all
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
         let text = error.to_string();
         assert!(
-            text.contains("2 of 5 servers answered, 3 are needed"),
+            text.contains("2 of 5 servers replied, 3 are needed"),
             "{text}"
         );
         for n in ALL {

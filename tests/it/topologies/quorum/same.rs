@@ -80,7 +80,7 @@ async fn a_server_that_is_found_to_be_another_one_later_is_not_counted_and_that_
     let error = serves(&client).await.expect_err("one has two votes");
     let text = error.to_string();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(text.contains("1 of 3 servers answered"), "{text}");
+    assert!(text.contains("1 of 3 servers replied"), "{text}");
     tokio::time::sleep(ms(1500)).await;
     assert_eq!(not_counted(&proxy).len(), 1, "{:?}", not_counted(&proxy));
     let line = not_counted(&proxy).concat();

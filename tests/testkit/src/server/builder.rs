@@ -284,7 +284,7 @@ impl RedisServerBuilder {
                 });
             }
             if Instant::now() > deadline {
-                return Err(Failure::Other(format!("no answer within {PATIENCE:?}")));
+                return Err(Failure::Other(format!("no reply within {PATIENCE:?}")));
             }
             thread::sleep(Duration::from_millis(2));
         }
