@@ -11,7 +11,7 @@ mod release;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::{
-    Acquire, Acquired, BLOCK, Block, Effects, Entry, Extend, Extended, History, Holder, Key,
+    Acquire, Acquired, BLOCK, Block, Effects, Entry, Extend, Extended, History, Holder, Key, Known,
     Millis, Notification, Owner, Release, Released, Renewal, Renewed, Token,
 };
 
@@ -281,28 +281,30 @@ impl Server {
 
     /// Reserves the next block and returns its first token, which becomes the fence, like
     /// `next_token` in `library.lua`. Returns `None` if the fence is invalid.
-    fn next_block(&mut self, key: Key, history: Option<History>) -> Option<Token> {
+    fn next_block(&mut self, key: Key, known: Known) -> Option<Token> {
         let block = self.constants.block;
         // A release adds one more.
         let advance = block + 1;
         if self.fence(key) + advance >= TOO_LARGE || self.is_invalid(key) {
             return None;
         }
-        let (restarts, may_miss) = (self.is_fence_lost(key), self.may_miss_grants(history));
-        let now = self.micros() + 1;
-        let lock = self.lock(key);
-        let next = lock.fence + advance;
-        lock.fence = match (restarts, may_miss) {
-            (true, _) => now,
-            (false, true) => next.max(now),
-            (false, false) => next,
+        let is_lost = self.is_fence_lost(key);
+        let next = self.fence(key) + advance;
+        let least = if self.may_miss_grants(known) {
+            self.restart_time()
+        } else {
+            known.least
         };
+        let restarts = is_lost || next < least;
+        let restarted = self.restart_time().max(known.least);
+        let lock = self.lock(key);
+        lock.fence = if restarts { restarted } else { next };
         Some(lock.fence)
     }
 
     /// Returns whether this server took over since the client of a request connected, and the client has not written recently.
-    fn may_miss_grants(&self, history: Option<History>) -> bool {
-        history.is_some_and(|known| known != self.history)
+    fn may_miss_grants(&self, known: Known) -> bool {
+        known.history.is_some_and(|history| history != self.history)
     }
 
     /// Returns whether there is no fence, or only the count of a release.
@@ -313,6 +315,16 @@ impl Server {
             Some(ServerBug::TokensFromReleases) => fence == 0,
             _ => fence <= 1,
         }
+    }
+
+    /// The server's history, and a token that is larger than all before.
+    pub(crate) fn start(&self) -> (History, Token) {
+        (self.history, self.restart_time())
+    }
+
+    /// Returns the token from which tokens restart.
+    fn restart_time(&self) -> Token {
+        self.micros() + 1
     }
 
     /// Returns the time in microseconds.

@@ -39,8 +39,8 @@ pub struct Acquire {
     pub count: u8,
     /// Whether the owner joins the wait queue if the lock is taken.
     pub waits: bool,
-    /// The server's history as the client knows it, unless the client has written to it recently.
-    pub history: Option<History>,
+    /// What the client knows of the server.
+    pub known: Known,
 }
 
 /// The reply to an acquire.
@@ -68,6 +68,8 @@ pub enum Acquired {
     },
     /// The owner requested a nested entry, but holds nothing.
     NotHeld,
+    /// The server has another history than the client knows. Nothing was done.
+    Promoted,
     /// The fencing token is invalid.
     Refused,
 }
@@ -83,6 +85,15 @@ pub struct Next {
 
 /// The number of failovers so far, which stands for the replication id. Tokens continue only if it is unchanged.
 pub type History = u8;
+
+/// What a client knows of the server that it is connected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Known {
+    /// The least token that the server may grant.
+    pub least: Token,
+    /// The server's history, unless the client has written to the server recently.
+    pub history: Option<History>,
+}
 
 /// A request that lowers a count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,8 +111,8 @@ pub struct Release {
     pub at_least: Millis,
     /// The next local waiter.
     pub next: Option<Next>,
-    /// The server's history as the client knows it, unless the client has written to it recently.
-    pub history: Option<History>,
+    /// What the client knows of the server.
+    pub known: Known,
 }
 
 /// The reply to a release.
@@ -155,8 +166,8 @@ pub struct Extend {
     pub owner: Owner,
     /// The largest number of tokens.
     pub tokens: Token,
-    /// The server's history as the client knows it, unless the client has written to it recently.
-    pub history: Option<History>,
+    /// What the client knows of the server.
+    pub known: Known,
 }
 
 /// The reply to a request for more tokens.
@@ -171,6 +182,8 @@ pub enum Extended {
     },
     /// The owner holds nothing.
     NotHeld,
+    /// The server has another history than the client knows. Nothing was done.
+    Promoted,
     /// The fencing token is invalid.
     Refused,
 }

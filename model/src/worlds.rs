@@ -41,6 +41,10 @@ const MISSED_GRANTS: Faults = Faults {
     missed_grants: 1,
     ..NONE
 };
+const MISSED_GRANTS_AND_OTHER_WRITES: Faults = Faults {
+    other_writes: 1,
+    ..MISSED_GRANTS
+};
 const REFUSED_TRIES: Faults = Faults {
     refused_tries: 1,
     ..NONE
@@ -119,16 +123,6 @@ pub fn small() -> Vec<Config> {
             .extending()
             .with(LOST_TOKENS)
             .until(2),
-        any("a server takes over again")
-            .of(2, 2)
-            .with(MISSED_GRANTS)
-            .until(2),
-        any("a server takes over again, extensions")
-            .of(2, 2)
-            .blocks(1)
-            .extending()
-            .with(MISSED_GRANTS)
-            .until(2),
         prompt("in time, two callers each").of(2, 2),
         prompt("in time, extensions").of(2, 2).blocks(1).extending(),
         prompt("in time, retention").of(2, 2).retaining(2),
@@ -165,6 +159,7 @@ pub fn small() -> Vec<Config> {
             ..NONE
         }),
     ];
+    all.extend(small_with_promotions());
     all.extend(small_with_attempts());
     all.extend(small_with_operator());
     all
@@ -263,6 +258,27 @@ pub fn large() -> Vec<Config> {
     ];
     all.extend(large_with_operator());
     all
+}
+
+/// Returns worlds in which a server takes over again.
+fn small_with_promotions() -> Vec<Config> {
+    let any = Config::new;
+    vec![
+        any("a server takes over again")
+            .of(2, 2)
+            .with(MISSED_GRANTS)
+            .until(2),
+        any("a server takes over again, extensions")
+            .of(2, 2)
+            .blocks(1)
+            .extending()
+            .with(MISSED_GRANTS)
+            .until(2),
+        any("a server takes over again, writes of other keys")
+            .of(2, 2)
+            .with(MISSED_GRANTS_AND_OTHER_WRITES)
+            .until(2),
+    ]
 }
 
 /// Returns worlds in which a caller that does not wait finds the lock taken.
@@ -365,6 +381,7 @@ pub fn mistakes() -> Vec<Mistake> {
     let mut all = mistakes_of_servers();
     all.extend(mistakes_of_clients());
     all.extend(mistakes_of_hand_overs());
+    all.extend(mistakes_of_promotions());
     all
 }
 
@@ -568,12 +585,30 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
                 .retaining(99)
                 .with(SHUT_DOWNS),
         ),
+    ]
+}
+
+fn mistakes_of_promotions() -> Vec<Mistake> {
+    let client = |bug, breaks, world: Config| Mistake {
+        world: world.but(Bug::Client(bug)),
+        breaks,
+    };
+    let any = Config::new;
+    vec![
         client(
             ClientBug::RecentForEver,
             TOKENS,
             any("a write that stays recent")
                 .of(2, 2)
                 .with(MISSED_GRANTS)
+                .until(2),
+        ),
+        client(
+            ClientBug::PromotionUnnoticed,
+            TOKENS,
+            any("a promotion that another key notices")
+                .of(2, 2)
+                .with(MISSED_GRANTS_AND_OTHER_WRITES)
                 .until(2),
         ),
     ]

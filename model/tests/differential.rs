@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use rlock_model::{
     differential::{Design, ModelSubject, Operation, replay, run},
     server::ServerBug,
-    words::{Acquire, Claim, Extend, Owner, Release, Renewal},
+    words::{Acquire, Claim, Extend, Known, Owner, Release, Renewal},
 };
 
 const ONE_BY_ONE: Design = Design {
@@ -28,7 +28,7 @@ fn acquire(owner: Owner) -> Operation {
         lease: 2_000,
         count: 1,
         waits: true,
-        history: None,
+        known: Known::default(),
     })
 }
 
@@ -37,7 +37,7 @@ fn extend() -> Operation {
         key: 0,
         owner: OWNER,
         tokens: 3,
-        history: None,
+        known: Known::default(),
     })
 }
 
@@ -49,7 +49,7 @@ fn release() -> Operation {
         count: 0,
         at_least: 0,
         next: None,
-        history: None,
+        known: Known::default(),
     })
 }
 

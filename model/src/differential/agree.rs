@@ -132,7 +132,9 @@ fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
                 others_wait: also, ..
             },
         ) => others_wait == also,
-        (Acquired::NotHeld, Acquired::NotHeld) | (Acquired::Refused, Acquired::Refused) => true,
+        (Acquired::NotHeld, Acquired::NotHeld)
+        | (Acquired::Promoted, Acquired::Promoted)
+        | (Acquired::Refused, Acquired::Refused) => true,
         (
             Acquired::Held {
                 claim,

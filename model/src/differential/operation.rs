@@ -11,7 +11,8 @@ use super::Design;
 use crate::{
     server::TOO_LARGE,
     words::{
-        Acquire, BLOCK, Claim, Extend, History, Key, Millis, Next, Owner, Release, Renewal, Token,
+        Acquire, BLOCK, Claim, Extend, History, Key, Known, Millis, Next, Owner, Release, Renewal,
+        Token,
     },
 };
 
@@ -100,12 +101,16 @@ fn lease() -> impl Strategy<Value = Millis> {
     select(LEASES.as_slice())
 }
 
-/// The history of the server, which is 0, and another one.
-fn history() -> impl Strategy<Value = Option<History>> {
-    select([None, Some(0), Some(1)].as_slice())
+/// No history of the server, the present one, and seldom another one. A store that loses no data has none.
+fn known(design: Design) -> impl Strategy<Value = Known> {
+    let known = move |history: Option<History>| Known {
+        least: 0,
+        history: history.filter(|_| design.loses_data),
+    };
+    select([None, None, Some(0), Some(0), Some(1)].as_slice()).prop_map(known)
 }
 
-fn acquire() -> impl Strategy<Value = Operation> {
+fn acquire(design: Design) -> impl Strategy<Value = Operation> {
     let single = (key(), owner()).prop_map(|(key, owner)| {
         vec![Claim {
             key,
@@ -124,26 +129,26 @@ fn acquire() -> impl Strategy<Value = Operation> {
         4 => (single, count),
         1 => (both, Just(1)),
     ];
-    (claims, lease(), any::<bool>(), history()).prop_map(
-        |((claims, count), lease, waits, history)| {
+    (claims, lease(), any::<bool>(), known(design)).prop_map(
+        |((claims, count), lease, waits, known)| {
             Operation::Acquire(Acquire {
                 claims,
                 lease,
                 count,
                 waits,
-                history,
+                known,
             })
         },
     )
 }
 
-fn release() -> impl Strategy<Value = Operation> {
+fn release(design: Design) -> impl Strategy<Value = Operation> {
     let next = (owner(), lease()).prop_map(|(owner, lease)| Next { owner, lease });
     let next = prop_oneof![2 => Just(None), 1 => next.prop_map(Some)];
     let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
     let at_least = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    let request = (key(), owner(), count, at_least, next, history());
-    request.prop_map(|(key, owner, count, at_least, next, history)| {
+    let request = (key(), owner(), count, at_least, next, known(design));
+    request.prop_map(|(key, owner, count, at_least, next, known)| {
         let owner = of(key, owner);
         let next = next.map(|next: Next| Next {
             owner: of(key, next.owner),
@@ -160,7 +165,7 @@ fn release() -> impl Strategy<Value = Operation> {
             count,
             at_least,
             next,
-            history,
+            known,
         })
     })
 }
@@ -177,14 +182,14 @@ fn renew() -> impl Strategy<Value = Operation> {
 /// The usual number of tokens, and more than fit below the time.
 const EXTENSIONS: [Token; 3] = [1, BLOCK, 1 << 40];
 
-fn extend() -> impl Strategy<Value = Operation> {
+fn extend(design: Design) -> impl Strategy<Value = Operation> {
     let tokens = select(EXTENSIONS.as_slice());
-    (key(), owner(), tokens, history()).prop_map(|(key, owner, tokens, history)| {
+    (key(), owner(), tokens, known(design)).prop_map(|(key, owner, tokens, known)| {
         Operation::Extend(Extend {
             key,
             owner: of(key, owner),
             tokens,
-            history,
+            known,
         })
     })
 }
@@ -208,7 +213,7 @@ fn batch(most: usize) -> impl Strategy<Value = Operation> {
                 lease,
                 count: 1,
                 waits,
-                history: None,
+                known: Known::default(),
             })
         });
     let release = (0..KEYS, few()).prop_map(|(key, owner)| {
@@ -219,7 +224,7 @@ fn batch(most: usize) -> impl Strategy<Value = Operation> {
             count: 0,
             at_least: 0,
             next: None,
-            history: None,
+            known: Known::default(),
         })
     });
     prop_oneof![vec(acquire, 2..=most), vec(release, 2..=most)].prop_map(Operation::Batch)
@@ -228,10 +233,10 @@ fn batch(most: usize) -> impl Strategy<Value = Operation> {
 pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
     let loses_data = u32::from(design.loses_data);
     prop_oneof![
-        8 => acquire(),
-        8 => release(),
+        8 => acquire(design),
+        8 => release(design),
         2 => renew(),
-        4 => extend(),
+        4 => extend(design),
         if design.batch > 1 { 6 } else { 0 } => batch(design.batch.max(2)),
         4 => select(PASSES.as_slice()).prop_map(Operation::Pass),
         1 => (0..CLIENTS).prop_map(Operation::Leave),

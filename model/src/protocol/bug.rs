@@ -54,4 +54,6 @@ pub enum ClientBug {
     RetainedAfterShutDown,
     /// A client considers its last write recent, however long ago that was.
     RecentForEver,
+    /// A client does not notice the promotion of a server when it writes another key.
+    PromotionUnnoticed,
 }

@@ -6,7 +6,7 @@ use super::{
     network::Id,
     ownership::{Hold, Ownership, Tokens},
 };
-use crate::words::{History, Owner, Token};
+use crate::words::{History, Known, Owner, Token};
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +25,9 @@ pub(crate) struct Client {
     pub(super) releasing: Vec<Releasing>,
     /// When it sent the last request that wrote. Only worlds with missed grants use this.
     pub(super) wrote: Option<Time>,
+    /// The server's history, and the least token since then.
+    history: History,
+    least: Token,
     /// The remaining tokens of an earlier ownership. Only a bug uses this.
     pub(super) spare: Option<Tokens>,
 }
@@ -86,6 +89,8 @@ impl Client {
             ownership: None,
             releasing: Vec::new(),
             wrote: None,
+            history: 0,
+            least: 0,
             spare: None,
         }
     }
@@ -124,12 +129,38 @@ impl Client {
         self.turn == Turn::Free && self.ownership.is_none() && self.releasing.is_empty()
     }
 
-    /// Returns the server's history when the client connected, unless a write is recent. Worlds without missed grants need
-    /// none.
-    pub(super) fn history(&self, config: &Config, now: Time) -> Option<History> {
-        let is_recent = |sent| now - sent < Config::RECENT || config.has(ClientBug::RecentForEver);
-        let is_needed = config.faults.missed_grants > 0 && !self.wrote.is_some_and(is_recent);
-        is_needed.then_some(0)
+    /// Returns what the client knows of the server. Worlds without missed grants need no history.
+    pub(super) fn known(&self, config: &Config, now: Time) -> Known {
+        let is_needed = config.faults.missed_grants > 0 && !self.is_recent(config, now);
+        Known {
+            least: self.least,
+            history: is_needed.then_some(self.history),
+        }
+    }
+
+    /// Returns whether a write shortly before this time was executed.
+    fn is_recent(&self, config: &Config, at: Time) -> bool {
+        let is_recent = |sent| at < sent + Config::RECENT || config.has(ClientBug::RecentForEver);
+        self.wrote.is_some_and(is_recent)
+    }
+
+    /// Notes that the server executed a write that it compared with its history.
+    pub(super) fn wrote(&mut self, config: &Config, sent: Time) {
+        if config.faults.missed_grants > 0 {
+            self.wrote = self.wrote.max(Some(sent));
+        }
+    }
+
+    /// Notes that the server executed a release, which it does not compare.
+    pub(super) fn released(&mut self, config: &Config, sent: Time) {
+        if self.is_recent(config, sent) {
+            self.wrote(config, sent);
+        }
+    }
+
+    /// Notes that the server has another history.
+    pub(super) fn promoted(&mut self, (history, least): (History, Token)) {
+        (self.history, self.least) = (history, least);
     }
 
     pub(super) fn request(&mut self, now: Time) -> Pending {

@@ -66,6 +66,8 @@ pub struct Faults {
     pub lost_tokens: u8,
     /// A server takes over again, and has missed the last grant.
     pub missed_grants: u8,
+    /// A client writes another key.
+    pub other_writes: u8,
     /// A caller that does not wait finds the lock taken.
     pub refused_tries: u8,
     /// An operator asks a holder to release: its body stops, and then it releases.
@@ -88,6 +90,7 @@ impl Faults {
         restarts: 0,
         lost_tokens: 0,
         missed_grants: 0,
+        other_writes: 0,
         refused_tries: 0,
         release_requests: 0,
         forced_releases: 0,

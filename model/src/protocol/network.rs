@@ -1,8 +1,8 @@
 //! Messages in flight.
 
 use crate::words::{
-    Acquire, Acquired, Extend, Extended, Notification, Owner, Release, Released, Renewal, Renewed,
-    Token,
+    Acquire, Acquired, Extend, Extended, History, Notification, Owner, Release, Released, Renewal,
+    Renewed, Token,
 };
 
 /// The number of a request, unique for its client.
@@ -26,6 +26,8 @@ pub enum Request {
 pub enum Reply {
     /// To an acquire.
     Acquired(Acquired),
+    /// To an acquire or a request for more tokens: the server's history, and the least token since then.
+    Promoted(History, Token),
     /// To a release.
     Released(Released),
     /// To a renewal.

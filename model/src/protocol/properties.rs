@@ -281,6 +281,7 @@ fn survived(config: &Config, all: &mut Vec<P>) {
         restarts: "a server that restarts is survived",
         lost_tokens: "a lost token is survived",
         missed_grants: "a missed grant is survived",
+        other_writes: "a write of another key is survived",
         refused_tries: "an attempt in vain is survived",
         release_requests: "a request to release is survived",
         forced_releases: "a release by force is survived",

@@ -213,7 +213,7 @@ impl State {
             lease: Config::LEASE,
             count: 1,
             waits: true,
-            history: None,
+            known: crate::words::Known::default(),
         };
         server.acquire(&ask, &mut Effects::default());
         server.holds(KEY, newcomer)

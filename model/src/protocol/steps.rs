@@ -34,6 +34,8 @@ pub enum Action {
     Renew(u8),
     /// A client asks for more tokens.
     Extend(u8),
+    /// A client writes another key of the server.
+    WriteElsewhere(u8),
     /// A client releases an ownership whose retention has ended.
     EndRetention(u8),
     /// A client shuts down while it retains the lock.
@@ -236,6 +238,10 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
             .filter(|client| !client.dead && !client.is_idle());
         actions.extend(alive.map(|client| Action::Crash(client.name)));
     }
+    if left.other_writes > 0 {
+        let alive = state.clients.iter().filter(|client| !client.dead);
+        actions.extend(alive.map(|client| Action::WriteElsewhere(client.name)));
+    }
     if left.shut_downs > 0 {
         let retain = state.clients.iter().filter(|client| client.retains());
         actions.extend(retain.map(|client| Action::ShutDown(client.name)));
@@ -308,6 +314,10 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
         Action::MissGrant => {
             state.left.missed_grants -= 1;
             state.server.miss_grant(KEY);
+        }
+        Action::WriteElsewhere(_) => {
+            state.left.other_writes -= 1;
+            own::act(config, state, &action);
         }
         Action::Try => {
             state.left.refused_tries -= 1;

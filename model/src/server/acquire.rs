@@ -19,6 +19,9 @@ struct Seen {
 struct NoToken;
 
 pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects) -> Acquired {
+    if server.may_miss_grants(ask.known) {
+        return Acquired::Promoted;
+    }
     let mut seen = Vec::new();
     let mut taken = None;
     for (n, claim) in ask.claims.iter().enumerate() {
@@ -66,7 +69,7 @@ fn tokens(
         seen.fresh = seen.token.is_none();
         let token = seen
             .token
-            .or_else(|| server.next_block(claim.key, ask.history));
+            .or_else(|| server.next_block(claim.key, ask.known));
         let token = token.ok_or(NoToken)?;
         seen.token = Some(token);
         if !seen.owned {
@@ -92,7 +95,7 @@ fn refuse(
         for (n, claim) in ask.claims.iter().enumerate() {
             if server.holds(claim.key, claim.owner) {
                 server.lock(claim.key).held = None;
-                if let Some(token) = server.next_block(claim.key, ask.history) {
+                if let Some(token) = server.next_block(claim.key, ask.known) {
                     let first = server.dequeue(claim.key);
                     server.hand_off((claim.key, token), first, None, false, effects);
                 }
@@ -101,7 +104,7 @@ fn refuse(
                 if !server.queue(claim.key).is_empty()
                     && let Some(token) = seen[n]
                         .token
-                        .or_else(|| server.next_block(claim.key, ask.history))
+                        .or_else(|| server.next_block(claim.key, ask.known))
                 {
                     let first = server.dequeue(claim.key);
                     server.hand_off((claim.key, token), first, None, false, effects);

@@ -12,12 +12,15 @@ pub(super) fn extend(server: &mut Server, ask: &Extend, effects: &mut Effects) -
     if server.is_invalid(ask.key) {
         return Extended::Refused;
     }
+    if server.may_miss_grants(ask.known) {
+        return Extended::Promoted;
+    }
     let fence = server.fence(ask.key);
     let room = server.micros().saturating_sub(fence);
     // An advance by one would look like a release. The next grant restarts the tokens.
     let tokens = match ask.tokens.min(room) {
         0 | 1 => 0,
-        _ if server.is_fence_lost(ask.key) || server.may_miss_grants(ask.history) => 0,
+        _ if server.is_fence_lost(ask.key) || fence < ask.known.least => 0,
         tokens => tokens,
     };
     let advanced = fence + tokens;

@@ -46,7 +46,7 @@ fn hand_off_or_free(server: &mut Server, ask: &Release, effects: &mut Effects) -
     let token = if server.has(ServerBug::TokenReused) {
         Some(server.fence(ask.key))
     } else {
-        server.next_block(ask.key, ask.history)
+        server.next_block(ask.key, ask.known)
     };
     let Some(token) = token else {
         return HandOff::Unknown;

@@ -4,7 +4,7 @@ mod batch;
 
 use std::slice::from_ref;
 
-use redis::{Commands, Connection, InfoDict, Script, Value};
+use redis::{Commands, Connection, InfoDict, RedisError, Script, Value};
 use rlock_model::{
     differential::{
         CLIENTS, Design, KEYS, KeyView, Observed, Operation, Reply, Served, Subject, replay, run,
@@ -12,7 +12,7 @@ use rlock_model::{
     server::TOO_LARGE,
     words::{
         Acquire, Acquired, BLOCK, Claim, Entry, Extend, Extended, HandOff, History, Holder, Key,
-        Millis, Next, Notification, Owner, Release, Released, Renewal, Renewed, Token,
+        Known, Millis, Next, Notification, Owner, Release, Released, Renewal, Renewed, Token,
     },
 };
 use rlock_testkit::{RedisServer, Scripts};
@@ -56,14 +56,23 @@ impl Scripted {
     }
 
     /// Returns the least token of a client that knows this history of the server, or has written to it recently.
-    fn least_token(&self, history: Option<History>) -> String {
-        match history {
+    fn least_token(&self, known: Known) -> String {
+        match known.history {
             None => LEAST_TOKEN.to_string(),
             Some(known) if known == self.history => {
                 format!("{LEAST_TOKEN}:{}", self.replication_id)
             }
             Some(_) => format!("{LEAST_TOKEN}:{}", "f".repeat(40)),
         }
+    }
+
+    /// Returns whether the error reports the replication id, and a time.
+    fn is_promoted(&self, error: &RedisError) -> bool {
+        let report = error.detail().filter(|_| error.code() == Some("PROMOTED"));
+        let Some((time, id)) = report.and_then(|report| report.split_once(' ')) else {
+            return false;
+        };
+        time.parse::<Token>().expect("a time") > LEAST_TOKEN && id == self.replication_id
     }
 
     fn acquire(&mut self, ask: &Acquire) -> Acquired {
@@ -75,7 +84,7 @@ impl Scripted {
             .arg(ask.count)
             .arg(FENCE_TTL + ask.lease);
         call.arg(u8::from(ask.waits)).arg(CHANNELS);
-        call.arg(self.least_token(ask.history));
+        call.arg(self.least_token(ask.known));
         for claim in &ask.claims {
             call.arg(name(claim.owner));
         }
@@ -83,6 +92,7 @@ impl Scripted {
             Err(error) if error.to_string().contains("is no fencing token") => {
                 return Acquired::Refused;
             }
+            Err(error) if self.is_promoted(&error) => return Acquired::Promoted,
             reply => reply.expect("no error"),
         };
         let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
@@ -112,7 +122,7 @@ impl Scripted {
             .arg(ask.at_least)
             .arg(token);
         call.arg(FENCE_TTL + lease).arg(CHANNELS);
-        call.arg(self.least_token(ask.history));
+        call.arg(self.least_token(ask.known));
         if let Some(next) = ask.next {
             call.arg(name(next.owner)).arg(next.lease);
         }
@@ -158,11 +168,12 @@ impl Scripted {
         call.key(lock(ask.key))
             .arg(name(ask.owner))
             .arg(ask.tokens)
-            .arg(self.least_token(ask.history));
+            .arg(self.least_token(ask.known));
         let reply: Vec<Token> = match call.invoke(&mut self.commands) {
             Err(error) if error.to_string().contains("is no fencing token") => {
                 return Extended::Refused;
             }
+            Err(error) if self.is_promoted(&error) => return Extended::Promoted,
             reply => reply.expect("no error"),
         };
         match *reply.as_slice() {
@@ -428,7 +439,7 @@ fn request(claims: &[Claim], waits: bool) -> Operation {
         lease: 2_000,
         count: 1,
         waits,
-        history: Some(0),
+        known: known(Some(0)),
     })
 }
 
@@ -458,6 +469,10 @@ fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
     }
 }
 
+fn known(history: Option<History>) -> Known {
+    Known { least: 0, history }
+}
+
 fn release(owner: Owner, next: Option<Next>, history: Option<History>) -> Release {
     Release {
         key: 0,
@@ -466,7 +481,7 @@ fn release(owner: Owner, next: Option<Next>, history: Option<History>) -> Releas
         count: 0,
         at_least: 0,
         next,
-        history,
+        known: known(history),
     }
 }
 
@@ -500,12 +515,10 @@ fn a_hand_over_and_an_extension_need_the_same_history() {
             key: 0,
             owner: ONE,
             tokens: 2,
-            history,
+            known: known(history),
         };
-        let Extended::More { tokens, .. } = scripted.extend(&extension) else {
-            panic!("held");
-        };
-        assert_eq!(tokens == 0, restarts, "{history:?}");
+        let extended = scripted.extend(&extension);
+        assert_eq!(extended == Extended::Promoted, restarts, "{extended:?}");
         let (seconds, micros): (u64, u64) = redis::cmd("TIME")
             .query(&mut scripted.commands)
             .expect("no error");

@@ -30,7 +30,10 @@ pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
 fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
     let mut effects = Effects::default();
     let reply = match request {
-        Request::Acquire(ask) => Reply::Acquired(state.server.acquire(ask, &mut effects)),
+        Request::Acquire(ask) => match state.server.acquire(ask, &mut effects) {
+            Acquired::Promoted => promoted(state),
+            reply => Reply::Acquired(reply),
+        },
         Request::Release(ask) => Reply::Released(state.server.release(ask, &mut effects)),
         Request::Renew(renewal) => {
             let was_free = state.server.inspect(KEY).is_none();
@@ -40,7 +43,10 @@ fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
             }
             Reply::Renewed(held)
         }
-        Request::Extend(ask) => Reply::Extended(state.server.extend(ask, &mut effects)),
+        Request::Extend(ask) => match state.server.extend(ask, &mut effects) {
+            Extended::Promoted => promoted(state),
+            reply => Reply::Extended(reply),
+        },
     };
     state.note(effects);
     // A reply that no client awaits changes nothing.
@@ -51,6 +57,11 @@ fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
             reply,
         });
     }
+}
+
+fn promoted(state: &State) -> Reply {
+    let (history, least) = state.server.start();
+    Reply::Promoted(history, least)
 }
 
 fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: &Reply) {
@@ -72,6 +83,17 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: &Reply) {
                 .and_then(|ownership| ownership.change.take_if(is_it));
             if let Some(pending) = change {
                 entered(config, state, name, pending, reply);
+            }
+        }
+        Reply::Promoted(history, least) => {
+            client.promoted((*history, *least));
+            if let Some(acquisition) = &mut client.acquisition
+                && acquisition.pending.take_if(is_it).is_some()
+            {
+                acquisition.in_doubt = acquisition.was_in_doubt;
+            }
+            if let Some(ownership) = &mut client.ownership {
+                ownership.extension.take_if(is_it);
             }
         }
         Reply::Released(reply) => {
@@ -98,6 +120,9 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: &Reply) {
 fn acquired(config: &Config, state: &mut State, name: u8, pending: Pending, reply: &Acquired) {
     let now = state.now();
     let client = state.client(name);
+    if matches!(reply, Acquired::Granted { .. }) {
+        client.wrote(config, pending.sent);
+    }
     let Some(acquisition) = &mut client.acquisition else {
         return;
     };
@@ -106,9 +131,6 @@ fn acquired(config: &Config, state: &mut State, name: u8, pending: Pending, repl
             tokens,
             others_wait,
         } => {
-            if config.faults.missed_grants > 0 {
-                client.wrote = client.wrote.max(Some(pending.sent));
-            }
             let from_reply = config.has(ClientBug::LeaseFromReply);
             let since = if from_reply { now } else { pending.sent };
             let (token, ttl) = (tokens[0], Config::LEASE);
@@ -131,7 +153,7 @@ fn acquired(config: &Config, state: &mut State, name: u8, pending: Pending, repl
             acquisition.queued(pending.sent, *ttl, now);
         }
         // In the explored worlds, only clients write to the server.
-        Acquired::NotHeld | Acquired::Refused => {}
+        Acquired::NotHeld | Acquired::Promoted | Acquired::Refused => {}
     }
 }
 
@@ -149,7 +171,7 @@ fn entered(config: &Config, state: &mut State, name: u8, pending: Pending, reply
                 }
             }
         }
-        Acquired::Held { .. } | Acquired::NotHeld | Acquired::Refused => {
+        Acquired::Held { .. } | Acquired::NotHeld | Acquired::Promoted | Acquired::Refused => {
             lose(config, state, name, false);
         }
     }
@@ -199,7 +221,7 @@ fn extended(config: &Config, state: &mut State, name: u8, id: Id, reply: Extende
             let more = Tokens::extension(fence, tokens, config.block);
             ownership.tokens.extend(more);
         }
-        Extended::More { .. } | Extended::Refused => {}
+        Extended::More { .. } | Extended::Promoted | Extended::Refused => {}
         Extended::NotHeld => lose(config, state, name, false),
     }
 }
@@ -213,9 +235,8 @@ fn released(config: &Config, state: &mut State, name: u8, id: Id, reply: Release
         return;
     };
     let releasing = client.releasing.remove(at);
-    if config.faults.missed_grants > 0 {
-        let sent = releasing.pending.map(|pending| pending.sent);
-        client.wrote = client.wrote.max(sent);
+    if let Some(pending) = releasing.pending {
+        client.released(config, pending.sent);
     }
     if !releasing.has_turn {
         return;

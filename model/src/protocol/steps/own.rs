@@ -12,7 +12,7 @@ use crate::{
         network::{Id, Message, Request},
         ownership::Ownership,
     },
-    words::{Acquire, Claim, Effects, History, Holder, Next, Owner, Release, Renewal},
+    words::{Acquire, Claim, Effects, Holder, Known, Next, Owner, Release, Renewal},
 };
 
 /// Returns the requests that have no reply yet.
@@ -34,23 +34,17 @@ pub(super) fn awaited(client: &Client) -> Vec<Id> {
     all.map(|pending| pending.id).collect()
 }
 
-fn acquire(owner: Owner, count: u8, waits: bool, history: Option<History>) -> Request {
+fn acquire(owner: Owner, count: u8, waits: bool, known: Known) -> Request {
     Request::Acquire(Acquire {
         claims: vec![Claim { key: KEY, owner }],
         lease: Config::LEASE,
         count,
         waits,
-        history,
+        known,
     })
 }
 
-fn release(
-    owner: Owner,
-    token: u64,
-    count: u8,
-    next: Option<Next>,
-    history: Option<History>,
-) -> Request {
+fn release(owner: Owner, token: u64, count: u8, next: Option<Next>, known: Known) -> Request {
     Request::Release(Release {
         key: KEY,
         owner,
@@ -58,7 +52,7 @@ fn release(
         count,
         at_least: 0,
         next,
-        history,
+        known,
     })
 }
 
@@ -98,6 +92,7 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
         Action::Count(name) => change(state, name, false),
         Action::Leave(name) => leave(config, state, name),
         Action::Extend(name) => extend(config, state, name),
+        Action::WriteElsewhere(name) => write_elsewhere(config, state, name),
         Action::EndRetention(name) => end_retention(config, state, name, Why::RetentionEnded),
         Action::ShutDown(name) => {
             state.left.shut_downs -= 1;
@@ -137,7 +132,7 @@ pub(super) fn try_in_vain(state: &mut State) {
         sequence: 0,
     };
     let mut effects = Effects::default();
-    let Request::Acquire(ask) = acquire(stranger, 1, false, None) else {
+    let Request::Acquire(ask) = acquire(stranger, 1, false, Known::default()) else {
         return;
     };
     state.server.acquire(&ask, &mut effects);
@@ -157,7 +152,7 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     let may_know = notified && client.ownership.as_ref().is_some_and(is_its);
     // The holder awaits no reply to it.
     let id = client.request(0).id;
-    let request = release(owner, entry.token, 0, None, None);
+    let request = release(owner, entry.token, 0, None, Known::default());
     state.network.send(Message::Request {
         from: owner.client,
         id,
@@ -168,14 +163,26 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     }
 }
 
+/// Writes another key of the server.
+fn write_elsewhere(config: &Config, state: &mut State, name: u8) {
+    let (now, start) = (state.now(), state.server.start());
+    let client = state.client(name);
+    let known = client.known(config, now).history;
+    if known.is_some_and(|known| known != start.0) && !config.has(ClientBug::PromotionUnnoticed) {
+        // The client repeats the request.
+        client.promoted(start);
+    }
+    client.wrote(config, now);
+}
+
 fn ask(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
-    let (pending, history) = (client.request(now), client.history(config, now));
+    let (pending, known) = (client.request(now), client.known(config, now));
     let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
     acquisition.begin(now);
     acquisition.pending = Some(pending);
-    let request = acquire(acquisition.owner, 1, true, history);
+    let request = acquire(acquisition.owner, 1, true, known);
     state.ask(name, pending.id, request);
 }
 
@@ -192,9 +199,9 @@ fn change(state: &mut State, name: u8, entering: bool) {
     let (owner, token) = (ownership.owner, ownership.tokens.fence);
     let entries = ownership.hold.as_ref().map_or(1, |hold| hold.entries);
     let request = if entering {
-        acquire(owner, entries + 1, false, None)
+        acquire(owner, entries + 1, false, Known::default())
     } else {
-        release(owner, token, entries, None, None)
+        release(owner, token, entries, None, Known::default())
     };
     state.ask(name, pending.id, request);
 }
@@ -202,7 +209,7 @@ fn change(state: &mut State, name: u8, entering: bool) {
 fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     let now = state.now();
     let client = state.client(name);
-    let (pending, history) = (client.request(now), client.history(config, now));
+    let (pending, known) = (client.request(now), client.known(config, now));
     let mut next = None;
     if client.releasing[at].has_turn && client.waiting > 0 {
         let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
@@ -216,7 +223,7 @@ fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     releasing.pending = Some(pending);
     releasing.tried = true;
     let (owner, token) = (releasing.owner, releasing.token);
-    let request = release(owner, token, 0, next, history);
+    let request = release(owner, token, 0, next, known);
     state.ask(name, pending.id, request);
     if config.has(ClientBug::RenewsAfterRelease) {
         let pending = state.client(name).request(now);

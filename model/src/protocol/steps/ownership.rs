@@ -129,7 +129,7 @@ pub(super) fn renew(state: &mut State, name: u8) {
 pub(super) fn extend(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
-    let (pending, history) = (client.request(now), client.history(config, now));
+    let (pending, known) = (client.request(now), client.known(config, now));
     let Some(ownership) = &mut client.ownership else {
         return;
     };
@@ -140,7 +140,7 @@ pub(super) fn extend(config: &Config, state: &mut State, name: u8) {
         owner: ownership.owner,
         // The server grants at least two tokens.
         tokens: config.block.max(2),
-        history,
+        known,
     };
     state.ask(name, pending.id, Request::Extend(extend));
 }

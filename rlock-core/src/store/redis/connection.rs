@@ -8,7 +8,7 @@ use std::{
 use futures_util::StreamExt;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind,
-    RedisResult, Value,
+    RedisError, RedisResult, Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
@@ -221,10 +221,19 @@ impl Connection {
         } else {
             self.batcher.send(call, may_share).await
         }?;
-        if reply.as_ref().is_some_and(|reply| call.shows_master(reply)) {
-            self.history.record_write(sent_at);
+        if let Some(reply) = &reply
+            && call.shows_master(reply)
+        {
+            // A release is executed before it compares anything.
+            let is_compared = !matches!(call, Call::Release(_));
+            self.history.record_write(sent_at, is_compared);
         }
         Ok(reply)
+    }
+
+    /// Returns whether to repeat a request, because this error reports that the server was promoted.
+    pub(super) fn is_promoted(&self, error: &RedisError) -> bool {
+        self.history.record_promotion(error)
     }
 
     pub(super) async fn load_scripts(&self) -> RedisResult<()> {

@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::store::StoreError;
 
 /// Errors after which the same request may succeed a moment later.
-const PASSING: [&str; 6] = [
+const PASSING: [&str; 7] = [
     "BUSY",
     "MISCONF",
     "NOREPLICAS",
@@ -16,6 +16,8 @@ const PASSING: [&str; 6] = [
     "UNBLOCKED",
     // The server lost the script between two requests. The next attempt loads it again.
     "NOSCRIPT",
+    // The server was promoted once more since the last attempt.
+    "PROMOTED",
 ];
 
 /// Errors that end when the nodes of a cluster agree on the master of a slot.

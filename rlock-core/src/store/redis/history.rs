@@ -4,14 +4,15 @@
 
 use std::{
     sync::{
-        OnceLock,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use redis::{RedisWrite, ToRedisArgs};
+use redis::{RedisError, RedisWrite, ToRedisArgs};
 
+use super::for_quorum::identifies_run;
 use crate::{clock::ClientClock, lease::Time};
 
 /// A lower bound for the server's time (µs). A smaller token was not counted from the server's time.
@@ -22,73 +23,94 @@ const RECENT: Duration = Duration::from_millis(250);
 /// The history of a server's data, as one connection knows it.
 pub(super) struct History {
     clock: ClientClock,
-    start: OnceLock<Start>,
-    /// When the last request that only a master executes was sent, in nanoseconds. Zero: never.
+    start: Mutex<Start>,
+    /// When the last request that only this master executes was sent, in nanoseconds. Zero: never.
     wrote_at: AtomicU64,
 }
 
-/// The state of the server when the connection was opened.
+/// The state of the server when the connection was opened, or when the server reported its promotion.
 struct Start {
     /// The server's time (µs). A failover, or a start from an old save, may bring back older tokens. Such a server can
     /// only be reached over a new connection, unless it was a master before.
-    micros: Option<u64>,
+    micros: u64,
     /// The replication id, which changes when the server is promoted, among other occasions.
-    replication_id: Option<String>,
+    replication_id: Option<Arc<str>>,
 }
 
 impl History {
     pub(super) fn new(clock: ClientClock) -> Self {
         Self {
             clock,
-            start: OnceLock::new(),
+            start: Mutex::new(Start {
+                micros: NO_TIME,
+                replication_id: None,
+            }),
             wrote_at: AtomicU64::new(0),
         }
     }
 
+    fn start(&self) -> MutexGuard<'_, Start> {
+        self.start.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Records the state of the server when the connection was opened, as far as the server shows it.
     pub(super) fn record_start(&self, micros: Option<u64>, replication_id: Option<String>) {
-        let start = Start {
-            micros,
-            replication_id,
+        let mut start = self.start();
+        start.micros = start.micros.max(micros.unwrap_or(NO_TIME));
+        start.replication_id = replication_id.map(Arc::from);
+    }
+
+    /// Records the state of the server if the error reports that it was promoted. Returns whether to repeat the request.
+    pub(super) fn record_promotion(&self, error: &RedisError) -> bool {
+        let Some(report) = error.detail().filter(|_| error.code() == Some("PROMOTED")) else {
+            return false;
         };
-        // A connection is set up once.
-        let _ = self.start.set(start);
+        let (micros, id) = report.split_once(' ').unwrap_or((report, ""));
+        let id = Some(id.to_owned()).filter(|id| identifies_run(id));
+        self.record_start(micros.parse().ok(), id);
+        true
     }
 
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Records that a master executed a request that was sent at this time.
-    pub(super) fn record_write(&self, sent_at: Time) {
-        self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);
+    /// Records that a master executed a request that was sent at this time. `is_compared`: it was executed only with the
+    /// replication id of this history. Another one is recorded shortly after such a request only.
+    pub(super) fn record_write(&self, sent_at: Time, is_compared: bool) {
+        if is_compared || self.is_recent(sent_at) {
+            self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether a write was sent shortly before this time.
+    fn is_recent(&self, at: Time) -> bool {
+        let wrote_at = self.wrote_at.load(Ordering::Relaxed);
+        wrote_at > 0 && at.since(Time::from_nanos(wrote_at)) < RECENT
     }
 
     /// Returns the least token for a request that is sent now.
-    pub(super) fn least_token(&self) -> LeastToken<'_> {
-        let start = self.start.get();
-        let micros = start.and_then(|start| start.micros);
-        let wrote_at = self.wrote_at.load(Ordering::Relaxed);
-        let is_recent = || wrote_at > 0 && self.now().since(Time::from_nanos(wrote_at)) < RECENT;
-        let replication_id = start.and_then(|start| start.replication_id.as_deref());
+    pub(super) fn least_token(&self) -> LeastToken {
+        let is_recent = self.is_recent(self.now());
+        let start = self.start();
         LeastToken {
-            micros: micros.unwrap_or(NO_TIME),
-            unless_id: replication_id.filter(|_| !is_recent()),
+            micros: start.micros,
+            unless_id: start.replication_id.clone().filter(|_| !is_recent),
         }
     }
 }
 
 /// The least token that a request may be granted: the argument of `least_token` in `library.lua`.
 #[derive(Debug, PartialEq)]
-pub(super) struct LeastToken<'a> {
+pub(super) struct LeastToken {
     micros: u64,
-    /// If the server has another replication id, the least token is the server's time.
-    unless_id: Option<&'a str>,
+    /// If the server has another replication id, it reports that it was promoted.
+    unless_id: Option<Arc<str>>,
 }
 
-impl ToRedisArgs for LeastToken<'_> {
+impl ToRedisArgs for LeastToken {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
-        match self.unless_id {
+        match &self.unless_id {
             None => self.micros.write_redis_args(out),
             Some(id) => out.write_arg_fmt(format_args!("{}:{id}", self.micros)),
         }
@@ -99,7 +121,6 @@ impl ToRedisArgs for LeastToken<'_> {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use std::sync::{Arc, Mutex};
 
     #[derive(Default)]
     struct Given(Mutex<Duration>);
@@ -118,12 +139,33 @@ mod tests {
         assert_eq!(written(), [b"1000000000000"], "not set up");
         history.record_start(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
-        history.record_write(history.now());
+        history.record_write(history.now(), false);
+        assert_eq!(written(), [b"1700000000000000:4c1d"], "not compared");
+        history.record_write(history.now(), true);
         assert_eq!(written(), [b"1700000000000000"]);
         *clock.0.lock().expect("no panic") += RECENT;
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
         // The reply to an older request arrives last.
-        history.record_write(Time::from_nanos(1));
+        history.record_write(Time::from_nanos(1), true);
         assert_eq!(written(), [b"1700000000000000:4c1d"]);
+    }
+
+    #[test]
+    fn a_promotion_replaces_the_replication_id_and_never_lowers_the_least_token() {
+        let history = History::new(ClientClock::default());
+        history.record_start(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
+        let report = |line: &str| {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+            let error = value.and_then(redis::Value::extract_error);
+            history.record_promotion(&error.expect_err("an error"))
+        };
+        let written = || history.least_token().to_redis_args();
+        assert!(!report("READONLY 1800000000000000 77aa"));
+        assert!(report("PROMOTED 1800000000000000 77aa"));
+        assert_eq!(written(), [b"1800000000000000:77aa"]);
+        assert!(report("PROMOTED 1600000000000000 4c1d"));
+        assert_eq!(written(), [b"1800000000000000:4c1d"]);
+        assert!(report("PROMOTED"), "unreadable");
+        assert_eq!(written(), [b"1800000000000000"]);
     }
 }

@@ -158,8 +158,8 @@ impl Link {
         connection.ok_or_else(|| self.why_down())
     }
 
-    /// Sends a request over this connection. Repeats it if it was batched and must be sent by itself, or if the server had
-    /// lost the script. The repetition takes the current connection, as a request that undoes it does. Over a connection
+    /// Sends a request over this connection. Repeats it if it was batched and must be sent by itself, if the server had
+    /// lost the script, or if it was promoted. The repetition takes the current connection, as a request that undoes it does. Over a connection
     /// that was replaced, it could be executed after that one.
     pub(super) async fn send(
         &self,
@@ -168,7 +168,7 @@ impl Link {
         asking: bool,
     ) -> RedisResult<Value> {
         let (mut current, mut reply) = (None, Ok(None));
-        for attempt in 0..3_u8 {
+        for attempt in 0..4_u8 {
             if call.is_void() {
                 // A reply that grants nothing: no caller reads it.
                 return Ok(Value::Array(vec![Value::Int(-1)]));
@@ -177,6 +177,7 @@ impl Link {
             reply = connection.send(call, attempt == 0, asking).await;
             match &reply {
                 Ok(None) => {}
+                Err(error) if connection.is_promoted(error) => {}
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
                     boxed(connection.load_scripts()).await?;
                 }

@@ -111,28 +111,35 @@ async fn a_node_that_is_a_master_again_repeats_no_token() {
     next.release().await.expect("held");
 }
 
-/// No new connection tells the client that the node had been demoted.
+/// No new connection tells the client that the node had been demoted. Its first request does, for all keys.
 #[tokio::test]
 async fn a_client_that_stayed_connected_to_a_node_gets_no_token_again() {
     let cluster = RedisCluster::start().await;
     let idle = client(&cluster).await;
-    let key = cluster.key_at(2, "k").await;
-    let guard = idle.lock(&key).acquire().await.expect("free");
-    guard.release().await.expect("held");
+    let keys = [cluster.key_at(2, "k").await, cluster.key_at(2, "l").await];
+    for key in &keys {
+        let guard = idle.lock(key).acquire().await.expect("free");
+        guard.release().await.expect("held");
+    }
     let (first, second) = (cluster.node(2), cluster.replica_of(2));
     let () = second.command(&["CLUSTER", "FAILOVER"]).await;
     cluster.failed_over(2).await;
     cluster.settled().await;
     leave_behind(first, second).await;
     let other = client(&cluster).await;
-    let guard = other.lock(&key).acquire().await.expect("free");
+    let mut guards = Vec::new();
+    for key in &keys {
+        guards.push(other.lock(key).acquire().await.expect("free"));
+    }
     second.kill();
     first.resume();
     cluster.led_by(2).await;
-    let next = idle.lock(&key).wait(LONG).acquire().await.expect("free");
-    let (token, before) = (next.fencing_token(), guard.fencing_token());
-    assert!(token > before, "{token} after {before}");
-    next.release().await.expect("held");
+    for (key, guard) in keys.iter().zip(&guards) {
+        let next = idle.lock(key).wait(LONG).acquire().await.expect("free");
+        let (token, before) = (next.fencing_token(), guard.fencing_token());
+        assert!(token > before, "{key}: {token} after {before}");
+        next.release().await.expect("held");
+    }
 }
 
 #[tokio::test]

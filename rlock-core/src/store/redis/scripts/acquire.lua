@@ -36,7 +36,11 @@ end
 
 local lib = library()
 local lease, count, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[4] == '1', ARGV[5]
-least = lib.least_token(ARGV[6])
+local promoted = nil
+least, promoted = lib.least_token(ARGV[6])
+if promoted then
+  return promoted
+end
 local held, ttls, tokens, taken, handed_off = {}, {}, {}, nil, nil
 
 for n, lock in ipairs(KEYS) do

@@ -5,7 +5,10 @@
 -- Replies  for each lock the first token of its block, or 0 if it needs a request of its own
 -- A script costs the server about as much as three commands in it, and one EXISTS reads all keys.
 local lib, queues = library(), {}
-local least = lib.least_token(ARGV[2])
+local least, promoted = lib.least_token(ARGV[2])
+if promoted then
+  return promoted
+end
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
 end

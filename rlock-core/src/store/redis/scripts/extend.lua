@@ -14,12 +14,16 @@ local last, refused = lib.last_token(lock)
 if refused then
   return refused
 end
+local least, promoted = lib.least_token(ARGV[3])
+if promoted then
+  return promoted
+end
 last = last or 0
 local time = redis.call('TIME')
 local n = math.min(tonumber(ARGV[2]), time[1] * 1000000 + time[2] - last)
 -- A fence below the least token was lost or is an older copy, and the next grant restarts it. An extension by one token
 -- would look like a release.
-if last < lib.least_token(ARGV[3]) or n < 2 then
+if last < least or n < 2 then
   return {last, 0}
 end
 redis.call('INCRBY', lock .. ':fence', string.format('%.0f', n))

@@ -39,7 +39,9 @@ local function library()
 
   -- Returns the least token that a request may be granted. `least` is that token, or `<that token>:<replication id>` if
   -- the client has sent no write for a while. A server with another replication id may have been promoted since the
-  -- client connected. Its fences may then be older copies, so tokens start from its time.
+  -- client connected. Its fences may then be older copies, so tokens start from its time. The second result is an error
+  -- with that time and the server's id. A script that has not written returns it, and the client repeats the request
+  -- with them.
   function lib.least_token(least)
     local token = tonumber(least)
     if token then
@@ -48,8 +50,10 @@ local function library()
     local text, id = string.match(least, '^(%d+):(.+)$')
     local replication = redis.pcall('INFO', 'replication')
     token = tonumber(text)
-    if type(replication) == 'string' and not string.find(replication, 'master_replid:' .. id, 1, true) then
-      token = math.max(token, micros() or 0)
+    local present = type(replication) == 'string' and string.match(replication, 'master_replid:([^\r\n]*)')
+    if present and present ~= id and micros() then
+      token = math.max(token, micros())
+      return token, redis.error_reply('PROMOTED ' .. string.format('%.0f', token) .. ' ' .. present)
     end
     return token
   end
