@@ -57,13 +57,19 @@ impl Scripted {
 
     /// Returns the least token of a client that knows this history of the server, or has written to it recently.
     fn least_token(&self, known: Known) -> String {
+        let least = LEAST_TOKEN.max(known.least);
         match known.history {
-            None => LEAST_TOKEN.to_string(),
-            Some(known) if known == self.history => {
-                format!("{LEAST_TOKEN}:{}", self.replication_id)
-            }
-            Some(_) => format!("{LEAST_TOKEN}:{}", "f".repeat(40)),
+            None => least.to_string(),
+            Some(known) if known == self.history => format!("{least}:{}", self.replication_id),
+            Some(_) => format!("{least}:{}", "f".repeat(40)),
         }
+    }
+
+    /// Returns the server's time (µs).
+    fn now(&mut self) -> Token {
+        let time = redis::cmd("TIME").query(&mut self.commands);
+        let (seconds, micros): (Token, Token) = time.expect("no error");
+        seconds * 1_000_000 + micros
     }
 
     /// Returns whether the error reports the replication id, and a time.
@@ -519,16 +525,58 @@ fn a_hand_over_and_an_extension_need_the_same_history() {
         };
         let extended = scripted.extend(&extension);
         assert_eq!(extended == Extended::Promoted, restarts, "{extended:?}");
-        let (seconds, micros): (u64, u64) = redis::cmd("TIME")
-            .query(&mut scripted.commands)
-            .expect("no error");
-        let now = seconds * 1_000_000 + micros;
+        let now = scripted.now();
         let released = scripted.release(&release(ONE, Some(next), history), 0);
         let Released::Done(HandOff::Granted(token)) = released else {
             panic!("{released:?}");
         };
         assert_eq!(token > now, restarts, "{history:?}: {token} at {now}");
         scripted.release(&release(next.owner, None, None), 0);
+    }
+}
+
+/// A client that learned of a promotion sends a larger least token for all keys.
+#[test]
+fn tokens_are_never_less_than_the_client_demands() {
+    let server = RedisServer::start();
+    let mut scripted = Scripted::new(&server);
+    for key in 0..2 {
+        scripted.apply(&request(&[claim(key, ONE)], false), 0);
+        let extension = |scripted: &mut Scripted, least| {
+            let extended = scripted.extend(&Extend {
+                key,
+                owner: ONE,
+                tokens: 2,
+                known: Known {
+                    least,
+                    history: None,
+                },
+            });
+            matches!(extended, Extended::More { tokens: 1.., .. })
+        };
+        assert!(extension(&mut scripted, 0));
+        let least = scripted.now();
+        assert!(!extension(&mut scripted, least), "of an old fence");
+        let release = Release {
+            key,
+            ..release(ONE, None, None)
+        };
+        scripted.release(&release, 0);
+        let granted = scripted.acquire(&Acquire {
+            claims: vec![claim(key, ONE)],
+            lease: 2_000,
+            count: 1,
+            waits: false,
+            known: Known {
+                least,
+                history: None,
+            },
+        });
+        let Acquired::Granted { tokens, .. } = granted else {
+            panic!("{granted:?}");
+        };
+        assert!(tokens[0] >= least, "{tokens:?} from {least}");
+        assert!(extension(&mut scripted, least));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// One of the locks that a call acquires.
-struct Part {
+struct Acquisition {
     ownership: Arc<Ownership>,
     /// The grant that the hold begins with, if there is one.
     grant: Option<Grant>,
@@ -36,16 +36,16 @@ impl Attempt<'_> {
                 turns = self.turns(keys, &mut contended).await?;
             }
             let now = self.now();
-            let part = |(key, turn): (&&Key, &Turn)| self.part(key, turn, now);
-            let mut parts: Few<Part> = keys.iter().zip(&turns).map(part).collect();
-            if parts.iter().all(|part| part.grant.is_some()) {
+            let begun = |(key, turn): (&&Key, &Turn)| self.acquisition(key, turn, now);
+            let mut locks: Few<Acquisition> = keys.iter().zip(&turns).map(begun).collect();
+            if locks.iter().all(|lock| lock.grant.is_some()) {
                 self.is_present()?;
-                if let Some(entries) = self.begin(take(&mut turns), &parts, now) {
+                if let Some(entries) = self.begin(take(&mut turns), &locks, now) {
                     return Ok(entries);
                 }
                 continue;
             }
-            if let [Part { ownership, .. }] = &*parts {
+            if let [Acquisition { ownership, .. }] = &*locks {
                 // The grant that an earlier caller asked for may arrive.
                 self.until_reported(ownership).await;
                 let now = self.now();
@@ -58,10 +58,10 @@ impl Attempt<'_> {
             {
                 return Err(self.taken(keys[at], ttl));
             }
-            match self.request(&turns, &mut parts).await {
+            match self.request(&turns, &mut locks).await {
                 Ok(None) => {
                     let turns = take(&mut turns);
-                    if let Some(entries) = self.begin(turns, &parts, self.now()) {
+                    if let Some(entries) = self.begin(turns, &locks, self.now()) {
                         return Ok(entries);
                     }
                 }
@@ -71,14 +71,14 @@ impl Attempt<'_> {
                     }
                     contended = Some(by);
                     self.call.waits();
-                    if let [Part { ownership, .. }] = &*parts {
+                    if let [Acquisition { ownership, .. }] = &*locks {
                         if ownership.is_retired() && !ownership.is_queued() {
                             // The next owner gets no notification either, and asks without a pause.
                             sleep(backoff.next().min(self.left() / 2)).await;
                         }
                     } else {
-                        let (turns_of_all, part) = (take(&mut turns), &parts[by.at]);
-                        let wait = self.wait_for_one(keys, turns_of_all, &part.ownership, by);
+                        let (turns_of_all, lock) = (take(&mut turns), &locks[by.at]);
+                        let wait = self.wait_for_one(keys, turns_of_all, &lock.ownership, by);
                         turns = Box::pin(wait).await?;
                     }
                 }
@@ -100,13 +100,13 @@ impl Attempt<'_> {
     }
 
     /// Returns the ownership to use: the one that an earlier caller left, otherwise a fresh one.
-    fn part(&self, key: &Key, turn: &Turn, now: Time) -> Part {
+    fn acquisition(&self, key: &Key, turn: &Turn, now: Time) -> Acquisition {
         let ownership = turn.ownership(now, || {
             let (clock, owner) = (self.core.clock.clone(), self.core.fresh_owner());
             Ownership::new(clock, key.clone(), owner, self.request.options.lease)
         });
         let grant = self.usable(&ownership, now);
-        Part { ownership, grant }
+        Acquisition { ownership, grant }
     }
 
     /// Returns a grant that needs no request: from a hand-off of the store, or from a local hold that has ended.
@@ -125,26 +125,26 @@ impl Attempt<'_> {
     async fn request(
         &self,
         turns: &[Turn],
-        parts: &mut [Part],
+        locks: &mut [Acquisition],
     ) -> Result<Option<Contended>, StoreError> {
-        let asked: Few<(usize, &mut Part)> = parts
+        let asked: Few<(usize, &mut Acquisition)> = locks
             .iter_mut()
             .enumerate()
-            .filter(|(_, part)| part.grant.is_none() || !part.ownership.is_passed())
+            .filter(|(_, lock)| lock.grant.is_none() || !lock.ownership.is_passed())
             .collect();
         let claims: Arc<[Claim]> = asked
             .iter()
-            .map(|(_, part)| part.ownership.claim())
+            .map(|(_, lock)| lock.ownership.claim())
             .collect();
         let doubtful = asked
             .iter()
-            .find_map(|(_, part)| part.ownership.route_in_doubt());
+            .find_map(|(_, lock)| lock.ownership.route_in_doubt());
         let route = doubtful.unwrap_or_else(|| self.core.store.via());
         let is_single = asked.len() == 1;
         let may_roll_back = !is_single || self.core.store.may_roll_back();
         let mut in_doubt: Few<bool> = Few::new();
         let mut arriving: Few<&Turn> = Few::new();
-        for (at, Part { ownership, .. }) in &asked {
+        for (at, Acquisition { ownership, .. }) in &asked {
             if may_roll_back {
                 ownership.set_may_roll_back(true);
             }
@@ -156,18 +156,18 @@ impl Attempt<'_> {
         let request = self.acquire_request(claims, 1, !self.asks_once());
         let send = SendOptions::new(route, self.request_timeout());
         let reply = self.core.store.acquire(&request, send).await;
-        if let [(_, part)] = &*asked {
+        if let [(_, lock)] = &*asked {
             // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
-            part.ownership.set_may_roll_back(false);
+            lock.ownership.set_may_roll_back(false);
         }
         let is_known = match &reply {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
             Ok(Acquired::NotHeld) => false,
             Err(error) => !error.maybe_executed,
         };
-        for ((_, part), in_doubt) in asked.iter().zip(in_doubt) {
+        for ((_, lock), in_doubt) in asked.iter().zip(in_doubt) {
             if is_known && !in_doubt {
-                part.ownership.all_replied();
+                lock.ownership.all_replied();
             }
         }
         match reply? {
@@ -177,19 +177,19 @@ impl Attempt<'_> {
                 sent_at,
             } => {
                 let mut are_new = true;
-                for ((_, part), token) in asked.into_iter().zip(tokens) {
+                for ((_, lock), token) in asked.into_iter().zip(tokens) {
                     let grant = Grant {
                         block: TokenBlock::granted(token),
                         since: sent_at,
                         ttl: self.request.options.lease,
                         wanted,
                     };
-                    are_new &= part.ownership.granted(grant);
-                    part.grant = Some(grant);
+                    are_new &= lock.ownership.granted(grant);
+                    lock.grant = Some(grant);
                 }
                 // A lease may have ended before the reply arrived.
                 let is_late = |grant: Grant| valid_until(grant.since, grant.ttl) <= self.now();
-                if !are_new || parts.iter().any(|part| part.grant.is_some_and(is_late)) {
+                if !are_new || locks.iter().any(|lock| lock.grant.is_some_and(is_late)) {
                     return Err(StoreError::late());
                 }
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
@@ -203,8 +203,8 @@ impl Attempt<'_> {
                 fences,
                 retired,
             } => {
-                for (n, ((_, part), fence)) in asked.iter().zip(fences).enumerate() {
-                    let ownership = &part.ownership;
+                for (n, ((_, lock), fence)) in asked.iter().zip(fences).enumerate() {
+                    let ownership = &lock.ownership;
                     if ownership.is_passed() {
                         // It was lost, and an owner is granted a lock once.
                         self.core.watchdog.lose(ownership, LostCause::Removed);
@@ -227,11 +227,11 @@ impl Attempt<'_> {
     }
 
     /// Begins the holds. Returns `None` if one of the ownerships was lost meanwhile.
-    fn begin(&self, turns: Few<Turn>, parts: &[Part], now: Time) -> Option<Few<EntryGuard>> {
+    fn begin(&self, turns: Few<Turn>, locks: &[Acquisition], now: Time) -> Option<Few<EntryGuard>> {
         let terms = Terms::new(now, &self.request.options);
         let trace_id = self.core.options.trace_id.as_ref();
         let trace_id = trace_id.and_then(|current| (current.0)());
-        let begin = |(Part { ownership, grant }, turn): (&Part, Turn)| {
+        let begin = |(Acquisition { ownership, grant }, turn): (&Acquisition, Turn)| {
             let entered = ownership.begin(terms, (*grant)?, turn)?;
             if trace_id.is_some() {
                 ownership.set_trace_id(trace_id.clone());
@@ -241,6 +241,6 @@ impl Attempt<'_> {
             self.call.holds(terms, ownership);
             Some(entry)
         };
-        parts.iter().zip(turns).map(begin).collect()
+        locks.iter().zip(turns).map(begin).collect()
     }
 }

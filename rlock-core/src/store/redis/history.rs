@@ -17,7 +17,7 @@ use crate::{clock::ClientClock, lease::Time};
 
 /// A lower bound for the server's time (µs). A smaller token was not counted from the server's time.
 const NO_TIME: u64 = 1_000_000_000_000;
-/// The time in which a cluster cannot demote a master and elect it again. The election alone takes 500 ms.
+/// The time in which a cluster cannot demote a master and elect it again: shorter than its node timeout.
 const RECENT: Duration = Duration::from_millis(250);
 
 /// The history of a server's data, as one connection knows it.
@@ -75,8 +75,8 @@ impl History {
         self.clock.now()
     }
 
-    /// Records that a master executed a request that was sent at this time. `is_compared`: it was executed only with the
-    /// replication id of this history. Another one is recorded shortly after such a request only.
+    /// Records that the server executed a write that was sent at this time. `is_compared`: not with another replication id,
+    /// unless an earlier write was recent. A write that is not compared extends that time only.
     pub(super) fn record_write(&self, sent_at: Time, is_compared: bool) {
         if is_compared || self.is_recent(sent_at) {
             self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);

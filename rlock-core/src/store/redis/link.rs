@@ -183,7 +183,11 @@ impl Link {
                 }
                 _ => break,
             }
-            current = Some(self.present().ok_or_else(gone)?);
+            // Without another connection, the error tells that the request was not executed.
+            let Some(present) = self.present() else {
+                break;
+            };
+            current = Some(present);
         }
         reply?.ok_or_else(gone)
     }
