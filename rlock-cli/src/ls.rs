@@ -23,7 +23,7 @@ pub(crate) struct LsOptions {
     /// Which keys to list: `*` stands for any text, `?` for one character, `\` takes the next one literally
     #[arg(value_name = "GLOB", default_value = "*", hide_default_value = true)]
     glob: String,
-    /// Also finds locks whose holders do not answer, by a scan of all keys on the store
+    /// Also finds locks whose holders do not reply, by a scan of all keys on the store
     #[arg(long)]
     scan: bool,
     /// Lists again after each interval, until interrupted
@@ -121,7 +121,7 @@ pub(crate) fn warn_of_missed(missed: usize) {
         } else {
             "clients do"
         };
-        tracing::warn!("{missed} {clients} not answer; `--scan` finds their locks");
+        tracing::warn!("{missed} {clients} not reply; `--scan` finds their locks");
     }
 }
 

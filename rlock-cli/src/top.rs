@@ -31,7 +31,7 @@ pub(crate) struct TopOptions {
     /// Which keys to show: `*` stands for any text, `?` for one character, `\` takes the next one literally
     #[arg(value_name = "GLOB", default_value = "*", hide_default_value = true)]
     glob: String,
-    /// Also finds locks whose holders do not answer, by a scan of all keys on the store
+    /// Also finds locks whose holders do not reply, by a scan of all keys on the store
     #[arg(long)]
     scan: bool,
     /// How often to look

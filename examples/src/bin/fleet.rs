@@ -173,7 +173,7 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Err(FleetError::Broken(
-            "redis-server did not answer within 5 s".to_owned(),
+            "redis-server did not reply within 5 s".to_owned(),
         ))
     }
 }

@@ -108,7 +108,7 @@ pub(crate) const TOP: &[Section] = &[
         ],
         text: "The rates count the locks that appear and disappear between two refreshes, averaged over ten \
                seconds. A lock that is held for less than the interval is not seen. The losses are those of all \
-               processes that answered, each since its start. Without a terminal, each refresh prints one line.",
+               processes that replied, each since its start. Without a terminal, each refresh prints one line.",
     },
     Section {
         title: "Exit status",

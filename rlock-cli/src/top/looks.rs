@@ -92,12 +92,12 @@ impl Looks {
         &self.locks
     }
 
-    /// Returns how many clients did not answer at the latest look.
+    /// Returns how many clients did not reply at the latest look.
     pub(super) fn missed(&self) -> usize {
         self.missed
     }
 
-    /// Returns how many locks the clients that answered the latest look have lost since they started.
+    /// Returns how many locks the clients that replied the latest look have lost since they started.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
@@ -110,7 +110,8 @@ impl Looks {
     pub(super) fn summary(&self) -> String {
         let silent = match self.missed {
             0 => String::new(),
-            missed => format!(", {missed} clients do not answer"),
+            1 => ", 1 client does not reply".to_owned(),
+            missed => format!(", {missed} clients do not reply"),
         };
         format!(
             "{} held, {} waiters, {} lost{silent}",

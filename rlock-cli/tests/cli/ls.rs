@@ -158,7 +158,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
     assert!(
         top.line()
             .await
-            .contains("1 held, 0 waiters, 0 lost, 1 clients do not answer")
+            .contains("1 held, 0 waiters, 0 lost, 1 client does not reply")
     );
     drop(top);
     let found = run(&server.url(), &["ls", "--scan"]).await;
