@@ -104,9 +104,8 @@ impl Ownership {
         let mut state = self.state();
         let now = self.now();
         let until = state.retained_until;
-        let is_idle = state.phase == Phase::Passed && state.request.grant().is_some();
         let may_last = now < until && until != Time::NEVER && !turn.is_wanted();
-        if !is_idle || !may_last || !self.is_certain(&state, now) {
+        if state.phase != Phase::Passed || !may_last || !self.is_certain(&state, now) {
             return Some(turn);
         }
         state.phase = Phase::Retained;

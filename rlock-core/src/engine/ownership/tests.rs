@@ -159,6 +159,28 @@ fn a_retention_that_goes_on_is_watched_or_ended() {
     }
 }
 
+/// The background would send the count of the next hold, or a release of it.
+#[test]
+fn an_ownership_whose_count_is_changing_is_not_retained() {
+    let retained = |begin_change: fn(&Arc<Ownership>)| {
+        let (hold, entry, _clock, _watchdog) = tracked(Duration::from_secs(60));
+        begin_change(&hold);
+        matches!(
+            leave(&hold, entry, Succession::Retained),
+            AfterLeave::Retained { .. }
+        )
+    };
+    assert!(retained(|_| ()));
+    assert!(!retained(|hold| hold.queued.store(true, Ordering::Release)));
+    assert!(!retained(|hold| std::mem::forget(hold.changing.try_lock())));
+    assert!(!retained(|hold| {
+        let nested = hold.enter(terms(), hold.now());
+        let (nested, _) = nested.expect("it is not lost");
+        let left = leave(hold, nested, Succession::Retained);
+        assert!(matches!(left, AfterLeave::Lower));
+    }));
+}
+
 #[test]
 fn holds_that_begin_beside_a_renewal_do_not_send_another() {
     let (hold, _, clock, _watchdog) = tracked(Duration::ZERO);

@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(written(), [b"1800000000000000:77aa"]);
         assert!(report("PROMOTED 1600000000000000 4c1d"));
         assert_eq!(written(), [b"1800000000000000:4c1d"]);
-        assert!(report("PROMOTED"), "unreadable");
+        assert!(report("PROMOTED later"), "unreadable");
         assert_eq!(written(), [b"1800000000000000"]);
     }
 }
