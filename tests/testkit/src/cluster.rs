@@ -227,14 +227,10 @@ impl RedisCluster {
         if key.ends_with(":fence") && moved.as_ref().is_err_and(is_there) {
             // A release at the target has counted from zero there.
             let mut target = self.node(to).connection().await;
-            let mut get = redis::cmd("ASKING");
-            let () = get.query_async(&mut target).await.expect("a cluster");
-            get = redis::cmd("GET");
-            let there: Option<u64> = get
-                .arg(key)
-                .query_async(&mut target)
-                .await
-                .expect("a token");
+            let mut get = redis::pipe();
+            get.cmd("ASKING").ignore().cmd("GET").arg(key);
+            let found: RedisResult<[Option<u64>; 1]> = get.query_async(&mut target).await;
+            let [there] = found.expect("a token");
             assert!(there.is_none_or(|there| there < 1_000), "{key}: {there:?}");
             moved = migrate.arg("REPLACE").query_async(&mut source).await;
         }

@@ -243,7 +243,6 @@ impl Shared {
         match reply {
             Ok(Value::Array(values)) => shares = values,
             Ok(_) => is_refused = true,
-            Err(error) if self.history.record_promotion(&error) => {}
             Err(error) => is_refused = !classify(error).transient,
         }
         if is_refused && !self.one_by_one.swap(true, Ordering::Relaxed) {

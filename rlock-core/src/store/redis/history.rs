@@ -75,8 +75,8 @@ impl History {
         self.clock.now()
     }
 
-    /// Records that the server executed a write that was sent at this time. `is_compared`: not with another replication id,
-    /// unless an earlier write was recent. A write that is not compared extends that time only.
+    /// Records that the server executed a write that was sent at this time. The write is recent for a while. One that did
+    /// not compare the replication id is recent only if an earlier write was recent when it was sent.
     pub(super) fn record_write(&self, sent_at: Time, is_compared: bool) {
         if is_compared || self.is_recent(sent_at) {
             self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);

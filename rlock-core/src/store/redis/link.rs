@@ -159,8 +159,8 @@ impl Link {
     }
 
     /// Sends a request over this connection. Repeats it if it was batched and must be sent by itself, if the server had
-    /// lost the script, or if it was promoted. The repetition takes the current connection, as a request that undoes it does. Over a connection
-    /// that was replaced, it could be executed after that one.
+    /// lost the script, or if the server reports that it was promoted. The repetition takes the current connection, as a
+    /// request that undoes it does. Over a connection that was replaced, it could be executed after that one.
     pub(super) async fn send(
         &self,
         connection: &Connection,
