@@ -1,7 +1,8 @@
 //! Nothing stays locked for longer than its lease after its owner died or left.
 //!
 //! An observer sees the locks on the store. A request on its way when its owner ends may run after
-//! any delay, and its lease counts from then.
+//! any delay, and its lease counts from then. A request of a waiter may join the queue again, so the lock is
+//! handed off to the owner once more, and its client returns it within the grace period.
 //!
 //! An owner without an entry stands for a call that retries until its wait ends. So it may own the
 //! lock for its wait and a lease more without noticing.
@@ -46,8 +47,10 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
                 continue;
             };
             let process = history.process_of(&sighting.owner);
-            let mut bound = held_up(&delays, process, sighting.server, ended) + lease + SLACK;
-            if sighting.server.is_some() && sighting.first > ended {
+            let arrived = held_up(&delays, process, sighting.server, ended);
+            let mut bound = arrived + lease + SLACK;
+            let may_be_queued = sighting.server.is_some() || arrived > ended;
+            if may_be_queued && sighting.first > ended {
                 bound = bound.max(sighting.first + GRACE + SLACK);
             }
             if sighting.last > bound {
@@ -193,6 +196,24 @@ mod tests {
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100).left(20);
         sample.seen("a:1", 5_000, 5_001);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn a_request_that_was_held_up_may_join_the_queue_again() {
+        let moment = 1_000 + 1_500;
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100).left(20);
+        sample.server_paused(15, 1_000);
+        sample.seen("a:1", 5_000, 5_000 + moment);
+        assert_eq!(sample.violations(), []);
+        sample.seen("a:1", 9_000, 9_001 + moment);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+        // Not if the lock was seen all along.
+        let mut sample = Sample::default();
+        sample.hold("a:1", 1).called(0, 5, 100).left(20);
+        sample.server_paused(15, 1_000);
+        sample.seen("a:1", 10, 1_001 + AFTER_LEASE);
         assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
     }
 
