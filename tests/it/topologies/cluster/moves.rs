@@ -12,8 +12,8 @@ use super::{
     is_since_redis_7,
 };
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, its_turn, ms, name,
-    resp2, timed,
+    LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, its_turn, leave_behind,
+    ms, name, resp2, timed,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -289,6 +289,32 @@ async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_is_pau
     tokio::time::sleep(LEASE).await;
     assert!(stays.is_valid(), "its master answers");
     cluster.node(1).resume();
+}
+
+/// A replica that lags keeps the keys of a slot that has moved away, and is promoted with them.
+#[tokio::test]
+async fn a_fence_that_a_promoted_replica_has_kept_is_replaced_when_the_slot_returns() {
+    let cluster = RedisCluster::start().await;
+    let key = cluster.key_at(1, "k").await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    let client = client(&cluster).await;
+    hold(&client, &key).await.release().await.expect("held");
+    let replica = cluster.replica_of(1);
+    leave_behind(replica, cluster.node(1)).await;
+    cluster.move_slot(slot, 1, 0).await;
+    let guard = hold(&client, &key).await;
+    let token = guard.fencing_token();
+    guard.release().await.expect("held");
+    cluster.node(1).kill();
+    replica.resume();
+    cluster.failed_over(1).await;
+    let promoted = rlock_testkit::MASTERS + 1;
+    let kept = cluster.keys_in(slot, promoted).await;
+    assert_eq!(kept, [format!("{}:fence", name(&key))]);
+    cluster.move_slot(slot, 0, promoted).await;
+    let guard = hold(&client, &key).await;
+    assert!(guard.fencing_token() > token);
+    guard.release().await.expect("held");
 }
 
 /// The node that exports a slot creates no wait queue, so the release hands nothing off.
