@@ -345,6 +345,23 @@ async fn a_lease_without_renewal_is_not_shortened_by_a_retention() {
     guard.release().await.expect("held");
 }
 
+#[tokio::test]
+async fn an_ownership_that_is_revoked_between_two_holds_is_no_loss() {
+    let client = LockClient::in_memory();
+    let lock = client.lock("k").wait_forever();
+    let guard = lock.acquire().await.expect("free");
+    let ownership = Arc::clone(&guard.entry().ownership);
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    guard.release().await.expect("held");
+    assert!(ownership.is_passed());
+    assert!(client.force_release("k").await.expect("a reply"));
+    let guard = waiting.await.expect("its turn");
+    assert_ne!(guard.owner(), ownership.owner);
+    guard.release().await.expect("held");
+    assert_eq!(client.core().watchdog.losses(), 0);
+}
+
 /// A client may hold tens of thousands of locks, each with an ownership.
 #[test]
 fn an_ownership_is_small() {
