@@ -160,6 +160,13 @@ impl Ownership {
         true
     }
 
+    /// Ends a retention that was only for callers who waited for further tokens, and have given up.
+    pub(crate) fn end_wait_for_tokens(self: &Arc<Self>) {
+        if self.state().retain.is_zero() {
+            self.end_retention();
+        }
+    }
+
     /// Ends an ownership that no caller wants any more. Returns whether the store has to be asked to release it.
     pub(super) fn give_up(&self) -> bool {
         let mut state = self.state();

@@ -362,6 +362,28 @@ async fn an_ownership_that_is_revoked_between_two_holds_is_no_loss() {
     assert_eq!(client.core().watchdog.losses(), 0);
 }
 
+/// The tokens run out while an extension is under way, so the ownership waits for it with its callers.
+#[tokio::test]
+async fn an_ownership_without_callers_is_released_when_its_tokens_arrive() {
+    let client = LockClient::in_memory();
+    let lock = client.lock("k").wait_forever();
+    let guard = lock.acquire().await.expect("free");
+    let ownership = Arc::clone(&guard.entry().ownership);
+    while ownership.state().tokens.take().is_some() {}
+    let tokens = ownership.begin_extension(true, u64::MAX).expect("due");
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    guard.release().await.expect("held");
+    assert!(ownership.is_retained());
+    drop(waiting);
+    let releases = client.core().releases();
+    releases.extend(Arc::clone(&ownership), tokens);
+    releases.idle().await;
+    assert!(!ownership.is_owned());
+    let info = client.inspect("k").await.expect("a reply");
+    assert!(info.is_none(), "{info:?}");
+}
+
 /// A client may hold tens of thousands of locks, each with an ownership.
 #[test]
 fn an_ownership_is_small() {

@@ -73,4 +73,5 @@ async fn extend(core: &Core, ownership: &Arc<Ownership>, tokens: u64) {
     // Without further tokens, the lock is released when these are used.
     ownership.extended(reply.ok().flatten().unwrap_or(TokenBlock::EMPTY));
     core.queues.check_retained(&ownership.key);
+    ownership.end_wait_for_tokens();
 }
