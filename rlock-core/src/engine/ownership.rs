@@ -214,11 +214,6 @@ impl Ownership {
         self.state().phase == Phase::Held
     }
 
-    /// Returns whether the store is asked for the ownership, and no hold has begun.
-    pub(crate) fn is_requested(&self) -> bool {
-        self.state().phase == Phase::Requested
-    }
-
     /// Returns whether the hold has ended and the next one has not begun.
     pub(crate) fn is_passed(&self) -> bool {
         self.state().phase == Phase::Passed

@@ -176,11 +176,8 @@ impl LocalQueues {
         let Some(ownership) = requested.find(|ownership| ownership.owner == owner) else {
             return;
         };
-        if ownership.is_requested() {
-            // In this order: the waiter may begin and end its hold at once.
-            queue.state().arrived(self.local_handovers, wanted);
-            ownership.handed_off(block, ttl, wanted);
-        }
+        let arrived = || queue.state().arrived(self.local_handovers, wanted);
+        ownership.handed_off(block, ttl, wanted, arrived);
     }
 
     fn member(self: &Arc<Self>, key: &Key, queue: &Arc<LocalQueue>) -> Member {

@@ -63,15 +63,23 @@ impl Ownership {
         is_new
     }
 
-    /// Applies the message that the store handed the lock off to this owner.
-    pub(crate) fn handed_off(&self, block: TokenBlock, ttl: Duration, wanted: bool) {
-        let is_new = {
+    /// Applies the message that the store handed the lock off to this owner. Calls `arrived` if it is new.
+    pub(crate) fn handed_off(
+        &self,
+        block: TokenBlock,
+        ttl: Duration,
+        wanted: bool,
+        arrived: impl FnOnce(),
+    ) {
+        {
             let mut state = self.state();
-            state.phase == Phase::Requested && state.request.hand_off(block, ttl, wanted)
-        };
-        if is_new {
-            self.reported.notify_one();
+            if state.phase != Phase::Requested || !state.request.hand_off(block, ttl, wanted) {
+                return;
+            }
+            // Under the mutex: the waiter may begin and end its hold at once.
+            arrived();
         }
+        self.reported.notify_one();
     }
 
     /// Applies the reply that another owner has the lock. `queued` is the place in the store's wait queue.

@@ -22,7 +22,7 @@ use crate::{
     observe::HoldEnd,
     options::Site,
     owner::OwnerId,
-    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock},
+    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock, Via},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
@@ -382,6 +382,24 @@ async fn an_ownership_without_callers_is_released_when_its_tokens_arrive() {
     assert!(!ownership.is_owned());
     let info = client.inspect("k").await.expect("a reply");
     assert!(info.is_none(), "{info:?}");
+}
+
+#[test]
+fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
+    let queues = Arc::new(LocalQueues::new(16));
+    let (clock, key) = (ClientClock::default(), Key::parse("k").expect("valid"));
+    let turn = queues.try_turn(&key).expect("free");
+    let owner = OwnerId::new(Uuid::nil(), 1);
+    let ownership = turn.ownership(clock.now(), || {
+        Ownership::new(clock.clone(), key.clone(), owner, LEASE)
+    });
+    ownership.begin_request(Via::default());
+    let block = TokenBlock::granted(1);
+    ownership.note_fence(block.fence());
+    queues.handed_off(&key, owner, block, LEASE, true);
+    assert!(ownership.grant().is_none() && !turn.is_wanted());
+    queues.handed_off(&key, owner, TokenBlock::granted(20), LEASE, true);
+    assert!(ownership.grant().is_some() && turn.is_wanted());
 }
 
 /// A client may hold tens of thousands of locks, each with an ownership.
