@@ -300,20 +300,11 @@ impl Ownership {
         })
     }
 
-    /// Ends the ownership and passes the turn on. The next local waiter may ask the store.
+    /// Ends the ownership and passes the turn on, unless it has entries. The next local waiter may ask the store.
     pub(crate) fn finish(&self) {
-        self.end_if(|_| true);
-    }
-
-    /// Ends the ownership in the same way, unless it has entries.
-    pub(crate) fn finish_if_empty(&self) {
-        self.end_if(|state| state.entries.is_empty());
-    }
-
-    fn end_if(&self, ends: impl FnOnce(&State) -> bool) {
         let turn = {
             let mut state = self.state();
-            if !ends(&state) || state.phase == Phase::Retained {
+            if !state.entries.is_empty() || state.phase == Phase::Retained {
                 return;
             }
             state.phase = Phase::Ended;

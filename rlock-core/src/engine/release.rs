@@ -122,7 +122,6 @@ pub(crate) fn leave(
             release_on_drop.disarm();
             return None;
         }
-        None if lost.is_some() => ownership.finish_if_empty(),
         None => {}
     }
     let outcome = broken
