@@ -105,7 +105,6 @@ impl Ownership {
         state.keep_until = None;
         state.is_reported = false;
         state.retain = Duration::ZERO;
-        state.retained_until = Time::NEVER;
         state.turn = Some(turn);
         Some((state.add(terms), token))
     }

@@ -99,26 +99,6 @@ impl Ownership {
             .is_some_and(|turn| turn.set_retained(true))
     }
 
-    /// Retains an ownership again after its caller began no hold. Returns the turn if it cannot be retained.
-    pub(super) fn retain_again(self: &Arc<Self>, turn: Turn) -> Option<Turn> {
-        let mut state = self.state();
-        let now = self.now();
-        let until = state.retained_until;
-        let may_last = now < until && until != Time::NEVER && !turn.is_wanted();
-        if state.phase != Phase::Passed || !may_last || !self.is_certain(&state, now) {
-            return Some(turn);
-        }
-        state.phase = Phase::Retained;
-        if !state.is_watched(now) {
-            // The watchdog came by meanwhile, and would notice the end of the retention, or of the lease, too late.
-            state.phase = Phase::Passed;
-            return Some(turn);
-        }
-        state.turn = Some(turn);
-        Self::retain(&mut state, until);
-        None
-    }
-
     /// Passes a retained ownership to a local caller, and returns the turn. Returns `None` if its tokens have not
     /// arrived, or if it is released instead.
     pub(crate) fn resume(self: &Arc<Self>) -> Option<Turn> {

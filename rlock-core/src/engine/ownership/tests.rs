@@ -140,23 +140,16 @@ fn leave(hold: &Arc<Ownership>, entry: EntryId, succession: Succession) -> After
 }
 
 #[test]
-fn a_retention_that_goes_on_is_watched_or_ended() {
-    for checked_meanwhile in [false, true] {
-        let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-        let left = leave(&hold, entry, Succession::Retained);
-        assert!(matches!(left, AfterLeave::Retained { .. }));
-        watchdog.track(&hold, hold.now());
-        clock.0.store(9, Ordering::SeqCst);
-        let turn = hold.resume().expect("retained");
-        if checked_meanwhile {
-            let (_, next) = hold.come_due(Time::from(Duration::from_secs(9)), |_, _| false);
-            assert_eq!(hold.deadline().map(|deadline| deadline.at), Some(next));
-        }
-        drop(turn);
-        assert_eq!(hold.is_retained(), !checked_meanwhile);
-        let deadline = hold.deadline().expect("tracked").at;
-        assert!(!hold.is_retained() || deadline <= hold.due());
-    }
+fn a_retained_ownership_whose_caller_begins_no_hold_is_released() {
+    let (hold, entry, _, watchdog) = tracked(Duration::from_secs(60));
+    let left = leave(&hold, entry, Succession::Retained);
+    assert!(matches!(left, AfterLeave::Retained { .. }));
+    watchdog.track(&hold, hold.now());
+    let turn = hold.resume().expect("retained");
+    let queues = Arc::clone(turn.queues());
+    drop(turn);
+    assert!(!hold.is_owned() && queues.is_empty());
+    assert_eq!(queues.releases.take(16).len(), 1, "it is released");
 }
 
 /// The background would send the count of the next hold, or a release of it.
@@ -194,19 +187,6 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
     hold.end_renewal();
     assert!(hold.missing_deadline(now).is_some(), "it has failed");
     assert!(next > now);
-}
-
-#[test]
-fn a_client_that_drains_does_not_retain_again_what_a_caller_gives_back_unused() {
-    let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
-    let left = leave(&hold, entry, Succession::Retained);
-    assert!(matches!(left, AfterLeave::Retained { .. }));
-    let turn = hold.resume().expect("retained");
-    let queues = Arc::clone(turn.queues());
-    queues.end_retentions();
-    drop(turn);
-    assert!(!hold.is_owned());
-    assert_eq!(queues.releases.take(16).len(), 1, "it is released");
 }
 
 /// A local caller receives an ownership late, after the store has granted the lock to another

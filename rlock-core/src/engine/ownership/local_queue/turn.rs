@@ -141,12 +141,12 @@ impl Drop for Turn {
 }
 
 impl Member {
-    /// Passes the turn to the next waiter. Without a waiter, gives the current ownership up or retains it.
+    /// Passes the turn to the next waiter. Without a waiter, gives the current ownership up.
     fn pass_on(mut self) {
         loop {
             let next = self.queue.state().waiting.pop_front();
             let Some(next) = next else {
-                match self.retain_or_close() {
+                match self.close() {
                     None => return,
                     Some(member) => self = member,
                 }
@@ -163,22 +163,7 @@ impl Member {
         }
     }
 
-    /// Retains the ownership or removes the queue. Returns `self` if a waiter came meanwhile.
-    fn retain_or_close(self) -> Option<Self> {
-        let current = self.queue.current();
-        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        let Some(current) = current else {
-            return self.close();
-        };
-        if let Some(mut turn) = current.retain_again(Turn(Some(self))) {
-            return turn.0.take()?.close();
-        }
-        // A caller may have come just before.
-        queues.check_retained(&key);
-        None
-    }
-
-    /// Removes the queue, unless a waiter came.
+    /// Removes the queue. Returns `self` if a waiter came meanwhile.
     fn close(self) -> Option<Self> {
         let current = {
             let mut queues = self.queues.queues();
