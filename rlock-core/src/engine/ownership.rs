@@ -35,7 +35,6 @@ pub(crate) use self::{
     loss::{MaxHold, Revocation},
     release_queue::{Done, ReleaseQueue, Work},
     renewal::{Action, Deadline},
-    succession::Succession,
 };
 use crate::{
     clock::ClientClock,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tracing::Span;
 
-use super::{Ownership, Phase, State, Succession, Turn, loss::MaxHold};
+use super::{Ownership, Phase, State, Turn, loss::MaxHold};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
@@ -164,13 +164,13 @@ impl Ownership {
         self.state().entries.iter().any(|entry| entry.in_body)
     }
 
-    /// Removes an entry. After the last entry, the next local waiter gets the ownership, or it is retained, if
-    /// `succession` allows that. Otherwise renewal stops, and the caller releases it.
+    /// Removes an entry. After the last entry, the next local waiter gets the ownership, or it is retained, if it
+    /// `may_continue`. Otherwise renewal stops, and the caller releases it.
     pub(crate) fn leave(
         self: &Arc<Self>,
         id: EntryId,
         end: HoldEnd,
-        succession: Succession,
+        may_continue: bool,
         counts_entries: bool,
         now: Time,
     ) -> (AfterLeave, Option<EndedHold>) {
@@ -194,7 +194,7 @@ impl Ownership {
                 let ended = state.end_span(end);
                 (AfterLeave::Release, state.held.take(), end, ended)
             } else {
-                let left = self.end_hold(&mut state, succession, now);
+                let left = self.end_hold(&mut state, may_continue, now);
                 (left, state.held.take(), end, state.end_span(end))
             }
         };

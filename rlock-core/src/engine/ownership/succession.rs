@@ -12,30 +12,20 @@ use crate::{
 /// How long an ownership waits for an extension of its tokens while local callers wait.
 const EXTENSION: Duration = Duration::from_secs(1);
 
-/// The successors that a hold may have without a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Succession {
-    /// Nothing: the ownership is released.
-    None,
-    /// A hold of the next local waiter.
-    Waiters,
-    /// A hold of the next local waiter, or retention.
-    Retained,
-}
-
 impl Ownership {
-    /// Ends a hold without entries: by a local hand-over, else by retention, else by a release.
+    /// Ends a hold without entries: by a local hand-over, else by retention, else by a release. `may_continue`: whether
+    /// the first two are possible.
     pub(super) fn end_hold(
         self: &Arc<Self>,
         state: &mut State,
-        succession: Succession,
+        may_continue: bool,
         now: Time,
     ) -> AfterLeave {
-        if succession != Succession::None && self.is_certain(state, now) {
+        if may_continue && self.is_certain(state, now) {
             if let Some(turn) = Self::pass_to_waiter(state, now) {
                 return AfterLeave::HandOver(turn);
             }
-            if let Some(until) = Self::retention(state, succession, now) {
+            if let Some(until) = Self::retention(state, now) {
                 let is_awaited = Self::retain(state, until);
                 return AfterLeave::Retained { is_awaited };
             }
@@ -75,17 +65,17 @@ impl Ownership {
     }
 
     /// Returns the end of the retention, if there is one: of `retain`, or of the wait for further tokens.
-    fn retention(state: &State, succession: Succession, now: Time) -> Option<Time> {
+    fn retention(state: &State, now: Time) -> Option<Time> {
         let turn = state.turn.as_ref()?;
-        if turn.is_wanted() {
+        if turn.ends_retention() {
             return None;
         }
         if turn.has_waiters() {
             let waits = !state.tokens.is_left() && state.tokens.is_coming();
             return waits.then(|| now + EXTENSION);
         }
-        let may = succession == Succession::Retained && state.tokens.is_coming();
-        (may && !state.retain.is_zero()).then(|| now + state.retain)
+        let may = state.tokens.is_coming() && !state.retain.is_zero();
+        may.then(|| now + state.retain)
     }
 
     /// Retains the ownership. Returns whether callers or other clients wait for it already.

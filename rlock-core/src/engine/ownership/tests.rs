@@ -10,7 +10,7 @@ use std::{
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::{Action, AfterLeave, EntryId, LocalQueues, Ownership, Succession, Terms, WaiterTerms};
+use super::{Action, AfterLeave, EntryId, LocalQueues, Ownership, Terms, WaiterTerms};
 use crate::{
     client::LockClient,
     clock::{ClientClock, Clock},
@@ -134,15 +134,15 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
 }
 
 /// Ends a hold like its call.
-fn leave(hold: &Arc<Ownership>, entry: EntryId, succession: Succession) -> AfterLeave {
-    let (left, _) = hold.leave(entry, HoldEnd::Released, succession, true, hold.now());
+fn leave(hold: &Arc<Ownership>, entry: EntryId, may_continue: bool) -> AfterLeave {
+    let (left, _) = hold.leave(entry, HoldEnd::Released, may_continue, true, hold.now());
     left
 }
 
 #[test]
 fn a_retained_ownership_whose_caller_begins_no_hold_is_released() {
     let (hold, entry, _, watchdog) = tracked(Duration::from_secs(60));
-    let left = leave(&hold, entry, Succession::Retained);
+    let left = leave(&hold, entry, true);
     assert!(matches!(left, AfterLeave::Retained { .. }));
     watchdog.track(&hold, hold.now());
     let turn = hold.resume().expect("retained");
@@ -159,7 +159,7 @@ fn an_ownership_whose_count_is_changing_is_not_retained() {
         let (hold, entry, _clock, _watchdog) = tracked(Duration::from_secs(60));
         begin_change(&hold);
         matches!(
-            leave(&hold, entry, Succession::Retained),
+            leave(&hold, entry, true),
             AfterLeave::Retained { .. }
         )
     };
@@ -169,7 +169,7 @@ fn an_ownership_whose_count_is_changing_is_not_retained() {
     assert!(!retained(|hold| {
         let nested = hold.enter(terms(), hold.now());
         let (nested, _) = nested.expect("it is not lost");
-        let left = leave(hold, nested, Succession::Retained);
+        let left = leave(hold, nested, true);
         assert!(matches!(left, AfterLeave::Lower));
     }));
 }
@@ -238,7 +238,7 @@ fn queues_of(hold: &Ownership) -> Arc<LocalQueues> {
 #[test]
 fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_ended() {
     let (hold, entry, _, watchdog) = tracked(Duration::ZERO);
-    let left = leave(&hold, entry, Succession::None);
+    let left = leave(&hold, entry, false);
     assert!(matches!(left, AfterLeave::Release));
     watchdog.forget(&hold);
     let queues = queues_of(&hold);
@@ -262,7 +262,7 @@ async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
     let place = queues.enqueue(&hold.key, terms).err();
     let mut waiting = Box::pin(place.expect("it has a holder").turn());
     assert!(waiting.as_mut().now_or_never().is_none());
-    let left = leave(&hold, entry, Succession::None);
+    let left = leave(&hold, entry, false);
     assert!(matches!(left, AfterLeave::Release));
     let next = hold.next(|| OwnerId::new(Uuid::nil(), 2));
     let (next, _) = next.expect("somebody waits");
@@ -285,7 +285,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
             clock.0.store(4, Ordering::SeqCst);
             hold.renewed(sent_at, Duration::from_secs(30), hold.now());
         }
-        let left = leave(&hold, entry, Succession::Retained);
+        let left = leave(&hold, entry, true);
         let is_retained = matches!(left, AfterLeave::Retained { .. });
         assert_eq!(
             is_retained,
@@ -298,7 +298,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
 #[test]
 fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-    let left = leave(&hold, entry, Succession::Retained);
+    let left = leave(&hold, entry, true);
     assert!(matches!(left, AfterLeave::Retained { .. }));
     clock.0.store(2, Ordering::SeqCst);
     watchdog.doubt_all(&KeyFilter::all());

@@ -6,7 +6,7 @@ use super::{LocalQueue, LocalQueues, Ownership, QueueState, WaiterTerms};
 use crate::{
     key::Key,
     lease::Time,
-    sync::{MutexGuard, atomic::Ordering, oneshot},
+    sync::{MutexGuard, oneshot},
 };
 
 /// The right to ask the store for a key. Dropping it passes it to the next waiter, together with the current
@@ -90,11 +90,15 @@ impl Turn {
     pub(crate) fn set_retained(&self, is_retained: bool) -> bool {
         let mut state = self.state();
         state.is_retained = is_retained;
-        let ends = state.wanted || self.queues().draining.load(Ordering::Acquire);
-        ends || !state.waiting.is_empty()
+        self.queues().ends_retention(&state) || !state.waiting.is_empty()
     }
 
-    /// Returns whether other clients wait for the lock, as far as is known.
+    /// Returns whether nothing is retained: other clients wait for the lock, as far as is known, or the client drains.
+    pub(crate) fn ends_retention(&self) -> bool {
+        self.queues().ends_retention(&self.state())
+    }
+
+    #[cfg(test)]
     pub(crate) fn is_wanted(&self) -> bool {
         self.state().wanted
     }
