@@ -11,7 +11,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::time::sleep;
 
 use crate::{
-    engine::{call_chain, core::Core, driver::ClientHandle, entry::EntryGuard, ownership::Terms},
+    engine::{call_chain, core::Core, driver::ClientHandle, entry::EntryGuard},
     error::{LockError, whole_millis},
     few::Few,
     key::Key,
@@ -119,12 +119,11 @@ pub(crate) fn enter_at_once(
     }
     let (ownership, token) = call_chain::hold_of(core.id, key)?;
     let now = core.clock.now();
-    let terms = Terms::new(now, options);
-    let entered = match ownership.enter_locally(token, terms)? {
+    let entered = match ownership.enter_locally(token, options, now)? {
         Ok(entered) => entered,
         Err(cause) => return Some(Err(nested::lost(core, &ownership, cause))),
     };
-    let entry = EntryGuard::new(client, &ownership, entered, terms, now);
+    let entry = EntryGuard::new(client, &ownership, entered, options, now);
     if let Some(least) = options.at_least {
         ownership.keep_until(now + least);
     }

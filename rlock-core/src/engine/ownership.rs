@@ -30,8 +30,8 @@ use tracing::Span;
 
 use self::{entries::EntryState, release::ReleaseState, request::Request, tokens::Tokens};
 pub(crate) use self::{
-    entries::{AfterLeave, EntryId, Terms},
-    local_queue::{LocalQueues, Turn, WaiterTerms},
+    entries::{AfterLeave, EntryId},
+    local_queue::{LocalQueues, Turn},
     loss::{MaxHold, Revocation},
     release_queue::{Done, ReleaseQueue, Work},
     renewal::{Action, Deadline},

@@ -8,7 +8,7 @@ use super::{AcquireError, Attempt, LEAST_REQUEST_TIME, turns::Contended};
 use crate::{
     engine::{
         entry::EntryGuard,
-        ownership::{Ownership, Terms, Turn},
+        ownership::{Ownership, Turn},
     },
     error::LostCause,
     few::Few,
@@ -231,17 +231,17 @@ impl Attempt<'_> {
 
     /// Begins the holds. Returns `None` if one of the ownerships was lost meanwhile.
     fn begin(&self, turns: Few<Turn>, locks: &[Acquisition], now: Time) -> Option<Few<EntryGuard>> {
-        let terms = Terms::new(now, &self.request.options);
+        let options = &self.request.options;
         let trace_id = self.core.options.trace_id.as_ref();
         let trace_id = trace_id.and_then(|current| (current.0)());
         let begin = |(Acquisition { ownership, grant }, turn): (&Acquisition, Turn)| {
-            let entered = ownership.begin(terms, (*grant)?, turn)?;
+            let entered = ownership.begin(options, (*grant)?, turn, now)?;
             if trace_id.is_some() {
                 ownership.set_trace_id(trace_id.clone());
             }
             // First: a subscriber may panic.
-            let entry = EntryGuard::new(self.client, ownership, entered, terms, now);
-            self.call.holds(terms, ownership);
+            let entry = EntryGuard::new(self.client, ownership, entered, options, now);
+            self.call.holds(ownership, now);
             Some(entry)
         };
         locks.iter().zip(turns).map(begin).collect()

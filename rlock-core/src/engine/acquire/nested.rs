@@ -6,12 +6,7 @@ use tokio::time::timeout;
 
 use super::{AcquireError, Attempt};
 use crate::{
-    engine::{
-        core::Core,
-        entry::EntryGuard,
-        ownership::{Ownership, Terms},
-        release::ReleaseOnDrop,
-    },
+    engine::{core::Core, entry::EntryGuard, ownership::Ownership, release::ReleaseOnDrop},
     error::{LockError, LostCause},
     store::{Acquired, Claim, SendOptions, StoreError},
     wait::Backoff,
@@ -36,9 +31,8 @@ impl Attempt<'_> {
         ownership: &Arc<Ownership>,
         token: u64,
     ) -> Result<Option<EntryGuard>, AcquireError> {
-        let now = self.now();
-        let terms = Terms::new(now, &self.request.options);
-        let Some(entered) = ownership.enter_locally(token, terms) else {
+        let (options, now) = (&self.request.options, self.now());
+        let Some(entered) = ownership.enter_locally(token, options, now) else {
             return Ok(None);
         };
         let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
@@ -46,7 +40,7 @@ impl Attempt<'_> {
             self.client,
             ownership,
             entered,
-            terms,
+            options,
             now,
         )))
     }
@@ -85,16 +79,15 @@ impl Attempt<'_> {
             }
             match reply {
                 Ok(Acquired::Granted { sent_at, .. }) => {
-                    let now = self.now();
-                    let terms = Terms::new(now, &self.request.options);
-                    let entered = ownership.enter(terms, sent_at);
+                    let (options, now) = (&self.request.options, self.now());
+                    let entered = ownership.enter(options, sent_at, now);
                     let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
                     release_on_drop.disarm();
                     return Ok(Some(EntryGuard::new(
                         self.client,
                         ownership,
                         entered,
-                        terms,
+                        options,
                         now,
                     )));
                 }

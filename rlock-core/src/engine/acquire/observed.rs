@@ -12,11 +12,7 @@ use tracing::{Span, field::Empty};
 
 use super::{AcquireError, Request};
 use crate::{
-    engine::{
-        core::Core,
-        entry::EntryGuard,
-        ownership::{Ownership, Terms},
-    },
+    engine::{core::Core, entry::EntryGuard, ownership::Ownership},
     error::TakenBy,
     few::Few,
     lease::Time,
@@ -72,11 +68,12 @@ impl<'a> Call<'a> {
     }
 
     /// Notes that a hold of this ownership has begun.
-    pub(crate) fn holds(&self, terms: Terms, ownership: &Ownership) {
+    pub(crate) fn holds(&self, ownership: &Ownership, now: Time) {
+        let site = self.request.options.site;
         let waited = self.waits.load(Ordering::Relaxed);
-        self.metrics.holds(terms.since, waited, || ownership.way());
+        self.metrics.holds(now, waited, || ownership.way());
         if spans::may_be_wanted(waited)
-            && let Some(span) = spans::hold(waited, terms.site, &ownership.key, ownership.token())
+            && let Some(span) = spans::hold(waited, site, &ownership.key, ownership.token())
         {
             ownership.set_span(span);
         }

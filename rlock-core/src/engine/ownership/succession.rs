@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{AfterLeave, Ownership, Phase, State, Turn, WaiterTerms, release::ReleaseState};
+use super::{AfterLeave, Ownership, Phase, State, Turn, release::ReleaseState};
 use crate::{
     lease::Time,
+    options::LockOptions,
     store::{Grant, TokenBlock},
     sync::atomic::Ordering,
 };
@@ -57,7 +58,7 @@ impl Ownership {
             return None;
         }
         let grant = state.grant();
-        let fits = |terms: &WaiterTerms| terms.watchdog && grant.is_fresh(terms.lease, now);
+        let fits = |next: &LockOptions| next.watchdog && grant.is_fresh(next.lease, now);
         if !state.turn.as_ref()?.serves_next(fits) {
             return None;
         }

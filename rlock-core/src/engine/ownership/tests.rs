@@ -10,7 +10,7 @@ use std::{
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::{Action, AfterLeave, EntryId, LocalQueues, Ownership, Terms, WaiterTerms};
+use super::{Action, AfterLeave, EntryId, LocalQueues, Ownership};
 use crate::{
     client::LockClient,
     clock::{ClientClock, Clock},
@@ -18,47 +18,39 @@ use crate::{
     error::LostCause,
     key::Key,
     lease::Time,
-    metrics,
     observe::HoldEnd,
-    options::Site,
+    options::{LockOptions, Site},
     owner::OwnerId,
     store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock, Via},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
 
-fn terms() -> Terms {
-    Terms {
+fn options() -> LockOptions {
+    LockOptions {
         lease: LEASE,
-        watchdog: true,
-        until: None,
-        retain: Duration::ZERO,
         site: Site::new("order:<id>"),
-        metrics: metrics::lock(Site::default()),
-        since: Time::from_nanos(0),
+        ..LockOptions::default()
     }
 }
 
 fn held() -> Arc<Ownership> {
-    held_on(terms())
-}
-
-fn held_on(terms: Terms) -> Arc<Ownership> {
     let key = Key::parse("k").expect("valid");
     let turn = Arc::new(LocalQueues::new(16)).try_turn(&key).expect("free");
     let hold = Ownership::new(
         ClientClock::default(),
         key,
         OwnerId::new(Uuid::nil(), 1),
-        terms.lease,
+        LEASE,
     );
     let grant = Grant {
         block: TokenBlock::granted(1),
-        since: ClientClock::default().now(),
-        ttl: terms.lease,
+        since: hold.now(),
+        ttl: LEASE,
         wanted: false,
     };
-    hold.begin(terms, grant, turn).expect("it is not lost");
+    let begun = hold.begin(&options(), grant, turn, hold.now());
+    begun.expect("it is not lost");
     hold
 }
 
@@ -88,7 +80,8 @@ fn a_renewal_that_is_answered_late_does_not_bring_a_lease_back() {
 fn an_entry_that_is_answered_late_does_not_bring_a_lease_back() {
     let hold = held();
     thread::sleep(LEASE);
-    assert!(hold.enter(terms(), ClientClock::default().now()).is_err());
+    let now = hold.now();
+    assert!(hold.enter(&options(), now, now).is_err());
     assert_eq!(
         hold.broken(ClientClock::default().now()),
         Some(LostCause::Expired)
@@ -116,10 +109,10 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
     let hold = turn.ownership(clock.now(), || {
         Ownership::new(clock.clone(), key, owner, lease)
     });
-    let terms = Terms {
+    let options = LockOptions {
         lease,
         retain,
-        ..terms()
+        ..options()
     };
     let grant = Grant {
         block: TokenBlock::granted(1),
@@ -127,7 +120,8 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
         ttl: lease,
         wanted: false,
     };
-    let (entry, _) = hold.begin(terms, grant, turn).expect("it is not lost");
+    let begun = hold.begin(&options, grant, turn, hold.now());
+    let (entry, _) = begun.expect("it is not lost");
     let watchdog = Watchdog::new(clock);
     watchdog.track(&hold, hold.now());
     (hold, entry, still, watchdog)
@@ -158,16 +152,13 @@ fn an_ownership_whose_count_is_changing_is_not_retained() {
     let retained = |begin_change: fn(&Arc<Ownership>)| {
         let (hold, entry, _clock, _watchdog) = tracked(Duration::from_secs(60));
         begin_change(&hold);
-        matches!(
-            leave(&hold, entry, true),
-            AfterLeave::Retained { .. }
-        )
+        matches!(leave(&hold, entry, true), AfterLeave::Retained { .. })
     };
     assert!(retained(|_| ()));
     assert!(!retained(|hold| hold.queued.store(true, Ordering::Release)));
     assert!(!retained(|hold| std::mem::forget(hold.changing.try_lock())));
     assert!(!retained(|hold| {
-        let nested = hold.enter(terms(), hold.now());
+        let nested = hold.enter(&options(), hold.now(), hold.now());
         let (nested, _) = nested.expect("it is not lost");
         let left = leave(hold, nested, true);
         assert!(matches!(left, AfterLeave::Lower));
@@ -255,11 +246,7 @@ fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_end
 async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
     let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
     let queues = queues_of(&hold);
-    let terms = WaiterTerms {
-        lease: LEASE,
-        watchdog: true,
-    };
-    let place = queues.enqueue(&hold.key, terms).err();
+    let place = queues.enqueue(&hold.key, &options()).err();
     let mut waiting = Box::pin(place.expect("it has a holder").turn());
     assert!(waiting.as_mut().now_or_never().is_none());
     let left = leave(&hold, entry, false);

@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{LocalQueue, LocalQueues, Ownership, QueueState, WaiterTerms};
+use super::{LocalQueue, LocalQueues, Ownership, QueueState};
 use crate::{
     key::Key,
     lease::Time,
+    options::LockOptions,
     sync::{MutexGuard, oneshot},
 };
 
@@ -65,10 +66,14 @@ impl Turn {
     }
 
     /// Decides whether the next local waiter is served before other clients. Counts it if so.
-    pub(crate) fn serves_next(&self, fits: impl FnOnce(&WaiterTerms) -> bool) -> bool {
+    pub(crate) fn serves_next(&self, fits: impl FnOnce(&LockOptions) -> bool) -> bool {
         let mut state = self.state();
         let may = !state.wanted || state.handovers > 0;
-        let serves = may && state.waiting.front().is_some_and(|next| fits(&next.terms));
+        let serves = may
+            && state
+                .waiting
+                .front()
+                .is_some_and(|next| fits(&next.options));
         if serves {
             state.handovers = state.handovers.saturating_sub(1);
         }
@@ -111,16 +116,16 @@ impl Turn {
     /// Returns the ownership that a release asks for on behalf of the next waiter, and that waiter's lease.
     pub(crate) fn next(
         &self,
-        fresh: impl FnOnce(WaiterTerms) -> Arc<Ownership>,
+        fresh: impl FnOnce(Duration) -> Arc<Ownership>,
     ) -> Option<(Arc<Ownership>, Duration)> {
         let mut state = self.state();
-        let terms = state.waiting.front()?.terms;
+        let lease = state.waiting.front()?.options.lease;
         if state.next.is_none() {
             // This belongs to the present ownership.
             state.wanted = false;
         }
-        let next = state.next.get_or_insert_with(|| fresh(terms));
-        Some((Arc::clone(next), terms.lease))
+        let next = state.next.get_or_insert_with(|| fresh(lease));
+        Some((Arc::clone(next), lease))
     }
 
     /// Passes the turn on after the current ownership has ended.
