@@ -118,17 +118,14 @@ pub(crate) fn enter_at_once(
         return None;
     }
     let (ownership, token) = call_chain::hold_of(core.id, key)?;
-    let now = core.clock.now();
-    let entered = match ownership.enter_locally(token, options, now)? {
-        Ok(entered) => entered,
-        Err(cause) => return Some(Err(nested::lost(core, &ownership, cause))),
-    };
-    let entry = EntryGuard::new(client, &ownership, entered, options, now);
-    if let Some(least) = options.at_least {
-        ownership.keep_until(now + least);
+    let entered = nested::enter_locally(client, &ownership, token, options)?;
+    if entered.is_ok() {
+        if let Some(least) = options.at_least {
+            ownership.keep_until(core.clock.now() + least);
+        }
+        metrics::lock(options.site).reentered();
     }
-    metrics::lock(options.site).reentered();
-    Some(Ok(entry))
+    Some(entered)
 }
 
 /// One call on its way to its locks.

@@ -6,8 +6,12 @@ use tokio::time::timeout;
 
 use super::{AcquireError, Attempt};
 use crate::{
-    engine::{core::Core, entry::EntryGuard, ownership::Ownership, release::ReleaseOnDrop},
+    engine::{
+        core::Core, driver::ClientHandle, entry::EntryGuard, ownership::Ownership,
+        release::ReleaseOnDrop,
+    },
     error::{LockError, LostCause},
+    options::LockOptions,
     store::{Acquired, Claim, SendOptions, StoreError},
     wait::Backoff,
 };
@@ -22,27 +26,10 @@ impl Attempt<'_> {
         if self.core.counts_entries() {
             self.enter_counted(ownership, token).await
         } else {
-            self.enter_locally(ownership, token)
+            let options = &self.request.options;
+            let entered = enter_locally(self.client, ownership, token, options);
+            Ok(entered.transpose()?)
         }
-    }
-
-    fn enter_locally(
-        &self,
-        ownership: &Arc<Ownership>,
-        token: u64,
-    ) -> Result<Option<EntryGuard>, AcquireError> {
-        let (options, now) = (&self.request.options, self.now());
-        let Some(entered) = ownership.enter_locally(token, options, now) else {
-            return Ok(None);
-        };
-        let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
-        Ok(Some(EntryGuard::new(
-            self.client,
-            ownership,
-            entered,
-            options,
-            now,
-        )))
     }
 
     async fn enter_counted(
@@ -103,8 +90,23 @@ impl Attempt<'_> {
     }
 }
 
+/// Enters the hold with this token again, in this process only. Returns `None` if it has ended.
+pub(super) fn enter_locally(
+    client: &ClientHandle,
+    ownership: &Arc<Ownership>,
+    token: u64,
+    options: &LockOptions,
+) -> Option<Result<EntryGuard, LockError>> {
+    let now = client.core().clock.now();
+    let entered = ownership
+        .enter_locally(token, options, now)?
+        .map(|entered| EntryGuard::new(client, ownership, entered, options, now))
+        .map_err(|cause| lost(client.core(), ownership, cause));
+    Some(entered)
+}
+
 /// Marks the ownership as lost, and returns the error of the nested acquire.
-pub(super) fn lost(core: &Core, ownership: &Arc<Ownership>, cause: LostCause) -> LockError {
+fn lost(core: &Core, ownership: &Arc<Ownership>, cause: LostCause) -> LockError {
     core.watchdog.lose(ownership, cause);
     ownership.lost_error(cause)
 }
