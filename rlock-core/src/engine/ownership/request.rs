@@ -33,8 +33,8 @@ pub(super) struct Request {
     /// The route that read the lock last. The server reports changes by another route. `None`: the lock was not read
     /// since the grant.
     reader: Option<Via>,
-    /// When the first request was about to be sent.
-    begun: Option<Time>,
+    /// The lock was not granted before this time. `None` before the first request.
+    not_before: Option<Time>,
     /// Grants with this fence, or a smaller one, have ended.
     past_fence: u64,
     /// When to ask again, by a notification since the latest request was about to be sent. The reply may arrive
@@ -49,10 +49,8 @@ enum Step {
     /// The store does not know the owner.
     #[default]
     Absent,
-    /// The lock was not granted before `since`. `ask_at`: when to ask again without a notification.
-    /// `queued`: the place in the store's wait queue.
+    /// `ask_at`: when to ask again without a notification. `queued`: the place in the store's wait queue.
     Waiting {
-        since: Time,
         ask_at: Time,
         queued: Option<QueuePlace>,
     },
@@ -66,7 +64,7 @@ impl Request {
         self.way.asks(matches!(self.step, Step::Waiting { .. }));
         self.advised = None;
         self.changed = false;
-        self.begun.get_or_insert(now);
+        self.not_before.get_or_insert(now);
         std::mem::replace(&mut self.in_doubt, true)
     }
 
@@ -124,8 +122,8 @@ impl Request {
             }
         };
         let advised = self.advised.take().unwrap_or(ask_at);
+        self.not_before = Some(since);
         self.step = Step::Waiting {
-            since,
             ask_at: ask_at.min(advised),
             queued,
         };
@@ -134,14 +132,19 @@ impl Request {
 
     /// Applies the reply that neither granted the lock nor queued the owner.
     pub(super) fn not_granted(&mut self, since: Time) {
-        self.step = match self.step {
-            Step::Absent | Step::Waiting { queued: None, .. } => Step::Absent,
+        match self.step {
+            Step::Absent | Step::Waiting { queued: None, .. } => self.step = Step::Absent,
             // The owner may still have its place.
-            Step::Waiting { .. } | Step::Granted(_) => Step::Waiting {
-                since,
-                ask_at: since,
-                queued: Some(QueuePlace::BEHIND),
-            },
+            Step::Waiting { .. } | Step::Granted(_) => self.wait_behind(since),
+        }
+    }
+
+    /// Notes that the owner has no grant at `since`, and may have a place in the store's wait queue.
+    fn wait_behind(&mut self, since: Time) {
+        self.not_before = Some(since);
+        self.step = Step::Waiting {
+            ask_at: since,
+            queued: Some(QueuePlace::BEHIND),
         };
     }
 
@@ -151,11 +154,7 @@ impl Request {
         if let Step::Granted(grant) = self.step
             && grant.block.fence() <= fence
         {
-            self.step = Step::Waiting {
-                since: grant.since,
-                ask_at: grant.since,
-                queued: Some(QueuePlace::BEHIND),
-            };
+            self.wait_behind(grant.since);
         }
     }
 
@@ -166,11 +165,10 @@ impl Request {
         self.reader = Some(self.route);
     }
 
-    /// Leaves this grant to the next hold of the ownership. Messages up to this fence are ignored.
-    pub(super) fn passed_on(&mut self, grant: Grant, fence: u64) {
+    /// Leaves this grant to the next hold of the ownership.
+    pub(super) fn passed_on(&mut self, grant: Grant) {
         self.way.passed_on();
         self.step = Step::Granted(grant);
-        self.past_fence = fence;
     }
 
     /// Notes that a request which changes and reads the lock is about to be sent. Returns whether the store will
@@ -185,12 +183,8 @@ impl Request {
         if block.fence() <= self.past_fence {
             return false;
         }
-        let since = match self.step {
-            Step::Waiting { since, .. } => Some(since),
-            // The reply that the owner is queued is not received yet.
-            Step::Absent | Step::Granted(_) => self.begun,
-        };
-        if let Some(since) = since {
+        // The reply that the owner is queued may not be received yet.
+        if let Some(since) = self.not_before {
             self.step = Step::Granted(Grant {
                 block,
                 since,
@@ -223,14 +217,14 @@ impl Request {
     /// first waiter asks, and a waiter without a place, to which no lock is handed off.
     fn ask_after_change(&mut self) -> bool {
         let Step::Waiting {
-            since,
             ask_at,
             queued: None | Some(QueuePlace { first: true, .. }),
         } = &mut self.step
         else {
             return false;
         };
-        let at = (*since + BETWEEN_CHANGES).min(*ask_at);
+        let refused = self.not_before.unwrap_or(*ask_at);
+        let at = (refused + BETWEEN_CHANGES).min(*ask_at);
         let sooner = self.changed && std::mem::replace(ask_at, at) > at;
         if sooner {
             self.way.told();

@@ -163,7 +163,7 @@ impl State {
     /// Ends the hold. The caller that gets the turn continues with the ownership.
     fn pass(&mut self) -> Option<Turn> {
         let grant = self.grant();
-        self.request.passed_on(grant, self.tokens.fence());
+        self.request.passed_on(grant);
         self.phase = Phase::Passed;
         self.is_reported = true;
         self.turn.take()
