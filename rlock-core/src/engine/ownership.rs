@@ -28,13 +28,14 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tracing::Span;
 
-use self::{entries::EntryState, release::ReleaseState, request::Request, tokens::Tokens};
+use self::{entries::EntryState, release::ReleaseState, tokens::Tokens};
 pub(crate) use self::{
     entries::{AfterLeave, EntryId},
     local_queue::{LocalQueues, Turn},
     loss::{MaxHold, Revocation},
     release_queue::{Done, ReleaseQueue, Work},
     renewal::{Action, Deadline},
+    request::Requests,
 };
 use crate::{
     clock::ClientClock,
@@ -67,7 +68,7 @@ pub(crate) struct Ownership {
 
 struct State {
     phase: Phase,
-    request: Request,
+    requests: Requests,
     tokens: Tokens,
     /// The fencing token of the present hold, or of the last one; 0 before the first.
     token: u64,
@@ -146,7 +147,7 @@ impl Ownership {
             queued: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Requested,
-                request: Request::default(),
+                requests: Requests::default(),
                 tokens: Tokens::default(),
                 token: 0,
                 site: Site::default(),

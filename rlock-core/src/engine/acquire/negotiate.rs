@@ -8,7 +8,7 @@ use super::{AcquireError, Attempt, LEAST_REQUEST_TIME, turns::Contended};
 use crate::{
     engine::{
         entry::EntryGuard,
-        ownership::{Ownership, Turn},
+        ownership::{Ownership, Requests, Turn},
     },
     error::LostCause,
     few::Few,
@@ -73,7 +73,9 @@ impl Attempt<'_> {
                     contended = Some(by);
                     self.call.waits();
                     if let [Acquisition { ownership, .. }] = &*locks {
-                        if ownership.is_retired() && !ownership.is_queued() {
+                        if ownership
+                            .requests(|requests| requests.is_retired() && !requests.is_queued())
+                        {
                             // The next owner gets no notification either, and asks without a pause.
                             sleep(backoff.next().min(self.left() / 2)).await;
                         }
@@ -135,33 +137,32 @@ impl Attempt<'_> {
             .enumerate()
             .filter(|(_, lock)| lock.grant.is_none() || !lock.ownership.is_passed())
             .collect();
-        let claims: Arc<[Claim]> = asked
-            .iter()
-            .map(|(_, lock)| lock.ownership.claim())
-            .collect();
-        let doubtful = asked
-            .iter()
-            .find_map(|(_, lock)| lock.ownership.route_in_doubt());
+        let ownerships = || asked.iter().map(|(_, lock)| &lock.ownership);
+        let claims: Arc<[Claim]> = ownerships().map(|own| own.claim()).collect();
+        let doubtful =
+            ownerships().find_map(|own| own.requests(|requests| requests.route_in_doubt()));
         let route = doubtful.unwrap_or_else(|| self.core.store.via());
         let is_single = asked.len() == 1;
         let may_roll_back = !is_single || self.core.store.may_roll_back();
         let mut in_doubt: Few<bool> = Few::new();
         let mut arriving: Few<&Turn> = Few::new();
         for (at, Acquisition { ownership, .. }) in &asked {
-            if may_roll_back {
-                ownership.set_may_roll_back(true);
-            }
             if ownership.grant().is_none() {
                 arriving.push(&turns[*at]);
             }
-            in_doubt.push(ownership.begin_request(route));
+            in_doubt.push(ownership.requests(|requests| {
+                if may_roll_back {
+                    requests.set_may_roll_back(true);
+                }
+                requests.begin(route, self.now())
+            }));
         }
         let request = self.acquire_request(claims, 1, !self.asks_once());
         let send = SendOptions::new(route, self.request_timeout());
         let reply = self.core.store.acquire(&request, send).await;
-        if let [(_, lock)] = &*asked {
+        if let [(_, Acquisition { ownership, .. })] = &*asked {
             // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
-            lock.ownership.set_may_roll_back(false);
+            ownership.requests(|requests| requests.set_may_roll_back(false));
         }
         let is_known = match &reply {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
@@ -170,7 +171,7 @@ impl Attempt<'_> {
         };
         for ((_, lock), in_doubt) in asked.iter().zip(in_doubt) {
             if is_known && !in_doubt {
-                lock.ownership.all_replied();
+                lock.ownership.requests(Requests::all_replied);
             }
         }
         match reply? {
@@ -206,21 +207,24 @@ impl Attempt<'_> {
                 fences,
                 retired,
             } => {
+                let now = self.now();
                 for (n, ((_, lock), fence)) in asked.iter().zip(fences).enumerate() {
                     let ownership = &lock.ownership;
                     if ownership.is_passed() {
                         // It was lost, and an owner is granted a lock once.
                         self.core.watchdog.lose(ownership, LostCause::Removed);
                     }
-                    ownership.note_fence(fence);
-                    if n != claim || self.asks_once() {
-                        ownership.not_granted(sent_at);
-                    } else {
-                        ownership.refused(sent_at, ttl, queued);
-                    }
-                    if retired {
-                        ownership.retire();
-                    }
+                    ownership.requests(|requests| {
+                        requests.note_fence(fence);
+                        if n != claim || self.asks_once() {
+                            requests.not_granted(sent_at);
+                        } else {
+                            requests.refused(sent_at, ttl, queued, now);
+                        }
+                        if retired {
+                            requests.retire();
+                        }
+                    });
                 }
                 let at = asked.get(claim).map_or(0, |(at, _)| *at);
                 Ok(Some(Contended { at, ttl }))

@@ -7,7 +7,10 @@ use tokio::time::timeout;
 use super::{AcquireError, Attempt};
 use crate::{
     engine::{
-        core::Core, driver::ClientHandle, entry::EntryGuard, ownership::Ownership,
+        core::Core,
+        driver::ClientHandle,
+        entry::EntryGuard,
+        ownership::{Ownership, Requests},
         release::ReleaseOnDrop,
     },
     error::{LockError, LostCause},
@@ -53,16 +56,15 @@ impl Attempt<'_> {
         let claims: Arc<[Claim]> = [ownership.claim()].into();
         let mut backoff = Backoff::default();
         loop {
-            let route = ownership
-                .route_in_doubt()
-                .unwrap_or_else(|| self.core.store.via());
-            let in_doubt = ownership.begin_request(route);
+            let route = ownership.requests(|requests| requests.route_in_doubt());
+            let route = route.unwrap_or_else(|| self.core.store.via());
+            let in_doubt = ownership.requests(|requests| requests.begin(route, self.now()));
             ownership.about_to_change(route);
             let request = self.acquire_request(Arc::clone(&claims), count + 1, false);
             let send = SendOptions::new(route, self.request_timeout());
             let reply = self.core.store.acquire(&request, send).await;
             if reply.is_ok() && !in_doubt {
-                ownership.all_replied();
+                ownership.requests(Requests::all_replied);
             }
             match reply {
                 Ok(Acquired::Granted { sent_at, .. }) => {

@@ -62,7 +62,7 @@ impl Ownership {
         }
         state.tokens.granted(grant.block);
         let Some(token) = state.tokens.take() else {
-            state.request.retire();
+            state.requests.retire();
             return None;
         };
         state.token = token;
@@ -198,7 +198,7 @@ impl Ownership {
 
     /// Returns the way in which the ownership came to its present hold.
     pub(crate) fn way(&self) -> metrics::Way {
-        self.state().request.way
+        self.state().requests.way
     }
 
     /// Returns the number of entries of the hold with this token.

@@ -45,7 +45,7 @@ impl Ownership {
         let wanted = state.wants_renewal(now) && now < state.valid_until;
         state.renewing = wanted.then_some(now);
         state.renewing?;
-        state.echo |= state.request.reads_by(Via::Background);
+        state.echo |= state.requests.reads_by(Via::Background);
         let renewal = Renewal {
             key: self.key.clone(),
             owner: self.owner,

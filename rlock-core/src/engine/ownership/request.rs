@@ -20,7 +20,7 @@ const LONGEST_UNWATCHED_SLEEP: Duration = Duration::from_secs(2);
 const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
-pub(super) struct Request {
+pub(crate) struct Requests {
     step: Step,
     /// The way in which the ownership came to its caller.
     pub(super) way: metrics::Way,
@@ -57,11 +57,11 @@ enum Step {
     Granted(Grant),
 }
 
-impl Request {
+impl Requests {
     /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
-    pub(super) fn begin(&mut self, route: Via, now: Time) -> bool {
+    pub(crate) fn begin(&mut self, route: Via, now: Time) -> bool {
         self.route = route;
-        self.way.asks(matches!(self.step, Step::Waiting { .. }));
+        self.way.asks(self.is_waiting());
         self.advised = None;
         self.changed = false;
         self.not_before.get_or_insert(now);
@@ -70,35 +70,35 @@ impl Request {
 
     /// Sets whether the request in doubt may roll its grant back: it asks for several locks, all or none, or asks
     /// several servers.
-    pub(super) fn set_may_roll_back(&mut self, may_be: bool) {
+    pub(crate) fn set_may_roll_back(&mut self, may_be: bool) {
         self.may_roll_back = may_be;
     }
 
     /// Retires the owner: its grant may be rolled back, perhaps after the next grant.
-    pub(super) fn retire(&mut self) {
+    pub(crate) fn retire(&mut self) {
         self.in_doubt = true;
         self.may_roll_back = true;
     }
 
     /// Returns whether a grant may be rolled back without notice. Such a grant is not used.
-    pub(super) fn is_retired(&self) -> bool {
+    pub(crate) fn is_retired(&self) -> bool {
         self.in_doubt && self.may_roll_back
     }
 
     /// Returns the route of a request in doubt. The next request takes the same route, so that it does not overtake
     /// that request.
-    pub(super) fn route_in_doubt(&self) -> Option<Via> {
+    pub(crate) fn route_in_doubt(&self) -> Option<Via> {
         self.in_doubt.then_some(self.route)
     }
 
     /// Notes that the replies to all requests were received.
-    pub(super) fn all_replied(&mut self) {
+    pub(crate) fn all_replied(&mut self) {
         self.in_doubt = false;
         self.may_roll_back = false;
     }
 
     /// Applies the reply that another owner had the lock at `since`. `queued`: the place in the store's wait queue.
-    pub(super) fn refused(
+    pub(crate) fn refused(
         &mut self,
         since: Time,
         ttl: Option<Duration>,
@@ -131,7 +131,7 @@ impl Request {
     }
 
     /// Applies the reply that neither granted the lock nor queued the owner.
-    pub(super) fn not_granted(&mut self, since: Time) {
+    pub(crate) fn not_granted(&mut self, since: Time) {
         match self.step {
             Step::Absent | Step::Waiting { queued: None, .. } => self.step = Step::Absent,
             // The owner may still have its place.
@@ -149,7 +149,7 @@ impl Request {
     }
 
     /// Notes the store's fence at the time of a refusal. Messages about earlier grants are ignored.
-    pub(super) fn note_fence(&mut self, fence: u64) {
+    pub(crate) fn note_fence(&mut self, fence: u64) {
         self.past_fence = self.past_fence.max(fence);
         if let Step::Granted(grant) = self.step
             && grant.block.fence() <= fence
@@ -247,8 +247,13 @@ impl Request {
         }
     }
 
+    /// Returns whether another owner has the lock, as far as is known.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.step, Step::Waiting { .. })
+    }
+
     /// Returns whether the owner is in the store's wait queue, as far as is known.
-    pub(super) fn is_queued(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         matches!(
             self.step,
             Step::Waiting {

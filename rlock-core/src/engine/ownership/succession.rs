@@ -42,7 +42,7 @@ impl Ownership {
         let is_queued = self.queued.load(Ordering::Acquire);
         let is_changing = is_queued || state.is_lowered || self.changing.try_lock().is_err();
         let is_in_doubt =
-            state.request.route_in_doubt().is_some() || state.release == ReleaseState::InDoubt;
+            state.requests.route_in_doubt().is_some() || state.release == ReleaseState::InDoubt;
         state.is_owned()
             && state.lost.is_none()
             && state.doubted_at.is_none()
@@ -145,7 +145,7 @@ impl Ownership {
             return false;
         }
         state.phase = Phase::Ended;
-        state.request.concerns_store()
+        state.requests.concerns_store()
     }
 }
 
@@ -163,7 +163,7 @@ impl State {
     /// Ends the hold. The caller that gets the turn continues with the ownership.
     fn pass(&mut self) -> Option<Turn> {
         let grant = self.grant();
-        self.request.passed_on(grant);
+        self.requests.passed_on(grant);
         self.phase = Phase::Passed;
         self.is_reported = true;
         self.turn.take()

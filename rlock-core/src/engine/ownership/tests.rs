@@ -360,9 +360,11 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
     let ownership = turn.ownership(clock.now(), || {
         Ownership::new(clock.clone(), key.clone(), owner, LEASE)
     });
-    ownership.begin_request(Via::default());
     let block = TokenBlock::granted(1);
-    ownership.note_fence(block.fence());
+    ownership.requests(|requests| {
+        requests.begin(Via::default(), clock.now());
+        requests.note_fence(block.fence());
+    });
     queues.handed_off(&key, owner, block, LEASE, true);
     assert!(ownership.grant().is_none() && !turn.is_wanted());
     queues.handed_off(&key, owner, TokenBlock::granted(20), LEASE, true);
