@@ -11,7 +11,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::time::sleep;
 
 use crate::{
-    engine::{call_chain, core::Core, driver::ClientHandle, entry::EntryGuard, ownership::Terms},
+    engine::{call_chain, core::Core, driver::ClientHandle, entry::EntryGuard},
     error::{LockError, whole_millis},
     few::Few,
     key::Key,
@@ -118,18 +118,14 @@ pub(crate) fn enter_at_once(
         return None;
     }
     let (ownership, token) = call_chain::hold_of(core.id, key)?;
-    let now = core.clock.now();
-    let terms = Terms::new(now, options);
-    let entered = match ownership.enter_locally(token, terms)? {
-        Ok(entered) => entered,
-        Err(cause) => return Some(Err(nested::lost(core, &ownership, cause))),
-    };
-    let entry = EntryGuard::new(client, &ownership, entered, terms, now);
-    if let Some(least) = options.at_least {
-        ownership.keep_until(now + least);
+    let entered = nested::enter_locally(client, &ownership, token, options)?;
+    if entered.is_ok() {
+        if let Some(least) = options.at_least {
+            ownership.keep_until(core.clock.now() + least);
+        }
+        metrics::lock(options.site).reentered();
     }
-    metrics::lock(options.site).reentered();
-    Some(Ok(entry))
+    Some(entered)
 }
 
 /// One call on its way to its locks.

@@ -15,12 +15,13 @@ use crate::{
     engine::{
         core::Core,
         driver::ClientHandle,
-        ownership::{EntryId, MaxHold, Ownership, Terms},
+        ownership::{EntryId, MaxHold, Ownership},
         release,
     },
     error::{LockError, LostCause},
     lease::Time,
     observe::HoldEnd,
+    options::LockOptions,
     store::StoreError,
 };
 
@@ -198,7 +199,7 @@ impl EntryGuard {
         client: &ClientHandle,
         ownership: &Arc<Ownership>,
         (id, token): (EntryId, u64),
-        terms: Terms,
+        options: &LockOptions,
         now: Time,
     ) -> Self {
         client.core().watchdog.track(ownership, now);
@@ -207,7 +208,7 @@ impl EntryGuard {
             ownership: Arc::clone(ownership),
             token,
             id,
-            max_hold: terms.until.and_then(|_| ownership.max_hold(id)),
+            max_hold: options.max_hold.and_then(|_| ownership.max_hold(id)),
         };
         Self {
             entry,

@@ -28,14 +28,14 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tracing::Span;
 
-use self::{entries::EntryState, release::ReleaseState, request::Request, tokens::Tokens};
+use self::{entries::EntryState, release::ReleaseState, tokens::Tokens};
 pub(crate) use self::{
-    entries::{AfterLeave, EntryId, Terms},
-    local_queue::{LocalQueues, Turn, WaiterTerms},
+    entries::{AfterLeave, EntryId},
+    local_queue::{LocalQueues, Turn},
     loss::{MaxHold, Revocation},
     release_queue::{Done, ReleaseQueue, Work},
     renewal::{Action, Deadline},
-    succession::Succession,
+    request::Requests,
 };
 use crate::{
     clock::ClientClock,
@@ -68,7 +68,7 @@ pub(crate) struct Ownership {
 
 struct State {
     phase: Phase,
-    request: Request,
+    requests: Requests,
     tokens: Tokens,
     /// The fencing token of the present hold, or of the last one; 0 before the first.
     token: u64,
@@ -147,7 +147,7 @@ impl Ownership {
             queued: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Requested,
-                request: Request::default(),
+                requests: Requests::default(),
                 tokens: Tokens::default(),
                 token: 0,
                 site: Site::default(),
@@ -212,11 +212,6 @@ impl Ownership {
 
     pub(crate) fn is_held(&self) -> bool {
         self.state().phase == Phase::Held
-    }
-
-    /// Returns whether the store is asked for the ownership, and no hold has begun.
-    pub(crate) fn is_requested(&self) -> bool {
-        self.state().phase == Phase::Requested
     }
 
     /// Returns whether the hold has ended and the next one has not begun.
@@ -305,20 +300,11 @@ impl Ownership {
         })
     }
 
-    /// Ends the ownership and passes the turn on. The next local waiter may ask the store.
+    /// Ends the ownership and passes the turn on, unless it has entries. The next local waiter may ask the store.
     pub(crate) fn finish(&self) {
-        self.end_if(|_| true);
-    }
-
-    /// Ends the ownership in the same way, unless it has entries.
-    pub(crate) fn finish_if_empty(&self) {
-        self.end_if(|state| state.entries.is_empty());
-    }
-
-    fn end_if(&self, ends: impl FnOnce(&State) -> bool) {
         let turn = {
             let mut state = self.state();
-            if !ends(&state) || state.phase == Phase::Retained {
+            if !state.entries.is_empty() || state.phase == Phase::Retained {
                 return;
             }
             state.phase = Phase::Ended;

@@ -176,7 +176,7 @@ fn give_up(
         Revocation::Retained => {
             tracing::info!(%key, %owner, by, "a retained lock is released for another client");
         }
-        Revocation::Again => {}
+        Revocation::Again | Revocation::Passed => {}
         Revocation::OtherHold => return Answer::OtherHold,
         Revocation::NotHeld => return Answer::NotHeld,
     }

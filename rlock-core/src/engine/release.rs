@@ -10,7 +10,7 @@ pub(crate) use self::settle::{ReleaseOnDrop, settle_now};
 use crate::{
     engine::{
         core::Core,
-        ownership::{AfterLeave, EntryId, Ownership, Succession},
+        ownership::{AfterLeave, EntryId, Ownership},
     },
     error::{LockError, LostCause},
     lease::Time,
@@ -22,10 +22,10 @@ fn remove(
     core: &Core,
     ownership: &Arc<Ownership>,
     (entry, end): (EntryId, HoldEnd),
-    succession: Succession,
+    may_continue: bool,
     now: Time,
 ) -> (bool, Option<EndedHold>) {
-    let (left, ended) = ownership.leave(entry, end, succession, core.counts_entries(), now);
+    let (left, ended) = ownership.leave(entry, end, may_continue, core.counts_entries(), now);
     let concerns_store = match left {
         AfterLeave::Lower => core.counts_entries(),
         AfterLeave::Release => {
@@ -51,16 +51,10 @@ fn remove(
     (concerns_store, ended)
 }
 
-/// Returns which successors a hold may have that ends without a loss.
-fn succession(core: &Core) -> Succession {
+/// Returns whether an ownership may continue after a hold that ends without a loss.
+fn may_continue(core: &Core) -> bool {
     // Replicas confirm each hold.
-    if core.options.replicas.is_some() || core.is_closed() {
-        Succession::None
-    } else if core.is_draining() {
-        Succession::Waiters
-    } else {
-        Succession::Retained
-    }
+    core.options.replicas.is_none() && !core.is_closed()
 }
 
 /// Makes the background reserve further tokens for the ownership, if they run low for this many holds.
@@ -79,7 +73,7 @@ pub(crate) fn leave_in_background(
     entry: (EntryId, HoldEnd),
 ) {
     let now = core.clock.now();
-    let (concerns_store, ended) = remove(core, ownership, entry, succession(core), now);
+    let (concerns_store, ended) = remove(core, ownership, entry, may_continue(core), now);
     if concerns_store {
         core.releases().settle(Arc::clone(ownership));
     }
@@ -102,11 +96,8 @@ pub(crate) fn leave(
     let lost = broken.and_then(|_| ownership.broken(now));
     let lost = lost.filter(|cause| !keeps(cause));
     let unreported = lost.filter(|cause| core.watchdog.lose_unreported(ownership, *cause));
-    let succession = match broken {
-        None => succession(core),
-        Some(_) => Succession::None,
-    };
-    let (concerns_store, ended) = remove(core, ownership, entry, succession, now);
+    let may_continue = broken.is_none() && may_continue(core);
+    let (concerns_store, ended) = remove(core, ownership, entry, may_continue, now);
     // A subscriber may panic.
     let release_on_drop = concerns_store.then(|| ReleaseOnDrop::new(core, ownership));
     if let Some(cause) = unreported {
@@ -122,7 +113,6 @@ pub(crate) fn leave(
             release_on_drop.disarm();
             return None;
         }
-        None if lost.is_some() => ownership.finish_if_empty(),
         None => {}
     }
     let outcome = broken

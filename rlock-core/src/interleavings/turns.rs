@@ -5,7 +5,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Waker},
-    time::Duration,
 };
 
 use shuttle::{
@@ -17,14 +16,10 @@ use shuttle::{
 
 use super::in_many_orders;
 use crate::{
-    engine::ownership::{LocalQueues, Turn, WaiterTerms},
+    engine::ownership::{LocalQueues, Turn},
     key::Key,
+    options::LockOptions,
     sync::atomic::{AtomicUsize, Ordering},
-};
-
-const TERMS: WaiterTerms = WaiterTerms {
-    lease: Duration::from_secs(30),
-    watchdog: true,
 };
 
 type Waiting = Pin<Box<dyn Future<Output = Turn> + Send>>;
@@ -34,7 +29,7 @@ fn key() -> Key {
 }
 
 async fn its_turn(queues: &Arc<LocalQueues>) -> Turn {
-    match queues.enqueue(&key(), TERMS) {
+    match queues.enqueue(&key(), &LockOptions::default()) {
         Ok(turn) => turn,
         Err(waiting) => waiting.turn().await,
     }

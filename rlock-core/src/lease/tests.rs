@@ -6,10 +6,9 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     clock::ClientClock,
-    engine::ownership::{LocalQueues, Ownership, Terms},
+    engine::ownership::{LocalQueues, Ownership},
     key::Key,
-    metrics,
-    options::Site,
+    options::LockOptions,
     owner::OwnerId,
     store::{Grant, TokenBlock},
 };
@@ -185,22 +184,17 @@ proptest! {
         let (hold, now) = (held(granted_at, long), granted_at + thousandths(long, later));
         let before = hold.valid_until();
         prop_assume!(now < before);
-        hold.enter(terms(short), now).expect("it is held");
+        hold.enter(&options(short), now, now).expect("it is held");
         prop_assert!(hold.valid_until() >= before);
         prop_assert!(hold.valid_until() >= valid_until(now, short));
         prop_assert!(hold.due() <= hold.valid_until());
     }
 }
 
-fn terms(lease: Duration) -> Terms {
-    Terms {
+fn options(lease: Duration) -> LockOptions {
+    LockOptions {
         lease,
-        watchdog: true,
-        until: None,
-        retain: Duration::ZERO,
-        site: Site::default(),
-        metrics: metrics::lock(Site::default()),
-        since: Time::from_nanos(0),
+        ..LockOptions::default()
     }
 }
 
@@ -216,7 +210,7 @@ fn held(since: Time, lease: Duration) -> Arc<Ownership> {
         ttl: lease,
         wanted: false,
     };
-    hold.begin(terms(lease), grant, turn)
+    hold.begin(&options(lease), grant, turn, since)
         .expect("it is not lost");
     hold
 }

@@ -25,7 +25,7 @@ impl Attempt<'_> {
     /// Waits for a report about a lock of another client. In the last part of the wait, asks that client who it is.
     pub(super) async fn until_reported(&self, ownership: &Ownership) {
         // Boxed, because most calls do not wait.
-        if ownership.is_waiting() {
+        if ownership.requests(|requests| requests.is_waiting()) {
             Box::pin(self.report(ownership)).await;
         }
     }
@@ -33,7 +33,7 @@ impl Attempt<'_> {
     async fn report(&self, ownership: &Ownership) {
         let last_part = self.last_part();
         ownership.until_reported(last_part).await;
-        if self.now() < last_part || !ownership.is_waiting() {
+        if self.now() < last_part || !ownership.requests(|requests| requests.is_waiting()) {
             return;
         }
         // Boxed, because few calls come here.

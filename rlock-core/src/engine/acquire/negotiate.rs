@@ -8,12 +8,13 @@ use super::{AcquireError, Attempt, LEAST_REQUEST_TIME, turns::Contended};
 use crate::{
     engine::{
         entry::EntryGuard,
-        ownership::{Ownership, Terms, Turn},
+        ownership::{Ownership, Requests, Turn},
     },
     error::LostCause,
     few::Few,
     key::Key,
     lease::{Time, valid_until},
+    options::LockOptions,
     store::{Acquired, Claim, Grant, SendOptions, StoreError, TokenBlock},
     wait::Backoff,
 };
@@ -72,7 +73,9 @@ impl Attempt<'_> {
                     contended = Some(by);
                     self.call.waits();
                     if let [Acquisition { ownership, .. }] = &*locks {
-                        if ownership.is_retired() && !ownership.is_queued() {
+                        if ownership
+                            .requests(|requests| requests.is_retired() && !requests.is_queued())
+                        {
                             // The next owner gets no notification either, and asks without a pause.
                             sleep(backoff.next().min(self.left() / 2)).await;
                         }
@@ -112,10 +115,12 @@ impl Attempt<'_> {
     /// Returns a grant that needs no request: from a hand-off of the store, or from a local hold that has ended.
     fn usable(&self, ownership: &Ownership, now: Time) -> Option<Grant> {
         let grant = ownership.grant()?;
-        // Without a watchdog, a grant for a short time is not renewed.
-        let is_long_enough =
-            self.request.options.watchdog || grant.ttl >= self.request.options.lease;
-        (is_long_enough && grant.is_fresh(self.request.options.lease, now)).then_some(grant)
+        let LockOptions {
+            lease, watchdog, ..
+        } = self.request.options;
+        // Without a watchdog, nothing renews a grant for a short time, or what a former hold left of its lease.
+        let is_long_enough = watchdog || !ownership.is_passed() && grant.ttl >= lease;
+        (is_long_enough && grant.is_fresh(lease, now)).then_some(grant)
     }
 
     /// Asks the store for those locks that this client does not own yet. Returns the one that another owner has, if any.
@@ -132,33 +137,32 @@ impl Attempt<'_> {
             .enumerate()
             .filter(|(_, lock)| lock.grant.is_none() || !lock.ownership.is_passed())
             .collect();
-        let claims: Arc<[Claim]> = asked
-            .iter()
-            .map(|(_, lock)| lock.ownership.claim())
-            .collect();
-        let doubtful = asked
-            .iter()
-            .find_map(|(_, lock)| lock.ownership.route_in_doubt());
+        let ownerships = || asked.iter().map(|(_, lock)| &lock.ownership);
+        let claims: Arc<[Claim]> = ownerships().map(|own| own.claim()).collect();
+        let doubtful =
+            ownerships().find_map(|own| own.requests(|requests| requests.route_in_doubt()));
         let route = doubtful.unwrap_or_else(|| self.core.store.via());
         let is_single = asked.len() == 1;
         let may_roll_back = !is_single || self.core.store.may_roll_back();
         let mut in_doubt: Few<bool> = Few::new();
         let mut arriving: Few<&Turn> = Few::new();
         for (at, Acquisition { ownership, .. }) in &asked {
-            if may_roll_back {
-                ownership.set_may_roll_back(true);
-            }
             if ownership.grant().is_none() {
                 arriving.push(&turns[*at]);
             }
-            in_doubt.push(ownership.begin_request(route));
+            in_doubt.push(ownership.requests(|requests| {
+                if may_roll_back {
+                    requests.set_may_roll_back(true);
+                }
+                requests.begin(route, self.now())
+            }));
         }
         let request = self.acquire_request(claims, 1, !self.asks_once());
         let send = SendOptions::new(route, self.request_timeout());
         let reply = self.core.store.acquire(&request, send).await;
-        if let [(_, lock)] = &*asked {
+        if let [(_, Acquisition { ownership, .. })] = &*asked {
             // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
-            lock.ownership.set_may_roll_back(false);
+            ownership.requests(|requests| requests.set_may_roll_back(false));
         }
         let is_known = match &reply {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
@@ -167,7 +171,7 @@ impl Attempt<'_> {
         };
         for ((_, lock), in_doubt) in asked.iter().zip(in_doubt) {
             if is_known && !in_doubt {
-                lock.ownership.all_replied();
+                lock.ownership.requests(Requests::all_replied);
             }
         }
         match reply? {
@@ -203,21 +207,24 @@ impl Attempt<'_> {
                 fences,
                 retired,
             } => {
+                let now = self.now();
                 for (n, ((_, lock), fence)) in asked.iter().zip(fences).enumerate() {
                     let ownership = &lock.ownership;
                     if ownership.is_passed() {
                         // It was lost, and an owner is granted a lock once.
                         self.core.watchdog.lose(ownership, LostCause::Removed);
                     }
-                    ownership.note_fence(fence);
-                    if n != claim || self.asks_once() {
-                        ownership.not_granted(sent_at);
-                    } else {
-                        ownership.refused(sent_at, ttl, queued);
-                    }
-                    if retired {
-                        ownership.retire();
-                    }
+                    ownership.requests(|requests| {
+                        requests.note_fence(fence);
+                        if n != claim || self.asks_once() {
+                            requests.not_granted(sent_at);
+                        } else {
+                            requests.refused(sent_at, ttl, queued, now);
+                        }
+                        if retired {
+                            requests.retire();
+                        }
+                    });
                 }
                 let at = asked.get(claim).map_or(0, |(at, _)| *at);
                 Ok(Some(Contended { at, ttl }))
@@ -228,17 +235,17 @@ impl Attempt<'_> {
 
     /// Begins the holds. Returns `None` if one of the ownerships was lost meanwhile.
     fn begin(&self, turns: Few<Turn>, locks: &[Acquisition], now: Time) -> Option<Few<EntryGuard>> {
-        let terms = Terms::new(now, &self.request.options);
+        let options = &self.request.options;
         let trace_id = self.core.options.trace_id.as_ref();
         let trace_id = trace_id.and_then(|current| (current.0)());
         let begin = |(Acquisition { ownership, grant }, turn): (&Acquisition, Turn)| {
-            let entered = ownership.begin(terms, (*grant)?, turn)?;
+            let entered = ownership.begin(options, (*grant)?, turn, now)?;
             if trace_id.is_some() {
                 ownership.set_trace_id(trace_id.clone());
             }
             // First: a subscriber may panic.
-            let entry = EntryGuard::new(self.client, ownership, entered, terms, now);
-            self.call.holds(terms, ownership);
+            let entry = EntryGuard::new(self.client, ownership, entered, options, now);
+            self.call.holds(ownership, now);
             Some(entry)
         };
         locks.iter().zip(turns).map(begin).collect()

@@ -8,11 +8,13 @@ use super::{AcquireError, Attempt};
 use crate::{
     engine::{
         core::Core,
+        driver::ClientHandle,
         entry::EntryGuard,
-        ownership::{Ownership, Terms},
+        ownership::{Ownership, Requests},
         release::ReleaseOnDrop,
     },
     error::{LockError, LostCause},
+    options::LockOptions,
     store::{Acquired, Claim, SendOptions, StoreError},
     wait::Backoff,
 };
@@ -27,28 +29,10 @@ impl Attempt<'_> {
         if self.core.counts_entries() {
             self.enter_counted(ownership, token).await
         } else {
-            self.enter_locally(ownership, token)
+            let options = &self.request.options;
+            let entered = enter_locally(self.client, ownership, token, options);
+            Ok(entered.transpose()?)
         }
-    }
-
-    fn enter_locally(
-        &self,
-        ownership: &Arc<Ownership>,
-        token: u64,
-    ) -> Result<Option<EntryGuard>, AcquireError> {
-        let now = self.now();
-        let terms = Terms::new(now, &self.request.options);
-        let Some(entered) = ownership.enter_locally(token, terms) else {
-            return Ok(None);
-        };
-        let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
-        Ok(Some(EntryGuard::new(
-            self.client,
-            ownership,
-            entered,
-            terms,
-            now,
-        )))
     }
 
     async fn enter_counted(
@@ -72,29 +56,27 @@ impl Attempt<'_> {
         let claims: Arc<[Claim]> = [ownership.claim()].into();
         let mut backoff = Backoff::default();
         loop {
-            let route = ownership
-                .route_in_doubt()
-                .unwrap_or_else(|| self.core.store.via());
-            let in_doubt = ownership.begin_request(route);
+            let route = ownership.requests(|requests| requests.route_in_doubt());
+            let route = route.unwrap_or_else(|| self.core.store.via());
+            let in_doubt = ownership.requests(|requests| requests.begin(route, self.now()));
             ownership.about_to_change(route);
             let request = self.acquire_request(Arc::clone(&claims), count + 1, false);
             let send = SendOptions::new(route, self.request_timeout());
             let reply = self.core.store.acquire(&request, send).await;
             if reply.is_ok() && !in_doubt {
-                ownership.all_replied();
+                ownership.requests(Requests::all_replied);
             }
             match reply {
                 Ok(Acquired::Granted { sent_at, .. }) => {
-                    let now = self.now();
-                    let terms = Terms::new(now, &self.request.options);
-                    let entered = ownership.enter(terms, sent_at);
+                    let (options, now) = (&self.request.options, self.now());
+                    let entered = ownership.enter(options, sent_at, now);
                     let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
                     release_on_drop.disarm();
                     return Ok(Some(EntryGuard::new(
                         self.client,
                         ownership,
                         entered,
-                        terms,
+                        options,
                         now,
                     )));
                 }
@@ -110,8 +92,23 @@ impl Attempt<'_> {
     }
 }
 
+/// Enters the hold with this token again, in this process only. Returns `None` if it has ended.
+pub(super) fn enter_locally(
+    client: &ClientHandle,
+    ownership: &Arc<Ownership>,
+    token: u64,
+    options: &LockOptions,
+) -> Option<Result<EntryGuard, LockError>> {
+    let now = client.core().clock.now();
+    let entered = ownership
+        .enter_locally(token, options, now)?
+        .map(|entered| EntryGuard::new(client, ownership, entered, options, now))
+        .map_err(|cause| lost(client.core(), ownership, cause));
+    Some(entered)
+}
+
 /// Marks the ownership as lost, and returns the error of the nested acquire.
-pub(super) fn lost(core: &Core, ownership: &Arc<Ownership>, cause: LostCause) -> LockError {
+fn lost(core: &Core, ownership: &Arc<Ownership>, cause: LostCause) -> LockError {
     core.watchdog.lose(ownership, cause);
     ownership.lost_error(cause)
 }

@@ -1,22 +1,15 @@
 //! One call that acquires locks, as metrics and spans show it.
 
-use std::{
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tracing::{Span, field::Empty};
 
 use super::{AcquireError, Request};
 use crate::{
-    engine::{
-        core::Core,
-        entry::EntryGuard,
-        ownership::{Ownership, Terms},
-    },
+    engine::{core::Core, entry::EntryGuard, ownership::Ownership},
     error::TakenBy,
     few::Few,
     lease::Time,
@@ -72,11 +65,12 @@ impl<'a> Call<'a> {
     }
 
     /// Notes that a hold of this ownership has begun.
-    pub(crate) fn holds(&self, terms: Terms, ownership: &Ownership) {
+    pub(crate) fn holds(&self, ownership: &Ownership, now: Time) {
+        let site = self.request.options.site;
         let waited = self.waits.load(Ordering::Relaxed);
-        self.metrics.holds(terms.since, waited, || ownership.way());
+        self.metrics.holds(now, waited, || ownership.way());
         if spans::may_be_wanted(waited)
-            && let Some(span) = spans::hold(waited, terms.site, &ownership.key, ownership.token())
+            && let Some(span) = spans::hold(waited, site, &ownership.key, ownership.token())
         {
             ownership.set_span(span);
         }
@@ -97,16 +91,20 @@ impl<'a> Call<'a> {
 
     #[cold]
     fn close(&self, span: &Span, outcome: Outcome, result: &Result<Few<EntryGuard>, AcquireError>) {
-        let mut end = self.end(outcome);
+        self.end(outcome)(span);
         match result {
-            Ok(entries) => end.token = entries.first().map(|entry| entry.token),
+            Ok(entries) => {
+                if let Some(first) = entries.first() {
+                    span.record("lock.token", first.token);
+                }
+            }
             Err(AcquireError::Taken { remaining, .. }) => {
-                let holder = TakenBy::of(*remaining).and_then(TakenBy::holder);
-                end.holder = holder.map(|holder| holder.to_string());
+                if let Some(holder) = TakenBy::of(*remaining).and_then(TakenBy::holder) {
+                    span.record("lock.holder", holder.to_string());
+                }
             }
             Err(AcquireError::Failed(_)) => {}
         }
-        end.close(span);
     }
 
     fn count(&mut self, outcome: Outcome) {
@@ -115,13 +113,14 @@ impl<'a> Call<'a> {
         self.metrics.ends(outcome, waited, || core.clock.now());
     }
 
-    fn end(&self, outcome: Outcome) -> AcquireEnd {
-        AcquireEnd {
-            outcome,
-            contended: self.waits.load(Ordering::Relaxed) || outcome == Outcome::Busy,
-            took: self.core.clock.now().since(self.started),
-            token: None,
-            holder: None,
+    /// Returns a function that records the end of the call in its span.
+    fn end(&self, outcome: Outcome) -> impl FnOnce(&Span) + use<> {
+        let contended = self.waits.load(Ordering::Relaxed) || outcome == Outcome::Busy;
+        let took = self.core.clock.now().since(self.started);
+        move |span| {
+            span.record("lock.outcome", outcome.as_str());
+            span.record("lock.contended", contended);
+            span.record("lock.wait_ms", took.as_secs_f64() * 1e3);
         }
     }
 }
@@ -134,7 +133,7 @@ impl Drop for Call<'_> {
         self.count(Outcome::Cancelled);
         if let Some(span) = self.span.take() {
             let end = self.end(Outcome::Cancelled);
-            let close = Box::new(move || end.close(&span));
+            let close = Box::new(move || end(&span));
             self.core.watchdog.close_later(close);
         }
     }
@@ -162,29 +161,4 @@ fn acquire_span(waits: bool, core: &Core, request: &Request) -> Option<Span> {
         server.address = core.store.system().map(|_| core.store.describe()),
         otel.kind = core.store.system().map(|_| "client"),
     )
-}
-
-/// The fields that the end of an acquire fills in.
-#[derive(Debug)]
-struct AcquireEnd {
-    outcome: Outcome,
-    contended: bool,
-    took: Duration,
-    /// The token of the first lock.
-    token: Option<u64>,
-    holder: Option<String>,
-}
-
-impl AcquireEnd {
-    fn close(&self, span: &Span) {
-        span.record("lock.outcome", self.outcome.as_str());
-        span.record("lock.contended", self.contended);
-        span.record("lock.wait_ms", self.took.as_secs_f64() * 1e3);
-        if let Some(token) = self.token {
-            span.record("lock.token", token);
-        }
-        if let Some(holder) = &self.holder {
-            span.record("lock.holder", holder.as_str());
-        }
-    }
 }

@@ -7,10 +7,9 @@ use tokio::time::timeout;
 
 use super::{AcquireError, Attempt};
 use crate::{
-    engine::ownership::{Ownership, Turn, WaiterTerms},
+    engine::ownership::{Ownership, Turn},
     few::Few,
     key::Key,
-    options::LockOptions,
 };
 
 /// A lock that another owner has, as far as is known.
@@ -83,14 +82,7 @@ impl Attempt<'_> {
         key: &Key,
         (at, contended): (usize, &mut Option<Contended>),
     ) -> Result<Turn, AcquireError> {
-        let LockOptions {
-            lease, watchdog, ..
-        } = self.request.options;
-        let waiting = match self
-            .core
-            .queues
-            .enqueue(key, WaiterTerms { lease, watchdog })
-        {
+        let waiting = match self.core.queues.enqueue(key, &self.request.options) {
             Ok(turn) => return Ok(turn),
             Err(waiting) => waiting,
         };

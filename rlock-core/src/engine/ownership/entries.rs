@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use tracing::Span;
 
-use super::{Ownership, Phase, State, Succession, Turn, loss::MaxHold};
+use super::{Ownership, Phase, State, Turn, loss::MaxHold};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
     metrics,
     observe::{EndedHold, HoldEnd},
-    options::{LockOptions, Site},
+    options::LockOptions,
     store::Grant,
 };
 
@@ -33,37 +33,6 @@ impl EntryState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(u64);
 
-/// The options of an entry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) lease: Duration,
-    /// Whether the watchdog renews the lease while this entry lives.
-    pub(crate) watchdog: bool,
-    /// The end of its `max_hold`.
-    pub(crate) until: Option<Time>,
-    /// How long the ownership is retained after the hold.
-    pub(crate) retain: Duration,
-    pub(crate) site: Site,
-    pub(crate) metrics: metrics::LockCounters,
-    /// When the entry began.
-    pub(crate) since: Time,
-}
-
-impl Terms {
-    /// Returns the terms of an entry that begins now.
-    pub(crate) fn new(now: Time, options: &LockOptions) -> Self {
-        Self {
-            lease: options.lease,
-            watchdog: options.watchdog,
-            until: options.max_hold.map(|most| now + most),
-            retain: options.retain,
-            site: options.site,
-            metrics: metrics::lock(options.site),
-            since: now,
-        }
-    }
-}
-
 /// The step that follows when an entry has left.
 pub(crate) enum AfterLeave {
     /// Lower the store's count.
@@ -79,35 +48,41 @@ pub(crate) enum AfterLeave {
 impl Ownership {
     /// Begins a hold with a grant of the store or of the hold before. Returns its entry and its token. Returns `None`
     /// if the ownership was lost meanwhile, or has no token left.
-    pub(crate) fn begin(&self, terms: Terms, grant: Grant, turn: Turn) -> Option<(EntryId, u64)> {
+    pub(crate) fn begin(
+        &self,
+        options: &LockOptions,
+        grant: Grant,
+        turn: Turn,
+        now: Time,
+    ) -> Option<(EntryId, u64)> {
+        let metrics = metrics::lock(options.site);
         let mut state = self.state();
         if !matches!(state.phase, Phase::Requested | Phase::Passed) {
             return None;
         }
         state.tokens.granted(grant.block);
         let Some(token) = state.tokens.take() else {
-            state.request.retire();
+            state.requests.retire();
             return None;
         };
         state.token = token;
-        state.site = terms.site;
-        state.since = terms.since;
-        state.held = metrics::Held::begin(terms.metrics, terms.since);
+        state.site = options.site;
+        state.since = now;
+        state.held = metrics::Held::begin(metrics, now);
         state.renewals = 0;
         state.rare = None;
         state.phase = Phase::Held;
         // Another call may have asked for the ownership, with other options.
-        state.lease = terms.lease;
-        state.confirmed_lease = grant.ttl.min(terms.lease);
+        state.lease = options.lease;
+        state.confirmed_lease = grant.ttl.min(options.lease);
         state.confirmed_at = grant.since;
         state.end_doubt(grant.since);
         state.valid_until = valid_until(grant.since, state.confirmed_lease);
         state.keep_until = None;
         state.is_reported = false;
         state.retain = Duration::ZERO;
-        state.retained_until = Time::NEVER;
         state.turn = Some(turn);
-        Some((state.add(terms), token))
+        Some((state.add(options, now), token))
     }
 
     /// Returns the number of entries, and `Ok` if a nested acquire may enter the hold with this token, or the cause if it
@@ -122,21 +97,27 @@ impl Ownership {
     ///
     /// A hold that has ended meanwhile continues with this entry. A lease that has ended is not revived, because
     /// another owner may have had the lock since.
-    pub(crate) fn enter(&self, terms: Terms, sent_at: Time) -> Result<(EntryId, u64), LostCause> {
+    pub(crate) fn enter(
+        &self,
+        options: &LockOptions,
+        sent_at: Time,
+        now: Time,
+    ) -> Result<(EntryId, u64), LostCause> {
+        let metrics = metrics::lock(options.site);
         let mut state = self.state();
         if let Some(cause) = state.broken(self.now()) {
             return Err(cause);
         }
         let continues = state.entries.is_empty();
         if continues {
-            state.held = metrics::Held::begin(terms.metrics, terms.since);
+            state.held = metrics::Held::begin(metrics, now);
         }
         state.phase = Phase::Held;
-        state.confirm(sent_at, terms.lease);
-        let entered = (state.add(terms), state.token);
+        state.confirm(sent_at, options.lease);
+        let entered = (state.add(options, now), state.token);
         drop(state);
         if continues {
-            terms.metrics.held();
+            metrics.held();
         }
         Ok(entered)
     }
@@ -145,11 +126,12 @@ impl Ownership {
     pub(crate) fn enter_locally(
         &self,
         token: u64,
-        terms: Terms,
+        options: &LockOptions,
+        now: Time,
     ) -> Option<Result<(EntryId, u64), LostCause>> {
         let mut state = self.state();
         let enterable = state.enterable(token, self.now())?;
-        Some(enterable.map(|()| (state.add(terms), state.token)))
+        Some(enterable.map(|()| (state.add(options, now), state.token)))
     }
 
     /// Marks that a body runs inside the entry, and returns its span. The body stops when the ownership is lost.
@@ -165,13 +147,13 @@ impl Ownership {
         self.state().entries.iter().any(|entry| entry.in_body)
     }
 
-    /// Removes an entry. After the last entry, the next local waiter gets the ownership, or it is retained, if
-    /// `succession` allows that. Otherwise renewal stops, and the caller releases it.
+    /// Removes an entry. After the last entry, the next local waiter gets the ownership, or it is retained, if it
+    /// `may_continue`. Otherwise renewal stops, and the caller releases it.
     pub(crate) fn leave(
         self: &Arc<Self>,
         id: EntryId,
         end: HoldEnd,
-        succession: Succession,
+        may_continue: bool,
         counts_entries: bool,
         now: Time,
     ) -> (AfterLeave, Option<EndedHold>) {
@@ -195,7 +177,7 @@ impl Ownership {
                 let ended = state.end_span(end);
                 (AfterLeave::Release, state.held.take(), end, ended)
             } else {
-                let left = self.end_hold(&mut state, succession, now);
+                let left = self.end_hold(&mut state, may_continue, now);
                 (left, state.held.take(), end, state.end_span(end))
             }
         };
@@ -216,7 +198,7 @@ impl Ownership {
 
     /// Returns the way in which the ownership came to its present hold.
     pub(crate) fn way(&self) -> metrics::Way {
-        self.state().request.way
+        self.state().requests.way
     }
 
     /// Returns the number of entries of the hold with this token.
@@ -251,15 +233,17 @@ impl State {
         is_it.then(|| self.broken(now).map_or(Ok(()), Err))
     }
 
-    fn add(&mut self, terms: Terms) -> EntryId {
-        self.lease = self.lease.max(terms.lease);
-        self.retain = self.retain.max(terms.retain);
+    fn add(&mut self, options: &LockOptions, now: Time) -> EntryId {
+        self.lease = self.lease.max(options.lease);
+        self.retain = self.retain.max(options.retain);
         let id = EntryId(self.next_entry);
         self.next_entry = self.next_entry.wrapping_add(1);
         self.entries.push(EntryState {
             id,
-            renewed: terms.watchdog,
-            max_hold: terms.until.map(MaxHold::new).map(Arc::new),
+            renewed: options.watchdog,
+            max_hold: options
+                .max_hold
+                .map(|most| Arc::new(MaxHold::new(now + most))),
             in_body: false,
         });
         id

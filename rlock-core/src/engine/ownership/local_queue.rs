@@ -15,6 +15,7 @@ use self::turn::{Member, Waiting};
 use super::{Ownership, ReleaseQueue};
 use crate::{
     key::Key,
+    options::LockOptions,
     owner::OwnerId,
     store::{KeyFilter, TokenBlock},
     sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool, oneshot},
@@ -52,16 +53,8 @@ struct QueueState {
 
 struct Waiter {
     place: u64,
-    terms: WaiterTerms,
+    options: LockOptions,
     turn: oneshot::Sender<Turn>,
-}
-
-/// The options of a waiter that its request needs.
-#[derive(Clone, Copy)]
-pub(crate) struct WaiterTerms {
-    pub(crate) lease: Duration,
-    /// Whether its lease is renewed.
-    pub(crate) watchdog: bool,
 }
 
 impl LocalQueue {
@@ -176,11 +169,8 @@ impl LocalQueues {
         let Some(ownership) = requested.find(|ownership| ownership.owner == owner) else {
             return;
         };
-        if ownership.is_requested() {
-            // In this order: the waiter may begin and end its hold at once.
-            queue.state().arrived(self.local_handovers, wanted);
-            ownership.handed_off(block, ttl, wanted);
-        }
+        let arrived = || queue.state().arrived(self.local_handovers, wanted);
+        ownership.handed_off(block, ttl, wanted, arrived);
     }
 
     fn member(self: &Arc<Self>, key: &Key, queue: &Arc<LocalQueue>) -> Member {
@@ -211,7 +201,7 @@ impl LocalQueues {
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         key: &Key,
-        terms: WaiterTerms,
+        options: &LockOptions,
     ) -> Result<Turn, Waiting> {
         let (waiting, retained) = {
             let mut queues = self.queues();
@@ -221,7 +211,7 @@ impl LocalQueues {
             let mut state = queue.state();
             let retained = state.take_retained();
             let is_first = retained.is_some() && state.waiting.is_empty();
-            let waiting = (!is_first).then(|| self.join(key, queue, &mut state, terms));
+            let waiting = (!is_first).then(|| self.join(key, queue, &mut state, options));
             (waiting, retained)
         };
         let turn = retained.and_then(|ownership| ownership.resume());
@@ -232,17 +222,21 @@ impl LocalQueues {
         }
         // The turn goes to the first waiter.
         drop(turn);
-        waiting.map_or_else(|| self.wait_for_retained(key, terms), Err)
+        waiting.map_or_else(|| self.wait_for_retained(key, options), Err)
     }
 
     /// Waits for a retained ownership that cannot be resumed now: it is being released, or its tokens have not arrived.
-    fn wait_for_retained(self: &Arc<Self>, key: &Key, terms: WaiterTerms) -> Result<Turn, Waiting> {
+    fn wait_for_retained(
+        self: &Arc<Self>,
+        key: &Key,
+        options: &LockOptions,
+    ) -> Result<Turn, Waiting> {
         let waiting = {
             let mut queues = self.queues();
             let Some(queue) = queues.get(key) else {
                 return Ok(self.open(&mut queues, key));
             };
-            self.join(key, queue, &mut queue.state(), terms)
+            self.join(key, queue, &mut queue.state(), options)
         };
         self.check_retained(key);
         Err(waiting)
@@ -253,14 +247,14 @@ impl LocalQueues {
         key: &Key,
         queue: &Arc<LocalQueue>,
         state: &mut QueueState,
-        terms: WaiterTerms,
+        options: &LockOptions,
     ) -> Waiting {
         let (sender, turn) = oneshot::channel();
         let place = state.places;
         state.places += 1;
         state.waiting.push_back(Waiter {
             place,
-            terms,
+            options: *options,
             turn: sender,
         });
         Waiting {
@@ -317,13 +311,8 @@ mod tests {
 
     use super::*;
 
-    const TERMS: WaiterTerms = WaiterTerms {
-        lease: Duration::from_secs(30),
-        watchdog: true,
-    };
-
     async fn its_turn(queues: &Arc<LocalQueues>, key: &Key) -> Turn {
-        match queues.enqueue(key, TERMS) {
+        match queues.enqueue(key, &LockOptions::default()) {
             Ok(turn) => turn,
             Err(waiting) => waiting.turn().await,
         }

@@ -19,6 +19,8 @@ pub(crate) enum Revocation {
     Again,
     /// It had no hold, and is being released.
     Retained,
+    /// It had no hold. The next local waiter, which had its turn, asks the store.
+    Passed,
     /// Its hold has another token.
     OtherHold,
     /// It is not held.
@@ -115,7 +117,7 @@ impl Ownership {
     /// At once, the ownership is lost. Otherwise the hold is, and keeps the ownership until it has ended: its lease is
     /// renewed, and its release is sent.
     pub(crate) fn revoke(self: &Arc<Self>, token: Option<u64>, at_once: bool) -> Revocation {
-        let (turn, held) = {
+        let (revocation, turn, held) = {
             let mut state = self.state();
             if !state.is_owned() {
                 return Revocation::NotHeld;
@@ -123,7 +125,7 @@ impl Ownership {
             if token.is_some_and(|token| token != state.token) {
                 return Revocation::OtherHold;
             }
-            match state.phase {
+            let revocation = match state.phase {
                 Phase::Retained => {
                     drop(state);
                     return if self.end_retention() {
@@ -133,23 +135,25 @@ impl Ownership {
                     };
                 }
                 Phase::Passed if !at_once => return Revocation::NotHeld,
-                _ => {}
-            }
+                Phase::Passed => Revocation::Passed,
+                _ => Revocation::Lost,
+            };
             if !at_once && state.lost.is_some() {
                 return Revocation::Again;
             }
             state.mark_lost(LostCause::Revoked);
-            if at_once {
+            let turn = if at_once {
                 state.phase = Phase::Lost;
-                (state.turn.take(), state.held.take())
+                state.turn.take()
             } else {
-                (None, state.held.take())
-            }
+                None
+            };
+            (revocation, turn, state.held.take())
         };
         self.ended.notify_waiters();
         held.ends(HoldEnd::Lost, || self.now());
         pass(turn);
-        Revocation::Lost
+        revocation
     }
 
     /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the

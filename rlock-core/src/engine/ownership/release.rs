@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Ownership, Phase, WaiterTerms};
+use super::{Ownership, Phase};
 use crate::owner::OwnerId;
 
 /// The progress of the release.
@@ -62,9 +62,7 @@ impl Ownership {
     /// waiter's lease.
     pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId) -> Option<(Arc<Self>, Duration)> {
         let state = self.state();
-        let fresh = |terms: WaiterTerms| {
-            Self::new(self.clock.clone(), self.key.clone(), owner(), terms.lease)
-        };
+        let fresh = |lease| Self::new(self.clock.clone(), self.key.clone(), owner(), lease);
         state.turn.as_ref()?.next(fresh)
     }
 

@@ -45,7 +45,7 @@ impl Ownership {
         let wanted = state.wants_renewal(now) && now < state.valid_until;
         state.renewing = wanted.then_some(now);
         state.renewing?;
-        state.echo |= state.request.reads_by(Via::Background);
+        state.echo |= state.requests.reads_by(Via::Background);
         let renewal = Renewal {
             key: self.key.clone(),
             owner: self.owner,
@@ -93,11 +93,10 @@ impl Ownership {
     /// earlier deadline is scheduled, because that check schedules the next.
     pub(crate) fn missing_deadline(&self, now: Time) -> Option<Deadline> {
         let state = self.state();
-        let is_missing = state.is_owned() && !state.is_watched(now);
-        is_missing.then(|| Deadline {
-            at: state.due_beside_renewal(now),
-            suspect: false,
-        })
+        let at = state.due_beside_renewal(now);
+        let is_in_time = state.deadline.is_some_and(|present| present.at <= at);
+        let next = Deadline { at, suspect: false };
+        (state.is_owned() && !is_in_time).then_some(next)
     }
 
     pub(crate) fn deadline(&self) -> Option<Deadline> {
@@ -178,12 +177,6 @@ impl State {
         let pause = renewal_attempt(self.confirmed_lease);
         let again = |sent: Time| (sent.min(now) + pause).min(self.end());
         self.renewing.map_or(due, |sent| due.max(again(sent)))
-    }
-
-    /// Returns whether the watchdog checks the ownership as soon as it is due.
-    pub(super) fn is_watched(&self, now: Time) -> bool {
-        let is_in_time = |present: Deadline| present.at <= self.due_beside_renewal(now);
-        self.deadline.is_some_and(is_in_time)
     }
 
     fn due(&self, now: Time) -> Time {

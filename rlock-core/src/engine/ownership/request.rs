@@ -20,7 +20,7 @@ const LONGEST_UNWATCHED_SLEEP: Duration = Duration::from_secs(2);
 const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
-pub(super) struct Request {
+pub(crate) struct Requests {
     step: Step,
     /// The way in which the ownership came to its caller.
     pub(super) way: metrics::Way,
@@ -33,8 +33,8 @@ pub(super) struct Request {
     /// The route that read the lock last. The server reports changes by another route. `None`: the lock was not read
     /// since the grant.
     reader: Option<Via>,
-    /// When the first request was about to be sent.
-    begun: Option<Time>,
+    /// The lock was not granted before this time. `None` before the first request.
+    not_before: Option<Time>,
     /// Grants with this fence, or a smaller one, have ended.
     past_fence: u64,
     /// When to ask again, by a notification since the latest request was about to be sent. The reply may arrive
@@ -49,58 +49,56 @@ enum Step {
     /// The store does not know the owner.
     #[default]
     Absent,
-    /// The lock was not granted before `since`. `ask_at`: when to ask again without a notification.
-    /// `queued`: the place in the store's wait queue.
+    /// `ask_at`: when to ask again without a notification. `queued`: the place in the store's wait queue.
     Waiting {
-        since: Time,
         ask_at: Time,
         queued: Option<QueuePlace>,
     },
     Granted(Grant),
 }
 
-impl Request {
+impl Requests {
     /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
-    pub(super) fn begin(&mut self, route: Via, now: Time) -> bool {
+    pub(crate) fn begin(&mut self, route: Via, now: Time) -> bool {
         self.route = route;
-        self.way.asks(matches!(self.step, Step::Waiting { .. }));
+        self.way.asks(self.is_waiting());
         self.advised = None;
         self.changed = false;
-        self.begun.get_or_insert(now);
+        self.not_before.get_or_insert(now);
         std::mem::replace(&mut self.in_doubt, true)
     }
 
     /// Sets whether the request in doubt may roll its grant back: it asks for several locks, all or none, or asks
     /// several servers.
-    pub(super) fn set_may_roll_back(&mut self, may_be: bool) {
+    pub(crate) fn set_may_roll_back(&mut self, may_be: bool) {
         self.may_roll_back = may_be;
     }
 
     /// Retires the owner: its grant may be rolled back, perhaps after the next grant.
-    pub(super) fn retire(&mut self) {
+    pub(crate) fn retire(&mut self) {
         self.in_doubt = true;
         self.may_roll_back = true;
     }
 
     /// Returns whether a grant may be rolled back without notice. Such a grant is not used.
-    pub(super) fn is_retired(&self) -> bool {
+    pub(crate) fn is_retired(&self) -> bool {
         self.in_doubt && self.may_roll_back
     }
 
     /// Returns the route of a request in doubt. The next request takes the same route, so that it does not overtake
     /// that request.
-    pub(super) fn route_in_doubt(&self) -> Option<Via> {
+    pub(crate) fn route_in_doubt(&self) -> Option<Via> {
         self.in_doubt.then_some(self.route)
     }
 
     /// Notes that the replies to all requests were received.
-    pub(super) fn all_replied(&mut self) {
+    pub(crate) fn all_replied(&mut self) {
         self.in_doubt = false;
         self.may_roll_back = false;
     }
 
     /// Applies the reply that another owner had the lock at `since`. `queued`: the place in the store's wait queue.
-    pub(super) fn refused(
+    pub(crate) fn refused(
         &mut self,
         since: Time,
         ttl: Option<Duration>,
@@ -124,8 +122,8 @@ impl Request {
             }
         };
         let advised = self.advised.take().unwrap_or(ask_at);
+        self.not_before = Some(since);
         self.step = Step::Waiting {
-            since,
             ask_at: ask_at.min(advised),
             queued,
         };
@@ -133,29 +131,30 @@ impl Request {
     }
 
     /// Applies the reply that neither granted the lock nor queued the owner.
-    pub(super) fn not_granted(&mut self, since: Time) {
-        self.step = match self.step {
-            Step::Absent | Step::Waiting { queued: None, .. } => Step::Absent,
+    pub(crate) fn not_granted(&mut self, since: Time) {
+        match self.step {
+            Step::Absent | Step::Waiting { queued: None, .. } => self.step = Step::Absent,
             // The owner may still have its place.
-            Step::Waiting { .. } | Step::Granted(_) => Step::Waiting {
-                since,
-                ask_at: since,
-                queued: Some(QueuePlace::BEHIND),
-            },
+            Step::Waiting { .. } | Step::Granted(_) => self.wait_behind(since),
+        }
+    }
+
+    /// Notes that the owner has no grant at `since`, and may have a place in the store's wait queue.
+    fn wait_behind(&mut self, since: Time) {
+        self.not_before = Some(since);
+        self.step = Step::Waiting {
+            ask_at: since,
+            queued: Some(QueuePlace::BEHIND),
         };
     }
 
     /// Notes the store's fence at the time of a refusal. Messages about earlier grants are ignored.
-    pub(super) fn note_fence(&mut self, fence: u64) {
+    pub(crate) fn note_fence(&mut self, fence: u64) {
         self.past_fence = self.past_fence.max(fence);
         if let Step::Granted(grant) = self.step
             && grant.block.fence() <= fence
         {
-            self.step = Step::Waiting {
-                since: grant.since,
-                ask_at: grant.since,
-                queued: Some(QueuePlace::BEHIND),
-            };
+            self.wait_behind(grant.since);
         }
     }
 
@@ -166,11 +165,10 @@ impl Request {
         self.reader = Some(self.route);
     }
 
-    /// Leaves this grant to the next hold of the ownership. Messages up to this fence are ignored.
-    pub(super) fn passed_on(&mut self, grant: Grant, fence: u64) {
+    /// Leaves this grant to the next hold of the ownership.
+    pub(super) fn passed_on(&mut self, grant: Grant) {
         self.way.passed_on();
         self.step = Step::Granted(grant);
-        self.past_fence = fence;
     }
 
     /// Notes that a request which changes and reads the lock is about to be sent. Returns whether the store will
@@ -185,12 +183,8 @@ impl Request {
         if block.fence() <= self.past_fence {
             return false;
         }
-        let since = match self.step {
-            Step::Waiting { since, .. } => Some(since),
-            // The reply that the owner is queued is not received yet.
-            Step::Absent | Step::Granted(_) => self.begun,
-        };
-        if let Some(since) = since {
+        // The reply that the owner is queued may not be received yet.
+        if let Some(since) = self.not_before {
             self.step = Step::Granted(Grant {
                 block,
                 since,
@@ -223,14 +217,14 @@ impl Request {
     /// first waiter asks, and a waiter without a place, to which no lock is handed off.
     fn ask_after_change(&mut self) -> bool {
         let Step::Waiting {
-            since,
             ask_at,
             queued: None | Some(QueuePlace { first: true, .. }),
         } = &mut self.step
         else {
             return false;
         };
-        let at = (*since + BETWEEN_CHANGES).min(*ask_at);
+        let refused = self.not_before.unwrap_or(*ask_at);
+        let at = (refused + BETWEEN_CHANGES).min(*ask_at);
         let sooner = self.changed && std::mem::replace(ask_at, at) > at;
         if sooner {
             self.way.told();
@@ -253,8 +247,13 @@ impl Request {
         }
     }
 
+    /// Returns whether another owner has the lock, as far as is known.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.step, Step::Waiting { .. })
+    }
+
     /// Returns whether the owner is in the store's wait queue, as far as is known.
-    pub(super) fn is_queued(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         matches!(
             self.step,
             Step::Waiting {

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{AfterLeave, Ownership, Phase, State, Turn, WaiterTerms, release::ReleaseState};
+use super::{AfterLeave, Ownership, Phase, State, Turn, release::ReleaseState};
 use crate::{
     lease::Time,
+    options::LockOptions,
     store::{Grant, TokenBlock},
     sync::atomic::Ordering,
 };
@@ -12,30 +13,20 @@ use crate::{
 /// How long an ownership waits for an extension of its tokens while local callers wait.
 const EXTENSION: Duration = Duration::from_secs(1);
 
-/// The successors that a hold may have without a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Succession {
-    /// Nothing: the ownership is released.
-    None,
-    /// A hold of the next local waiter.
-    Waiters,
-    /// A hold of the next local waiter, or retention.
-    Retained,
-}
-
 impl Ownership {
-    /// Ends a hold without entries: by a local hand-over, else by retention, else by a release.
+    /// Ends a hold without entries: by a local hand-over, else by retention, else by a release. `may_continue`: whether
+    /// the first two are possible.
     pub(super) fn end_hold(
         self: &Arc<Self>,
         state: &mut State,
-        succession: Succession,
+        may_continue: bool,
         now: Time,
     ) -> AfterLeave {
-        if succession != Succession::None && self.is_certain(state, now) {
+        if may_continue && self.is_certain(state, now) {
             if let Some(turn) = Self::pass_to_waiter(state, now) {
                 return AfterLeave::HandOver(turn);
             }
-            if let Some(until) = Self::retention(state, succession, now) {
+            if let Some(until) = Self::retention(state, now) {
                 let is_awaited = Self::retain(state, until);
                 return AfterLeave::Retained { is_awaited };
             }
@@ -51,7 +42,7 @@ impl Ownership {
         let is_queued = self.queued.load(Ordering::Acquire);
         let is_changing = is_queued || state.is_lowered || self.changing.try_lock().is_err();
         let is_in_doubt =
-            state.request.route_in_doubt().is_some() || state.release == ReleaseState::InDoubt;
+            state.requests.route_in_doubt().is_some() || state.release == ReleaseState::InDoubt;
         state.is_owned()
             && state.lost.is_none()
             && state.doubted_at.is_none()
@@ -67,7 +58,7 @@ impl Ownership {
             return None;
         }
         let grant = state.grant();
-        let fits = |terms: &WaiterTerms| terms.watchdog && grant.is_fresh(terms.lease, now);
+        let fits = |next: &LockOptions| next.watchdog && grant.is_fresh(next.lease, now);
         if !state.turn.as_ref()?.serves_next(fits) {
             return None;
         }
@@ -75,17 +66,17 @@ impl Ownership {
     }
 
     /// Returns the end of the retention, if there is one: of `retain`, or of the wait for further tokens.
-    fn retention(state: &State, succession: Succession, now: Time) -> Option<Time> {
+    fn retention(state: &State, now: Time) -> Option<Time> {
         let turn = state.turn.as_ref()?;
-        if turn.is_wanted() {
+        if turn.ends_retention() {
             return None;
         }
         if turn.has_waiters() {
             let waits = !state.tokens.is_left() && state.tokens.is_coming();
             return waits.then(|| now + EXTENSION);
         }
-        let may = succession == Succession::Retained && state.tokens.is_coming();
-        (may && !state.retain.is_zero()).then(|| now + state.retain)
+        let may = state.tokens.is_coming() && !state.retain.is_zero();
+        may.then(|| now + state.retain)
     }
 
     /// Retains the ownership. Returns whether callers or other clients wait for it already.
@@ -97,26 +88,6 @@ impl Ownership {
             .turn
             .as_ref()
             .is_some_and(|turn| turn.set_retained(true))
-    }
-
-    /// Retains an ownership again after its caller began no hold. Returns the turn if it cannot be retained.
-    pub(super) fn retain_again(self: &Arc<Self>, turn: Turn) -> Option<Turn> {
-        let mut state = self.state();
-        let now = self.now();
-        let until = state.retained_until;
-        let may_last = now < until && until != Time::NEVER && !turn.is_wanted();
-        if state.phase != Phase::Passed || !may_last || !self.is_certain(&state, now) {
-            return Some(turn);
-        }
-        state.phase = Phase::Retained;
-        if !state.is_watched(now) {
-            // The watchdog came by meanwhile, and would notice the end of the retention, or of the lease, too late.
-            state.phase = Phase::Passed;
-            return Some(turn);
-        }
-        state.turn = Some(turn);
-        Self::retain(&mut state, until);
-        None
     }
 
     /// Passes a retained ownership to a local caller, and returns the turn. Returns `None` if its tokens have not
@@ -160,6 +131,13 @@ impl Ownership {
         true
     }
 
+    /// Ends a retention that was only for callers who waited for further tokens, and have given up.
+    pub(crate) fn end_wait_for_tokens(self: &Arc<Self>) {
+        if self.state().retain.is_zero() {
+            self.end_retention();
+        }
+    }
+
     /// Ends an ownership that no caller wants any more. Returns whether the store has to be asked to release it.
     pub(super) fn give_up(&self) -> bool {
         let mut state = self.state();
@@ -167,7 +145,7 @@ impl Ownership {
             return false;
         }
         state.phase = Phase::Ended;
-        state.request.concerns_store()
+        state.requests.concerns_store()
     }
 }
 
@@ -185,7 +163,7 @@ impl State {
     /// Ends the hold. The caller that gets the turn continues with the ownership.
     fn pass(&mut self) -> Option<Turn> {
         let grant = self.grant();
-        self.request.passed_on(grant, self.tokens.fence());
+        self.requests.passed_on(grant);
         self.phase = Phase::Passed;
         self.is_reported = true;
         self.turn.take()

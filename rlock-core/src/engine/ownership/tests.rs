@@ -10,7 +10,7 @@ use std::{
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::{Action, AfterLeave, EntryId, LocalQueues, Ownership, Succession, Terms, WaiterTerms};
+use super::{Action, AfterLeave, EntryId, LocalQueues, Ownership};
 use crate::{
     client::LockClient,
     clock::{ClientClock, Clock},
@@ -18,47 +18,39 @@ use crate::{
     error::LostCause,
     key::Key,
     lease::Time,
-    metrics,
     observe::HoldEnd,
-    options::Site,
+    options::{LockOptions, Site},
     owner::OwnerId,
-    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock},
+    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock, Via},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
 
-fn terms() -> Terms {
-    Terms {
+fn options() -> LockOptions {
+    LockOptions {
         lease: LEASE,
-        watchdog: true,
-        until: None,
-        retain: Duration::ZERO,
         site: Site::new("order:<id>"),
-        metrics: metrics::lock(Site::default()),
-        since: Time::from_nanos(0),
+        ..LockOptions::default()
     }
 }
 
 fn held() -> Arc<Ownership> {
-    held_on(terms())
-}
-
-fn held_on(terms: Terms) -> Arc<Ownership> {
     let key = Key::parse("k").expect("valid");
     let turn = Arc::new(LocalQueues::new(16)).try_turn(&key).expect("free");
     let hold = Ownership::new(
         ClientClock::default(),
         key,
         OwnerId::new(Uuid::nil(), 1),
-        terms.lease,
+        LEASE,
     );
     let grant = Grant {
         block: TokenBlock::granted(1),
-        since: ClientClock::default().now(),
-        ttl: terms.lease,
+        since: hold.now(),
+        ttl: LEASE,
         wanted: false,
     };
-    hold.begin(terms, grant, turn).expect("it is not lost");
+    let begun = hold.begin(&options(), grant, turn, hold.now());
+    begun.expect("it is not lost");
     hold
 }
 
@@ -88,7 +80,8 @@ fn a_renewal_that_is_answered_late_does_not_bring_a_lease_back() {
 fn an_entry_that_is_answered_late_does_not_bring_a_lease_back() {
     let hold = held();
     thread::sleep(LEASE);
-    assert!(hold.enter(terms(), ClientClock::default().now()).is_err());
+    let now = hold.now();
+    assert!(hold.enter(&options(), now, now).is_err());
     assert_eq!(
         hold.broken(ClientClock::default().now()),
         Some(LostCause::Expired)
@@ -116,10 +109,10 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
     let hold = turn.ownership(clock.now(), || {
         Ownership::new(clock.clone(), key, owner, lease)
     });
-    let terms = Terms {
+    let options = LockOptions {
         lease,
         retain,
-        ..terms()
+        ..options()
     };
     let grant = Grant {
         block: TokenBlock::granted(1),
@@ -127,36 +120,30 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
         ttl: lease,
         wanted: false,
     };
-    let (entry, _) = hold.begin(terms, grant, turn).expect("it is not lost");
+    let begun = hold.begin(&options, grant, turn, hold.now());
+    let (entry, _) = begun.expect("it is not lost");
     let watchdog = Watchdog::new(clock);
     watchdog.track(&hold, hold.now());
     (hold, entry, still, watchdog)
 }
 
 /// Ends a hold like its call.
-fn leave(hold: &Arc<Ownership>, entry: EntryId, succession: Succession) -> AfterLeave {
-    let (left, _) = hold.leave(entry, HoldEnd::Released, succession, true, hold.now());
+fn leave(hold: &Arc<Ownership>, entry: EntryId, may_continue: bool) -> AfterLeave {
+    let (left, _) = hold.leave(entry, HoldEnd::Released, may_continue, true, hold.now());
     left
 }
 
 #[test]
-fn a_retention_that_goes_on_is_watched_or_ended() {
-    for checked_meanwhile in [false, true] {
-        let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-        let left = leave(&hold, entry, Succession::Retained);
-        assert!(matches!(left, AfterLeave::Retained { .. }));
-        watchdog.track(&hold, hold.now());
-        clock.0.store(9, Ordering::SeqCst);
-        let turn = hold.resume().expect("retained");
-        if checked_meanwhile {
-            let (_, next) = hold.come_due(Time::from(Duration::from_secs(9)), |_, _| false);
-            assert_eq!(hold.deadline().map(|deadline| deadline.at), Some(next));
-        }
-        drop(turn);
-        assert_eq!(hold.is_retained(), !checked_meanwhile);
-        let deadline = hold.deadline().expect("tracked").at;
-        assert!(!hold.is_retained() || deadline <= hold.due());
-    }
+fn a_retained_ownership_whose_caller_begins_no_hold_is_released() {
+    let (hold, entry, _, watchdog) = tracked(Duration::from_secs(60));
+    let left = leave(&hold, entry, true);
+    assert!(matches!(left, AfterLeave::Retained { .. }));
+    watchdog.track(&hold, hold.now());
+    let turn = hold.resume().expect("retained");
+    let queues = Arc::clone(turn.queues());
+    drop(turn);
+    assert!(!hold.is_owned() && queues.is_empty());
+    assert_eq!(queues.releases.take(16).len(), 1, "it is released");
 }
 
 /// The background would send the count of the next hold, or a release of it.
@@ -165,18 +152,15 @@ fn an_ownership_whose_count_is_changing_is_not_retained() {
     let retained = |begin_change: fn(&Arc<Ownership>)| {
         let (hold, entry, _clock, _watchdog) = tracked(Duration::from_secs(60));
         begin_change(&hold);
-        matches!(
-            leave(&hold, entry, Succession::Retained),
-            AfterLeave::Retained { .. }
-        )
+        matches!(leave(&hold, entry, true), AfterLeave::Retained { .. })
     };
     assert!(retained(|_| ()));
     assert!(!retained(|hold| hold.queued.store(true, Ordering::Release)));
     assert!(!retained(|hold| std::mem::forget(hold.changing.try_lock())));
     assert!(!retained(|hold| {
-        let nested = hold.enter(terms(), hold.now());
+        let nested = hold.enter(&options(), hold.now(), hold.now());
         let (nested, _) = nested.expect("it is not lost");
-        let left = leave(hold, nested, Succession::Retained);
+        let left = leave(hold, nested, true);
         assert!(matches!(left, AfterLeave::Lower));
     }));
 }
@@ -194,19 +178,6 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
     hold.end_renewal();
     assert!(hold.missing_deadline(now).is_some(), "it has failed");
     assert!(next > now);
-}
-
-#[test]
-fn a_client_that_drains_does_not_retain_again_what_a_caller_gives_back_unused() {
-    let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
-    let left = leave(&hold, entry, Succession::Retained);
-    assert!(matches!(left, AfterLeave::Retained { .. }));
-    let turn = hold.resume().expect("retained");
-    let queues = Arc::clone(turn.queues());
-    queues.end_retentions();
-    drop(turn);
-    assert!(!hold.is_owned());
-    assert_eq!(queues.releases.take(16).len(), 1, "it is released");
 }
 
 /// A local caller receives an ownership late, after the store has granted the lock to another
@@ -258,7 +229,7 @@ fn queues_of(hold: &Ownership) -> Arc<LocalQueues> {
 #[test]
 fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_ended() {
     let (hold, entry, _, watchdog) = tracked(Duration::ZERO);
-    let left = leave(&hold, entry, Succession::None);
+    let left = leave(&hold, entry, false);
     assert!(matches!(left, AfterLeave::Release));
     watchdog.forget(&hold);
     let queues = queues_of(&hold);
@@ -275,14 +246,10 @@ fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_end
 async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
     let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
     let queues = queues_of(&hold);
-    let terms = WaiterTerms {
-        lease: LEASE,
-        watchdog: true,
-    };
-    let place = queues.enqueue(&hold.key, terms).err();
+    let place = queues.enqueue(&hold.key, &options()).err();
     let mut waiting = Box::pin(place.expect("it has a holder").turn());
     assert!(waiting.as_mut().now_or_never().is_none());
-    let left = leave(&hold, entry, Succession::None);
+    let left = leave(&hold, entry, false);
     assert!(matches!(left, AfterLeave::Release));
     let next = hold.next(|| OwnerId::new(Uuid::nil(), 2));
     let (next, _) = next.expect("somebody waits");
@@ -305,7 +272,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
             clock.0.store(4, Ordering::SeqCst);
             hold.renewed(sent_at, Duration::from_secs(30), hold.now());
         }
-        let left = leave(&hold, entry, Succession::Retained);
+        let left = leave(&hold, entry, true);
         let is_retained = matches!(left, AfterLeave::Retained { .. });
         assert_eq!(
             is_retained,
@@ -318,7 +285,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
 #[test]
 fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
-    let left = leave(&hold, entry, Succession::Retained);
+    let left = leave(&hold, entry, true);
     assert!(matches!(left, AfterLeave::Retained { .. }));
     clock.0.store(2, Ordering::SeqCst);
     watchdog.doubt_all(&KeyFilter::all());
@@ -326,6 +293,82 @@ fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     assert!(hold.grant().is_none() && !hold.is_unusable(hold.now()));
     drop(turn);
     assert!(!hold.is_retained(), "it is released");
+}
+
+#[tokio::test]
+async fn a_lease_without_renewal_is_not_shortened_by_a_retention() {
+    let still = Arc::new(Still::default());
+    let clock = Arc::clone(&still) as Arc<dyn Clock>;
+    let client = LockClient::builder().clock(clock).in_memory();
+    let client = client.expect("valid options");
+    let lock = client.lock("k").retain(Duration::from_secs(60));
+    let guard = lock.acquire().await.expect("free");
+    let ownership = Arc::clone(&guard.entry().ownership);
+    guard.release().await.expect("held");
+    assert!(ownership.is_retained());
+    still.0.store(9, Ordering::SeqCst);
+    let guard = lock.watchdog(false).acquire().await.expect("retained");
+    assert!(guard.valid_for() > Duration::from_secs(29));
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn an_ownership_that_is_revoked_between_two_holds_is_no_loss() {
+    let client = LockClient::in_memory();
+    let lock = client.lock("k").wait_forever();
+    let guard = lock.acquire().await.expect("free");
+    let ownership = Arc::clone(&guard.entry().ownership);
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    guard.release().await.expect("held");
+    assert!(ownership.is_passed());
+    assert!(client.force_release("k").await.expect("a reply"));
+    let guard = waiting.await.expect("its turn");
+    assert_ne!(guard.owner(), ownership.owner);
+    guard.release().await.expect("held");
+    assert_eq!(client.core().watchdog.losses(), 0);
+}
+
+/// The tokens run out while an extension is under way, so the ownership waits for it with its callers.
+#[tokio::test]
+async fn an_ownership_without_callers_is_released_when_its_tokens_arrive() {
+    let client = LockClient::in_memory();
+    let lock = client.lock("k").wait_forever();
+    let guard = lock.acquire().await.expect("free");
+    let ownership = Arc::clone(&guard.entry().ownership);
+    while ownership.state().tokens.take().is_some() {}
+    let tokens = ownership.begin_extension(true, u64::MAX).expect("due");
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    guard.release().await.expect("held");
+    assert!(ownership.is_retained());
+    drop(waiting);
+    let releases = client.core().releases();
+    releases.extend(Arc::clone(&ownership), tokens);
+    releases.idle().await;
+    assert!(!ownership.is_owned());
+    let info = client.inspect("k").await.expect("a reply");
+    assert!(info.is_none(), "{info:?}");
+}
+
+#[test]
+fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
+    let queues = Arc::new(LocalQueues::new(16));
+    let (clock, key) = (ClientClock::default(), Key::parse("k").expect("valid"));
+    let turn = queues.try_turn(&key).expect("free");
+    let owner = OwnerId::new(Uuid::nil(), 1);
+    let ownership = turn.ownership(clock.now(), || {
+        Ownership::new(clock.clone(), key.clone(), owner, LEASE)
+    });
+    let block = TokenBlock::granted(1);
+    ownership.requests(|requests| {
+        requests.begin(Via::default(), clock.now());
+        requests.note_fence(block.fence());
+    });
+    queues.handed_off(&key, owner, block, LEASE, true);
+    assert!(ownership.grant().is_none() && !turn.is_wanted());
+    queues.handed_off(&key, owner, TokenBlock::granted(20), LEASE, true);
+    assert!(ownership.grant().is_some() && turn.is_wanted());
 }
 
 /// A client may hold tens of thousands of locks, each with an ownership.

@@ -49,7 +49,7 @@ async fn settle_in_background(core: &Core, ownership: &Arc<Ownership>) {
     // After this time the lease has ended the lock anyway.
     let give_up = core.clock.now() + ownership.lease();
     if let Err(error) = settle(core, ownership, give_up, true).await {
-        ownership.finish_if_empty();
+        ownership.finish();
         let error = error.hide([&ownership.key]);
         tracing::warn!(key = %escape_control(ownership.shown()), owner = %ownership.owner, %error,
             "could not release in the background, the lease will end it");
@@ -73,4 +73,5 @@ async fn extend(core: &Core, ownership: &Arc<Ownership>, tokens: u64) {
     // Without further tokens, the lock is released when these are used.
     ownership.extended(reply.ok().flatten().unwrap_or(TokenBlock::EMPTY));
     core.queues.check_retained(&ownership.key);
+    ownership.end_wait_for_tokens();
 }

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 use crate::{
-    engine::{core::Core, ownership::Ownership},
+    engine::{
+        core::Core,
+        ownership::{Ownership, Requests},
+    },
     error::{LockError, LostCause},
     lease::Time,
     store::{GRACE, HandOff, NextLocal, ReleaseRequest, Released, SendOptions, StoreError},
@@ -115,7 +118,7 @@ pub(super) async fn settle(
         }
     };
     // Requests in doubt took the same route, so they were executed before.
-    ownership.all_replied();
+    ownership.requests(Requests::all_replied);
     let is_done = matches!(reply, Released::Done(_));
     if count > 0 {
         if is_done {
@@ -145,7 +148,7 @@ async fn send(
     at_least: Duration,
     left: Duration,
 ) -> Result<Released, StoreError> {
-    let doubt = ownership.route_in_doubt();
+    let doubt = ownership.requests(|requests| requests.route_in_doubt());
     let route = doubt.unwrap_or_else(|| core.store.via());
     let is_last = count == 0 && at_least.is_zero();
     let next = is_last
@@ -153,10 +156,10 @@ async fn send(
         .flatten();
     let next_in_doubt = next
         .as_ref()
-        .is_some_and(|(next, _)| next.begin_request(route));
+        .is_some_and(|(next, _)| next.requests(|requests| requests.begin(route, core.clock.now())));
     if count > 0 {
         // The request after a cancelled release takes the same route, or the cancelled one might set its count last.
-        ownership.begin_request(route);
+        ownership.requests(|requests| requests.begin(route, core.clock.now()));
         ownership.about_to_change(route);
     }
     let release = ReleaseRequest {
@@ -186,10 +189,13 @@ async fn send(
                 next.granted(grant);
             }
             HandOff::Queued { since, place } => {
-                next.refused(since, None, Some(place));
-                if !next_in_doubt {
-                    next.all_replied();
-                }
+                let now = core.clock.now();
+                next.requests(|requests| {
+                    requests.refused(since, None, Some(place), now);
+                    if !next_in_doubt {
+                        requests.all_replied();
+                    }
+                });
             }
             HandOff::Unknown => {}
         }

@@ -1,6 +1,6 @@
 //! Retained ownerships, and the clients that want them.
 
-use super::LocalQueues;
+use super::{LocalQueues, QueueState};
 use crate::{key::Key, owner::OwnerId, sync::atomic::Ordering};
 
 impl LocalQueues {
@@ -32,7 +32,7 @@ impl LocalQueues {
         };
         let (retained, ends) = {
             let mut state = queue.state();
-            let ends = state.wanted || self.draining.load(Ordering::Acquire);
+            let ends = self.ends_retention(&state);
             if state.waiting.is_empty() && !ends {
                 return;
             }
@@ -45,6 +45,12 @@ impl LocalQueues {
             Some(ownership) => drop(ownership.resume()),
             None => {}
         }
+    }
+
+    /// Returns whether the ownership of this queue is not retained: other clients wait for its lock, or the client
+    /// drains.
+    pub(super) fn ends_retention(&self, state: &QueueState) -> bool {
+        state.wanted || self.draining.load(Ordering::Acquire)
     }
 
     /// Ends all retentions, and retains nothing any more. The ownerships are released in the background.

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{LocalQueue, LocalQueues, Ownership, QueueState, WaiterTerms};
+use super::{LocalQueue, LocalQueues, Ownership, QueueState};
 use crate::{
     key::Key,
     lease::Time,
-    sync::{MutexGuard, atomic::Ordering, oneshot},
+    options::LockOptions,
+    sync::{MutexGuard, oneshot},
 };
 
 /// The right to ask the store for a key. Dropping it passes it to the next waiter, together with the current
@@ -65,10 +66,14 @@ impl Turn {
     }
 
     /// Decides whether the next local waiter is served before other clients. Counts it if so.
-    pub(crate) fn serves_next(&self, fits: impl FnOnce(&WaiterTerms) -> bool) -> bool {
+    pub(crate) fn serves_next(&self, fits: impl FnOnce(&LockOptions) -> bool) -> bool {
         let mut state = self.state();
         let may = !state.wanted || state.handovers > 0;
-        let serves = may && state.waiting.front().is_some_and(|next| fits(&next.terms));
+        let serves = may
+            && state
+                .waiting
+                .front()
+                .is_some_and(|next| fits(&next.options));
         if serves {
             state.handovers = state.handovers.saturating_sub(1);
         }
@@ -90,11 +95,15 @@ impl Turn {
     pub(crate) fn set_retained(&self, is_retained: bool) -> bool {
         let mut state = self.state();
         state.is_retained = is_retained;
-        let ends = state.wanted || self.queues().draining.load(Ordering::Acquire);
-        ends || !state.waiting.is_empty()
+        self.queues().ends_retention(&state) || !state.waiting.is_empty()
     }
 
-    /// Returns whether other clients wait for the lock, as far as is known.
+    /// Returns whether nothing is retained: other clients wait for the lock, as far as is known, or the client drains.
+    pub(crate) fn ends_retention(&self) -> bool {
+        self.queues().ends_retention(&self.state())
+    }
+
+    #[cfg(test)]
     pub(crate) fn is_wanted(&self) -> bool {
         self.state().wanted
     }
@@ -107,16 +116,16 @@ impl Turn {
     /// Returns the ownership that a release asks for on behalf of the next waiter, and that waiter's lease.
     pub(crate) fn next(
         &self,
-        fresh: impl FnOnce(WaiterTerms) -> Arc<Ownership>,
+        fresh: impl FnOnce(Duration) -> Arc<Ownership>,
     ) -> Option<(Arc<Ownership>, Duration)> {
         let mut state = self.state();
-        let terms = state.waiting.front()?.terms;
+        let lease = state.waiting.front()?.options.lease;
         if state.next.is_none() {
             // This belongs to the present ownership.
             state.wanted = false;
         }
-        let next = state.next.get_or_insert_with(|| fresh(terms));
-        Some((Arc::clone(next), terms.lease))
+        let next = state.next.get_or_insert_with(|| fresh(lease));
+        Some((Arc::clone(next), lease))
     }
 
     /// Passes the turn on after the current ownership has ended.
@@ -141,12 +150,12 @@ impl Drop for Turn {
 }
 
 impl Member {
-    /// Passes the turn to the next waiter. Without a waiter, gives the current ownership up or retains it.
+    /// Passes the turn to the next waiter. Without a waiter, gives the current ownership up.
     fn pass_on(mut self) {
         loop {
             let next = self.queue.state().waiting.pop_front();
             let Some(next) = next else {
-                match self.retain_or_close() {
+                match self.close() {
                     None => return,
                     Some(member) => self = member,
                 }
@@ -163,22 +172,7 @@ impl Member {
         }
     }
 
-    /// Retains the ownership or removes the queue. Returns `self` if a waiter came meanwhile.
-    fn retain_or_close(self) -> Option<Self> {
-        let current = self.queue.current();
-        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        let Some(current) = current else {
-            return self.close();
-        };
-        if let Some(mut turn) = current.retain_again(Turn(Some(self))) {
-            return turn.0.take()?.close();
-        }
-        // A caller may have come just before.
-        queues.check_retained(&key);
-        None
-    }
-
-    /// Removes the queue, unless a waiter came.
+    /// Removes the queue. Returns `self` if a waiter came meanwhile.
     fn close(self) -> Option<Self> {
         let current = {
             let mut queues = self.queues.queues();
