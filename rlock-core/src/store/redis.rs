@@ -53,6 +53,8 @@ use crate::{clock::ClientClock, key::Key, lease::Time, metrics, options::Replica
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
+/// The time in which a request is sent, if there is a connection. A silence may be as long as the time-out.
+const SENDING: Duration = Duration::from_millis(5);
 
 #[derive(Clone)]
 pub(crate) struct RedisOptions {
@@ -185,10 +187,11 @@ impl RedisStore {
     ) -> Result<Value, StoreError> {
         let started = Instant::now();
         let request = metrics::RequestTimer::begin(call.name(), started);
-        let silence = send.silence.unwrap_or_else(|| self.silence());
         let mut reply = pin!(link.send(connection, call, send.asking));
-        let mut outcome = timeout_at(deadline.min(started + silence), &mut reply).await;
-        if outcome.is_err() && silence <= send.timeout {
+        let silent_at = started + send.silence.unwrap_or_else(|| self.silence());
+        let mut outcome = timeout_at(deadline.min(silent_at), &mut reply).await;
+        // A request that waited for its connection may have little time left.
+        if outcome.is_err() && silent_at <= deadline + SENDING {
             link.doubt(connection.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
         }
@@ -324,5 +327,79 @@ impl Store for RedisStore {
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.keep_up().await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::store::endpoint::Endpoint;
+
+    const SILENCE: Duration = Duration::from_millis(20);
+
+    /// Starts a server that refuses all commands until it falls silent. Returns its URL.
+    async fn server(is_silent: Arc<AtomicBool>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let is_silent = Arc::clone(&is_silent);
+                tokio::spawn(async move {
+                    let (mut bytes, mut is_start) = ([0; 4096], true);
+                    loop {
+                        stream.readable().await.expect("open");
+                        let read = match stream.try_read(&mut bytes) {
+                            Ok(0) => return,
+                            Ok(read) => &bytes[..read],
+                            Err(_) => continue,
+                        };
+                        let mut replies = Vec::new();
+                        for byte in read {
+                            // Each command is an array.
+                            if is_start && *byte == b'*' && !is_silent.load(Ordering::SeqCst) {
+                                replies.extend(b"-NOPERM refused\r\n");
+                            }
+                            is_start = *byte == b'\n';
+                        }
+                        let _ = stream.try_write(&replies);
+                    }
+                });
+            }
+        });
+        format!("redis://{address}?protocol=resp2")
+    }
+
+    /// A request that waited for its connection is sent late.
+    #[tokio::test]
+    async fn a_connection_is_replaced_only_after_it_was_silent_for_long_enough() {
+        let is_silent = Arc::<AtomicBool>::default();
+        let url = server(Arc::clone(&is_silent)).await;
+        let Ok(Endpoint::Server(endpoint)) = Endpoint::parse(&url) else {
+            panic!("a server");
+        };
+        let options = RedisOptions {
+            connect_timeout: Duration::from_secs(10),
+            ..RedisOptions::for_tests(Uuid::nil())
+        };
+        let listener: Listener = Arc::new(drop);
+        let store = RedisStore::of(endpoint, &options, &listener, None);
+        let link = &store.background;
+        link.connect().await.expect("it listens");
+        is_silent.store(true, Ordering::SeqCst);
+        let connection = link.connection().await.expect("connected");
+        let exchange = async |left| {
+            let deadline = Instant::now() + left;
+            let send = SendOptions::background(SILENCE * 9).silence(SILENCE);
+            let reply = store.exchange(Call::Ping, link, &connection, deadline, send);
+            reply.await.expect_err("it is silent");
+        };
+        exchange(SILENCE / 2).await;
+        assert!(link.is_up(), "it was silent for half the time");
+        exchange(SILENCE * 2).await;
+        assert!(!link.is_up());
     }
 }
