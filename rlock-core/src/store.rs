@@ -22,7 +22,7 @@ pub(crate) use self::{
         TokenBlock,
     },
     request::{
-        AcquireRequest, Claim, NextLocal, ReleaseRequest, Renewal, Repair, SendOptions, Via,
+        AcquireRequest, Claim, NextLocal, ReleaseRequest, Renewal, SendOptions, Via,
     },
 };
 use crate::{key::Key, owner::OwnerId};
@@ -144,10 +144,16 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         Box::pin(async { Err(StoreError::no_replicas()) })
     }
 
-    /// Copies an ownership to the servers that lack it, after a restart or an outage. Must not run while its count
-    /// changes. The next renewal detects a failure.
-    fn repair(&self, hold: Repair, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
-        let _ = (hold, on, timeout);
+    /// Copies an ownership with this fence to the servers that lack it, after a restart or an outage. Must not run while
+    /// its count changes. The next renewal detects a failure.
+    fn repair(
+        &self,
+        request: AcquireRequest,
+        fence: u64,
+        on: Servers,
+        timeout: Duration,
+    ) -> BoxFuture<'_, ()> {
+        let _ = (request, fence, on, timeout);
         Box::pin(std::future::ready(()))
     }
 

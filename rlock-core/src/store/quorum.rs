@@ -27,7 +27,7 @@ use self::{
 };
 use super::{
     AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, Repair, ReplyFuture, SendOptions, Servers, Store, StoreError,
+    Renewed, ReplyFuture, SendOptions, Servers, Store, StoreError,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -90,8 +90,14 @@ impl Store for QuorumStore {
         Box::pin(self.renew_all(batch, send.timeout, silence))
     }
 
-    fn repair(&self, hold: Repair, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(self.repair_on(hold, on, timeout))
+    fn repair(
+        &self,
+        request: AcquireRequest,
+        fence: u64,
+        on: Servers,
+        timeout: Duration,
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(self.repair_on(request, fence, on, timeout))
     }
 
     fn describe(&self) -> String {

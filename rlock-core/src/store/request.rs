@@ -94,13 +94,3 @@ pub(crate) struct Renewal {
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,
 }
-
-/// An ownership that some servers lack.
-#[derive(Debug, Clone)]
-pub(crate) struct Repair {
-    pub(crate) key: Key,
-    pub(crate) owner: OwnerId,
-    pub(crate) lease: Duration,
-    pub(crate) count: u32,
-    pub(crate) token: u64,
-}

@@ -261,8 +261,9 @@ async fn repair(renewer: &Renewer, ownership: Arc<Ownership>, servers: Servers) 
     let Ok(_changing) = ownership.changing.try_lock() else {
         return;
     };
-    if let Some(repair) = ownership.repair(renewer.counts_entries) {
-        renewer.store.repair(repair, servers, limit).await;
+    if let Some((request, fence)) = ownership.repair(renewer.counts_entries) {
+        let repaired = renewer.store.repair(request, fence, servers, limit);
+        repaired.await;
     }
 }
 

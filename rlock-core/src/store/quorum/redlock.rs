@@ -18,7 +18,7 @@ use super::{
 use crate::{
     lease::Time,
     store::{
-        AcquireRequest, Acquired, ReleaseRequest, Renewal, RenewalOutcome, Renewed, Repair,
+        AcquireRequest, Acquired, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
         Servers, StoreError,
     },
 };
@@ -247,9 +247,15 @@ impl QuorumStore {
     }
 
     /// Copies a hold to the members that lack it. The next renewal repairs a member that was too slow.
-    pub(super) async fn repair_on(&self, hold: Repair, on: Servers, timeout: Duration) {
+    pub(super) async fn repair_on(
+        &self,
+        request: AcquireRequest,
+        fence: u64,
+        on: Servers,
+        timeout: Duration,
+    ) {
         let members = self.members.iter().filter(|member| on.has(member.number));
-        let repaired = join_all(members.map(|member| Arc::clone(member).repair(&hold)));
+        let repaired = join_all(members.map(|member| Arc::clone(member).repair(&request, fence)));
         let _ = tokio::time::timeout(timeout, repaired).await;
     }
 }
