@@ -21,9 +21,7 @@ pub(crate) use self::{
         Acquired, Entry, Grant, HandOff, QueuePlace, Released, RenewalOutcome, Renewed, Servers,
         TokenBlock,
     },
-    request::{
-        AcquireRequest, Claim, NextLocal, ReleaseRequest, Renewal, SendOptions, Via,
-    },
+    request::{AcquireRequest, Claim, NextLocal, ReleaseRequest, SendOptions, Via},
 };
 use crate::{key::Key, owner::OwnerId};
 
@@ -135,8 +133,13 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         send: SendOptions,
     ) -> ReplyFuture<'a, Released>;
 
-    /// Renews every lease in the batch whose owner still holds its lock. Never creates one.
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed>;
+    /// Renews the leases of the owners that still hold their locks. Never creates one.
+    fn renew<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Renewed>;
 
     /// Succeeds when enough replicas have these locks, which were granted for this lease.
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {

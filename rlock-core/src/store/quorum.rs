@@ -26,8 +26,8 @@ use self::{
     verdict::Verdict,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Servers, Store, StoreError,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
+    ReplyFuture, SendOptions, Servers, Store, StoreError,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -85,9 +85,14 @@ impl Store for QuorumStore {
         Box::pin(self.release_on_all(request.clone(), send.timeout))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
+    fn renew<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Renewed> {
         let silence = send.silence.unwrap_or(send.timeout);
-        Box::pin(self.renew_all(batch, send.timeout, silence))
+        Box::pin(self.renew_all(claims, lease, send.timeout, silence))
     }
 
     fn repair(

@@ -45,7 +45,7 @@ pub(crate) use self::{
     for_quorum::{RunIds, SameServer},
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
     Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ServerEndpoint, tls::Tls,
 };
@@ -256,12 +256,17 @@ impl Store for RedisStore {
         }))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
+    fn renew<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Renewed> {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
-        Box::pin(self.call(Call::Renew(batch), send, |reply, sent_at| {
-            replies::read_renewed(reply, batch.len(), sent_at)
+        Box::pin(self.call(Call::Renew(claims, lease), send, |reply, sent_at| {
+            replies::read_renewed(reply, claims.len(), sent_at)
         }))
     }
 

@@ -47,7 +47,7 @@ impl SendOptions {
     }
 }
 
-/// A lock that an acquire asks for.
+/// A lock and its owner.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) key: Key,
@@ -83,14 +83,6 @@ pub(crate) struct ReleaseRequest {
 /// A waiter in the process that releases a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextLocal {
-    pub(crate) owner: OwnerId,
-    pub(crate) lease: Duration,
-}
-
-/// An ownership in a batch of renewals.
-#[derive(Debug, Clone)]
-pub(crate) struct Renewal {
-    pub(crate) key: Key,
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,
 }

@@ -15,7 +15,7 @@ use crate::{
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff, Listener, NextLocal,
-        QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, TokenBlock,
+        QueuePlace, ReleaseRequest, Released, RenewalOutcome, Renewed, TokenBlock,
     },
 };
 
@@ -195,14 +195,14 @@ impl State {
         HandOff::Unknown
     }
 
-    pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {
-        let renew = |renewal: &Renewal| {
-            let lock = self.held_by(&renewal.key, renewal.owner, now);
-            let held = lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease));
-            RenewalOutcome::by_one(held.is_some(), self.is_wanted(&renewal.key))
+    pub(super) fn renew(&mut self, claims: &[Claim], lease: Duration, now: Time) -> Renewed {
+        let renew = |claim: &Claim| {
+            let lock = self.held_by(&claim.key, claim.owner, now);
+            let held = lock.map(|lock| lock.expires = lock.expires.max(now + lease));
+            RenewalOutcome::by_one(held.is_some(), self.is_wanted(&claim.key))
         };
         Renewed {
-            kept: batch.iter().map(renew).collect(),
+            kept: claims.iter().map(renew).collect(),
             sent_at: now,
         }
     }

@@ -13,8 +13,8 @@ use crate::{
     few::Few,
     key::Key,
     store::{
-        AcquireRequest, Acquired, Entry, HandOff, ReleaseRequest, Released, Renewal,
-        Renewed, SendOptions, Store, StoreError, redis::RedisStore,
+        AcquireRequest, Acquired, Claim, Entry, HandOff, ReleaseRequest, Released, Renewed,
+        SendOptions, Store, StoreError, redis::RedisStore,
     },
 };
 
@@ -139,12 +139,13 @@ impl Member {
 
     pub(super) async fn renew(
         self: Arc<Self>,
-        batch: Arc<[Renewal]>,
+        claims: Arc<[Claim]>,
+        lease: Duration,
         (timeout, silence): (Duration, Duration),
         call: CallState,
     ) -> Reply<Renewed> {
         let send = SendOptions::background(timeout).silence(silence);
-        let exchange = self.store.renew(&batch, send);
+        let exchange = self.store.renew(&claims, lease, send);
         self.when_up(&call, exchange).await
     }
 

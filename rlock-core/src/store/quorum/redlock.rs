@@ -18,8 +18,8 @@ use super::{
 use crate::{
     lease::Time,
     store::{
-        AcquireRequest, Acquired, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
-        Servers, StoreError,
+        AcquireRequest, Acquired, Claim, ReleaseRequest, RenewalOutcome, Renewed, Servers,
+        StoreError,
     },
 };
 
@@ -213,16 +213,17 @@ impl QuorumStore {
 
     pub(super) async fn renew_all(
         &self,
-        batch: &[Renewal],
+        claims: &[Claim],
+        lease: Duration,
         timeout: Duration,
         silence: Duration,
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
-        let batch: Arc<[Renewal]> = batch.into();
+        let claims: Arc<[Claim]> = claims.into();
         let mut call = QuorumCall::to_all(&self.members, |member, terms| {
-            member.renew(Arc::clone(&batch), (timeout, silence), terms)
+            member.renew(Arc::clone(&claims), lease, (timeout, silence), terms)
         });
-        let holds = 0..batch.len();
+        let holds = 0..claims.len();
         let is_open = |call: &_| {
             holds
                 .clone()

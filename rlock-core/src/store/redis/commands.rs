@@ -11,7 +11,7 @@ use super::{history::History, keyspace::Keyspace, replies::is_grant};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
+    store::{AcquireRequest, Claim, ReleaseRequest},
 };
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
@@ -59,7 +59,8 @@ pub(in crate::store) enum Call<'a> {
     /// The same, but not sent any more once this is `true`.
     AcquireUnless(&'a AtomicBool, &'a AcquireRequest),
     Release(&'a ReleaseRequest),
-    Renew(&'a [Renewal]),
+    /// Renews locks by this lease.
+    Renew(&'a [Claim], Duration),
     /// Reserves this many further tokens.
     Extend(&'a Claim, u64),
     Inspect(&'a Key),
@@ -76,7 +77,7 @@ impl Call<'_> {
         match self {
             Self::Acquire(_) | Self::AcquireUnless(..) => "acquire",
             Self::Release(_) => "release",
-            Self::Renew(_) => "renew",
+            Self::Renew(..) => "renew",
             Self::Extend(..) => "extend",
             Self::Inspect(_) => "inspect",
             Self::Raise(..) => "raise",
@@ -117,7 +118,7 @@ impl Commands {
                 self.acquire(request, history)
             }
             Call::Release(request) => self.release(request, history),
-            Call::Renew(batch) => self.renew(batch),
+            Call::Renew(claims, lease) => self.renew(claims, lease),
             Call::Extend(Claim { key, owner }, tokens) => self
                 .begin(&self.scripts.extend, [key])
                 .arg(Text(*owner))
@@ -187,18 +188,14 @@ impl Commands {
         command
     }
 
-    fn renew(&self, batch: &[Renewal]) -> Cmd {
-        let keys = batch.iter().map(|renewal| &renewal.key);
+    fn renew(&self, claims: &[Claim], lease: Duration) -> Cmd {
+        let keys = claims.iter().map(|claim| &claim.key);
         let mut command = self.begin(&self.scripts.renew, keys);
-        let lease = batch.first().map_or(Duration::ZERO, |first| first.lease);
-        command.arg(millis(self.fence_retention)).arg(millis(lease));
-        for renewal in batch {
-            command.arg(Text(renewal.owner));
-        }
-        if batch.iter().any(|renewal| renewal.lease != lease) {
-            for renewal in batch {
-                command.arg(millis(renewal.lease));
-            }
+        command
+            .arg(millis(lease))
+            .arg(millis(self.fence_retention + lease));
+        for claim in claims {
+            command.arg(Text(claim.owner));
         }
         command
     }
