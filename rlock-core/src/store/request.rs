@@ -80,6 +80,20 @@ pub(crate) struct ReleaseRequest {
     pub(crate) next: Option<NextLocal>,
 }
 
+impl ReleaseRequest {
+    /// Returns the request to release a lock at once, without a next local waiter.
+    pub(crate) fn whole(claim: &Claim, token: u64) -> Self {
+        Self {
+            key: claim.key.clone(),
+            owner: claim.owner,
+            token,
+            count: 0,
+            at_least: Duration::ZERO,
+            next: None,
+        }
+    }
+}
+
 /// A waiter in the process that releases a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextLocal {

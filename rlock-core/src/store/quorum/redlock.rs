@@ -172,14 +172,7 @@ impl QuorumStore {
             };
             for (claim, token) in request.claims.iter().zip(tokens) {
                 let member = Arc::clone(&self.members[member]);
-                let release = ReleaseRequest {
-                    key: claim.key.clone(),
-                    owner: claim.owner,
-                    token: *token,
-                    count: 0,
-                    at_least: Duration::ZERO,
-                    next: None,
-                };
+                let release = ReleaseRequest::whole(claim, *token);
                 releases.push(async move { member.release(&release, ROLLBACK).await });
             }
         }
