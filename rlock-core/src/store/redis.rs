@@ -241,7 +241,7 @@ impl Store for RedisStore {
         request: &'a AcquireRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
-        Box::pin(self.call(Call::Acquire(request), send, |reply, sent_at| {
+        Box::pin(self.call(Call::Acquire(request, None), send, |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
         }))
     }

@@ -118,9 +118,7 @@ impl Batcher {
             return None;
         }
         match call {
-            Call::Acquire(one) | Call::AcquireUnless(_, one)
-                if one.count == 1 && one.claims.len() == 1 =>
-            {
+            Call::Acquire(one, _) if one.count == 1 && one.claims.len() == 1 => {
                 Some(QueuedRequest::Acquire(one.clone()))
             }
             Call::Release(one)

@@ -55,9 +55,8 @@ pub(in crate::store) struct Commands {
 /// A request to the server.
 #[derive(Clone, Copy)]
 pub(in crate::store) enum Call<'a> {
-    Acquire(&'a AcquireRequest),
-    /// The same, but not sent any more once this is `true`.
-    AcquireUnless(&'a AtomicBool, &'a AcquireRequest),
+    /// Acquires locks. With a flag, it is not sent any more once that is `true`.
+    Acquire(&'a AcquireRequest, Option<&'a AtomicBool>),
     Release(&'a ReleaseRequest),
     /// Renews locks by this lease.
     Renew(&'a [Claim], Duration),
@@ -75,7 +74,7 @@ impl Call<'_> {
     /// Returns the name of the operation in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Acquire(_) | Self::AcquireUnless(..) => "acquire",
+            Self::Acquire(..) => "acquire",
             Self::Release(_) => "release",
             Self::Renew(..) => "renew",
             Self::Extend(..) => "extend",
@@ -90,7 +89,7 @@ impl Call<'_> {
     /// release begins with a write.
     pub(super) fn shows_master(self, reply: &Value) -> bool {
         match self {
-            Self::Acquire(_) | Self::AcquireUnless(..) => is_grant(reply),
+            Self::Acquire(..) => is_grant(reply),
             Self::Release(release) => release.count == 0 && release.at_least.is_zero(),
             _ => false,
         }
@@ -98,7 +97,7 @@ impl Call<'_> {
 
     /// Returns whether the request must not be sent any more.
     pub(super) fn is_void(self) -> bool {
-        matches!(self, Self::AcquireUnless(decided, _) if decided.load(Ordering::Acquire))
+        matches!(self, Self::Acquire(_, Some(decided)) if decided.load(Ordering::Acquire))
     }
 }
 
@@ -114,9 +113,7 @@ impl Commands {
     /// Returns the command of a request, for a connection with this history.
     pub(super) fn command(&self, call: Call<'_>, history: &History) -> Cmd {
         match call {
-            Call::Acquire(request) | Call::AcquireUnless(_, request) => {
-                self.acquire(request, history)
-            }
+            Call::Acquire(request, _) => self.acquire(request, history),
             Call::Release(request) => self.release(request, history),
             Call::Renew(claims, lease) => self.renew(claims, lease),
             Call::Extend(Claim { key, owner }, tokens) => self
