@@ -51,7 +51,7 @@ impl ClusterStore {
         runtime: &Handle,
         callers: Option<Handle>,
     ) -> Arc<Self> {
-        let seeds = Seeds::new(endpoint, options.connection_settings());
+        let seeds = Seeds::new(endpoint, options.connection.clone());
         Arc::new(Self {
             nodes: Nodes::new(seeds, options, listener, runtime.clone(), callers),
             fork_guard: ForkGuard::new(),

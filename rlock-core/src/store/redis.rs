@@ -30,7 +30,7 @@ use tokio::{
 use uuid::Uuid;
 
 use self::{
-    address::{Address, ConnectionSettings},
+    address::Address,
     caller_link::CallerLink,
     commands::{Call, Commands},
     connection::{Connection, boxed},
@@ -41,13 +41,13 @@ use self::{
     replicas::ReplicaCheck,
 };
 pub(crate) use self::{
+    address::ConnectionSettings,
     connection::connecting,
     for_quorum::{RunIds, SameServer},
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
-    endpoint::ServerEndpoint, tls::Tls,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
+    ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
 };
 use crate::{clock::ClientClock, key::Key, lease::Time, metrics, options::Replicas};
 
@@ -63,24 +63,14 @@ pub(crate) struct RedisOptions {
     pub(crate) clock: ClientClock,
     pub(crate) prefix: String,
     pub(crate) fence_retention: Duration,
-    pub(crate) tcp_nodelay: bool,
+    pub(crate) connection: ConnectionSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
-    pub(crate) tls: Tls,
     /// The index of the server in the configuration. The nodes of a cluster share it.
     pub(crate) server: usize,
     /// The servers of the quorum, if this one is a member.
     pub(crate) run_ids: Option<Arc<RunIds>>,
-}
-
-impl RedisOptions {
-    pub(super) fn connection_settings(&self) -> ConnectionSettings {
-        ConnectionSettings {
-            nodelay: self.tcp_nodelay,
-            tls: self.tls.clone(),
-        }
-    }
 }
 
 pub(crate) struct RedisStore {
@@ -111,7 +101,7 @@ impl RedisStore {
         callers: Option<&Handle>,
     ) -> Arc<Self> {
         let commands = Arc::new(Commands::new(keyspace, options.fence_retention));
-        let address = Address::new(endpoint, options.connection_settings());
+        let address = Address::new(endpoint, options.connection.clone());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
         let background = Link::new(address, scripts, options.clone(), listener, None);
         let replica_check = |asked| ReplicaCheck::new(Arc::clone(&background), asked);
@@ -241,9 +231,10 @@ impl Store for RedisStore {
         request: &'a AcquireRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
-        Box::pin(self.call(Call::Acquire(request, None), send, |reply, sent_at| {
+        let read = |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
-        }))
+        };
+        Box::pin(self.call(Call::Acquire(request, None), send, read))
     }
 
     fn release<'a>(
@@ -265,9 +256,8 @@ impl Store for RedisStore {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
-        Box::pin(self.call(Call::Renew(claims, lease), send, |reply, sent_at| {
-            replies::read_renewed(reply, claims.len(), sent_at)
-        }))
+        let read = |reply, sent_at| replies::read_renewed(reply, claims.len(), sent_at);
+        Box::pin(self.call(Call::Renew(claims, lease), send, read))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
@@ -294,9 +284,8 @@ impl Store for RedisStore {
         tokens: u64,
         send: SendOptions,
     ) -> ReplyFuture<'a, Option<TokenBlock>> {
-        Box::pin(self.call(Call::Extend(claim, tokens), send, |reply, _| {
-            replies::read_extended(reply)
-        }))
+        let read = |reply, _| replies::read_extended(reply);
+        Box::pin(self.call(Call::Extend(claim, tokens), send, read))
     }
 
     fn describe(&self) -> String {
@@ -315,9 +304,8 @@ impl Store for RedisStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
-        Box::pin(self.call(Call::Inspect(key), send, |reply, _| {
-            replies::read_entry(reply)
-        }))
+        let read = |reply, _| replies::read_entry(reply);
+        Box::pin(self.call(Call::Inspect(key), send, read))
     }
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {

@@ -296,7 +296,7 @@ mod tests {
         let Endpoint::Cluster(endpoint) = endpoint else {
             panic!("a cluster");
         };
-        let seeds = Seeds::new(endpoint, options.connection_settings());
+        let seeds = Seeds::new(endpoint, options.connection.clone());
         Nodes::new(seeds, options, Arc::new(drop), Handle::current(), None)
     }
 
