@@ -11,8 +11,8 @@ mod release;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::{
-    Acquire, Acquired, BLOCK, Block, Effects, Entry, Extend, Extended, History, Holder, Key, Known,
-    Millis, Notification, Owner, Release, Released, Renewal, Renewed, Token,
+    Acquire, Acquired, BLOCK, Block, Claim, Effects, Entry, Extend, Extended, History, Holder, Key,
+    Known, Millis, Notification, Owner, Release, Released, Renewal, Renewed, Token,
 };
 
 /// The number of tokens that correspond to a millisecond. Without a fence, tokens restart at the
@@ -198,11 +198,9 @@ impl Server {
     }
 
     /// Extends leases; see `renew.lua`.
-    pub fn renew(&mut self, batch: &[Renewal]) -> Vec<Renewed> {
-        batch
-            .iter()
-            .map(|renewal| self.renew_one(renewal))
-            .collect()
+    pub fn renew(&mut self, Renewal { claims, lease }: &Renewal) -> Vec<Renewed> {
+        let renew = |claim: &Claim| self.renew_one(*claim, *lease);
+        claims.iter().map(renew).collect()
     }
 
     /// Extends the tokens of a lock's owner; see `extend.lua`.
@@ -210,16 +208,16 @@ impl Server {
         extend::extend(self, extend, effects)
     }
 
-    fn renew_one(&mut self, renewal: &Renewal) -> Renewed {
-        let (now, bug) = (self.now, self.bug);
-        let lock = self.lock(renewal.key);
+    fn renew_one(&mut self, claim: Claim, lease: Millis) -> Renewed {
+        let (until, bug) = (self.now + lease, self.bug);
+        let lock = self.lock(claim.key);
         if bug == Some(ServerBug::RenewalCreates) && lock.held.is_none() {
-            lock.grant(renewal.owner, 1, now + renewal.lease);
+            lock.grant(claim.owner, 1, until);
         }
         let any = bug == Some(ServerBug::RenewalOfOthers);
         match &mut lock.held {
-            Some(held) if any || held.by == Holder::Owner(renewal.owner) => {
-                held.until = held.until.max(now + renewal.lease);
+            Some(held) if any || held.by == Holder::Owner(claim.owner) => {
+                held.until = held.until.max(until);
                 Renewed {
                     held: true,
                     wanted: !lock.queue.is_empty(),

@@ -19,12 +19,12 @@ pub struct Owner {
     pub sequence: u8,
 }
 
-/// One of the locks of an acquire.
+/// One of the locks of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
     /// The lock.
     pub key: Key,
-    /// The new owner.
+    /// Its owner, which is new in an acquire.
     pub owner: Owner,
 }
 
@@ -137,14 +137,12 @@ pub enum HandOff {
     Unknown,
 }
 
-/// A request to extend a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A request to extend leases.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Renewal {
-    /// The lock.
-    pub key: Key,
-    /// The owner.
-    pub owner: Owner,
-    /// The new lease, from now on.
+    /// The locks and their owners.
+    pub claims: Vec<Claim>,
+    /// The new lease of all, from now on.
     pub lease: Millis,
 }
 

@@ -54,11 +54,10 @@ fn release() -> Operation {
 }
 
 fn renew(owner: Owner) -> Operation {
-    Operation::Renew(vec![Renewal {
-        key: 0,
-        owner,
+    Operation::Renew(Renewal {
+        claims: vec![Claim { key: 0, owner }],
         lease: 10_000,
-    }])
+    })
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod info;
 mod servers;
 
 use clap::Args;
-use rlock_core::__private::probe::Named;
+use rlock_core::__private::probe::Endpoint;
 
 use self::{findings::State, servers::examine};
 use crate::{
@@ -27,11 +27,14 @@ pub(crate) struct DoctorOptions {
 }
 
 pub(crate) async fn doctor(options: &DoctorOptions, json: bool) -> Result<Status, Failure> {
-    let named = Named::parse(&options.store.urls)?;
-    if matches!(named, Named::Memory) {
+    let endpoint = match options.store.urls.as_slice() {
+        [url] => Endpoint::parse(url)?,
+        urls => Endpoint::quorum(urls)?,
+    };
+    if matches!(endpoint, Endpoint::Memory(_)) {
         return Err(embedded());
     }
-    let reports = examine(named, &options.store.prefix).await?;
+    let reports = examine(endpoint, &options.store.prefix).await?;
     for report in &reports {
         let text = if json { report.json() } else { report.text() };
         output::text(text.as_bytes())?;

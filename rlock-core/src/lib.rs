@@ -149,6 +149,7 @@ pub mod __private {
         returned, run, run_blocking, run_or_else, value,
     };
     pub mod probe {
-        pub use crate::store::probe::{Named, Probed, refused};
+        pub use crate::store::endpoint::{ClusterEndpoint, Endpoint, ServerEndpoint};
+        pub use crate::store::probe::{Probed, refused};
     }
 }

@@ -21,9 +21,7 @@ pub(crate) use self::{
         Acquired, Entry, Grant, HandOff, QueuePlace, Released, RenewalOutcome, Renewed, Servers,
         TokenBlock,
     },
-    request::{
-        AcquireRequest, Claim, NextLocal, ReleaseRequest, Renewal, Repair, SendOptions, Via,
-    },
+    request::{AcquireRequest, Claim, NextLocal, ReleaseRequest, SendOptions, Via},
 };
 use crate::{key::Key, owner::OwnerId};
 
@@ -135,8 +133,13 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         send: SendOptions,
     ) -> ReplyFuture<'a, Released>;
 
-    /// Renews every lease in the batch whose owner still holds its lock. Never creates one.
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed>;
+    /// Renews the leases of the owners that still hold their locks. Never creates one.
+    fn renew<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Renewed>;
 
     /// Succeeds when enough replicas have these locks, which were granted for this lease.
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
@@ -144,10 +147,16 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         Box::pin(async { Err(StoreError::no_replicas()) })
     }
 
-    /// Copies an ownership to the servers that lack it, after a restart or an outage. Must not run while its count
-    /// changes. The next renewal detects a failure.
-    fn repair(&self, hold: Repair, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
-        let _ = (hold, on, timeout);
+    /// Copies an ownership with this fence to the servers that lack it, after a restart or an outage. Must not run while
+    /// its count changes. The next renewal detects a failure.
+    fn repair(
+        &self,
+        request: AcquireRequest,
+        fence: u64,
+        on: Servers,
+        timeout: Duration,
+    ) -> BoxFuture<'_, ()> {
+        let _ = (request, fence, on, timeout);
         Box::pin(std::future::ready(()))
     }
 

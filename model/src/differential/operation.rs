@@ -42,7 +42,7 @@ pub enum Operation {
     /// Lowers a count. Its token is the last one that the owner knows.
     Release(Release),
     /// Extends leases.
-    Renew(Vec<Renewal>),
+    Renew(Renewal),
     /// Asks for more tokens.
     Extend(Extend),
     /// Advances the time.
@@ -68,7 +68,7 @@ impl Operation {
         match self {
             Self::Acquire(ask) => ask.claims.iter().any(|claim| claim.owner.client == client),
             Self::Release(ask) => ask.owner.client == client,
-            Self::Renew(batch) => batch.iter().any(|renewal| renewal.owner.client == client),
+            Self::Renew(ask) => ask.claims.iter().any(|claim| claim.owner.client == client),
             Self::Extend(ask) => ask.owner.client == client,
             Self::Batch(requests) => requests.iter().any(|request| request.is_by(client)),
             Self::Pass(_)
@@ -171,12 +171,12 @@ fn release(design: Design) -> impl Strategy<Value = Operation> {
 }
 
 fn renew() -> impl Strategy<Value = Operation> {
-    let renewal = (key(), owner(), lease()).prop_map(|(key, owner, lease)| Renewal {
+    let claim = (key(), owner()).prop_map(|(key, owner)| Claim {
         key,
         owner: of(key, owner),
-        lease,
     });
-    vec(renewal, 1..4).prop_map(Operation::Renew)
+    (vec(claim, 1..4), lease())
+        .prop_map(|(claims, lease)| Operation::Renew(Renewal { claims, lease }))
 }
 
 /// The usual number of tokens, and more than fit below the time.

@@ -147,7 +147,7 @@ impl Subject for ModelSubject {
                 };
                 reply = Reply::Released(server.release(&ask, &mut effects));
             }
-            Operation::Renew(batch) => reply = Reply::Renewed(server.renew(batch)),
+            Operation::Renew(ask) => reply = Reply::Renewed(server.renew(ask)),
             Operation::Extend(ask) => {
                 reply = Reply::Extended(server.extend(ask, &mut effects));
             }

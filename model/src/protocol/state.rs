@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     server::{Constants, Server},
-    words::{Block, Effects, Notification, Owner, Token},
+    words::{Block, Claim, Effects, Notification, Owner, Token},
 };
 
 /// The state of the world.
@@ -99,11 +99,9 @@ impl State {
     /// Sends a request of a client.
     pub(super) fn ask(&mut self, from: u8, id: u8, request: Request) {
         if let Request::Renew(renewal) = &request {
-            let releasing = self.clients[usize::from(from)].releasing.iter();
-            if releasing
-                .clone()
-                .any(|releasing| releasing.owner == renewal.owner)
-            {
+            let releasing = &self.clients[usize::from(from)].releasing;
+            let ends = |claim: &Claim| releasing.iter().any(|one| one.owner == claim.owner);
+            if renewal.claims.iter().any(ends) {
                 self.broken = Some(Rule::NoRenewalAfterRelease);
             }
         }
@@ -206,7 +204,7 @@ impl State {
         server.pass(Config::LEASE);
         server.join(newcomer.client);
         let ask = crate::words::Acquire {
-            claims: vec![crate::words::Claim {
+            claims: vec![Claim {
                 key: KEY,
                 owner: newcomer,
             }],

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, iter};
 
 use redis::{RedisResult, Value, cmd};
-use rlock_core::__private::probe::{Named, Probed};
+use rlock_core::__private::probe::{ClusterEndpoint, Endpoint, Probed, ServerEndpoint};
 use tokio::task::JoinHandle;
 
 use super::{
@@ -16,17 +16,17 @@ use crate::exit::{Failure, Status};
 const SLOTS: u32 = 16_384;
 
 /// Examines all servers of a store.
-pub(super) async fn examine(named: Named, prefix: &str) -> Result<Vec<Report>, Failure> {
+pub(super) async fn examine(endpoint: Endpoint, prefix: &str) -> Result<Vec<Report>, Failure> {
     let store = |is_cluster| Store {
         prefix: prefix.to_owned(),
         is_cluster,
     };
-    match named {
-        Named::Memory => Ok(Vec::new()),
-        Named::Quorum(members) => quorum(members, &store(false)).await,
-        Named::Cluster(nodes) => cluster(&nodes, &store(true)).await,
-        one => {
-            let reports = one_server(one, Part::Master, &store(false)).await;
+    match endpoint {
+        Endpoint::Memory(_) => Ok(Vec::new()),
+        Endpoint::Quorum(members) => quorum(members, &store(false)).await,
+        Endpoint::Cluster(nodes) => cluster(nodes, &store(true)).await,
+        Endpoint::Server(server) => {
+            let reports = one_server(server, Part::Master, &store(false)).await;
             let is_reached = reports.iter().any(|report| report.is_reachable);
             if is_reached {
                 Ok(reports)
@@ -49,19 +49,21 @@ fn unreachable(reports: &[Report]) -> Failure {
 }
 
 /// Examines one server, or the master, the replicas and the Sentinels of a service.
-async fn one_server(named: Named, part: Part, store: &Store) -> Vec<Report> {
-    match named {
-        Named::Server(server) => vec![report(server, part, store.clone()).await],
-        Named::Sentinels {
+async fn one_server(server: ServerEndpoint, part: Part, store: &Store) -> Vec<Report> {
+    match server {
+        ServerEndpoint::Fixed(info) => vec![report(info.into(), part, store.clone()).await],
+        ServerEndpoint::Master {
             service,
             sentinels,
             master,
-        } => service_of(&service, sentinels, &master, part, store).await,
-        Named::Memory | Named::Cluster(_) | Named::Quorum(_) => Vec::new(),
+        } => {
+            let sentinels = sentinels.into_iter().map(Probed::from).collect();
+            service_of(&service, sentinels, &Probed::from(master), part, store).await
+        }
     }
 }
 
-async fn quorum(members: Vec<Named>, store: &Store) -> Result<Vec<Report>, Failure> {
+async fn quorum(members: Vec<ServerEndpoint>, store: &Store) -> Result<Vec<Report>, Failure> {
     let (count, majority) = (members.len(), members.len() / 2 + 1);
     let (mut reports, mut reached) = (Vec::new(), 0);
     for member in members {
@@ -196,10 +198,11 @@ async fn replicas_of(master: &Probed) -> Vec<(String, u16)> {
     replicas.filter_map(address).collect()
 }
 
-async fn cluster(named: &[Probed], store: &Store) -> Result<Vec<Report>, Failure> {
-    let mut failures = Vec::new();
-    for node in named {
-        match slots(node).await {
+async fn cluster(named: ClusterEndpoint, store: &Store) -> Result<Vec<Report>, Failure> {
+    let (any, mut failures) = (Probed::from(named.node), Vec::new());
+    for (host, port) in named.nodes {
+        let node = any.at(host, port);
+        match slots(&node).await {
             Ok(slots) => {
                 let covered = match slots.covered {
                     SLOTS => Finding::good("slots", format!("all {SLOTS} have a master")),

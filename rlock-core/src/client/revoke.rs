@@ -11,7 +11,7 @@ use crate::{
     error::LockError,
     key::Key,
     owner::OwnerId,
-    store::{Entry, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock},
+    store::{Claim, Entry, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock},
 };
 
 /// How often a lock that changes hands is looked at before its holder is asked in vain.
@@ -150,14 +150,11 @@ impl LockClient {
         if !is_meant {
             return Ok(false);
         }
-        let release = ReleaseRequest {
+        let claim = Claim {
             key: key.clone(),
             owner,
-            token: entry.token.unwrap_or(0),
-            count: 0,
-            at_least: Duration::ZERO,
-            next: None,
         };
+        let release = ReleaseRequest::whole(&claim, entry.token.unwrap_or(0));
         let timeout = self.core().options.response_timeout;
         let send = SendOptions::background(timeout);
         let released = self.core().store.release(&release, send);

@@ -45,7 +45,7 @@ use crate::{
     metrics,
     options::Site,
     owner::OwnerId,
-    store::{Claim, Repair},
+    store::{AcquireRequest, Claim},
     sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::AtomicBool},
 };
 
@@ -280,15 +280,15 @@ impl Ownership {
         state.keep_until = state.keep_until.max(Some(until));
     }
 
-    /// Returns the ownership as servers that lost it should have it. Returns `None` if it is no longer owned.
-    pub(crate) fn repair(&self, counts_entries: bool) -> Option<Repair> {
+    /// Returns the request and the fence by which servers that lost the ownership get it again. Returns `None` if it is
+    /// no longer owned.
+    pub(crate) fn repair(&self, counts_entries: bool) -> Option<(AcquireRequest, u64)> {
         let state = self.state();
         if state.broken(self.now()).is_some() || !state.is_owned() {
             return None;
         }
-        Some(Repair {
-            key: self.key.clone(),
-            owner: self.owner,
+        let request = AcquireRequest {
+            claims: Arc::new([self.claim()]),
             lease: state.lease,
             // A retained ownership has no entries.
             count: if counts_entries {
@@ -296,8 +296,9 @@ impl Ownership {
             } else {
                 1
             },
-            token: state.tokens.fence(),
-        })
+            waits: false,
+        };
+        Some((request, state.tokens.fence()))
     }
 
     /// Ends the ownership and passes the turn on, unless it has entries. The next local waiter may ask the store.

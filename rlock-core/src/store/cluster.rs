@@ -30,7 +30,7 @@ use self::{
     slots::Slot,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
     RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ClusterEndpoint,
     redis::{RedisOptions, SHORTEST_SILENCE, fork_guard::ForkGuard},
@@ -51,7 +51,7 @@ impl ClusterStore {
         runtime: &Handle,
         callers: Option<Handle>,
     ) -> Arc<Self> {
-        let seeds = Seeds::new(endpoint, options.connection_settings());
+        let seeds = Seeds::new(endpoint, options.connection.clone());
         Arc::new(Self {
             nodes: Nodes::new(seeds, options, listener, runtime.clone(), callers),
             fork_guard: ForkGuard::new(),
@@ -75,11 +75,12 @@ impl ClusterStore {
     async fn renew_at(
         &self,
         needs: Needs<'_>,
-        batch: &[Renewal],
+        claims: &[Claim],
+        lease: Duration,
         send: SendOptions,
     ) -> Result<Renewed, StoreError> {
-        self.at_master(&batch[0].key, needs, send, |node, send| async move {
-            node.store.renew(batch, send).await
+        self.at_master(&claims[0].key, needs, send, |node, send| async move {
+            node.store.renew(claims, lease, send).await
         })
         .await
     }
@@ -87,14 +88,16 @@ impl ClusterStore {
     /// Renews each lock wherever it is. A node that does not reply must not hold up the others for long.
     async fn renew_each(
         &self,
-        batch: &[Renewal],
+        claims: &[Claim],
+        lease: Duration,
         send: SendOptions,
     ) -> Result<Renewed, StoreError> {
         let silence = send.silence.unwrap_or(send.timeout).max(SHORTEST_SILENCE);
         let timeout = send.timeout.min(silence);
         let send = SendOptions { timeout, ..send };
-        let each = batch.chunks(1);
-        let mut replies = join_all(each.map(|one| self.renew_at(Needs::Lock, one, send))).await;
+        let each = claims.chunks(1);
+        let each = each.map(|one| self.renew_at(Needs::Lock, one, lease, send));
+        let mut replies = join_all(each).await;
         let kept_by = |reply: &Result<Renewed, _>| match reply {
             Ok(renewed) => renewed.kept[0],
             Err(_) => RenewalOutcome::Unknown,
@@ -147,14 +150,19 @@ impl Store for ClusterStore {
         })
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
+    fn renew<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Renewed> {
         Box::pin(async move {
             // A batch is of one group, so of one slot.
-            if let [_] = batch {
-                return self.renew_at(Needs::Lock, batch, send).await;
+            if let [_] = claims {
+                return self.renew_at(Needs::Lock, claims, lease, send).await;
             }
-            match self.renew_at(Needs::OnePlace, batch, send).await {
-                Err(error) if is_unsettled(&error) => self.renew_each(batch, send).await,
+            match self.renew_at(Needs::OnePlace, claims, lease, send).await {
+                Err(error) if is_unsettled(&error) => self.renew_each(claims, lease, send).await,
                 outcome => outcome,
             }
         })

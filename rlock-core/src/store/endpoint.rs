@@ -13,10 +13,12 @@ use super::{quorum::MOST_SERVERS, redis::errors::without_kind};
 use crate::{error::LockError, escape_control::escape_control};
 
 /// The store that a URL names.
-pub(crate) enum Endpoint {
+pub enum Endpoint {
     /// The embedded store of this name. An empty name stands for a new store.
     Memory(String),
+    /// One server.
     Server(ServerEndpoint),
+    /// A Redis Cluster.
     Cluster(ClusterEndpoint),
     /// Independent servers, of which a majority grants a lock.
     Quorum(Vec<ServerEndpoint>),
@@ -26,28 +28,38 @@ pub(crate) enum Endpoint {
 ///
 /// The protocol of a connection is RESP3, unless the URL asks for RESP2.
 #[derive(Clone)]
-pub(crate) enum ServerEndpoint {
+pub enum ServerEndpoint {
+    /// The server at this address.
     Fixed(ConnectionInfo),
-    /// The master of a service, as its Sentinels know it. The host of `master` is a placeholder.
+    /// The master of a service, as its Sentinels know it.
     Master {
+        /// The name of the service.
         service: String,
+        /// The Sentinels that the URL names.
         sentinels: Vec<ConnectionInfo>,
+        /// The connection to the master. Its host is a placeholder.
         master: ConnectionInfo,
     },
 }
 
 /// The Redis Cluster to which these nodes belong.
-pub(crate) struct ClusterEndpoint {
-    pub(crate) nodes: Vec<(String, u16)>,
+pub struct ClusterEndpoint {
+    /// Host and port of the nodes that the URL names.
+    pub nodes: Vec<(String, u16)>,
     /// The connection to each node. Its host is a placeholder.
-    pub(crate) node: ConnectionInfo,
+    pub node: ConnectionInfo,
 }
 
 /// The port of a Sentinel whose URL names none.
 const SENTINEL_PORT: &str = ":26379";
 
 impl Endpoint {
-    pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
+    /// Parses the URL of a store.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`], without the password of the URL.
+    pub fn parse(url: &str) -> Result<Self, LockError> {
         Self::read(url).map_err(|reason| invalid(url, reason))
     }
 
@@ -73,7 +85,11 @@ impl Endpoint {
     }
 
     /// Parses the URLs of a quorum.
-    pub(crate) fn quorum<I>(urls: I) -> Result<Self, LockError>
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`], without the passwords of the URLs.
+    pub fn quorum<I>(urls: I) -> Result<Self, LockError>
     where
         I: IntoIterator,
         I::Item: Into<String>,

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use self::state::State;
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Event, Listener, ReleaseRequest, Released,
-    Renewal, Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock,
     directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
@@ -130,8 +130,13 @@ impl Store for MemoryStore {
         self.answer(|state, now| state.release(request, now))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], _send: SendOptions) -> ReplyFuture<'a, Renewed> {
-        self.answer(|state, now| state.renew(batch, now))
+    fn renew<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        _send: SendOptions,
+    ) -> ReplyFuture<'a, Renewed> {
+        self.answer(|state, now| state.renew(claims, lease, now))
     }
 
     fn extends(&self) -> bool {

@@ -5,81 +5,22 @@ use redis::{
 };
 
 use super::{
-    endpoint::{Endpoint, ServerEndpoint, address},
+    endpoint::address,
     redis::{
         address::{ConnectionSettings, Server, elsewhere},
         capabilities,
         keyspace::Keyspace,
     },
 };
-use crate::{error::LockError, escape_control::escape_control};
+use crate::escape_control::escape_control;
 
 /// A server, and how to log in there.
 #[derive(Clone)]
 pub struct Probed(ConnectionInfo);
 
-/// The servers of a store.
-pub enum Named {
-    /// The embedded store, which has none.
-    Memory,
-    /// One server.
-    Server(Probed),
-    /// The Sentinels of a service.
-    Sentinels {
-        /// The name of the service.
-        service: String,
-        /// Those that the URL names.
-        sentinels: Vec<Probed>,
-        /// The master. Its address is a placeholder.
-        master: Probed,
-    },
-    /// Some nodes of a cluster.
-    Cluster(Vec<Probed>),
-    /// Independent servers or services.
-    Quorum(Vec<Self>),
-}
-
-impl Named {
-    /// Returns the servers of this URL, or of the quorum of several.
-    ///
-    /// # Errors
-    ///
-    /// [`LockError::InvalidOption`] as from a connection to them. The message has no password.
-    pub fn parse(urls: &[String]) -> Result<Self, LockError> {
-        Ok(match urls {
-            [url] => Self::of(Endpoint::parse(url)?),
-            urls => Self::of(Endpoint::quorum(urls)?),
-        })
-    }
-
-    fn of(endpoint: Endpoint) -> Self {
-        match endpoint {
-            Endpoint::Memory(_) => Self::Memory,
-            Endpoint::Server(server) => Self::of_server(server),
-            Endpoint::Quorum(servers) => {
-                Self::Quorum(servers.into_iter().map(Self::of_server).collect())
-            }
-            Endpoint::Cluster(cluster) => {
-                let node = Probed(cluster.node);
-                let nodes = cluster.nodes.into_iter();
-                Self::Cluster(nodes.map(|(host, port)| node.at(host, port)).collect())
-            }
-        }
-    }
-
-    fn of_server(server: ServerEndpoint) -> Self {
-        match server {
-            ServerEndpoint::Fixed(info) => Self::Server(Probed(info)),
-            ServerEndpoint::Master {
-                service,
-                sentinels,
-                master,
-            } => Self::Sentinels {
-                service,
-                sentinels: sentinels.into_iter().map(Probed).collect(),
-                master: Probed(master),
-            },
-        }
+impl From<ConnectionInfo> for Probed {
+    fn from(info: ConnectionInfo) -> Self {
+        Self(info)
     }
 }
 

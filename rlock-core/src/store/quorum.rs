@@ -26,8 +26,8 @@ use self::{
     verdict::Verdict,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, Repair, ReplyFuture, SendOptions, Servers, Store, StoreError,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
+    ReplyFuture, SendOptions, Servers, Store, StoreError,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -85,13 +85,24 @@ impl Store for QuorumStore {
         Box::pin(self.release_on_all(request.clone(), send.timeout))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
+    fn renew<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Renewed> {
         let silence = send.silence.unwrap_or(send.timeout);
-        Box::pin(self.renew_all(batch, send.timeout, silence))
+        Box::pin(self.renew_all(claims, lease, send.timeout, silence))
     }
 
-    fn repair(&self, hold: Repair, on: Servers, timeout: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(self.repair_on(hold, on, timeout))
+    fn repair(
+        &self,
+        request: AcquireRequest,
+        fence: u64,
+        on: Servers,
+        timeout: Duration,
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(self.repair_on(request, fence, on, timeout))
     }
 
     fn describe(&self) -> String {

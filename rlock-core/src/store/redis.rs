@@ -30,7 +30,7 @@ use tokio::{
 use uuid::Uuid;
 
 use self::{
-    address::{Address, ConnectionSettings},
+    address::Address,
     caller_link::CallerLink,
     commands::{Call, Commands},
     connection::{Connection, boxed},
@@ -41,18 +41,20 @@ use self::{
     replicas::ReplicaCheck,
 };
 pub(crate) use self::{
+    address::ConnectionSettings,
     connection::connecting,
     for_quorum::{RunIds, SameServer},
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
-    endpoint::ServerEndpoint, tls::Tls,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
+    ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
 };
 use crate::{clock::ClientClock, key::Key, lease::Time, metrics, options::Replicas};
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
+/// The time in which a request is sent, if there is a connection. A silence may be as long as the time-out.
+const SENDING: Duration = Duration::from_millis(5);
 
 #[derive(Clone)]
 pub(crate) struct RedisOptions {
@@ -61,24 +63,14 @@ pub(crate) struct RedisOptions {
     pub(crate) clock: ClientClock,
     pub(crate) prefix: String,
     pub(crate) fence_retention: Duration,
-    pub(crate) tcp_nodelay: bool,
+    pub(crate) connection: ConnectionSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
-    pub(crate) tls: Tls,
     /// The index of the server in the configuration. The nodes of a cluster share it.
     pub(crate) server: usize,
     /// The servers of the quorum, if this one is a member.
     pub(crate) run_ids: Option<Arc<RunIds>>,
-}
-
-impl RedisOptions {
-    pub(super) fn connection_settings(&self) -> ConnectionSettings {
-        ConnectionSettings {
-            nodelay: self.tcp_nodelay,
-            tls: self.tls.clone(),
-        }
-    }
 }
 
 pub(crate) struct RedisStore {
@@ -109,7 +101,7 @@ impl RedisStore {
         callers: Option<&Handle>,
     ) -> Arc<Self> {
         let commands = Arc::new(Commands::new(keyspace, options.fence_retention));
-        let address = Address::new(endpoint, options.connection_settings());
+        let address = Address::new(endpoint, options.connection.clone());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
         let background = Link::new(address, scripts, options.clone(), listener, None);
         let replica_check = |asked| ReplicaCheck::new(Arc::clone(&background), asked);
@@ -185,10 +177,11 @@ impl RedisStore {
     ) -> Result<Value, StoreError> {
         let started = Instant::now();
         let request = metrics::RequestTimer::begin(call.name(), started);
-        let silence = send.silence.unwrap_or_else(|| self.silence());
         let mut reply = pin!(link.send(connection, call, send.asking));
-        let mut outcome = timeout_at(deadline.min(started + silence), &mut reply).await;
-        if outcome.is_err() && silence <= send.timeout {
+        let silent_at = started + send.silence.unwrap_or_else(|| self.silence());
+        let mut outcome = timeout_at(deadline.min(silent_at), &mut reply).await;
+        // A request that waited for its connection may have little time left.
+        if outcome.is_err() && silent_at <= deadline + SENDING {
             link.doubt(connection.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
         }
@@ -238,9 +231,10 @@ impl Store for RedisStore {
         request: &'a AcquireRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
-        Box::pin(self.call(Call::Acquire(request), send, |reply, sent_at| {
+        let read = |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
-        }))
+        };
+        Box::pin(self.call(Call::Acquire(request, None), send, read))
     }
 
     fn release<'a>(
@@ -253,13 +247,17 @@ impl Store for RedisStore {
         }))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], send: SendOptions) -> ReplyFuture<'a, Renewed> {
+    fn renew<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        lease: Duration,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Renewed> {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
-        Box::pin(self.call(Call::Renew(batch), send, |reply, sent_at| {
-            replies::read_renewed(reply, batch.len(), sent_at)
-        }))
+        let read = |reply, sent_at| replies::read_renewed(reply, claims.len(), sent_at);
+        Box::pin(self.call(Call::Renew(claims, lease), send, read))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
@@ -286,9 +284,8 @@ impl Store for RedisStore {
         tokens: u64,
         send: SendOptions,
     ) -> ReplyFuture<'a, Option<TokenBlock>> {
-        Box::pin(self.call(Call::Extend(claim, tokens), send, |reply, _| {
-            replies::read_extended(reply)
-        }))
+        let read = |reply, _| replies::read_extended(reply);
+        Box::pin(self.call(Call::Extend(claim, tokens), send, read))
     }
 
     fn describe(&self) -> String {
@@ -307,9 +304,8 @@ impl Store for RedisStore {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
-        Box::pin(self.call(Call::Inspect(key), send, |reply, _| {
-            replies::read_entry(reply)
-        }))
+        let read = |reply, _| replies::read_entry(reply);
+        Box::pin(self.call(Call::Inspect(key), send, read))
     }
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
@@ -324,5 +320,79 @@ impl Store for RedisStore {
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.keep_up().await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::store::endpoint::Endpoint;
+
+    const SILENCE: Duration = Duration::from_millis(20);
+
+    /// Starts a server that refuses all commands until it falls silent. Returns its URL.
+    async fn server(is_silent: Arc<AtomicBool>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let is_silent = Arc::clone(&is_silent);
+                tokio::spawn(async move {
+                    let (mut bytes, mut is_start) = ([0; 4096], true);
+                    loop {
+                        stream.readable().await.expect("open");
+                        let read = match stream.try_read(&mut bytes) {
+                            Ok(0) => return,
+                            Ok(read) => &bytes[..read],
+                            Err(_) => continue,
+                        };
+                        let mut replies = Vec::new();
+                        for byte in read {
+                            // Each command is an array.
+                            if is_start && *byte == b'*' && !is_silent.load(Ordering::SeqCst) {
+                                replies.extend(b"-NOPERM refused\r\n");
+                            }
+                            is_start = *byte == b'\n';
+                        }
+                        let _ = stream.try_write(&replies);
+                    }
+                });
+            }
+        });
+        format!("redis://{address}?protocol=resp2")
+    }
+
+    /// A request that waited for its connection is sent late.
+    #[tokio::test]
+    async fn a_connection_is_replaced_only_after_it_was_silent_for_long_enough() {
+        let is_silent = Arc::<AtomicBool>::default();
+        let url = server(Arc::clone(&is_silent)).await;
+        let Ok(Endpoint::Server(endpoint)) = Endpoint::parse(&url) else {
+            panic!("a server");
+        };
+        let options = RedisOptions {
+            connect_timeout: Duration::from_secs(10),
+            ..RedisOptions::for_tests(Uuid::nil())
+        };
+        let listener: Listener = Arc::new(drop);
+        let store = RedisStore::of(endpoint, &options, &listener, None);
+        let link = &store.background;
+        link.connect().await.expect("it listens");
+        is_silent.store(true, Ordering::SeqCst);
+        let connection = link.connection().await.expect("connected");
+        let exchange = async |left| {
+            let deadline = Instant::now() + left;
+            let send = SendOptions::background(SILENCE * 9).silence(SILENCE);
+            let reply = store.exchange(Call::Ping, link, &connection, deadline, send);
+            reply.await.expect_err("it is silent");
+        };
+        exchange(SILENCE / 2).await;
+        assert!(link.is_up(), "it was silent for half the time");
+        exchange(SILENCE * 2).await;
+        assert!(!link.is_up());
     }
 }

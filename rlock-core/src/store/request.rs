@@ -47,7 +47,7 @@ impl SendOptions {
     }
 }
 
-/// A lock that an acquire asks for.
+/// A lock and its owner.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) key: Key,
@@ -80,27 +80,23 @@ pub(crate) struct ReleaseRequest {
     pub(crate) next: Option<NextLocal>,
 }
 
+impl ReleaseRequest {
+    /// Returns the request to release a lock at once, without a next local waiter.
+    pub(crate) fn whole(claim: &Claim, token: u64) -> Self {
+        Self {
+            key: claim.key.clone(),
+            owner: claim.owner,
+            token,
+            count: 0,
+            at_least: Duration::ZERO,
+            next: None,
+        }
+    }
+}
+
 /// A waiter in the process that releases a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextLocal {
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,
-}
-
-/// An ownership in a batch of renewals.
-#[derive(Debug, Clone)]
-pub(crate) struct Renewal {
-    pub(crate) key: Key,
-    pub(crate) owner: OwnerId,
-    pub(crate) lease: Duration,
-}
-
-/// An ownership that some servers lack.
-#[derive(Debug, Clone)]
-pub(crate) struct Repair {
-    pub(crate) key: Key,
-    pub(crate) owner: OwnerId,
-    pub(crate) lease: Duration,
-    pub(crate) count: u32,
-    pub(crate) token: u64,
 }

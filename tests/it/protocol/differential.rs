@@ -145,23 +145,14 @@ impl Scripted {
         }
     }
 
-    fn renew(&mut self, batch: &[Renewal]) -> Vec<Renewed> {
+    fn renew(&mut self, Renewal { claims, lease }: &Renewal) -> Vec<Renewed> {
         let mut call = self.scripts.renew.prepare_invoke();
-        for renewal in batch {
-            call.key(lock(renewal.key));
-        }
-        let lease = batch.first().map_or(0, |first| first.lease);
-        call.arg(FENCE_TTL).arg(lease);
-        for renewal in batch {
-            call.arg(name(renewal.owner));
-        }
-        if batch.iter().any(|renewal| renewal.lease != lease) {
-            for renewal in batch {
-                call.arg(renewal.lease);
-            }
+        call.arg(*lease).arg(FENCE_TTL + lease);
+        for claim in claims {
+            call.key(lock(claim.key)).arg(name(claim.owner));
         }
         match call.invoke(&mut self.commands).expect("no error") {
-            Value::Int(1) => vec![renewed(1); batch.len()],
+            Value::Int(1) => vec![renewed(1); claims.len()],
             held => {
                 let held: Vec<u8> = redis::from_redis_value(held).expect("one for each");
                 held.into_iter().map(renewed).collect()
@@ -369,7 +360,7 @@ impl Subject for Scripted {
         match operation {
             Operation::Acquire(ask) => reply = Reply::Acquired(self.acquire(ask)),
             Operation::Release(ask) => reply = Reply::Released(self.release(ask, token)),
-            Operation::Renew(batch) => reply = Reply::Renewed(self.renew(batch)),
+            Operation::Renew(ask) => reply = Reply::Renewed(self.renew(ask)),
             Operation::Extend(ask) => reply = Reply::Extended(self.extend(ask)),
             Operation::Pass(time) => {
                 let mut call = self.time.prepare_invoke();

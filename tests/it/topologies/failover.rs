@@ -145,7 +145,7 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
         "1",
         "owner",
     ];
-    let renewed = ["EVAL", RENEW, "1", &lock, DAY, "300", "owner"];
+    let renewed = ["EVAL", RENEW, "1", &lock, "300", DAY, "owner"];
     let answer: Vec<u64> = server.command(&asked).await;
     assert_eq!(answer, [1, 1_762_345_678_900_100]);
     assert_eq!(server.command::<u64>(&renewed).await, 1);

@@ -37,7 +37,7 @@ fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
         Request::Release(ask) => Reply::Released(state.server.release(ask, &mut effects)),
         Request::Renew(renewal) => {
             let was_free = state.server.inspect(KEY).is_none();
-            let held = state.server.renew(&[*renewal])[0];
+            let held = state.server.renew(renewal)[0];
             if was_free && state.server.inspect(KEY).is_some() {
                 state.broken = Some(Rule::RenewalsCreateNothing);
             }

@@ -228,8 +228,7 @@ fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     if config.has(ClientBug::RenewsAfterRelease) {
         let pending = state.client(name).request(now);
         let renewal = Renewal {
-            key: KEY,
-            owner,
+            claims: vec![Claim { key: KEY, owner }],
             lease: Config::LEASE,
         };
         state.ask(name, pending.id, Request::Renew(renewal));

@@ -7,7 +7,7 @@ use crate::{
         network::Request,
         ownership::How,
     },
-    words::{Extend, Renewal},
+    words::{Claim, Extend, Renewal},
 };
 
 /// Processes a caller that arrives when the turn is free.
@@ -119,8 +119,7 @@ pub(super) fn renew(state: &mut State, name: u8) {
     ownership.renewals.push(pending);
     let owner = ownership.owner;
     let renewal = Renewal {
-        key: KEY,
-        owner,
+        claims: vec![Claim { key: KEY, owner }],
         lease: Config::LEASE,
     };
     state.ask(name, pending.id, Request::Renew(renewal));

@@ -23,7 +23,7 @@ use crate::{
         endpoint::Endpoint,
         memory::{MemoryStore, SharedStore},
         quorum::{QuorumStore, named_twice},
-        redis::{RedisOptions, RedisStore, connecting},
+        redis::{ConnectionSettings, RedisOptions, RedisStore, connecting},
     },
 };
 
@@ -130,11 +130,13 @@ impl LockClientBuilder {
             clock: self.clock.clone(),
             prefix: self.prefix.clone(),
             fence_retention: self.fence_retention,
-            tcp_nodelay: self.tcp_nodelay,
+            connection: ConnectionSettings {
+                nodelay: self.tcp_nodelay,
+                tls: self.tls.clone(),
+            },
             connect_timeout: self.connect_timeout,
             response_timeout: self.options.response_timeout,
             replicas: self.options.replicas,
-            tls: self.tls.clone(),
             server: 0,
             run_ids: None,
         }

@@ -6,7 +6,7 @@ use super::{Ownership, Phase, State};
 use crate::{
     error::LostCause,
     lease::{Time, next_check, renewal_attempt, renewal_due},
-    store::{Renewal, Via},
+    store::Via,
 };
 
 /// The time after which a lock is renewed that the store granted for less than its lease. A shorter hold saves the
@@ -37,21 +37,15 @@ pub(crate) enum Action {
 }
 
 impl Ownership {
-    /// Notes that a renewal is about to be sent. Returns it with the confirmed lease, or `None` if no renewal is wanted
-    /// any more.
-    pub(crate) fn begin_renewal(&self, now: Time) -> Option<(Renewal, Duration)> {
+    /// Notes that a renewal is about to be sent. Returns the confirmed lease, or `None` if no renewal is wanted any more.
+    pub(crate) fn begin_renewal(&self, now: Time) -> Option<Duration> {
         let mut state = self.state();
         // The batch may have waited for its slot until after the end of the lease.
         let wanted = state.wants_renewal(now) && now < state.valid_until;
         state.renewing = wanted.then_some(now);
         state.renewing?;
         state.echo |= state.requests.reads_by(Via::Background);
-        let renewal = Renewal {
-            key: self.key.clone(),
-            owner: self.owner,
-            lease: state.lease,
-        };
-        Some((renewal, state.confirmed_lease))
+        Some(state.confirmed_lease)
     }
 
     /// Notes that a renewal has its reply, or was abandoned.

@@ -19,7 +19,7 @@ use crate::{
     escape_control::escape_control,
     lease::{Time, renewal_attempt},
     metrics,
-    store::{Renewal, RenewalOutcome, Renewed, SendOptions, Servers, StoreError},
+    store::{Claim, RenewalOutcome, Renewed, SendOptions, Servers, StoreError},
 };
 
 /// The number of ownerships that one script renews. A server that tracks keys goes through all the keys of a
@@ -85,11 +85,13 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     let Some(request) = BatchRequest::begin(batch, now) else {
         return;
     };
-    let BatchRequest { left, lease, .. } = request;
+    let BatchRequest {
+        left, confirmed, ..
+    } = request;
     // A late reply counts as long as the lease lasts. The next attempt does not wait for it.
-    let send = SendOptions::background(left).silence(lease / 3);
-    let mut reply = renewer.store.renew(&request.renewals, send);
-    let pause = renewal_attempt(lease).min(renewer.response_timeout);
+    let send = SendOptions::background(left).silence(confirmed / 3);
+    let mut reply = renewer.store.renew(&request.claims, request.lease, send);
+    let pause = renewal_attempt(confirmed).min(renewer.response_timeout);
     let in_time = reply_in_time(renewer, &mut reply, now, pause).await;
     let is_late = in_time.is_none();
     let outcome = if let Some(outcome) = in_time {
@@ -149,33 +151,39 @@ where
 /// A batch that is being renewed.
 struct BatchRequest {
     ownerships: Vec<Arc<Ownership>>,
-    renewals: Vec<Renewal>,
-    sent: Time,
-    /// The least time that remains of a lease, and the shortest lease.
-    left: Duration,
+    claims: Vec<Claim>,
     lease: Duration,
+    sent: Time,
+    /// The least time that remains of a confirmed lease, and the shortest of these leases.
+    left: Duration,
+    confirmed: Duration,
 }
 
 impl BatchRequest {
     /// Begins the renewal of all ownerships of a batch that still need one. Returns `None` if there are none.
-    fn begin(Batch { mut ownerships, .. }: Batch, now: Time) -> Option<Self> {
-        let mut renewals = Vec::with_capacity(ownerships.len());
-        let (mut left, mut lease) = (Duration::MAX, Duration::MAX);
+    fn begin(batch: Batch, now: Time) -> Option<Self> {
+        let Batch {
+            lease,
+            mut ownerships,
+        } = batch;
+        let mut claims = Vec::with_capacity(ownerships.len());
+        let (mut left, mut shortest) = (Duration::MAX, Duration::MAX);
         ownerships.retain(|ownership| {
-            let Some((renewal, confirmed)) = ownership.begin_renewal(now) else {
+            let Some(confirmed) = ownership.begin_renewal(now) else {
                 return false;
             };
-            renewals.push(renewal);
+            claims.push(ownership.claim());
             left = left.min(ownership.valid_until().since(now));
-            lease = lease.min(confirmed);
+            shortest = shortest.min(confirmed);
             true
         });
         (!ownerships.is_empty()).then_some(Self {
             ownerships,
-            renewals,
+            claims,
+            lease,
             sent: now,
             left,
-            lease,
+            confirmed: shortest,
         })
     }
 
@@ -188,14 +196,13 @@ impl BatchRequest {
         {
             let mut schedule = watchdog.schedule();
             schedule.backlog.replied(self.sent, now);
-            let ownerships = self.ownerships.iter().zip(&self.renewals);
-            for ((ownership, renewal), kept) in ownerships.zip(&answer.kept) {
+            for (ownership, kept) in self.ownerships.iter().zip(&answer.kept) {
                 match kept {
                     RenewalOutcome::Lost => gone.push(ownership),
                     // The next attempt repeats it.
                     RenewalOutcome::Unknown => {}
                     RenewalOutcome::Renewed | RenewalOutcome::Wanted | RenewalOutcome::NotOn(_) => {
-                        schedule.renewed(ownership, answer.sent_at, renewal.lease, now);
+                        schedule.renewed(ownership, answer.sent_at, self.lease, now);
                         confirmed += 1;
                         if matches!(kept, RenewalOutcome::Wanted) {
                             wanted.push(ownership);
@@ -238,7 +245,7 @@ impl BatchRequest {
         if !ownerships.is_empty() {
             renewer.watchdog.report_failure(Failure {
                 ownerships,
-                attempt: attempt_number(self.lease, self.left),
+                attempt: attempt_number(self.confirmed, self.left),
                 error,
             });
         }
@@ -261,8 +268,9 @@ async fn repair(renewer: &Renewer, ownership: Arc<Ownership>, servers: Servers) 
     let Ok(_changing) = ownership.changing.try_lock() else {
         return;
     };
-    if let Some(repair) = ownership.repair(renewer.counts_entries) {
-        renewer.store.repair(repair, servers, limit).await;
+    if let Some((request, fence)) = ownership.repair(renewer.counts_entries) {
+        let repaired = renewer.store.repair(request, fence, servers, limit);
+        repaired.await;
     }
 }
 

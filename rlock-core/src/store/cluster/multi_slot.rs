@@ -1,8 +1,6 @@
 //! Locks of different slots, all or none. No script reaches them all, so they are acquired slot by slot, in
 //! the same order by every client: no client waits while it holds what another may want.
 
-use std::time::Duration;
-
 use futures_util::future::try_join_all;
 use redis::cmd;
 
@@ -84,14 +82,7 @@ impl ClusterStore {
             if group.contains(&at) {
                 return Ok(token);
             }
-            let release = ReleaseRequest {
-                key: claim.key.clone(),
-                owner: claim.owner,
-                token,
-                count: 0,
-                at_least: Duration::ZERO,
-                next: None,
-            };
+            let release = ReleaseRequest::whole(claim, token);
             self.release(&release, send).await?;
             match token {
                 0 => self.fence(&claim.key, send).await,

@@ -20,7 +20,7 @@ use crate::{
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest, Released,
-        Renewal, RenewalOutcome, SendOptions, Store,
+        RenewalOutcome, SendOptions, Store,
     },
 };
 
@@ -173,15 +173,14 @@ impl Embedded {
         }
     }
 
-    fn renew(&self, batch: &[words::Renewal]) -> Vec<words::Renewed> {
-        let renewal = |renewal: &words::Renewal| Renewal {
-            key: key(renewal.key),
-            owner: owner(renewal.owner),
-            lease: Duration::from_millis(renewal.lease),
+    fn renew(&self, ask: &words::Renewal) -> Vec<words::Renewed> {
+        let claim = |claim: &words::Claim| Claim {
+            key: key(claim.key),
+            owner: owner(claim.owner),
         };
-        let renewals: Vec<Renewal> = batch.iter().map(renewal).collect();
-        let requester = self.client(batch[0].owner.client);
-        let reply = requester.renew(&renewals, send());
+        let claims: Vec<Claim> = ask.claims.iter().map(claim).collect();
+        let requester = self.client(ask.claims[0].owner.client);
+        let reply = requester.renew(&claims, Duration::from_millis(ask.lease), send());
         let kept = at_once(reply).expect("never fails").kept;
         let renewed = |kept: &RenewalOutcome| words::Renewed {
             held: kept.is_whole(),
@@ -263,7 +262,7 @@ impl Subject for Embedded {
         let reply = match operation {
             Operation::Acquire(ask) => Reply::Acquired(self.acquire(ask)),
             Operation::Release(ask) => Reply::Released(self.release(ask, token)),
-            Operation::Renew(batch) => Reply::Renewed(self.renew(batch)),
+            Operation::Renew(ask) => Reply::Renewed(self.renew(ask)),
             Operation::Extend(ask) => Reply::Extended(self.extend(ask)),
             Operation::Pass(time) => {
                 self.pass(Duration::from_millis(*time));

@@ -15,7 +15,7 @@ use crate::{
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff, Listener, NextLocal,
-        QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, TokenBlock,
+        QueuePlace, ReleaseRequest, Released, RenewalOutcome, Renewed, TokenBlock,
     },
 };
 
@@ -195,14 +195,14 @@ impl State {
         HandOff::Unknown
     }
 
-    pub(super) fn renew(&mut self, batch: &[Renewal], now: Time) -> Renewed {
-        let renew = |renewal: &Renewal| {
-            let lock = self.held_by(&renewal.key, renewal.owner, now);
-            let held = lock.map(|lock| lock.expires = lock.expires.max(now + renewal.lease));
-            RenewalOutcome::by_one(held.is_some(), self.is_wanted(&renewal.key))
+    pub(super) fn renew(&mut self, claims: &[Claim], lease: Duration, now: Time) -> Renewed {
+        let renew = |claim: &Claim| {
+            let lock = self.held_by(&claim.key, claim.owner, now);
+            let held = lock.map(|lock| lock.expires = lock.expires.max(now + lease));
+            RenewalOutcome::by_one(held.is_some(), self.is_wanted(&claim.key))
         };
         Renewed {
-            kept: batch.iter().map(renew).collect(),
+            kept: claims.iter().map(renew).collect(),
             sent_at: now,
         }
     }
@@ -363,14 +363,7 @@ mod tests {
     fn a_repeated_release_answers_what_the_first_one_answered() {
         let key = Key::parse("k").expect("valid");
         let mut state = State::default();
-        let release = |sequence| ReleaseRequest {
-            key: key.clone(),
-            owner: owner(sequence),
-            token: 0,
-            count: 0,
-            at_least: Duration::ZERO,
-            next: None,
-        };
+        let release = |sequence| ReleaseRequest::whole(&request("k", owner(sequence)).claims[0], 0);
         let released = Released::Done(HandOff::Unknown);
         let now = Time::from(LEASE);
         state.acquire(&request("k", owner(1)), now);
@@ -395,15 +388,7 @@ mod tests {
                 state.clients.insert(*client, Arc::new(|_| {}));
                 state.acquire(&asks(n), now);
             }
-            let held = &asks(0).claims[0];
-            let release = ReleaseRequest {
-                key: held.key.clone(),
-                owner: held.owner,
-                token: 0,
-                count: 0,
-                at_least: Duration::ZERO,
-                next: None,
-            };
+            let release = ReleaseRequest::whole(&asks(0).claims[0], 0);
             state.release(&release, now + waited);
             let notified = std::mem::take(&mut state.messages).into_iter();
             let notified = notified.filter_map(|(_, event)| {

@@ -13,8 +13,8 @@ use crate::{
     few::Few,
     key::Key,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, HandOff, ReleaseRequest, Released, Renewal,
-        Renewed, Repair, SendOptions, Store, StoreError, redis::RedisStore,
+        AcquireRequest, Acquired, Claim, Entry, HandOff, ReleaseRequest, Released, Renewed,
+        SendOptions, Store, StoreError, redis::RedisStore,
     },
 };
 
@@ -139,12 +139,13 @@ impl Member {
 
     pub(super) async fn renew(
         self: Arc<Self>,
-        batch: Arc<[Renewal]>,
+        claims: Arc<[Claim]>,
+        lease: Duration,
         (timeout, silence): (Duration, Duration),
         call: CallState,
     ) -> Reply<Renewed> {
         let send = SendOptions::background(timeout).silence(silence);
-        let exchange = self.store.renew(&batch, send);
+        let exchange = self.store.renew(&claims, lease, send);
         self.when_up(&call, exchange).await
     }
 
@@ -173,30 +174,26 @@ impl Member {
     }
 
     /// Copies a hold to a member that lacks it: acquires it with a count of 1, then raises the token and the count.
-    pub(super) async fn repair(self: Arc<Self>, hold: &Repair) {
-        let claim = Claim {
-            key: hold.key.clone(),
-            owner: hold.owner,
+    pub(super) async fn repair(self: Arc<Self>, request: &AcquireRequest, fence: u64) {
+        let acquire = |count| {
+            let request = AcquireRequest {
+                count,
+                ..request.clone()
+            };
+            Arc::clone(&self).acquire(request, false, CallState::default())
         };
-        let mut request = AcquireRequest {
-            claims: Arc::new([claim]),
-            lease: hold.lease,
-            count: 1,
-            waits: false,
-        };
-        let acquire = |request| Arc::clone(&self).acquire(request, false, CallState::default());
-        let Ok(Acquired::Granted { tokens, .. }) = acquire(request.clone()).await else {
+        let Ok(Acquired::Granted { tokens, .. }) = acquire(1).await else {
             return;
         };
-        if tokens.iter().any(|token| *token < hold.token) {
-            let token = [hold.token].into_iter().collect();
-            let _ = Arc::clone(&self).raise(request.clone(), token).await;
+        if tokens.iter().any(|token| *token < fence) {
+            let fences = [fence].into_iter().collect();
+            let _ = Arc::clone(&self).raise(request.clone(), fences).await;
         }
-        if hold.count > 1 {
-            request.count = hold.count;
-            let _ = acquire(request).await;
+        if request.count > 1 {
+            let _ = acquire(request.count).await;
         }
-        tracing::debug!(address = self.store.describe(), key = %hold.key, "a hold was repaired");
+        let key = &request.claims[0].key;
+        tracing::debug!(address = self.store.describe(), %key, "a hold was repaired");
     }
 
     /// Checks that the server replies, once it is connected.

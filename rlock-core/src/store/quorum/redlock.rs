@@ -18,8 +18,8 @@ use super::{
 use crate::{
     lease::Time,
     store::{
-        AcquireRequest, Acquired, ReleaseRequest, Renewal, RenewalOutcome, Renewed, Repair,
-        Servers, StoreError,
+        AcquireRequest, Acquired, Claim, ReleaseRequest, RenewalOutcome, Renewed, Servers,
+        StoreError,
     },
 };
 
@@ -172,14 +172,7 @@ impl QuorumStore {
             };
             for (claim, token) in request.claims.iter().zip(tokens) {
                 let member = Arc::clone(&self.members[member]);
-                let release = ReleaseRequest {
-                    key: claim.key.clone(),
-                    owner: claim.owner,
-                    token: *token,
-                    count: 0,
-                    at_least: Duration::ZERO,
-                    next: None,
-                };
+                let release = ReleaseRequest::whole(claim, *token);
                 releases.push(async move { member.release(&release, ROLLBACK).await });
             }
         }
@@ -213,16 +206,17 @@ impl QuorumStore {
 
     pub(super) async fn renew_all(
         &self,
-        batch: &[Renewal],
+        claims: &[Claim],
+        lease: Duration,
         timeout: Duration,
         silence: Duration,
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
-        let batch: Arc<[Renewal]> = batch.into();
+        let claims: Arc<[Claim]> = claims.into();
         let mut call = QuorumCall::to_all(&self.members, |member, terms| {
-            member.renew(Arc::clone(&batch), (timeout, silence), terms)
+            member.renew(Arc::clone(&claims), lease, (timeout, silence), terms)
         });
-        let holds = 0..batch.len();
+        let holds = 0..claims.len();
         let is_open = |call: &_| {
             holds
                 .clone()
@@ -247,9 +241,15 @@ impl QuorumStore {
     }
 
     /// Copies a hold to the members that lack it. The next renewal repairs a member that was too slow.
-    pub(super) async fn repair_on(&self, hold: Repair, on: Servers, timeout: Duration) {
+    pub(super) async fn repair_on(
+        &self,
+        request: AcquireRequest,
+        fence: u64,
+        on: Servers,
+        timeout: Duration,
+    ) {
         let members = self.members.iter().filter(|member| on.has(member.number));
-        let repaired = join_all(members.map(|member| Arc::clone(member).repair(&hold)));
+        let repaired = join_all(members.map(|member| Arc::clone(member).repair(&request, fence)));
         let _ = tokio::time::timeout(timeout, repaired).await;
     }
 }

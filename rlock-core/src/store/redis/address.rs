@@ -28,9 +28,9 @@ pub(in crate::store) struct Address {
 
 /// The connection settings that a URL does not contain.
 #[derive(Clone)]
-pub(in crate::store) struct ConnectionSettings {
-    pub(super) nodelay: bool,
-    pub(super) tls: Tls,
+pub(crate) struct ConnectionSettings {
+    pub(crate) nodelay: bool,
+    pub(crate) tls: Tls,
 }
 
 /// A server, and how connections to it are made.

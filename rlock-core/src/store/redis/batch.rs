@@ -9,7 +9,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     task::Poll,
 };
@@ -25,7 +25,6 @@ use self::write::{Batch, Part};
 use super::{
     commands::{Call, Commands},
     connection::boxed,
-    errors::classify,
     history::History,
 };
 use crate::store::{AcquireRequest, ReleaseRequest};
@@ -47,8 +46,6 @@ struct Shared {
     history: Arc<History>,
     /// The number of queued requests that the connection's own queue does not have yet.
     leaving: AtomicUsize,
-    /// Whether the server refuses the scripts that serve several requests.
-    one_by_one: AtomicBool,
 }
 
 struct Queued {
@@ -79,7 +76,6 @@ impl Batcher {
             commands,
             history,
             leaving: AtomicUsize::new(0),
-            one_by_one: AtomicBool::new(false),
         });
         let (queue, queued) = mpsc::unbounded_channel();
         tokio::spawn(Arc::clone(&shared).send_queued(queued, connection.clone()));
@@ -118,16 +114,11 @@ impl Batcher {
     /// Returns the call as a request that one script can serve together with others in flight. Returns `None` for a
     /// cluster, where locks are in different slots.
     fn batchable(&self, call: Call<'_>, in_flight: &InFlight<'_>) -> Option<QueuedRequest> {
-        if in_flight.alone
-            || self.shared.one_by_one.load(Ordering::Relaxed)
-            || self.shared.commands.keyspace.are_of_cluster
-        {
+        if in_flight.alone || self.shared.commands.keyspace.are_of_cluster {
             return None;
         }
         match call {
-            Call::Acquire(one) | Call::AcquireUnless(_, one)
-                if one.count == 1 && one.claims.len() == 1 =>
-            {
+            Call::Acquire(one, _) if one.count == 1 && one.claims.len() == 1 => {
                 Some(QueuedRequest::Acquire(one.clone()))
             }
             Call::Release(one)
@@ -225,11 +216,11 @@ impl Shared {
             }
         };
         for (part, reply) in parts.into_iter().zip(replies) {
-            self.deliver(part, reply.extract_error());
+            Self::deliver(part, reply.extract_error());
         }
     }
 
-    fn deliver(&self, part: Part, reply: RedisResult<Value>) {
+    fn deliver(part: Part, reply: RedisResult<Value>) {
         let Part { mut replies, share } = part;
         let Some(share) = share else {
             if let Some(caller) = replies.pop() {
@@ -239,15 +230,10 @@ impl Shared {
         };
         // A refused script did nothing, so each request is sent by itself. If the server has lost the scripts, that loads
         // them.
-        let (mut shares, mut is_refused) = (Vec::new(), false);
-        match reply {
-            Ok(Value::Array(values)) => shares = values,
-            Ok(_) => is_refused = true,
-            Err(error) => is_refused = !classify(error).transient,
-        }
-        if is_refused && !self.one_by_one.swap(true, Ordering::Relaxed) {
-            tracing::debug!("sending requests one by one, the server refuses scripts for several");
-        }
+        let shares = match reply {
+            Ok(Value::Array(shares)) => shares,
+            _ => Vec::new(),
+        };
         let mut shares = shares.into_iter();
         for caller in replies {
             let done = match shares.next() {

@@ -11,7 +11,7 @@ use super::{history::History, keyspace::Keyspace, replies::is_grant};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
+    store::{AcquireRequest, Claim, ReleaseRequest},
 };
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
@@ -55,11 +55,11 @@ pub(in crate::store) struct Commands {
 /// A request to the server.
 #[derive(Clone, Copy)]
 pub(in crate::store) enum Call<'a> {
-    Acquire(&'a AcquireRequest),
-    /// The same, but not sent any more once this is `true`.
-    AcquireUnless(&'a AtomicBool, &'a AcquireRequest),
+    /// Acquires locks. With a flag, it is not sent any more once that is `true`.
+    Acquire(&'a AcquireRequest, Option<&'a AtomicBool>),
     Release(&'a ReleaseRequest),
-    Renew(&'a [Renewal]),
+    /// Renews locks by this lease.
+    Renew(&'a [Claim], Duration),
     /// Reserves this many further tokens.
     Extend(&'a Claim, u64),
     Inspect(&'a Key),
@@ -74,9 +74,9 @@ impl Call<'_> {
     /// Returns the name of the operation in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Acquire(_) | Self::AcquireUnless(..) => "acquire",
+            Self::Acquire(..) => "acquire",
             Self::Release(_) => "release",
-            Self::Renew(_) => "renew",
+            Self::Renew(..) => "renew",
             Self::Extend(..) => "extend",
             Self::Inspect(_) => "inspect",
             Self::Raise(..) => "raise",
@@ -89,7 +89,7 @@ impl Call<'_> {
     /// release begins with a write.
     pub(super) fn shows_master(self, reply: &Value) -> bool {
         match self {
-            Self::Acquire(_) | Self::AcquireUnless(..) => is_grant(reply),
+            Self::Acquire(..) => is_grant(reply),
             Self::Release(release) => release.count == 0 && release.at_least.is_zero(),
             _ => false,
         }
@@ -97,7 +97,7 @@ impl Call<'_> {
 
     /// Returns whether the request must not be sent any more.
     pub(super) fn is_void(self) -> bool {
-        matches!(self, Self::AcquireUnless(decided, _) if decided.load(Ordering::Acquire))
+        matches!(self, Self::Acquire(_, Some(decided)) if decided.load(Ordering::Acquire))
     }
 }
 
@@ -113,11 +113,9 @@ impl Commands {
     /// Returns the command of a request, for a connection with this history.
     pub(super) fn command(&self, call: Call<'_>, history: &History) -> Cmd {
         match call {
-            Call::Acquire(request) | Call::AcquireUnless(_, request) => {
-                self.acquire(request, history)
-            }
+            Call::Acquire(request, _) => self.acquire(request, history),
             Call::Release(request) => self.release(request, history),
-            Call::Renew(batch) => self.renew(batch),
+            Call::Renew(claims, lease) => self.renew(claims, lease),
             Call::Extend(Claim { key, owner }, tokens) => self
                 .begin(&self.scripts.extend, [key])
                 .arg(Text(*owner))
@@ -187,18 +185,14 @@ impl Commands {
         command
     }
 
-    fn renew(&self, batch: &[Renewal]) -> Cmd {
-        let keys = batch.iter().map(|renewal| &renewal.key);
+    fn renew(&self, claims: &[Claim], lease: Duration) -> Cmd {
+        let keys = claims.iter().map(|claim| &claim.key);
         let mut command = self.begin(&self.scripts.renew, keys);
-        let lease = batch.first().map_or(Duration::ZERO, |first| first.lease);
-        command.arg(millis(self.fence_retention)).arg(millis(lease));
-        for renewal in batch {
-            command.arg(Text(renewal.owner));
-        }
-        if batch.iter().any(|renewal| renewal.lease != lease) {
-            for renewal in batch {
-                command.arg(millis(renewal.lease));
-            }
+        command
+            .arg(millis(lease))
+            .arg(millis(self.fence_retention + lease));
+        for claim in claims {
+            command.arg(Text(claim.owner));
         }
         command
     }

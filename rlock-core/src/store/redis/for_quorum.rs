@@ -69,7 +69,7 @@ impl RedisStore {
         request: &AcquireRequest,
         timeout: Duration,
     ) -> Result<Acquired, StoreError> {
-        let call = Call::AcquireUnless(decided, request);
+        let call = Call::Acquire(request, Some(decided));
         let send = SendOptions::background(timeout);
         self.call(call, send, |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())

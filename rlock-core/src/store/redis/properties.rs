@@ -13,7 +13,7 @@ use redis::{PushInfo, Value};
 use uuid::Uuid;
 
 use super::{
-    RedisOptions, Tls,
+    ConnectionSettings, RedisOptions,
     address::Address,
     commands::Commands,
     connection::receive,
@@ -39,11 +39,10 @@ impl RedisOptions {
             clock: ClientClock::default(),
             prefix: "lock:".to_owned(),
             fence_retention: MAX_LEASE,
-            tcp_nodelay: true,
+            connection: ConnectionSettings::default(),
             connect_timeout: TIMEOUT,
             response_timeout: TIMEOUT,
             replicas: None,
-            tls: Tls::default(),
             server: 0,
             run_ids: None,
         }
@@ -169,7 +168,7 @@ fn push(push: PushInfo) {
     let listener = Arc::clone(&heard);
     let options = RedisOptions::for_tests(CLIENT);
     let link = Link::new(
-        Address::new(server, options.connection_settings()),
+        Address::new(server, options.connection.clone()),
         Arc::new(Commands::new(names_of_locks(), MAX_LEASE)),
         options,
         Arc::new(move |event| listener.lock().expect("no panic").push(event)),

@@ -1,21 +1,15 @@
 -- Extends the leases of locks that their owners still hold. Never creates a lock.
 -- KEYS  lock, lock, …
--- ARGV  time to keep fences beyond a lease (ms), lease (ms), owner, owner, …, and where leases differ the
---       lease of each
+-- ARGV  lease (ms), time to keep the fences (ms), owner, owner, …
 -- Replies  1          all are held, and no owner waits for them
 --          {…}        otherwise, for each lock: 1 held, 2 held and others wait for it, 0 not held
 -- The TTL only grows, except that a lock without a TTL gets one. The last command reads the locks, so that
 -- tracking reports the changes by other clients.
+local lease, fence_ttl = ARGV[1], ARGV[2]
 local replies, queues, all, refused = {}, {}, 1
--- As text, because the server formats each number with printf. Locks with the same lease are renewed together.
-local fence_ttl, of_lease
 for n, lock in ipairs(KEYS) do
-  local owner, lease = ARGV[n + 2], ARGV[#KEYS + n + 2] or ARGV[2]
-  if lease ~= of_lease then
-    fence_ttl, of_lease = string.format('%.0f', ARGV[1] + lease), lease
-  end
   queues[n] = lock .. ':queue'
-  local held = redis.pcall('HEXISTS', lock, owner)
+  local held = redis.pcall('HEXISTS', lock, ARGV[n + 2])
   if held == 1 then
     -- Sent even if it changes nothing, so that a demoted master refuses the request.
     local ttl = redis.call('PTTL', lock)
