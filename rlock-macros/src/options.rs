@@ -114,3 +114,7 @@ impl LockOption {
         ))
     }
 }
+
+#[cfg(test)]
+#[path = "options/tests.rs"]
+mod tests;
