@@ -30,16 +30,11 @@ fn check(
     if is_valid {
         Ok(())
     } else {
-        Err(invalid(option, format!("{value:?}"), reason))
-    }
-}
-
-#[cold]
-fn invalid(option: &'static str, value: String, reason: &str) -> LockError {
-    LockError::InvalidOption {
-        option,
-        value,
-        reason: reason.to_owned(),
+        Err(LockError::invalid_option(
+            option,
+            format!("{value:?}"),
+            reason,
+        ))
     }
 }
 
@@ -53,7 +48,7 @@ fn within(
     if bounds.contains(&value) {
         Ok(())
     } else {
-        Err(invalid(option, duration(value), reason))
+        Err(LockError::invalid_option(option, duration(value), reason))
     }
 }
 
@@ -90,7 +85,11 @@ pub(crate) fn lock(
         let reason = format!(
             "it is shorter than `at_least`, {at_least}; give the longer time to `max_hold`"
         );
-        return Err(invalid("max_hold", duration(max_hold), &reason));
+        return Err(LockError::invalid_option(
+            "max_hold",
+            duration(max_hold),
+            reason,
+        ));
     }
     within(
         "retain",
@@ -171,19 +170,18 @@ pub(crate) fn pattern(pattern: &str) -> Result<(), LockError> {
 
 pub(crate) fn keys(number: usize) -> Result<(), LockError> {
     match number {
-        0 => Err(LockError::InvalidKey {
-            key: String::new(),
-            reason: "the list of keys is empty; do not lock where there is nothing to lock"
-                .to_owned(),
-        }),
+        0 => Err(LockError::invalid_key(
+            "",
+            "the list of keys is empty; do not lock where there is nothing to lock",
+        )),
         1..=MOST_KEYS => Ok(()),
-        _ => Err(LockError::InvalidOption {
-            option: "keys",
-            value: format!("({number} keys)"),
-            reason: format!(
+        _ => Err(LockError::invalid_option(
+            "keys",
+            format!("({number} keys)"),
+            format!(
                 "at most {MOST_KEYS} keys are acquired together; lock what they have in common instead"
             ),
-        }),
+        )),
     }
 }
 
@@ -192,10 +190,9 @@ pub(crate) fn runtime(runtime: &Handle, needs_io: bool) -> Result<(), LockError>
     let Some(missing) = missing(runtime, needs_io) else {
         return Ok(());
     };
-    Err(LockError::InvalidOption {
-        option: "runtime",
-        value: format!("a runtime without {missing}"),
-        reason: "build it with `enable_all`, or leave the option out: the client then has a thread of its own"
-            .to_owned(),
-    })
+    Err(LockError::invalid_option(
+        "runtime",
+        format!("a runtime without {missing}"),
+        "build it with `enable_all`, or leave the option out: the client then has a thread of its own",
+    ))
 }

@@ -131,12 +131,11 @@ fn find_client(named: &mut Option<LockClient>) -> Option<&LockClient> {
 impl Annotation {
     fn into_lock(mut self) -> Result<Lock, LockError> {
         if self.keys.is_empty() {
-            return Err(LockError::InvalidKey {
-                key: self.empty.unwrap_or_default().to_owned(),
-                reason: "the list is empty, so the body would run without a lock; add a key that is always there, as in \
-                         `key = [\"accounts\", \"account:<ids[]>\"]`, or do not call with an empty list"
-                    .to_owned(),
-            });
+            return Err(LockError::invalid_key(
+                self.empty.unwrap_or_default(),
+                "the list is empty, so the body would run without a lock; add a key that is always there, as in \
+                 `key = [\"accounts\", \"account:<ids[]>\"]`, or do not call with an empty list",
+            ));
         }
         let Some(client) = find_client(&mut self.client).cloned() else {
             let key = if are_hidden() {

@@ -175,9 +175,5 @@ fn drive(core: Core, driver: Driver) -> LockClient {
 }
 
 fn no_tokio_time(reason: &str) -> LockError {
-    LockError::InvalidOption {
-        option: "tokio_time",
-        value: "true".to_owned(),
-        reason: reason.to_owned(),
-    }
+    LockError::invalid_option("tokio_time", "true", reason)
 }
