@@ -15,12 +15,14 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use metrics::{Key, Label, Level, Metadata, Recorder, SharedString, with_recorder};
+use metrics::{
+    Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, SharedString, with_recorder,
+};
 
 use self::{
     locks::Locks,
     process::Process,
-    recorded::{Counter, Gauge, Histogram, guarded},
+    recorded::{Guarded, guarded},
 };
 pub(crate) use self::{
     locks::{Acquire, Held, LockCounters, Way, lock},
@@ -84,22 +86,18 @@ fn label(name: &'static str, value: impl Into<SharedString>) -> Label {
     Label::new(name, value)
 }
 
-fn counter(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Counter {
-    let counter = guarded(|| recorder.register_counter(&key(name, labels), &METADATA));
-    let counter = Counter(counter.unwrap_or_else(metrics::Counter::noop));
+fn counter(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Guarded<Counter> {
+    let counter = Guarded::new(|| recorder.register_counter(&key(name, labels), &METADATA));
     // A counter that begins at its first event hides that event from `increase()`.
-    counter.increment(0);
+    counter.update(|counter| counter.increment(0));
     counter
 }
 
-fn gauge(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Gauge {
-    let gauge = guarded(|| recorder.register_gauge(&key(name, labels), &METADATA));
-    Gauge(gauge.unwrap_or_else(metrics::Gauge::noop))
+fn gauge(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Guarded<Gauge> {
+    Guarded::new(|| recorder.register_gauge(&key(name, labels), &METADATA))
 }
 
-fn histogram(name: &'static str, labels: Vec<Label>) -> Histogram {
+fn histogram(name: &'static str, labels: Vec<Label>) -> Guarded<Histogram> {
     let key = key(name, labels);
-    let histogram =
-        guarded(|| with_recorder(|recorder| recorder.register_histogram(&key, &METADATA)));
-    Histogram(histogram.unwrap_or_else(metrics::Histogram::noop))
+    Guarded::new(|| with_recorder(|recorder| recorder.register_histogram(&key, &METADATA)))
 }
