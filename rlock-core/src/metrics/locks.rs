@@ -50,7 +50,8 @@ impl LockMetrics {
             [lock].into_iter().chain(other).collect::<Vec<_>>()
         };
         with_recorder(|recorder| {
-            let causes = ["removed", "expired", "max_hold", "closed", "revoked"];
+            // In the order of `LostCause`.
+            let causes = ["removed", "expired", "max_hold", "revoked", "closed"];
             let lost =
                 causes.map(|cause| counter(recorder, list::LOST, of(Some(label("cause", cause)))));
             let ways = ["local", "release", "message", "timer"];
@@ -167,15 +168,10 @@ impl LockCounters {
     }
 
     pub(crate) fn lost(self, cause: LostCause) {
-        let cause = match cause {
-            LostCause::Removed => 0,
-            LostCause::Expired => 1,
-            LostCause::MaxHold => 2,
-            LostCause::Closed => 3,
-            LostCause::Revoked => 4,
-            LostCause::Released => return,
-        };
-        self.0.lost[cause].update(|counter| counter.increment(1));
+        // A release is no loss, and has no counter.
+        if let Some(lost) = self.0.lost.get(cause as usize) {
+            lost.update(|counter| counter.increment(1));
+        }
     }
 }
 
