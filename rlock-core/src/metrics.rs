@@ -1,8 +1,7 @@
 //! The metrics of locks, by the facade `metrics`. `docs/operations.md` explains each of them.
 //!
-//! The handles of a lock's metrics are made once for each place that names the lock, so an acquire neither hashes a
-//! string nor allocates for them. Handles that were made without a recorder never record anything. They are therefore
-//! made anew when a recorder has been installed.
+//! The handles of a lock's metrics are made once for each name, so an acquire does not allocate for them. Handles that
+//! were made without a recorder never record anything. They are therefore made anew when a recorder has been installed.
 
 mod list;
 mod locks;

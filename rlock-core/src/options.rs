@@ -36,7 +36,7 @@ pub enum Reentry {
 ///
 /// One string, to keep locks small: the name, and after a line break the path of the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Site(pub(crate) &'static str);
+pub(crate) struct Site(&'static str);
 
 impl Site {
     pub(crate) const fn new(site: &'static str) -> Self {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    ptr,
     sync::{
         Mutex, Once, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -23,11 +22,6 @@ use crate::{
 /// The number of values of the label `lock`. All further locks share [`OTHER`].
 const NAMES: usize = 200;
 const OTHER: &str = "other";
-
-/// The number of places that name a lock and are found without a mutex. A power of two.
-const SITES: usize = 1024;
-/// The number of slots that a site is looked for in.
-const PROBES: usize = 8;
 
 /// The metrics of one value of the label `lock`.
 #[derive(Debug)]
@@ -88,55 +82,22 @@ impl LockMetrics {
     }
 }
 
-/// The metrics of all locks.
-pub(super) struct Locks {
-    /// By the address of the site's string. Strings of the same text may have several addresses.
-    sites: Box<[OnceLock<(Site, LockCounters)>]>,
-    names: Mutex<HashMap<&'static str, LockCounters>>,
-}
-
-impl Default for Locks {
-    fn default() -> Self {
-        Self {
-            sites: (0..SITES).map(|_| OnceLock::new()).collect(),
-            names: Mutex::default(),
-        }
-    }
-}
+/// The metrics of all locks, by name.
+#[derive(Default)]
+pub(super) struct Locks(Mutex<HashMap<&'static str, LockCounters>>);
 
 impl Locks {
     fn of(&self, site: Site) -> LockCounters {
-        let at = site.0.as_ptr().addr();
-        // Neighbouring strings get neighbouring slots, so few of them share one.
-        let first = at ^ (at >> 10);
-        for probe in 0..PROBES {
-            let slot = &self.sites[(first + probe) % SITES];
-            match slot.get() {
-                Some((known, lock)) if ptr::eq(known.0, site.0) => return *lock,
-                Some(_) => {}
-                None => return slot.get_or_init(|| (site, self.named(site))).1,
-            }
-        }
-        self.named(site)
-    }
-
-    #[cold]
-    fn named(&self, site: Site) -> LockCounters {
         static WARNED: Once = Once::new();
         let name = site.label();
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = names.get(name) {
             return *known;
         }
         let is_full = names.len() >= NAMES;
-        let lock = if is_full {
-            let others = names.entry(OTHER);
-            *others.or_insert_with(|| LockCounters(LockMetrics::new(OTHER)))
-        } else {
-            let lock = LockCounters(LockMetrics::new(name));
-            names.insert(name, lock);
-            lock
-        };
+        let name = if is_full { OTHER } else { name };
+        let lock = names.entry(name);
+        let lock = *lock.or_insert_with(|| LockCounters(LockMetrics::new(name)));
         drop(names);
         if is_full {
             WARNED.call_once(|| {
