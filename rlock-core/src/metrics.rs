@@ -57,6 +57,8 @@ fn handles() -> &'static Handles {
 
 static INSTALLED: OnceLock<&'static Handles> = OnceLock::new();
 
+/// Returns the handles of the recorder that the crate `metrics` prefers: that of the thread, else that of the process. It
+/// does not distinguish them, so a recorder of one thread may stay for the whole process.
 #[cold]
 fn find_recorder() -> &'static Handles {
     /// The handles without a recorder, or of one without a size, and the address of what made them.
