@@ -151,12 +151,18 @@ pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {
 }
 
 pub(crate) fn service(identity: &Identity) -> Result<(), LockError> {
-    for text in [&identity.service, &identity.version].into_iter().flatten() {
+    let empty_name = "the name is empty; leave the option out if the service has none";
+    let empty_version =
+        "the version is empty; take that of the crate, `env!(\"CARGO_PKG_VERSION\")`";
+    for (text, if_empty) in [
+        (&identity.service, empty_name),
+        (&identity.version, empty_version),
+    ] {
+        let Some(text) = text else { continue };
+        check(!text.is_empty(), "service", text, if_empty)?;
         let length = text.chars().count();
         let reason = "the name and the version of a service have at most 256 characters";
         check(length <= MOST_SHOWN, "service", length, reason)?;
-        let reason = "leave the option out if the service has no name";
-        check(!text.is_empty(), "service", text, reason)?;
     }
     Ok(())
 }
