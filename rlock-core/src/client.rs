@@ -27,20 +27,6 @@ use crate::{
 ///
 /// The background ends after the last clone and the last guard are dropped, once it has released
 /// the dropped locks.
-///
-/// # Examples
-///
-/// ```
-/// use rlock_core::LockClient;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), rlock_core::LockError> {
-/// let client = LockClient::in_memory(); // or LockClient::connect("redis://127.0.0.1/").await?
-/// let answer = client.lock("order:42").run(async { 6 * 7 }).await?;
-/// assert_eq!(answer, 42);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct LockClient {
     handle: ClientHandle,
@@ -151,22 +137,6 @@ impl LockClient {
     /// An acquire returns [`LockError::InvalidKey`](crate::LockError::InvalidKey) for an invalid key
     /// or an empty list, and [`LockError::InvalidOption`](crate::LockError::InvalidOption) for more than
     /// 1,000 keys.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use rlock_core::{LockClient, escape};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = LockClient::in_memory();
-    /// let cart = [7, 42, 7];
-    /// let locks = client.lock_all(cart.iter().map(|item| format!("item:{}", escape(item))));
-    /// let reserved = locks.run(async { "both" }).await?;
-    /// assert_eq!(reserved, "both");
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn lock_all<I>(&self, keys: I) -> MultiLock
     where
         I: IntoIterator,

@@ -156,6 +156,27 @@ pub enum LockError {
 }
 
 impl LockError {
+    #[cold]
+    pub(crate) fn invalid_key(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::InvalidKey {
+            key: key.into(),
+            reason: reason.into(),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn invalid_option(
+        option: &'static str,
+        value: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self::InvalidOption {
+            option,
+            value: value.into(),
+            reason: reason.into(),
+        }
+    }
+
     /// Returns the key of the failed call. Returns `None` for variants without a `key` field; their
     /// `action` names it. If the call acquires several keys, this is the key that caused the error.
     #[must_use]

@@ -20,21 +20,6 @@ use crate::{
 ///
 /// A leaked guard (`mem::forget`, for example) is renewed for as long as its process lives.
 /// [`max_hold`](crate::Lock::max_hold) limits that.
-///
-/// # Examples
-///
-/// ```
-/// use rlock_core::LockClient;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), rlock_core::LockError> {
-/// let client = LockClient::in_memory();
-/// let guard = client.lock("order:42").acquire().await?;
-/// // … work that only one caller may do at a time …
-/// guard.release().await?;
-/// # Ok(())
-/// # }
-/// ```
 #[must_use = "if unused, the lock is released at once"]
 pub struct LockGuard(EntryGuard);
 

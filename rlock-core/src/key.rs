@@ -62,12 +62,7 @@ impl Ord for Key {
 
 impl Key {
     pub(crate) fn parse(key: &str) -> Result<Self, LockError> {
-        let invalid = |reason: &str| {
-            Err(LockError::InvalidKey {
-                key: shortened(key),
-                reason: reason.to_owned(),
-            })
-        };
+        let invalid = |reason: &str| Err(LockError::invalid_key(shortened(key), reason));
         if key.is_empty() {
             return invalid("it is empty; name what is to be locked, for example `order:42`");
         }
@@ -90,10 +85,9 @@ impl Key {
     pub(crate) fn parse_hidden(key: &str, is_hidden: bool, site: Site) -> Result<Self, LockError> {
         match Self::parse(key) {
             Ok(key) => Ok(Self { is_hidden, ..key }),
-            Err(LockError::InvalidKey { reason, .. }) if is_hidden => Err(LockError::InvalidKey {
-                key: site.in_place_of_key().to_owned(),
-                reason,
-            }),
+            Err(LockError::InvalidKey { reason, .. }) if is_hidden => {
+                Err(LockError::invalid_key(site.in_place_of_key(), reason))
+            }
             Err(error) => Err(error),
         }
     }

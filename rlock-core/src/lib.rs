@@ -58,6 +58,10 @@
 //! | `metrics` | no | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter of it |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |
 //!
+//! Metrics need a recorder that is installed for the whole process. A recorder of one thread
+//! (`metrics::with_local_recorder`) is not supported: a client that finds one may use it for the
+//! whole process.
+//!
 //! # Runtimes
 //!
 //! A client runs its background on a thread of its own, named `rlock`. Its futures can be awaited on

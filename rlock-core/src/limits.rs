@@ -30,16 +30,11 @@ fn check(
     if is_valid {
         Ok(())
     } else {
-        Err(invalid(option, format!("{value:?}"), reason))
-    }
-}
-
-#[cold]
-fn invalid(option: &'static str, value: String, reason: &str) -> LockError {
-    LockError::InvalidOption {
-        option,
-        value,
-        reason: reason.to_owned(),
+        Err(LockError::invalid_option(
+            option,
+            format!("{value:?}"),
+            reason,
+        ))
     }
 }
 
@@ -53,7 +48,7 @@ fn within(
     if bounds.contains(&value) {
         Ok(())
     } else {
-        Err(invalid(option, duration(value), reason))
+        Err(LockError::invalid_option(option, duration(value), reason))
     }
 }
 
@@ -90,7 +85,11 @@ pub(crate) fn lock(
         let reason = format!(
             "it is shorter than `at_least`, {at_least}; give the longer time to `max_hold`"
         );
-        return Err(invalid("max_hold", duration(max_hold), &reason));
+        return Err(LockError::invalid_option(
+            "max_hold",
+            duration(max_hold),
+            reason,
+        ));
     }
     within(
         "retain",
@@ -152,12 +151,18 @@ pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {
 }
 
 pub(crate) fn service(identity: &Identity) -> Result<(), LockError> {
-    for text in [&identity.service, &identity.version].into_iter().flatten() {
+    let empty_name = "the name is empty; leave the option out if the service has none";
+    let empty_version =
+        "the version is empty; take that of the crate, `env!(\"CARGO_PKG_VERSION\")`";
+    for (text, if_empty) in [
+        (&identity.service, empty_name),
+        (&identity.version, empty_version),
+    ] {
+        let Some(text) = text else { continue };
+        check(!text.is_empty(), "service", text, if_empty)?;
         let length = text.chars().count();
         let reason = "the name and the version of a service have at most 256 characters";
         check(length <= MOST_SHOWN, "service", length, reason)?;
-        let reason = "leave the option out if the service has no name";
-        check(!text.is_empty(), "service", text, reason)?;
     }
     Ok(())
 }
@@ -171,19 +176,18 @@ pub(crate) fn pattern(pattern: &str) -> Result<(), LockError> {
 
 pub(crate) fn keys(number: usize) -> Result<(), LockError> {
     match number {
-        0 => Err(LockError::InvalidKey {
-            key: String::new(),
-            reason: "the list of keys is empty; do not lock where there is nothing to lock"
-                .to_owned(),
-        }),
+        0 => Err(LockError::invalid_key(
+            "",
+            "the list of keys is empty; do not lock where there is nothing to lock",
+        )),
         1..=MOST_KEYS => Ok(()),
-        _ => Err(LockError::InvalidOption {
-            option: "keys",
-            value: format!("({number} keys)"),
-            reason: format!(
+        _ => Err(LockError::invalid_option(
+            "keys",
+            format!("({number} keys)"),
+            format!(
                 "at most {MOST_KEYS} keys are acquired together; lock what they have in common instead"
             ),
-        }),
+        )),
     }
 }
 
@@ -192,10 +196,9 @@ pub(crate) fn runtime(runtime: &Handle, needs_io: bool) -> Result<(), LockError>
     let Some(missing) = missing(runtime, needs_io) else {
         return Ok(());
     };
-    Err(LockError::InvalidOption {
-        option: "runtime",
-        value: format!("a runtime without {missing}"),
-        reason: "build it with `enable_all`, or leave the option out: the client then has a thread of its own"
-            .to_owned(),
-    })
+    Err(LockError::invalid_option(
+        "runtime",
+        format!("a runtime without {missing}"),
+        "build it with `enable_all`, or leave the option out: the client then has a thread of its own",
+    ))
 }

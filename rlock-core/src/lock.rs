@@ -212,8 +212,8 @@ impl Lock {
         Ok(self.try_acquire_all().await?.map(only))
     }
 
-    /// Acquires the lock, runs the future inside of it, and releases the lock. The attribute calls
-    /// this method.
+    /// Acquires the lock, runs the future inside of it, and releases the lock, as the attribute does
+    /// with the body of a function.
     ///
     /// Acquires of the same key inside of the future re-enter. If the lock is lost, the future is
     /// dropped at its next await. The future's values are dropped before the lock is released. The

@@ -1,8 +1,7 @@
 //! The metrics of locks, by the facade `metrics`. `docs/operations.md` explains each of them.
 //!
-//! The handles of a lock's metrics are made once for each place that names the lock, so an acquire neither hashes a
-//! string nor allocates for them. Handles that were made without a recorder never record anything. They are therefore
-//! made anew when a recorder has been installed.
+//! The handles of a lock's metrics are made once for each name, so an acquire does not allocate for them. Handles that
+//! were made without a recorder never record anything. They are therefore made anew when a recorder has been installed.
 
 mod list;
 mod locks;
@@ -15,12 +14,14 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use metrics::{Key, Label, Level, Metadata, Recorder, SharedString, with_recorder};
+use metrics::{
+    Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, SharedString, with_recorder,
+};
 
 use self::{
     locks::Locks,
     process::Process,
-    recorded::{Counter, Gauge, Histogram, guarded},
+    recorded::{Guarded, guarded},
 };
 pub(crate) use self::{
     locks::{Acquire, Held, LockCounters, Way, lock},
@@ -56,6 +57,8 @@ fn handles() -> &'static Handles {
 
 static INSTALLED: OnceLock<&'static Handles> = OnceLock::new();
 
+/// Returns the handles of the recorder that the crate `metrics` prefers: that of the thread, else that of the process. It
+/// does not distinguish them, so a recorder of one thread may stay for the whole process.
 #[cold]
 fn find_recorder() -> &'static Handles {
     /// The handles without a recorder, or of one without a size, and the address of what made them.
@@ -84,22 +87,18 @@ fn label(name: &'static str, value: impl Into<SharedString>) -> Label {
     Label::new(name, value)
 }
 
-fn counter(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Counter {
-    let counter = guarded(|| recorder.register_counter(&key(name, labels), &METADATA));
-    let counter = Counter(counter.unwrap_or_else(metrics::Counter::noop));
+fn counter(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Guarded<Counter> {
+    let counter = Guarded::new(|| recorder.register_counter(&key(name, labels), &METADATA));
     // A counter that begins at its first event hides that event from `increase()`.
-    counter.increment(0);
+    counter.update(|counter| counter.increment(0));
     counter
 }
 
-fn gauge(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Gauge {
-    let gauge = guarded(|| recorder.register_gauge(&key(name, labels), &METADATA));
-    Gauge(gauge.unwrap_or_else(metrics::Gauge::noop))
+fn gauge(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Guarded<Gauge> {
+    Guarded::new(|| recorder.register_gauge(&key(name, labels), &METADATA))
 }
 
-fn histogram(name: &'static str, labels: Vec<Label>) -> Histogram {
+fn histogram(name: &'static str, labels: Vec<Label>) -> Guarded<Histogram> {
     let key = key(name, labels);
-    let histogram =
-        guarded(|| with_recorder(|recorder| recorder.register_histogram(&key, &METADATA)));
-    Histogram(histogram.unwrap_or_else(metrics::Histogram::noop))
+    Guarded::new(|| with_recorder(|recorder| recorder.register_histogram(&key, &METADATA)))
 }

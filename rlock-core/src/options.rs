@@ -36,7 +36,7 @@ pub enum Reentry {
 ///
 /// One string, to keep locks small: the name, and after a line break the path of the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Site(pub(crate) &'static str);
+pub(crate) struct Site(&'static str);
 
 impl Site {
     pub(crate) const fn new(site: &'static str) -> Self {
@@ -225,7 +225,7 @@ macro_rules! lock_option_setters {
         }
 
         /// Keeps the lock for at least this long, even if it is released earlier. A quick scheduled job
-        /// then does not run twice on machines whose clocks differ. At most 24 hours.
+        /// then does not run twice on machines whose clocks differ. Zero has no effect. At most 24 hours.
         ///
         /// The release does not wait: the lock ends with its lease. This applies to each end of a
         /// hold, including a body that returned `Err`, panicked or was cancelled. To retry a job

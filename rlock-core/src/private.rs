@@ -11,7 +11,7 @@ use crate::{
     few::Few,
     key::{are_hidden, escape},
     lock::Lock,
-    options::{LockOptions, Site, Wait},
+    options::{LockOptions, Site, Wait, lock_option_setters},
     run::{Inside, OnLost, Run, Session},
 };
 
@@ -92,41 +92,7 @@ impl Plan {
         })
     }
 
-    // No macro: an error about an option of the attribute shows these lines.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options().lease = lease;
-        self
-    }
-
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.options().wait = Wait::For(wait);
-        self
-    }
-
-    pub fn wait_forever(mut self) -> Self {
-        self.options().wait = Wait::Forever;
-        self
-    }
-
-    pub fn watchdog(mut self, renew: bool) -> Self {
-        self.options().watchdog = renew;
-        self
-    }
-
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options().max_hold = Some(max_hold);
-        self
-    }
-
-    pub fn at_least(mut self, at_least: Duration) -> Self {
-        self.options().at_least = Some(at_least);
-        self
-    }
-
-    pub fn retain(mut self, retain: Duration) -> Self {
-        self.options().retain = retain;
-        self
-    }
+    lock_option_setters!();
 
     pub fn continue_when_lost(mut self) -> Self {
         self.0.on_lost = OnLost::Continue;
@@ -165,12 +131,11 @@ fn find_client(named: &mut Option<LockClient>) -> Option<&LockClient> {
 impl Annotation {
     fn into_lock(mut self) -> Result<Lock, LockError> {
         if self.keys.is_empty() {
-            return Err(LockError::InvalidKey {
-                key: self.empty.unwrap_or_default().to_owned(),
-                reason: "the list is empty, so the body would run without a lock; add a key that is always there, as in \
-                         `key = [\"accounts\", \"account:<ids[]>\"]`, or do not call with an empty list"
-                    .to_owned(),
-            });
+            return Err(LockError::invalid_key(
+                self.empty.unwrap_or_default(),
+                "the list is empty, so the body would run without a lock; add a key that is always there, as in \
+                 `key = [\"accounts\", \"account:<ids[]>\"]`, or do not call with an empty list",
+            ));
         }
         let Some(client) = find_client(&mut self.client).cloned() else {
             let key = if are_hidden() {

@@ -42,7 +42,8 @@ pub(crate) enum OnLost {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Run<F: Future, H> {
     body: Slot<F>,
-    or_else: Exclusive<Option<H>>,
+    // The mutexes of a call are never locked. They make it `Sync` and `UnwindSafe`, whatever they contain.
+    or_else: Mutex<Option<H>>,
     session: Session,
 }
 
@@ -54,7 +55,7 @@ where
     pub(crate) fn new(session: Session, body: Pin<Box<F>>, or_else: H) -> Self {
         Self {
             body: Slot::Body(body),
-            or_else: Exclusive::new(Some(or_else)),
+            or_else: Mutex::new(Some(or_else)),
             session,
         }
     }
@@ -74,9 +75,12 @@ where
         let run = &mut *self;
         let end = ready!(run.session.poll(cx, &mut run.body));
         match (end, mem::replace(&mut run.body, Slot::Empty)) {
-            (None, Slot::Output(output)) => Poll::Ready(output.into_inner()),
+            (None, Slot::Output(output)) => {
+                Poll::Ready(output.into_inner().unwrap_or_else(PoisonError::into_inner))
+            }
             (Some(error), _) => {
-                let or_else = run.or_else.get_mut().take();
+                let or_else = run.or_else.get_mut();
+                let or_else = or_else.unwrap_or_else(PoisonError::into_inner).take();
                 Poll::Ready(or_else.expect("the session ends once")(error))
             }
             (None, _) => unreachable!("a session without an error has an output"),
@@ -90,30 +94,10 @@ impl<F: Future, H> Drop for Run<F, H> {
     }
 }
 
-/// A value that only an exclusive reference can access. Its container can be `Sync` although the
-/// value is not.
-#[derive(Default)]
-struct Exclusive<T>(Mutex<T>);
-
-impl<T> Exclusive<T> {
-    fn new(value: T) -> Self {
-        Self(Mutex::new(value))
-    }
-
-    fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn get_mut(&mut self) -> &mut T {
-        // The mutex is never locked, so it is never poisoned.
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A body, then its output. Is `Sync` if the body is.
 enum Slot<F: Future> {
     Body(Pin<Box<F>>),
-    Output(Exclusive<F::Output>),
+    Output(Mutex<F::Output>),
     Empty,
 }
 
@@ -132,7 +116,7 @@ impl<F: Future> Body for Slot<F> {
             return Poll::Pending;
         };
         let output = ready!(body.as_mut().poll(cx));
-        *self = Self::Output(Exclusive::new(output));
+        *self = Self::Output(Mutex::new(output));
         Poll::Ready(())
     }
 

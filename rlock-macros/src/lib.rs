@@ -7,8 +7,6 @@ use proc_macro2::TokenStream as TokenStream2;
 mod args;
 mod bindings;
 mod check;
-#[cfg(test)]
-mod documentation;
 mod duration;
 mod errors;
 mod expand;

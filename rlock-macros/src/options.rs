@@ -2,83 +2,45 @@
 
 use crate::names::{list, nearest};
 
-/// An option of the attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockOption {
-    Key,
-    Lease,
-    Wait,
-    Watchdog,
-    MaxHold,
-    AtLeast,
-    Retain,
-    OnLost,
-    Client,
-    IfTaken,
-    OrElse,
-    Crate,
-}
-
 const TIME: &str = "a duration, as a string or as an expression of type `Duration`";
 
-impl LockOption {
-    pub(crate) const ALL: [Self; 12] = [
-        Self::Key,
-        Self::Lease,
-        Self::Wait,
-        Self::Watchdog,
-        Self::MaxHold,
-        Self::AtLeast,
-        Self::Retain,
-        Self::OnLost,
-        Self::Client,
-        Self::IfTaken,
-        Self::OrElse,
-        Self::Crate,
-    ];
-
-    /// Returns the name, a description of the values, and an example.
-    fn row(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::Key => (
-                "key",
-                "a string literal or a list of them",
-                "key = \"order:<id>\"",
-            ),
-            Self::Lease => ("lease", TIME, "lease = \"30s\""),
-            Self::Wait => ("wait", TIME, "wait = \"5s\"` or `wait = \"forever\""),
-            Self::Watchdog => ("watchdog", "a bool", "watchdog = false"),
-            Self::MaxHold => ("max_hold", TIME, "max_hold = \"10min\""),
-            Self::AtLeast => ("at_least", TIME, "at_least = \"10s\""),
-            Self::Retain => ("retain", TIME, "retain = \"200ms\""),
-            Self::OnLost => (
-                "on_lost",
-                "`\"cancel\"` or `\"continue\"`",
-                "on_lost = \"continue\"",
-            ),
-            Self::Client => (
-                "client",
-                "an expression that is a `LockClient` or leads to one",
-                "client = self.locks",
-            ),
-            Self::IfTaken => (
-                "if_taken",
-                "an expression of the return type",
-                "if_taken = Ok(false)",
-            ),
-            Self::OrElse => (
-                "or_else",
-                "a function from `LockError` to the return type",
-                "or_else = |error| Outcome::Skipped",
-            ),
-            Self::Crate => (
-                "crate",
-                "a path to `rlock_core`",
-                "crate = ::my_crate::rlock_core",
-            ),
+/// Defines the options: the name of each, a description of its values, and an example.
+macro_rules! options {
+    ($($option:ident: $name:literal, $takes:expr, $form:literal;)+) => {
+        /// An option of the attribute.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum LockOption {
+            $($option,)+
         }
-    }
 
+        impl LockOption {
+            pub(crate) const ALL: &[Self] = &[$(Self::$option,)+];
+
+            fn row(self) -> (&'static str, &'static str, &'static str) {
+                match self {
+                    $(Self::$option => ($name, $takes, $form),)+
+                }
+            }
+        }
+    };
+}
+
+options! {
+    Key: "key", "a string literal or a list of them", "key = \"order:<id>\"";
+    Lease: "lease", TIME, "lease = \"30s\"";
+    Wait: "wait", TIME, "wait = \"5s\"` or `wait = \"forever\"";
+    Watchdog: "watchdog", "a bool", "watchdog = false";
+    MaxHold: "max_hold", TIME, "max_hold = \"10min\"";
+    AtLeast: "at_least", TIME, "at_least = \"10s\"";
+    Retain: "retain", TIME, "retain = \"200ms\"";
+    OnLost: "on_lost", "`\"cancel\"` or `\"continue\"`", "on_lost = \"continue\"";
+    Client: "client", "an expression that is a `LockClient` or leads to one", "client = self.locks";
+    IfTaken: "if_taken", "an expression of the return type", "if_taken = Ok(false)";
+    OrElse: "or_else", "a function from `LockError` to the return type", "or_else = |error| Outcome::Skipped";
+    Crate: "crate", "a path to `rlock_core`", "crate = ::my_crate::rlock_core";
+}
+
+impl LockOption {
     pub(crate) fn name(self) -> &'static str {
         self.row().0
     }
@@ -114,3 +76,7 @@ impl LockOption {
         ))
     }
 }
+
+#[cfg(test)]
+#[path = "options/tests.rs"]
+mod tests;

@@ -69,7 +69,7 @@ fn parse(template: &str) -> Result<Vec<Part>, String> {
     while let Some((position, character)) = characters.next() {
         match character {
             '<' | '>' if characters.next_if(|(_, next)| *next == character).is_some() => {
-                scan.literal(character, position)?;
+                scan.literal(character, position);
             }
             '<' => {
                 let Some(text) = placeholder::inside(&mut characters) else {
@@ -85,7 +85,7 @@ fn parse(template: &str) -> Result<Vec<Part>, String> {
                     "`>` at character {position} of the key closes no placeholder: write `>>` for a literal `>`"
                 ));
             }
-            _ => scan.literal(character, position)?,
+            _ => scan.literal(character, position),
         }
     }
     scan.finish()
@@ -96,44 +96,20 @@ fn parse(template: &str) -> Result<Vec<Part>, String> {
 struct Scan {
     parts: Vec<Part>,
     literal_bytes: usize,
-    tag: Tag,
-}
-
-/// The braces that mark a Redis Cluster hash tag.
-#[derive(Default, Clone, Copy)]
-enum Tag {
-    #[default]
-    None,
-    Open {
-        position: usize,
-        empty: bool,
-    },
-    Closed,
+    /// The position of each brace.
+    braces: Vec<(usize, char)>,
 }
 
 impl Scan {
-    fn literal(&mut self, character: char, position: usize) -> Result<(), String> {
-        self.tag = match (character, self.tag) {
-            ('{', Tag::None) => Tag::Open {
-                position,
-                empty: true,
-            },
-            ('{', _) | ('}', Tag::None | Tag::Closed | Tag::Open { empty: true, .. }) => {
-                return Err(tag_error(character, position));
-            }
-            ('}', Tag::Open { .. }) => Tag::Closed,
-            (_, Tag::Open { position, .. }) => Tag::Open {
-                position,
-                empty: false,
-            },
-            (_, tag) => tag,
-        };
+    fn literal(&mut self, character: char, position: usize) {
+        if let '{' | '}' = character {
+            self.braces.push((position, character));
+        }
         self.literal_bytes += character.len_utf8();
         match self.parts.last_mut() {
             Some(Part::Text(text)) => text.push(character),
             _ => self.parts.push(Part::Text(character.into())),
         }
-        Ok(())
     }
 
     fn placeholder(&mut self, placeholder: Placeholder) -> Result<(), String> {
@@ -143,9 +119,6 @@ impl Scan {
                  would share a key: put `:` between them, as in `<{0}>:<{1}>`",
                 previous.text, placeholder.text, placeholder.position
             ));
-        }
-        if let Tag::Open { empty, .. } = &mut self.tag {
-            *empty = false;
         }
         if placeholder.is_list()
             && let Some(other) = placeholders(&self.parts).find(|other| other.is_list())
@@ -173,9 +146,7 @@ impl Scan {
     }
 
     fn finish(self) -> Result<Vec<Part>, String> {
-        if let Tag::Open { position, .. } = self.tag {
-            return Err(tag_error('{', position));
-        }
+        check_hash_tag(&self.braces)?;
         if self.literal_bytes > LONGEST {
             return Err(format!(
                 "the key has {} bytes, the longest may have {LONGEST}",
@@ -186,11 +157,20 @@ impl Scan {
     }
 }
 
-fn tag_error(brace: char, position: usize) -> String {
-    format!(
+/// Checks the braces, which mark a Redis Cluster hash tag. The error names the first one that is wrong.
+fn check_hash_tag(braces: &[(usize, char)]) -> Result<(), String> {
+    let (position, brace) = match braces {
+        [] => return Ok(()),
+        [(open, '{'), (close, '}'), more @ ..] if close - open > 1 => match more.first() {
+            None => return Ok(()),
+            Some(wrong) => wrong,
+        },
+        [(_, '{'), wrong, ..] | [wrong, ..] => wrong,
+    };
+    Err(format!(
         "`{brace}` at character {position} of the key: braces mark the Redis Cluster hash tag, one pair at most, \
          closed, not nested and not empty, as in `{{order:<id>}}:items`"
-    )
+    ))
 }
 
 #[cfg(test)]

@@ -3,10 +3,9 @@
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     io,
     panic::{RefUnwindSafe, UnwindSafe},
-    pin::pin,
     sync::Arc,
     thread,
     time::Duration,
@@ -18,7 +17,6 @@ use tokio::{
     time::timeout,
 };
 
-use crate::sync::enter;
 use crate::{
     engine::{core::Core, queries, release},
     error::LostCause,
@@ -78,23 +76,6 @@ impl Driver {
     /// Returns whether the background may be on a runtime that is not driven.
     pub(crate) fn may_not_be_driven(&self) -> bool {
         self.runtime.id() != self.timers.id()
-    }
-
-    /// Runs a connection attempt on the calling executor. Returns `None` if the user's runtime does
-    /// not complete it within `limit`.
-    pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
-        let mut future = pin!(async {
-            if self.may_not_be_driven() {
-                timeout(limit, future).await.ok()
-            } else {
-                Some(future.await)
-            }
-        });
-        poll_fn(|cx| {
-            let _entered = enter(&self.timers);
-            future.as_mut().poll(cx)
-        })
-        .await
     }
 
     /// Begins the background work of a client.

@@ -1,42 +1,31 @@
 //! The causes of losses.
 
-use std::fmt;
-
 /// The reason why a hold is no longer valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostCause {
     /// The store no longer has the lock: it expired there, was deleted, evicted or flushed.
+    #[error("the store no longer has it (expired, deleted, evicted or flushed there)")]
     Removed,
     /// The lease ended before a renewal was confirmed, or the watchdog was disabled.
+    #[error("its lease ran out before a renewal was confirmed")]
     Expired,
     /// The hold reached its `max_hold`.
+    #[error("it reached its `max_hold`")]
     MaxHold,
     /// Another client asked for the lock, by [`ask_release`](crate::LockClient::ask_release),
     /// [`release_if`](crate::LockClient::release_if) or
     /// [`force_release`](crate::LockClient::force_release).
+    #[error("another client asked to release it")]
     Revoked,
     /// The client was shut down.
+    #[error("its lock client was shut down")]
     Closed,
     /// The hold was released: its call ended, or its guard was released or dropped.
     ///
     /// Only [`CurrentHold::lost`](crate::CurrentHold::lost) resolves to this cause, because a
     /// `CurrentHold` can outlive its call. No [`LockError::Lost`](crate::LockError::Lost) has this cause, and the
     /// client logs nothing.
+    #[error("it was released")]
     Released,
-}
-
-impl fmt::Display for LostCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Removed => {
-                "the store no longer has it (expired, deleted, evicted or flushed there)"
-            }
-            Self::Expired => "its lease ran out before a renewal was confirmed",
-            Self::MaxHold => "it reached its `max_hold`",
-            Self::Revoked => "another client asked to release it",
-            Self::Closed => "its lock client was shut down",
-            Self::Released => "it was released",
-        })
-    }
 }

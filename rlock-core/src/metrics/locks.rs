@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    ptr,
     sync::{
         Mutex, Once, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -10,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use metrics::{Label, with_recorder};
+use metrics::{Counter, Gauge, Histogram, Label, with_recorder};
 
-use super::{Counter, Gauge, Histogram, counter, gauge, handles, histogram, label, list};
+use super::{Guarded, counter, gauge, handles, histogram, label, list};
 use crate::{
     error::LostCause,
     lease::Time,
@@ -24,23 +23,18 @@ use crate::{
 const NAMES: usize = 200;
 const OTHER: &str = "other";
 
-/// The number of places that name a lock and are found without a mutex. A power of two.
-const SITES: usize = 1024;
-/// The number of slots that a site is looked for in.
-const PROBES: usize = 8;
-
 /// The metrics of one value of the label `lock`.
 #[derive(Debug)]
 struct LockMetrics {
     name: &'static str,
-    acquires: [OnceLock<Histogram>; 5],
-    holds: [OnceLock<Histogram>; 4],
-    waiting: Gauge,
-    held: Gauge,
-    contended: Counter,
-    reentries: Counter,
-    lost: [Counter; 5],
-    handovers: [Counter; 4],
+    acquires: [OnceLock<Guarded<Histogram>>; 5],
+    holds: [OnceLock<Guarded<Histogram>>; 4],
+    waiting: Guarded<Gauge>,
+    held: Guarded<Gauge>,
+    contended: Guarded<Counter>,
+    reentries: Guarded<Counter>,
+    lost: [Guarded<Counter>; 5],
+    handovers: [Guarded<Counter>; 4],
 }
 
 impl LockMetrics {
@@ -50,7 +44,8 @@ impl LockMetrics {
             [lock].into_iter().chain(other).collect::<Vec<_>>()
         };
         with_recorder(|recorder| {
-            let causes = ["removed", "expired", "max_hold", "closed", "revoked"];
+            // In the order of `LostCause`.
+            let causes = ["removed", "expired", "max_hold", "revoked", "closed"];
             let lost =
                 causes.map(|cause| counter(recorder, list::LOST, of(Some(label("cause", cause)))));
             let ways = ["local", "release", "message", "timer"];
@@ -75,7 +70,7 @@ impl LockMetrics {
             let labels = vec![label("lock", self.name), label("outcome", outcome.as_str())];
             histogram(list::ACQUIRE_DURATION, labels)
         });
-        histogram.record(after);
+        histogram.update(|histogram| histogram.record(after));
     }
 
     fn hold_ended(&self, end: HoldEnd, after: Duration) {
@@ -83,59 +78,26 @@ impl LockMetrics {
             let labels = vec![label("lock", self.name), label("end", end.as_str())];
             histogram(list::HOLD_DURATION, labels)
         });
-        histogram.record(after);
+        histogram.update(|histogram| histogram.record(after));
     }
 }
 
-/// The metrics of all locks.
-pub(super) struct Locks {
-    /// By the address of the site's string. Strings of the same text may have several addresses.
-    sites: Box<[OnceLock<(Site, LockCounters)>]>,
-    names: Mutex<HashMap<&'static str, LockCounters>>,
-}
-
-impl Default for Locks {
-    fn default() -> Self {
-        Self {
-            sites: (0..SITES).map(|_| OnceLock::new()).collect(),
-            names: Mutex::default(),
-        }
-    }
-}
+/// The metrics of all locks, by name.
+#[derive(Default)]
+pub(super) struct Locks(Mutex<HashMap<&'static str, LockCounters>>);
 
 impl Locks {
     fn of(&self, site: Site) -> LockCounters {
-        let at = site.0.as_ptr().addr();
-        // Neighbouring strings get neighbouring slots, so few of them share one.
-        let first = at ^ (at >> 10);
-        for probe in 0..PROBES {
-            let slot = &self.sites[(first + probe) % SITES];
-            match slot.get() {
-                Some((known, lock)) if ptr::eq(known.0, site.0) => return *lock,
-                Some(_) => {}
-                None => return slot.get_or_init(|| (site, self.named(site))).1,
-            }
-        }
-        self.named(site)
-    }
-
-    #[cold]
-    fn named(&self, site: Site) -> LockCounters {
         static WARNED: Once = Once::new();
         let name = site.label();
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = names.get(name) {
             return *known;
         }
         let is_full = names.len() >= NAMES;
-        let lock = if is_full {
-            let others = names.entry(OTHER);
-            *others.or_insert_with(|| LockCounters(LockMetrics::new(OTHER)))
-        } else {
-            let lock = LockCounters(LockMetrics::new(name));
-            names.insert(name, lock);
-            lock
-        };
+        let name = if is_full { OTHER } else { name };
+        let lock = names.entry(name);
+        let lock = *lock.or_insert_with(|| LockCounters(LockMetrics::new(name)));
         drop(names);
         if is_full {
             WARNED.call_once(|| {
@@ -158,24 +120,19 @@ pub(crate) fn lock(site: Site) -> LockCounters {
 
 impl LockCounters {
     pub(crate) fn reentered(self) {
-        self.0.reentries.increment(1);
+        self.0.reentries.update(|counter| counter.increment(1));
     }
 
     /// Counts the lock as held, until [`Held::ends`].
     pub(crate) fn held(self) {
-        self.0.held.increment(1.0);
+        self.0.held.update(|gauge| gauge.increment(1.0));
     }
 
     pub(crate) fn lost(self, cause: LostCause) {
-        let cause = match cause {
-            LostCause::Removed => 0,
-            LostCause::Expired => 1,
-            LostCause::MaxHold => 2,
-            LostCause::Closed => 3,
-            LostCause::Revoked => 4,
-            LostCause::Released => return,
-        };
-        self.0.lost[cause].increment(1);
+        // A release is no loss, and has no counter.
+        if let Some(lost) = self.0.lost.get(cause as usize) {
+            lost.update(|counter| counter.increment(1));
+        }
     }
 }
 
@@ -197,24 +154,24 @@ impl Acquire {
 
     /// Notes that the call waits for a taken lock. To be called once.
     pub(crate) fn waits(&self) {
-        self.lock.contended.increment(1);
-        self.lock.waiting.increment(1.0);
+        self.lock.contended.update(|counter| counter.increment(1));
+        self.lock.waiting.update(|gauge| gauge.increment(1.0));
     }
 
     /// Notes that a hold of the call has begun. If the call waited for it, it came in this way.
     pub(crate) fn holds(&self, since: Time, waited: bool, way: impl FnOnce() -> Way) {
         self.granted.store(since.nanos(), Ordering::Relaxed);
         if waited {
-            self.lock.handovers[way().by as usize].increment(1);
+            self.lock.handovers[way().by as usize].update(|counter| counter.increment(1));
         }
-        self.lock.held.increment(1.0);
+        self.lock.held.update(|gauge| gauge.increment(1.0));
     }
 
     pub(crate) fn ends(&mut self, outcome: Outcome, waited: bool, now: impl FnOnce() -> Time) {
         if waited {
-            self.lock.waiting.decrement(1.0);
+            self.lock.waiting.update(|gauge| gauge.decrement(1.0));
         } else if outcome == Outcome::Busy {
-            self.lock.contended.increment(1);
+            self.lock.contended.update(|counter| counter.increment(1));
         }
         let end = match (outcome, *self.granted.get_mut()) {
             (Outcome::Granted, 0) => return,
@@ -243,7 +200,7 @@ impl Held {
 
     pub(crate) fn ends(self, end: HoldEnd, now: impl FnOnce() -> Time) {
         if let Some((LockCounters(lock), since)) = self.0 {
-            lock.held.decrement(1.0);
+            lock.held.update(|gauge| gauge.decrement(1.0));
             lock.hold_ended(end, now().since(since));
         }
     }

@@ -4,14 +4,14 @@ use std::{
     future::Future,
     mem,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
 use futures_util::future::select_all;
 use tracing::Span;
 
-use super::{Body, End, Exclusive, OnLost, release_all, scope_of};
+use super::{Body, End, OnLost, release_all, scope_of};
 use crate::{
     engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard, observe::HoldEnd,
 };
@@ -20,7 +20,7 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A call that acquires its locks, runs its body and releases the locks.
 pub(crate) struct Session {
-    stage: Exclusive<Stage>,
+    stage: Mutex<Stage>,
     on_lost: OnLost,
 }
 
@@ -38,7 +38,7 @@ impl Session {
         acquire: impl Future<Output = Result<Few<LockGuard>, LockError>> + Send + 'static,
     ) -> Self {
         Self {
-            stage: Exclusive::new(Stage::Acquires(Box::pin(acquire))),
+            stage: Mutex::new(Stage::Acquires(Box::pin(acquire))),
             on_lost,
         }
     }
@@ -51,6 +51,7 @@ impl Session {
         body: &mut dyn Body,
     ) -> Poll<Option<LockError>> {
         let stage = self.stage.get_mut();
+        let stage = stage.unwrap_or_else(PoisonError::into_inner);
         loop {
             match stage {
                 Stage::Acquires(acquire) => match ready!(acquire.as_mut().poll(cx)) {
@@ -87,7 +88,8 @@ impl Session {
 
     /// Drops the body inside its scope, then releases the locks in the background.
     pub(super) fn cancel(&mut self, body: &mut dyn Body) {
-        if let Stage::Runs(runs) = self.stage.get_mut() {
+        let stage = self.stage.get_mut();
+        if let Stage::Runs(runs) = stage.unwrap_or_else(PoisonError::into_inner) {
             {
                 let _entered = runs.scope.enter();
                 body.clear();

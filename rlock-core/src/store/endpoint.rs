@@ -97,11 +97,12 @@ impl Endpoint {
         let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
         if urls.is_empty() {
             let way_out = "a quorum needs servers: three, or five, that do not fail together";
-            return Err(invalid_urls("[]".to_owned(), way_out));
+            return Err(LockError::invalid_option("urls", "[]", way_out));
         }
         if urls.len() > MOST_SERVERS {
             let way_out = "a quorum has 32 servers at most; three or five are enough";
-            return Err(invalid_urls(format!("{} URLs", urls.len()), way_out));
+            let given = format!("{} URLs", urls.len());
+            return Err(LockError::invalid_option("urls", given, way_out));
         }
         let mut servers: Vec<ServerEndpoint> = Vec::with_capacity(urls.len());
         for url in &urls {
@@ -119,7 +120,8 @@ impl Endpoint {
             let address = server.to_string();
             if servers.iter().any(|other| other.to_string() == address) {
                 let way_out = "each server is named once: one that votes twice is no majority";
-                return Err(invalid_urls(format!("`{address}`, twice"), way_out));
+                let given = format!("`{address}`, twice");
+                return Err(LockError::invalid_option("urls", given, way_out));
             }
             servers.push(server);
         }
@@ -275,20 +277,7 @@ fn connection(url: &str, protocol: ProtocolVersion) -> Result<ConnectionInfo, St
 
 /// Returns the error for a URL, which shows the URL without its secrets.
 fn invalid(url: &str, reason: String) -> LockError {
-    LockError::InvalidOption {
-        option: "url",
-        value: format!("`{}`", redacted(url)),
-        reason,
-    }
-}
-
-/// Returns the error for a list of URLs. `value` contains no password.
-pub(crate) fn invalid_urls(value: String, reason: &str) -> LockError {
-    LockError::InvalidOption {
-        option: "urls",
-        value,
-        reason: reason.to_owned(),
-    }
+    LockError::invalid_option("url", format!("`{}`", redacted(url)), reason)
 }
 
 #[cfg(test)]

@@ -39,3 +39,31 @@ async fn a_client_is_refused_options_that_make_no_sense() {
         builder.connect("memory:").await.expect_err("out of bounds");
     }
 }
+
+#[test]
+fn a_service_without_a_name_or_a_version_is_refused_by_what_is_empty() {
+    let long = "x".repeat(257);
+    for (name, version, reason) in [
+        ("", "1.4.2", "the name is empty"),
+        ("billing", "", "the version is empty"),
+        ("billing", &long, "at most 256 characters"),
+        (&long, "1.4.2", "at most 256 characters"),
+    ] {
+        let builder = LockClient::builder().service(name, version);
+        let error = builder.in_memory().expect_err(reason);
+        assert!(
+            matches!(
+                error,
+                LockError::InvalidOption {
+                    option: "service",
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    let longest = "ü".repeat(256);
+    let builder = LockClient::builder().service(&*longest, &*longest);
+    builder.in_memory().expect("within the bounds");
+}

@@ -41,19 +41,6 @@ impl LockClientBuilder {
     /// # Cancel safety
     ///
     /// Dropping the future ends the attempt.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn connect() -> Result<(), rlock_core::LockError> {
-    /// let client = rlock_core::LockClient::builder()
-    ///     .prefix("billing:lock:")
-    ///     .connect("redis://127.0.0.1:6379/")
-    ///     .await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn connect(self, url: &str) -> Result<LockClient, LockError> {
         self.connect_to(Endpoint::parse(url)?).await
     }

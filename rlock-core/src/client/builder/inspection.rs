@@ -7,7 +7,12 @@ use crate::options::{Identity, TraceId};
 
 impl LockClientBuilder {
     /// Sets the name and the version of the service, which [inspection](crate::LockClient::inspect) shows
-    /// of a holder. At most 256 characters each.
+    /// of a holder. Accepts 1 to 256 characters each.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) for an empty
+    /// or longer name or version.
     ///
     /// # Examples
     ///

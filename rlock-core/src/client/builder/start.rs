@@ -29,26 +29,28 @@ use crate::{
 
 impl LockClientBuilder {
     pub(super) async fn connect_to(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
-        let connect_wait = self.connect_wait;
         if let Endpoint::Memory(_) = endpoint {
             return self.start(endpoint);
         }
-        let parts = self.parts(endpoint)?;
+        let (connect_wait, connect_timeout) = (self.connect_wait, self.connect_timeout);
+        let (core, driver) = self.prepare(endpoint)?;
         if connect_wait.is_zero() {
-            parts.connect().await?;
-            return Ok(parts.start());
+            connect(&core, &driver.runtime, connect_timeout * 2).await?;
+            return Ok(drive(core, driver));
         }
-        let client = parts.start();
+        let client = drive(core, driver);
         client.until_ready(connect_wait).await?;
         Ok(client)
     }
 
     /// Makes a client that connects in the background.
     pub(super) fn start(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
-        Ok(self.parts(endpoint)?.start())
+        let (core, driver) = self.prepare(endpoint)?;
+        Ok(drive(core, driver))
     }
 
-    fn parts(mut self, endpoint: Endpoint) -> Result<Parts, LockError> {
+    /// Makes a client whose background does not run yet.
+    fn prepare(mut self, endpoint: Endpoint) -> Result<(Core, Driver), LockError> {
         self.check_for(&endpoint)?;
         let needs_io = !matches!(endpoint, Endpoint::Memory(_));
         let driver = self.driver(needs_io)?;
@@ -76,13 +78,9 @@ impl LockClientBuilder {
             }
             Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
         };
-        Ok(Parts {
-            builder: self,
-            id,
-            store,
-            handler,
-            driver,
-        })
+        let timers = (driver.timers.clone(), driver.may_not_be_driven());
+        let core = Core::new(id, self.clock, self.options, store, handler, timers);
+        Ok((core, driver))
     }
 
     /// Checks all options, and whether this store supports them.
@@ -156,51 +154,28 @@ impl LockClientBuilder {
     }
 }
 
-/// A client whose background does not run yet.
-struct Parts {
-    builder: LockClientBuilder,
-    id: Uuid,
-    store: Arc<dyn Store>,
-    handler: EventHandler,
-    driver: Driver,
+/// Connects to the store. Fails if the runtime of the background does not connect within `limit`.
+async fn connect(core: &Core, runtime: &Handle, limit: Duration) -> Result<(), LockError> {
+    let started = core.clock.now();
+    let connecting = connecting(runtime.spawn(Arc::clone(&core.store).connect()));
+    // Boxed, so that the futures of callers stay small.
+    let connected = core.in_runtime_within(Some(limit), Box::pin(connecting));
+    let connected = connected
+        .await
+        .unwrap_or_else(|| Err(StoreError::not_driven()));
+    connected.map_err(|error| {
+        let action = format!("connect to {}", core.store.describe());
+        named_twice(&error)
+            .unwrap_or_else(|| error.into_lock_error(action, core.clock.now().since(started)))
+    })
 }
 
-impl Parts {
-    async fn connect(&self) -> Result<(), LockError> {
-        let (clock, driver) = (&self.builder.clock, &self.driver);
-        let (started, limit) = (clock.now(), self.builder.connect_timeout * 2);
-        let connecting = connecting(driver.runtime.spawn(Arc::clone(&self.store).connect()));
-        // Boxed, so that the futures of callers stay small.
-        let connected = driver.within(limit, Box::pin(connecting)).await;
-        let connected = connected.unwrap_or_else(|| Err(StoreError::not_driven()));
-        connected.map_err(|error| {
-            let action = format!("connect to {}", self.store.describe());
-            named_twice(&error)
-                .unwrap_or_else(|| error.into_lock_error(action, clock.now().since(started)))
-        })
-    }
-
-    fn start(self) -> LockClient {
-        let (builder, driver) = (self.builder, self.driver);
-        let timers = (driver.timers.clone(), driver.may_not_be_driven());
-        note_hidden(builder.options.redact_keys);
-        let core = Core::new(
-            self.id,
-            builder.clock,
-            builder.options,
-            self.store,
-            self.handler,
-            timers,
-        );
-        let handle = driver.drive(core);
-        LockClient::new(handle)
-    }
+/// Starts the background of a client.
+fn drive(core: Core, driver: Driver) -> LockClient {
+    note_hidden(core.options.redact_keys);
+    LockClient::new(driver.drive(core))
 }
 
 fn no_tokio_time(reason: &str) -> LockError {
-    LockError::InvalidOption {
-        option: "tokio_time",
-        value: "true".to_owned(),
-        reason: reason.to_owned(),
-    }
+    LockError::invalid_option("tokio_time", "true", reason)
 }

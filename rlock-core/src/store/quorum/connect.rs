@@ -16,7 +16,7 @@ use crate::{
     error::LockError,
     store::{
         Listener, Store, StoreError,
-        endpoint::{ServerEndpoint, invalid_urls},
+        endpoint::ServerEndpoint,
         redis::{RedisOptions, RedisStore, RunIds, SameServer},
     },
 };
@@ -50,7 +50,7 @@ pub(crate) fn named_twice(error: &StoreError) -> Option<LockError> {
     let both = format!("`{other}` and `{address}`");
     let way_out = "both lead to the same server, and one that votes twice is no majority: \
                    each server is named once";
-    Some(invalid_urls(both, way_out))
+    Some(LockError::invalid_option("urls", both, way_out))
 }
 
 fn members(servers: &[ServerEndpoint], options: &RedisOptions, listener: &Listener) -> Members {

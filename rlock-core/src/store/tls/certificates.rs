@@ -122,19 +122,14 @@ fn certificates(
 
 /// Returns the error for a certificate that no connection would use.
 fn unused(option: &'static str) -> LockError {
-    LockError::InvalidOption {
+    LockError::invalid_option(
         option,
-        value: "(a certificate)".to_owned(),
-        reason: "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`"
-            .to_owned(),
-    }
+        "(a certificate)",
+        "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
+    )
 }
 
 /// Returns the error for an invalid option. Never shows the value, which may be a key.
 fn invalid(option: &'static str, given: &[u8], reason: String) -> LockError {
-    LockError::InvalidOption {
-        option,
-        value: format!("({} bytes)", given.len()),
-        reason,
-    }
+    LockError::invalid_option(option, format!("({} bytes)", given.len()), reason)
 }

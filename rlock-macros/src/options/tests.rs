@@ -1,8 +1,8 @@
-//! Tests that compare the attribute's page with the attribute.
+//! Compares the attribute's page with the options.
 
-use crate::options::LockOption;
+use super::LockOption;
 
-const PAGE: &str = include_str!("../docs/attribute.md");
+const PAGE: &str = include_str!("../../docs/attribute.md");
 
 /// Returns the anchor of a heading, as rustdoc generates it.
 fn anchor(heading: &str) -> String {
