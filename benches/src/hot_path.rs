@@ -110,7 +110,7 @@ async fn own_keys(client: &LockClient, pairs: usize) -> Result<()> {
     .await
 }
 
-/// Spreads the pairs over this many tasks. `run` gets the number of the task, and of its own pairs.
+/// Spreads the pairs over this many tasks. `run` gets the number of the task and the number of its pairs.
 async fn in_tasks<F>(tasks: usize, pairs: usize, run: impl Fn(usize, usize) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,

@@ -45,7 +45,7 @@ impl Constants {
     };
 }
 
-/// A bug of the server. The checker finds each of them, if its comment does not say otherwise.
+/// A bug of the server. The checker finds each of them, except those that are marked as no bugs by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerBug {
     /// A release deletes the lock of another owner.
@@ -172,8 +172,8 @@ impl Server {
         self.lock(key).fence = 0;
     }
 
-    /// Fails over to a replica that missed the last grant of a free lock, and had been the server before. So its clients
-    /// are connected to it already. The time has advanced.
+    /// Fails over to a former master that missed the last grant of a free lock. Clients have stayed connected to it.
+    /// Time passes meanwhile.
     pub fn miss_grant(&mut self, key: Key) {
         self.pass(1);
         self.history += 1;
@@ -300,7 +300,8 @@ impl Server {
         Some(lock.fence)
     }
 
-    /// Returns whether this server took over since the client of a request connected, and the client has not written recently.
+    /// Returns whether this server took over after the client learned its history. A client with a recent write sends
+    /// no history, and the server then detects nothing.
     fn may_miss_grants(&self, known: Known) -> bool {
         known.history.is_some_and(|history| history != self.history)
     }

@@ -1,4 +1,4 @@
-//! Tips for mistakes on the command line whose way out clap does not know.
+//! Tips for mistakes on the command line for which clap has none.
 
 use std::{env, ffi::OsString};
 
@@ -9,7 +9,7 @@ use clap::{
 
 use crate::{cli::Cli, text::escaped};
 
-/// Adds a tip to an error whose way out clap does not know.
+/// Adds a tip to an error for which clap has none.
 pub(crate) fn added_to(mut error: clap::Error) -> clap::Error {
     let names = |name| match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(given)) => given == name,
@@ -36,7 +36,7 @@ pub(crate) fn added_to(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns the command line of an `rlock run` without `--`, with it. `None` for other mistakes.
+/// Inserts the missing `--` into the command line of an `rlock run`. Returns `None` for other mistakes.
 fn with_separator(mut words: Vec<OsString>) -> Option<String> {
     let matches = without_separator(&words)?;
     let rest = matches.get_many::<OsString>("command")?.len();
@@ -48,7 +48,7 @@ fn with_separator(mut words: Vec<OsString>) -> Option<String> {
         words.extend(["--key".into(), rest.remove(0)]);
     }
     words.push("--".into());
-    // It may precede the command, but not the key.
+    // A `--` may stand before the command already, but not before the key.
     words.extend(rest.strip_prefix(&["--".into()]).unwrap_or(&rest).to_vec());
     if words.last().is_some_and(|word| word == "--") {
         return None;

@@ -81,7 +81,7 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
-    /// Refuses, before it connects, what the client would refuse by other names of the options.
+    /// Checks options before the client connects. The client's error would name the options of the library.
     fn check(&self) -> Result<(), Failure> {
         let (Some(max_hold), Some(at_least)) = (self.max_hold, self.at_least) else {
             return Ok(());
@@ -91,7 +91,7 @@ impl RunOptions {
         }
         let (max_hold, at_least) = (format_duration(max_hold), format_duration(at_least));
         let message = format!(
-            "`--max-hold {max_hold}` is shorter than `--at-least {at_least}`: give the longer time to `--max-hold`"
+            "`--max-hold {max_hold}` is shorter than `--at-least {at_least}`: raise `--max-hold` or lower `--at-least`"
         );
         Err(Failure::new(Status::USAGE, message))
     }

@@ -45,7 +45,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> Cow<'_, str> {
     let mut cut = String::new();
     for c in text.chars() {
         cut.push(c);
-        // The characters of an emoji take other columns together than one by one.
+        // The width of an emoji is not the sum of the widths of its characters.
         if width(&cut) >= columns {
             cut.pop();
             break;

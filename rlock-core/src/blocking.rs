@@ -42,7 +42,8 @@ where
     Ok(blocking(|| park_until_ready(future)))
 }
 
-/// Returns whether this thread has ended, and runs its last destructors. Timers need a thread-local that is gone.
+/// Returns whether this thread has ended and only its last destructors run. Tokio's timers need a thread-local that is
+/// gone by then.
 pub(crate) fn has_ended() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }

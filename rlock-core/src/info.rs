@@ -27,8 +27,8 @@ pub struct LockInfo {
     /// Whether the client [retains](crate::Lock::retain) the lock: it is not held, and the next
     /// call of that client acquires it without a request.
     pub retained: bool,
-    /// The holder's reply. `None` if it did not reply: its process has ended, is stuck
-    /// or cut off, or [does not reply](crate::LockClientBuilder::answers). Then
+    /// The holder's reply. `None` if there was none: the holder's process has ended, is stuck or cut
+    /// off, or its client has [`answers(false)`](crate::LockClientBuilder::answers). Then
     /// [`ttl`](Self::ttl) shows when the lock becomes free.
     pub holder: Option<Holder>,
     /// The owners that wait on the store, in their order, at most 100. Each stands for all callers

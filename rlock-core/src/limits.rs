@@ -83,7 +83,7 @@ pub(crate) fn lock(
     {
         let at_least = duration(at_least);
         let reason = format!(
-            "it is shorter than `at_least`, {at_least}; give the longer time to `max_hold`"
+            "it is shorter than `at_least`, {at_least}; raise `max_hold` or lower `at_least`"
         );
         return Err(LockError::invalid_option(
             "max_hold",

@@ -194,7 +194,8 @@ impl Inside {
             outer: scope,
             on_lost,
         };
-        // From here on, a panic of the subscriber leaves the scope. Its thread-locals may be gone, too.
+        // If the subscriber panics from here on, `inside` is dropped and restores the outer scope. On a thread that has
+        // ended, the subscriber may have no thread-locals.
         let span = span.filter(|_| !has_ended());
         inside.span = span.map(|span| Span::clone(&span).entered());
         inside

@@ -85,7 +85,7 @@ impl Args {
         }
         let (written, other) = (most.value(), least.value());
         let message = format_args!(
-            "`max_hold = {written:?}` is shorter than `at_least = {other:?}`: give the longer time to `max_hold`"
+            "`max_hold = {written:?}` is shorter than `at_least = {other:?}`: raise `max_hold` or lower `at_least`"
         );
         error(most.span(), message)
     }

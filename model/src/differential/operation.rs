@@ -101,7 +101,7 @@ fn lease() -> impl Strategy<Value = Millis> {
     select(LEASES.as_slice())
 }
 
-/// No history of the server, the present one, and seldom another one. A store that loses no data has none.
+/// Generates what a client knows: no history, the server's, or seldom another one. A store that loses no data has none.
 fn known(design: Design) -> impl Strategy<Value = Known> {
     let known = move |history: Option<History>| Known {
         least: 0,

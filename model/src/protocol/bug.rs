@@ -1,4 +1,4 @@
-//! Bugs that the checker has to find, if their comments do not say otherwise.
+//! Bugs that the checker has to find, except those that are marked as no bugs by themselves.
 
 use crate::server::ServerBug;
 

@@ -23,7 +23,7 @@ pub(crate) struct Client {
     pub(super) acquisition: Option<Acquisition>,
     pub(super) ownership: Option<Ownership>,
     pub(super) releasing: Vec<Releasing>,
-    /// When it sent the last request that wrote. Only worlds with missed grants use this.
+    /// When the client sent the last request that wrote. Only worlds with missed grants use this.
     pub(super) wrote: Option<Time>,
     /// The server's history, and the least token since then.
     history: History,

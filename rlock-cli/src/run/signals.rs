@@ -66,7 +66,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        // A process inherits the set of blocked signals, which it would never receive. The end of a child is one of them.
+        // A process inherits the set of blocked signals, and would never receive them. `SIGCHLD` may be among them.
         SigSet::empty().thread_set_mask()?;
         let mut signals = Self {
             listeners: Vec::new(),
@@ -107,7 +107,7 @@ impl Signals {
 
     /// Forgets all receipts of this signal so far.
     pub(crate) async fn forget(&mut self, signal: Signal) {
-        // The runtime notes receipts when it waits.
+        // The runtime passes signals to the listeners only while it waits.
         sleep(Duration::from_millis(1)).await;
         let mut listeners = self.listeners.iter_mut();
         if let Some((_, listener)) = listeners.find(|(known, _)| *known == signal) {

@@ -133,7 +133,8 @@ impl Supervisor {
     /// Stops the whole job if its terminal's user stopped the command, and lets both continue together.
     async fn stopped(&mut self, by: Signal, guard: &MultiLockGuard, signals: &mut Signals) {
         let group = self.group.id();
-        // Without a shell, a signal from outside stopped the command on purpose. It keeps its locks.
+        // Without a terminal, or by `SIGSTOP` without job control, the command was stopped on purpose from outside. It
+        // stays stopped and keeps its locks.
         let is_job = |terminal: &Terminal| by != Signal::STOP || terminal.has_job_control();
         let Some(terminal) = self.terminal.clone().filter(is_job) else {
             return;
@@ -142,7 +143,7 @@ impl Supervisor {
         let needs_terminal = asks || terminal.is_of(group);
         if !(asks && terminal.is_ours()) {
             terminal.stop_job(group);
-            // What stopped the job is over, also if another process of the job sent it.
+            // The job has continued. A `SIGTSTP` that arrived before, also from another process of the job, is void.
             signals.forget(Signal::TSTP).await;
             // Nothing was renewed in the meantime.
             if !guard.is_valid() && !self.is_lost {

@@ -15,7 +15,8 @@ use rustix::{
     termios::{tcgetpgrp, tcsetpgrp},
 };
 
-/// The terminal that controls this process. Programs may use it although their standard streams are others, as pagers do.
+/// The terminal that controls this process. A program, such as a pager, may use it even if the program's standard
+/// streams are redirected.
 #[derive(Clone)]
 pub(crate) struct Terminal {
     device: Rc<File>,
@@ -31,15 +32,15 @@ impl Terminal {
         })
     }
 
-    /// Returns whether the session's leader, if there is one, is of another job: a shell that can continue this job after
-    /// it has stopped.
+    /// Returns whether a shell can continue this job after it has stopped: the leader of the session is in another job.
     pub(crate) fn has_job_control(&self) -> bool {
         let leader = getsid(None).and_then(|leader| getpgid(Some(leader)));
         leader.is_ok_and(|leader| leader != self.own)
     }
 
-    /// Returns whether the command gets the terminal when it starts. Other programs of a pipeline may need the terminal,
-    /// such as a pager: the command then gets it when it uses it.
+    /// Returns whether the command gets the terminal when it starts: its input is the terminal, and its output is no
+    /// pipe. Otherwise another program of the pipeline, such as a pager, may need the terminal. The command then gets
+    /// the terminal on its first access.
     pub(crate) fn is_for_command(&self) -> bool {
         self.is_ours() && tcgetpgrp(io::stdin()).is_ok() && !writes_to_pipe()
     }

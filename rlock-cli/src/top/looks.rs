@@ -97,7 +97,7 @@ impl Looks {
         self.missed
     }
 
-    /// Returns how many locks the clients that replied the latest look have lost since they started.
+    /// Returns how many locks the clients that replied at the latest look have lost since they started.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

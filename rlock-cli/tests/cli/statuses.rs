@@ -159,8 +159,7 @@ async fn a_max_hold_below_at_least_is_refused_before_anything_is_connected() {
     let outcome = run(&nobody, &words).await;
     assert_eq!(outcome.code, Some(64), "{outcome:?}");
     assert!(outcome.output.is_empty(), "{outcome:?}");
-    let message =
-        "`--max-hold 5s` is shorter than `--at-least 1m 30s`: give the longer time to `--max-hold`";
+    let message = "`--max-hold 5s` is shorter than `--at-least 1m 30s`: raise `--max-hold` or lower `--at-least`";
     assert!(outcome.log.contains(message), "{outcome:?}");
 }
 

@@ -1,5 +1,6 @@
 //! The chain of locks that the current call is inside of. Each thread has the scope of the future that it polls, or of
-//! the call that it runs. Other tasks that a body polls on its thread, as in a `LocalSet`, have none of it.
+//! the call that it runs. Other Tokio tasks that a body polls on its thread, as in a `LocalSet`, are outside of that
+//! scope.
 
 use std::{
     cell::RefCell,

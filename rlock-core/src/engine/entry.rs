@@ -149,7 +149,7 @@ impl Entry {
         cause
     }
 
-    /// Releases the lock after the entry was removed. It may have been `broken` already.
+    /// Releases the lock after the entry was removed. `broken` is the cause if the hold was lost before.
     async fn settle(&self, broken: Option<LostCause>) -> Result<(), LockError> {
         let core = self.core();
         let longest = core.options.response_timeout * 3;
@@ -229,7 +229,7 @@ impl EntryGuard {
         let now = core.clock.now();
         let broken = entry.broken(now);
         let end = self.end.unwrap_or(HoldEnd::Released);
-        // A future that is never polled, or a subscriber that panics, drops the guard instead.
+        // Until here, dropping the guard removes the entry: the future was never polled, or a subscriber panicked.
         self.left = true;
         let left = release::leave(core, &entry.ownership, (entry.id, end), broken, now);
         match left {

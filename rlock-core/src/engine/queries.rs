@@ -73,7 +73,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         // To the client that asked, a lost reply is silence.
         let published = core.store.publish(received.from, message, PUBLISH);
         if let Err(error) = published.await {
-            tracing::debug!(%error, "could not answer a question about a lock");
+            tracing::debug!(%error, "could not reply to a question about a lock");
         }
     }
 }

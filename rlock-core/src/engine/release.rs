@@ -98,7 +98,7 @@ pub(crate) fn leave(
     let unreported = lost.filter(|cause| core.watchdog.lose_unreported(ownership, *cause));
     let may_continue = broken.is_none() && may_continue(core);
     let (concerns_store, ended) = remove(core, ownership, entry, may_continue, now);
-    // A subscriber may panic.
+    // Releases the lock even if a subscriber panics below.
     let release_on_drop = concerns_store.then(|| ReleaseOnDrop::new(core, ownership));
     if let Some(cause) = unreported {
         core.watchdog.report(ownership, cause);

@@ -1,5 +1,5 @@
-//! Counters, gauges and histograms of the recorder. Its panics end here: one in the middle of a change of a lock would
-//! leave that lock taken.
+//! Counters, gauges and histograms of the recorder. They catch a panic of the recorder: in the middle of a change, the
+//! panic would leave the lock taken.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

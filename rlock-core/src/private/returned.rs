@@ -3,8 +3,8 @@
 //!
 //! `returned(&outcome).__rlock_judged()` calls the method of the first step whose bounds hold, by
 //! `Deref` from step to step. Therefore no trait has to be in scope, and an unbounded generic value
-//! counts as a plain value. A trait of the user's, for all types, would come before the later steps:
-//! hence a name that no such trait has.
+//! counts as a plain value. The method of a user's trait for all types would be called before those of
+//! the later steps. The prefix `__rlock_` prevents that such a method has the same name.
 
 #![expect(
     clippy::unused_self,

@@ -38,7 +38,7 @@ pub(crate) struct QuorumStore {
     members: Members,
     clock: ClientClock,
     listener: Listener,
-    /// One for each member: those of a silent member hold up no others.
+    /// One for each member, so that the requests to a silent member do not hold up those to others.
     detached: Box<[Detached]>,
     /// A waiter joined the queue of a member.
     queued: Notify,

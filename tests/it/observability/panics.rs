@@ -1,4 +1,4 @@
-//! A recorder and a subscriber that panic once, at each of their calls. Afterwards every lock is free.
+//! A recorder and a subscriber that panic once: in each round at a later call. Afterwards every lock is free.
 
 use std::{
     panic,

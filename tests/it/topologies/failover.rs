@@ -204,7 +204,7 @@ async fn the_first_replica_costs_a_client_one_request_more() {
     // The client compares the id after 250 ms without a write.
     tokio::time::sleep(ms(300)).await;
     let mut last = before.fencing_token();
-    // Compares nothing, and does not count as a write.
+    // This release compares no id, and does not count as a write.
     before.release().await.expect("held");
     for requests in [2, 1, 1] {
         let mut watch = master.watch_commands().await;

@@ -110,7 +110,7 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
     assert_eq!(count(&trio.replica, &again).await, Some(1));
 }
 
-/// Attempts to connect to it began before the failover, and are answered after it.
+/// The attempts to connect to the former master begin before the failover. Its replies come after the failover.
 #[tokio::test]
 async fn no_client_connects_to_a_master_that_resumes_after_the_failover() {
     const CLIENTS: usize = 6;

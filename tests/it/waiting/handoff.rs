@@ -267,7 +267,7 @@ async fn changes_between_processes() {
     let mut watch = server.watch_commands().await;
     let log = enter_all(locks, 40).await;
     let cost = percent(&mut watch, &log).await;
-    // One release, at which up to four calls are served.
+    // One release for each change. It serves up to four calls of the process.
     assert_at_most(cost, 120, "a change");
     assert_nothing_left(&server).await;
 }

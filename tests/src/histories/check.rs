@@ -9,7 +9,8 @@
 //! overlaps are counted separately.
 //!
 //! They only count as excused if a fault made the store forget that very lock during one of the two
-//! holds: a restart without data, a flush, a deletion, or a failover. Nothing else is excused.
+//! holds: a restart without data, a flush, a deletion, or an unplanned failover. Nothing else is
+//! excused: no ordered failover, and no kill of a master whose locks require a replica.
 
 mod exclusion;
 mod fencing;

@@ -243,7 +243,7 @@ impl Attempt<'_> {
             if trace_id.is_some() {
                 ownership.set_trace_id(trace_id.clone());
             }
-            // First: a subscriber may panic.
+            // Before the hold is reported: if a subscriber panics, this guard releases the lock.
             let entry = EntryGuard::new(self.client, ownership, entered, options, now);
             self.call.holds(ownership, now);
             Some(entry)

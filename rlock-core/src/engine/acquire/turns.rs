@@ -35,7 +35,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Gets the turns of all keys, of which the call may have one.
+    /// Gets the turns of all keys. The call may already have one of them.
     async fn turns_beside(
         &self,
         keys: &[&Key],

@@ -146,7 +146,7 @@ fn a_retained_ownership_whose_caller_begins_no_hold_is_released() {
     assert_eq!(queues.releases.take(16).len(), 1, "it is released");
 }
 
-/// The background would send the count of the next hold, or a release of it.
+/// Otherwise the background would send a count or a release while the next hold has the lock.
 #[test]
 fn an_ownership_whose_count_is_changing_is_not_retained() {
     let retained = |begin_change: fn(&Arc<Ownership>)| {

@@ -120,8 +120,8 @@ impl QuorumStore {
         }
     }
 
-    /// Makes the first waiter in the lead's queue ask again after a release. The lead did not have the lock, and so handed
-    /// nothing off: for example, it still has the lock of a client that died.
+    /// Makes the first waiter in the lead's queue ask again after a release. The lead handed nothing off, because
+    /// another owner has the lock there, for example one whose client died.
     pub(super) async fn wake_waiter(&self, lead: usize, key: &Key) {
         let lead = &self.members[lead].store;
         if let Err(error) = lead.wake_waiter(key, LONGEST_LATE).await {

@@ -12,13 +12,13 @@ pub(super) struct Tally {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A majority replies yes.
+    /// A majority agrees.
     Yes,
-    /// So many say no that there can be no majority.
+    /// So many members disagree that there can be no majority.
     No,
-    /// A majority answered, but did not agree.
+    /// A majority replied, but neither agrees nor disagrees.
     Split,
-    /// Fewer than a majority answered.
+    /// Fewer than a majority replied.
     TooFew,
     /// Replies that are still to come decide.
     Open,

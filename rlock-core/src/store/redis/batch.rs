@@ -111,8 +111,9 @@ impl Batcher {
         self.enqueue(request).await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Returns the call as a request that one script can serve together with others in flight. Returns `None` for a
-    /// cluster, where locks are in different slots.
+    /// Returns the call as a request that one script can serve together with others in flight. Returns `None` if no
+    /// other request is in flight, or if the call is of another kind. Also returns `None` for a cluster, where locks
+    /// are in different slots.
     fn batchable(&self, call: Call<'_>, in_flight: &InFlight<'_>) -> Option<QueuedRequest> {
         if in_flight.alone || self.shared.commands.keyspace.are_of_cluster {
             return None;

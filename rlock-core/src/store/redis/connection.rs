@@ -224,7 +224,7 @@ impl Connection {
         if let Some(reply) = &reply
             && call.shows_master(reply)
         {
-            // A release is executed before it compares anything.
+            // A release changes the lock before it could compare the replication id.
             let is_compared = !matches!(call, Call::Release(_));
             self.history.record_write(sent_at, is_compared);
         }

@@ -16,7 +16,7 @@ const PASSING: [&str; 7] = [
     "UNBLOCKED",
     // The server lost the script between two requests. The next attempt loads it again.
     "NOSCRIPT",
-    // The server was promoted once more since the last attempt.
+    // The server was promoted once more, or the connection was lost before the request could be repeated.
     "PROMOTED",
 ];
 

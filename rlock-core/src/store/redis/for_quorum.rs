@@ -47,7 +47,7 @@ impl RedisStore {
         self.call(call, send, read).await
     }
 
-    /// Makes the first waiter of a lock whose client listens ask for the lock again.
+    /// Makes the first waiter whose client listens ask for the lock again.
     pub(crate) async fn wake_waiter(&self, key: &Key, timeout: Duration) -> Result<(), StoreError> {
         let lock = self.commands.keyspace.lock(key);
         let mut waiters = cmd("ZRANGE");

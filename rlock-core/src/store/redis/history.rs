@@ -17,23 +17,24 @@ use crate::{clock::ClientClock, lease::Time};
 
 /// A lower bound for the server's time (µs). A smaller token was not counted from the server's time.
 const NO_TIME: u64 = 1_000_000_000_000;
-/// The time in which a cluster cannot demote a master and elect it again: shorter than its node timeout.
+/// How long a write is recent. A cluster takes longer to demote a master and elect it again, unless an operator orders
+/// that or the cluster's node timeout is shorter.
 const RECENT: Duration = Duration::from_millis(250);
 
 /// The history of a server's data, as one connection knows it.
 pub(super) struct History {
     clock: ClientClock,
     start: Mutex<Start>,
-    /// When the last request that only this master executes was sent, in nanoseconds. Zero: never.
+    /// When the last request that only a master executes was sent, in nanoseconds. Zero: never.
     wrote_at: AtomicU64,
 }
 
 /// The state of the server when the connection was opened, or when the server reported its promotion.
 struct Start {
-    /// The server's time (µs). A failover, or a start from an old save, may bring back older tokens. Such a server can
-    /// only be reached over a new connection, unless it was a master before.
+    /// The server's time (µs). A failover, or a start from an old save, may bring back older tokens. Such a server is
+    /// reached over a new connection, except for a former master whose connections stayed open while it was a replica.
     micros: u64,
-    /// The replication id, which changes when the server is promoted, among other occasions.
+    /// The replication id. It changes when the server is promoted, and for example when its first replica attaches.
     replication_id: Option<Arc<str>>,
 }
 
@@ -75,8 +76,8 @@ impl History {
         self.clock.now()
     }
 
-    /// Records that the server executed a write that was sent at this time. The write is recent for a while. One that did
-    /// not compare the replication id is recent only if an earlier write was recent when it was sent.
+    /// Records that the server executed a write that was sent at this time. The write is then recent for [`RECENT`]. If
+    /// the write did not compare the replication id, it counts only if an earlier write was recent at that time.
     pub(super) fn record_write(&self, sent_at: Time, is_compared: bool) {
         if is_compared || self.is_recent(sent_at) {
             self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);

@@ -31,7 +31,7 @@ use crate::{
 
 /// The time-out of the first attempt to reconnect.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long a reply of the Sentinels is trusted. A connection that takes longer to open asks them again.
+/// How long a reply of the Sentinels is trusted. If opening a connection takes longer, the link asks them again.
 const NAMED: Duration = Duration::from_millis(100);
 /// The pause before the next attempt after a server refused this client.
 const REFUSED: Duration = Duration::from_secs(2);
@@ -158,9 +158,9 @@ impl Link {
         connection.ok_or_else(|| self.why_down())
     }
 
-    /// Sends a request over this connection. Repeats it if it was batched and must be sent by itself, if the server had
-    /// lost the script, or if the server reports that it was promoted. The repetition takes the current connection, as a
-    /// request that undoes it does. Over a connection that was replaced, it could be executed after that one.
+    /// Sends a request over this connection. Repeats it if a batch left it out, if the server had lost the script, or
+    /// if the server reports that it was promoted. A repetition takes the current connection, as a later release of the
+    /// same owner does. Over a replaced connection, the server might execute the repetition after that release.
     pub(super) async fn send(
         &self,
         connection: &Connection,
@@ -183,7 +183,7 @@ impl Link {
                 }
                 _ => break,
             }
-            // Without another connection, the error tells that the request was not executed.
+            // Without a connection, the request is not repeated. The error shows that it was not executed.
             let Some(present) = self.present() else {
                 break;
             };

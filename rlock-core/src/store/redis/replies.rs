@@ -129,7 +129,7 @@ pub(super) fn read_extended(answer: Value) -> Result<Option<TokenBlock>, StoreEr
     }
 }
 
-/// What other software may have written, too.
+/// A text of the server, as bytes: other software may have written something that is not UTF-8.
 type Bytes = Vec<u8>;
 
 pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {

@@ -195,7 +195,7 @@ async fn a_waiter_that_is_not_queued_does_not_poll_while_a_server_is_silent() {
     three[2].resume();
 }
 
-/// Each change wakes them all, and each of their requests may change what others have read.
+/// Each change of the lock wakes all waiters, and each request of a waiter may be such a change.
 #[tokio::test]
 async fn waiters_that_are_not_queued_pass_a_lock_around_without_polling() {
     const CLIENTS: u32 = 4;
@@ -232,7 +232,7 @@ async fn waiters_that_are_not_queued_pass_a_lock_around_without_polling() {
     assert!(asked <= rounds * 8, "{asked} requests in {took:?}");
 }
 
-/// Each request takes the lock at the third server, and gives it back: a change that others are told of.
+/// Each request takes the lock at the third server and releases it, which the server reports to the other waiters.
 #[tokio::test]
 async fn waiters_that_are_not_queued_do_not_wake_each_other_without_end() {
     const CLIENTS: u32 = 4;

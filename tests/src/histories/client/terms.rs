@@ -34,7 +34,7 @@ impl Terms {
                 Duration::ZERO
             },
         };
-        // Less than `at_least` is refused.
+        // The client refuses a `max_hold` below `at_least`.
         terms.max_hold = terms
             .max_hold
             .map(|most| most.max(terms.at_least.unwrap_or_default()));

@@ -11,7 +11,7 @@
 -- The count is absolute, so a repeated request changes nothing.
 local lock, fence_ttl = KEYS[1], ARGV[3]
 
--- The usual case: one free lock without waiters, and a client that wrote a moment ago.
+-- The usual case: one free lock without waiters, and a least token without a replication id.
 local token, first, least = nil, nil, tonumber(ARGV[6])
 if least and not KEYS[2] and ARGV[2] == '1' and redis.call('PTTL', lock) == -2 then
   local fence = lock .. ':fence'

@@ -37,11 +37,10 @@ local function library()
     return time[1] * 1000000 + time[2]
   end
 
-  -- Returns the least token that a request may be granted. `least` is that token, or `<that token>:<replication id>` if
-  -- the client has sent no write for a while. A server with another replication id may have been promoted since the
-  -- client connected. Its fences may then be older copies, so tokens start from its time. The second result is an error
-  -- with that time and the server's id. A script that has not written returns it, and the client repeats the request
-  -- with them.
+  -- Returns the least token that a request may be granted. `least` is that token or, if the client has no recent
+  -- write, `<that token>:<replication id>`. A server with another id may have been promoted, so its fences may be older
+  -- copies, and tokens start from its time. Then the second result is an error with the new least token and the
+  -- server's id. A script that has not written returns this error, and the client repeats the request with both values.
   function lib.least_token(least)
     local token = tonumber(least)
     if token then
