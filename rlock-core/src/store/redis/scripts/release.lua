@@ -14,7 +14,7 @@ local lock, owner, count, at_least, next_local = KEYS[1], ARGV[1], ARGV[2], ARGV
 local fence, queue = lock .. ':fence', lock .. ':queue'
 
 -- The usual case: no other process waits.
-local released, first = nil, nil
+local released, first, token, least = nil, nil, nil, tonumber(ARGV[7])
 if count == '0' and at_least == '0' then
   local removed = redis.pcall('HDEL', lock, owner)
   if type(removed) == 'table' then
@@ -30,6 +30,14 @@ if count == '0' and at_least == '0' then
         redis.pcall('PEXPIRE', fence, ARGV[5])
       end
       return 1
+    elseif least and not first[1] then
+      token = redis.pcall('INCRBY', fence, '17')
+      if type(token) == 'number' and token >= least and token < 9007199254740992
+        and redis.pcall('HSET', lock, next_local, '1') == 1 and redis.pcall('PEXPIRE', lock, ARGV[9]) == 1 then
+        redis.pcall('PEXPIRE', fence, ARGV[5])
+        redis.pcall('EXISTS', lock)
+        return token
+      end
     end
   end
 elseif count ~= '0' then
@@ -52,8 +60,7 @@ local lib = library()
 local fence_ttl, channel, lease = ARGV[5], ARGV[6], ARGV[9]
 
 if released then
-  -- The parentheses drop the error of a promotion, because the lock was released.
-  local token = lib.next_token(lock, fence_ttl, (lib.least_token(ARGV[7])))
+  token = lib.next_token(lock, fence_ttl, lib.least_token(ARGV[7]), token)
   if not token then
     return 1
   elseif lib.hand_off(channel, lock, token, first, nil, next_local) then
