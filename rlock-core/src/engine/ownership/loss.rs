@@ -136,11 +136,10 @@ impl Ownership {
                 }
                 Phase::Passed if !at_once => return Revocation::NotHeld,
                 Phase::Passed => Revocation::Passed,
-                _ => Revocation::Lost,
+                _ if state.lost.is_none() => Revocation::Lost,
+                _ if at_once => Revocation::Again,
+                _ => return Revocation::Again,
             };
-            if !at_once && state.lost.is_some() {
-                return Revocation::Again;
-            }
             state.mark_lost(LostCause::Revoked);
             let turn = if at_once {
                 state.phase = Phase::Lost;

@@ -371,6 +371,18 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
     assert!(ownership.grant().is_some() && turn.is_wanted());
 }
 
+#[tokio::test]
+async fn a_hold_that_is_revoked_twice_is_lost_once() {
+    let client = LockClient::in_memory();
+    let guard = client.lock("k").acquire().await.expect("free");
+    assert!(client.ask_release("k").await.expect("a reply"));
+    assert!(client.force_release("k").await.expect("a reply"));
+    assert!(!guard.is_valid());
+    assert_eq!(client.core().watchdog.losses(), 1);
+    let next = client.lock("k").try_acquire().await.expect("a reply");
+    assert!(next.is_some(), "the store has released it");
+}
+
 /// A client may hold tens of thousands of locks, each with an ownership.
 #[test]
 fn an_ownership_is_small() {
