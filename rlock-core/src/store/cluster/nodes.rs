@@ -132,6 +132,7 @@ impl Nodes {
     pub(super) async fn at(
         &self,
         addr: &NodeAddr,
+        as_master: bool,
         timeout: Duration,
     ) -> Result<Arc<Node>, StoreError> {
         let id = {
@@ -143,13 +144,17 @@ impl Nodes {
             Some(id) => id,
             None => self.seeds.id(addr, timeout).await?,
         };
-        Ok(self.node(addr, &id))
+        Ok(self.node(addr, &id, as_master))
     }
 
     /// Returns the node of this id, which is made if it is missing.
-    fn node(&self, addr: &NodeAddr, id: &str) -> Arc<Node> {
+    ///
+    /// A node that becomes a master is made anew: its connections know a time (`Commands::opened_at`) when
+    /// another was the master, whose tokens it may not have.
+    fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Arc<Node> {
         let find = |table: &Table| {
             let node = table.nodes.get(addr).filter(|node| node.id == id);
+            let node = node.filter(|node| !as_master || has_slots(&table.masters, node));
             node.cloned()
         };
         if let Some(node) = find(&self.table.borrow()) {
@@ -203,15 +208,10 @@ impl Nodes {
     }
 
     /// Records that a node names another as the master of a slot.
-    pub(super) fn note(&self, slot: Slot, node: &Arc<Node>) {
-        let mut former = None;
-        self.table.send_modify(|table| {
-            // A layout that was adopted meanwhile may have dropped the node.
-            let nodes = table.nodes.entry(node.addr.clone());
-            let present = nodes.or_insert_with(|| Arc::clone(node));
-            former = table.masters[slot.index()].replace(Arc::clone(present));
-        });
-        drop(former);
+    pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
+        let mut former = Some(node);
+        self.table
+            .send_modify(|table| std::mem::swap(&mut table.masters[slot.index()], &mut former));
     }
 
     /// Adopts the layout that a node reports. Returns which slots have other masters now, if any have.
@@ -221,8 +221,13 @@ impl Nodes {
             return None;
         }
         let mut masters = vec![None; usize::from(SLOTS)];
+        let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
         for (first, last, addr) in &layout.ranges {
-            let node = self.node(addr, &layout.ids[addr]);
+            let node = match nodes.get(addr) {
+                Some(node) => Arc::clone(node),
+                None => self.node(addr, &layout.ids[addr], true),
+            };
+            nodes.insert(addr, Arc::clone(&node));
             masters[usize::from(*first)..=usize::from(*last)].fill(Some(node));
         }
         let (mut changed, mut unused) = (Vec::new(), Vec::new());

@@ -136,7 +136,7 @@ impl ClusterStore {
         }
         match redirection(&error, slot, &asked.addr) {
             Some((addr, true)) => {
-                let importer = self.nodes.at(&addr, request.left()).await?;
+                let importer = self.nodes.at(&addr, false, request.left()).await?;
                 if !has_left(&asked, request).await {
                     return Ok(Some(on_its_way(slot, &asked.addr, Some(&addr))));
                 }
@@ -145,8 +145,8 @@ impl ClusterStore {
             }
             Some((addr, false)) => {
                 self.nodes.rediscover.notify_one();
-                let master = self.nodes.at(&addr, request.left()).await?;
-                self.nodes.note(slot, &master);
+                let master = self.nodes.at(&addr, true, request.left()).await?;
+                self.nodes.note(slot, master);
                 if std::mem::replace(&mut request.moved, true) {
                     return Ok(Some(disputed(slot, &error)));
                 }
