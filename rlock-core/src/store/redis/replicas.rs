@@ -15,7 +15,7 @@ use redis::{
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -74,18 +74,15 @@ impl ReplicaCheck {
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
         let request = metrics::RequestTimer::begin("replicate", Instant::now());
+        let (reply, receiver) = oneshot::channel();
+        let _ = self.queue.send(Granted {
+            claims: claims.to_vec(),
+            lease,
+            reply,
+        });
         // Another `WAIT` may be in flight before this one.
         let longest = within * 2 + self.link.options.response_timeout;
-        let mut backoff = Backoff::default();
-        let seen = async {
-            loop {
-                match self.seen(claims, lease).await {
-                    Some(Err(error)) if error.transient => sleep(backoff.next()).await,
-                    reply => return reply,
-                }
-            }
-        };
-        let Ok(Some(seen)) = timeout(longest, seen).await else {
+        let Ok(Ok(seen)) = timeout(longest, receiver).await else {
             request.timed_out();
             return Err(StoreError::no_reply(longest));
         };
@@ -106,37 +103,46 @@ impl ReplicaCheck {
         Ok(())
     }
 
-    /// Asks the master about these locks. Returns `None` if the client has ended.
-    async fn seen(&self, claims: &[Claim], lease: Duration) -> Option<Result<Seen, StoreError>> {
-        let (reply, receiver) = oneshot::channel();
-        let _ = self.queue.send(Granted {
-            claims: claims.to_vec(),
-            lease,
-            reply,
-        });
-        receiver.await.ok()
-    }
-
-    /// Replies to queued requests.
     pub(super) async fn run(&self) {
         let mut queued = self.queued.lock().await;
         let (mut connection, mut granted) = (None, Vec::new());
+        let mut backoff = Backoff::default();
         loop {
-            queued.recv_many(&mut granted, PER_WAIT).await;
+            if granted.is_empty() {
+                queued.recv_many(&mut granted, PER_WAIT).await;
+            }
             granted.retain(|granted| !granted.reply.is_closed());
             if granted.is_empty() {
                 continue;
             }
-            let asked = self.ask(&mut connection, &granted).await;
-            let answers = asked.unwrap_or_else(|error| {
-                connection = None;
-                tracing::debug!(address = %self.link.address, %error, "could not wait for replicas");
-                vec![Err(error); granted.len()]
-            });
-            for (granted, answer) in granted.drain(..).zip(answers) {
-                let _ = granted.reply.send(answer);
+            granted = self.answer(&mut connection, granted).await;
+            if granted.is_empty() {
+                backoff = Backoff::default();
+            } else {
+                tokio::time::sleep(backoff.next()).await;
             }
         }
+    }
+
+    /// Asks the master about all of these grants, and replies to each. Returns the grants to ask about again.
+    async fn answer(
+        &self,
+        connection: &mut Option<MultiplexedConnection>,
+        granted: Vec<Granted>,
+    ) -> Vec<Granted> {
+        let answers = self.ask(connection, &granted).await.unwrap_or_else(|error| {
+            *connection = None;
+            tracing::debug!(address = %self.link.address, %error, "could not wait for replicas");
+            vec![Err(error); granted.len()]
+        });
+        let mut again = Vec::new();
+        for (granted, answer) in granted.into_iter().zip(answers) {
+            match answer {
+                Err(error) if error.transient => again.push(granted),
+                answer => drop(granted.reply.send(answer)),
+            }
+        }
+        again
     }
 
     /// Returns an error if `WAIT` fails. Otherwise each grant has its own result.
