@@ -231,7 +231,8 @@ impl Ownership {
 
     /// Returns the metrics of the present hold, or of the last one.
     pub(crate) fn metrics(&self) -> metrics::LockCounters {
-        metrics::lock(self.state().site)
+        let site = self.state().site;
+        metrics::lock(site)
     }
 
     /// Returns the key for an error or a log.

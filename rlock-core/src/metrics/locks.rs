@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, Once, OnceLock, PoisonError,
+        Once, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -84,20 +84,32 @@ impl LockMetrics {
 
 /// The metrics of all locks, by name.
 #[derive(Default)]
-pub(super) struct Locks(Mutex<HashMap<&'static str, LockCounters>>);
+pub(super) struct Locks(RwLock<HashMap<&'static str, LockCounters>>);
 
 impl Locks {
     fn of(&self, site: Site) -> LockCounters {
-        static WARNED: Once = Once::new();
         let name = site.label();
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = names.get(name) {
-            return *known;
-        }
+        self.known(name).unwrap_or_else(|| self.new_name(name))
+    }
+
+    fn known(&self, name: &str) -> Option<LockCounters> {
+        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        names.get(name).copied()
+    }
+
+    #[cold]
+    fn new_name(&self, name: &'static str) -> LockCounters {
+        static WARNED: Once = Once::new();
+        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let is_full = names.len() >= NAMES;
+        drop(names);
         let name = if is_full { OTHER } else { name };
-        let lock = names.entry(name);
-        let lock = *lock.or_insert_with(|| LockCounters(LockMetrics::new(name)));
+        // No lock is held while the recorder runs.
+        let made = self
+            .known(name)
+            .unwrap_or_else(|| LockCounters(LockMetrics::new(name)));
+        let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let lock = *names.entry(name).or_insert(made);
         drop(names);
         if is_full {
             WARNED.call_once(|| {

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use crate::store::endpoint::Endpoint;
 
-    const SILENCE: Duration = Duration::from_millis(20);
+    const SILENCE: Duration = Duration::from_millis(200);
 
     /// Starts a server that refuses all commands until it falls silent. Returns its URL.
     async fn server(is_silent: Arc<AtomicBool>) -> String {

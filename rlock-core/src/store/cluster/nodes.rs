@@ -149,8 +149,8 @@ impl Nodes {
 
     /// Returns the node of this id, which is made if it is missing.
     ///
-    /// A node that becomes a master is made anew: its connections know a time (`Commands::opened_at`) when
-    /// another was the master, whose tokens it may not have.
+    /// A node that becomes a master is made anew. Its connections may have begun before the last grants of the former
+    /// master, which the node may lack. Then the server's time at their beginning is no bound for tokens.
     fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Arc<Node> {
         let find = |table: &Table| {
             let node = table.nodes.get(addr).filter(|node| node.id == id);
