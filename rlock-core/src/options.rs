@@ -251,6 +251,10 @@ macro_rules! lock_option_setters {
         /// client also releases the lock when it drains, shuts down or is dropped. If its process is
         /// killed, the lock ends with its lease.
         ///
+        /// A call that is cancelled, or that acquires several keys in vain, ends the retentions of its
+        /// keys. A hold that begins with a retained lock has at least two thirds of its lease left,
+        /// which matters only without the [watchdog](crate::Lock::watchdog).
+        ///
         /// A release that leads to a retention or to a local hand-over sends no request. It fails only
         /// if the lease has ended or the store has reported a loss. The option has no effect with
         /// [`replicas`](crate::LockClientBuilder::replicas), where each hold is confirmed.

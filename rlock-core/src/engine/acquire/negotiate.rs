@@ -14,7 +14,6 @@ use crate::{
     few::Few,
     key::Key,
     lease::{Time, valid_until},
-    options::LockOptions,
     store::{Acquired, Claim, Grant, SendOptions, StoreError, TokenBlock},
     wait::Backoff,
 };
@@ -115,12 +114,10 @@ impl Attempt<'_> {
     /// Returns a grant that needs no request: from a hand-off of the store, or from a local hold that has ended.
     fn usable(&self, ownership: &Ownership, now: Time) -> Option<Grant> {
         let grant = ownership.grant()?;
-        let LockOptions {
-            lease, watchdog, ..
-        } = self.request.options;
-        // Without a watchdog, nothing renews a grant for a short time, or what a former hold left of its lease.
-        let is_long_enough = watchdog || !ownership.is_passed() && grant.ttl >= lease;
-        (is_long_enough && grant.is_fresh(lease, now)).then_some(grant)
+        // Without a watchdog, a grant for a short time is not renewed.
+        let is_long_enough =
+            self.request.options.watchdog || grant.ttl >= self.request.options.lease;
+        (is_long_enough && grant.is_fresh(self.request.options.lease, now)).then_some(grant)
     }
 
     /// Asks the store for those locks that this client does not own yet. Returns the one that another owner has, if any.

@@ -296,23 +296,6 @@ fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
 }
 
 #[tokio::test]
-async fn a_lease_without_renewal_is_not_shortened_by_a_retention() {
-    let still = Arc::new(Still::default());
-    let clock = Arc::clone(&still) as Arc<dyn Clock>;
-    let client = LockClient::builder().clock(clock).in_memory();
-    let client = client.expect("valid options");
-    let lock = client.lock("k").retain(Duration::from_secs(60));
-    let guard = lock.acquire().await.expect("free");
-    let ownership = Arc::clone(&guard.entry().ownership);
-    guard.release().await.expect("held");
-    assert!(ownership.is_retained());
-    still.0.store(9, Ordering::SeqCst);
-    let guard = lock.watchdog(false).acquire().await.expect("retained");
-    assert!(guard.valid_for() > Duration::from_secs(29));
-    guard.release().await.expect("held");
-}
-
-#[tokio::test]
 async fn an_ownership_that_is_revoked_between_two_holds_is_no_loss() {
     let client = LockClient::in_memory();
     let lock = client.lock("k").wait_forever();
