@@ -343,3 +343,26 @@ async fn a_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
     }
     client.shutdown().await.expect("released");
 }
+
+/// A quorum may have taken a grant back before the request failed.
+#[tokio::test]
+async fn a_retained_lock_whose_request_failed_is_confirmed_before_the_next_hold() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let first = keep(&client, "k", RETAIN).await;
+    tokio::time::sleep(ms(200)).await;
+    server.pause();
+    // The last confirmation is too old for a lease this short.
+    let short = client.lock("k").lease(ms(300)).wait(ms(500));
+    let failing = acquiring(short);
+    tokio::time::sleep(ms(100)).await;
+    let waiting = acquiring(client.lock("k").lease(LASTING).wait(LONG));
+    let failed = failing.await.expect("no panic");
+    assert!(failed.is_err(), "the server is paused");
+    tokio::time::sleep(ms(100)).await;
+    assert!(!waiting.is_finished(), "the server has to confirm it");
+    server.resume();
+    let guard = its_turn(waiting).await;
+    assert!(guard.fencing_token() > first);
+    guard.release().await.expect("held");
+}

@@ -161,6 +161,10 @@ impl Attempt<'_> {
             // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
             ownership.requests(|requests| requests.set_may_roll_back(false));
         }
+        if reply.is_err() {
+            // The members of a quorum may have taken back what this client already owned.
+            ownerships().for_each(|own| own.doubt(self.now()));
+        }
         let is_known = match &reply {
             Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
             Ok(Acquired::NotHeld) => false,
