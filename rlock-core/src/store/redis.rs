@@ -114,6 +114,19 @@ impl RedisStore {
         })
     }
 
+    /// Records that slots of a cluster arrive at the server. Later connections need no record.
+    pub(super) fn record_slots(&self) {
+        let links = [
+            Some(&self.background),
+            self.caller.as_ref().map(|caller| &caller.link),
+        ];
+        let connections = links
+            .into_iter()
+            .flatten()
+            .filter_map(|link| link.present());
+        connections.for_each(|connection| connection.record_slots());
+    }
+
     /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
     ///
     /// If the callers' runtime is blocked or has ended, their connection does not reply. The next request then uses the

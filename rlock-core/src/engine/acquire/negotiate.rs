@@ -166,8 +166,7 @@ impl Attempt<'_> {
             ownerships().for_each(|own| own.doubt(self.now()));
         }
         let is_known = match &reply {
-            Ok(Acquired::Granted { .. } | Acquired::Held { .. }) => true,
-            Ok(Acquired::NotHeld) => false,
+            Ok(reply) => !matches!(reply, Acquired::NotHeld),
             Err(error) => !error.maybe_executed,
         };
         for ((_, lock), in_doubt) in asked.iter().zip(in_doubt) {

@@ -8,7 +8,7 @@ use std::{
 use futures_util::StreamExt;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind,
-    RedisError, RedisResult, Value,
+    RedisResult, Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
@@ -220,7 +220,8 @@ impl Connection {
             boxed(self.send_asking(call)).await.map(Some)
         } else {
             self.batcher.send(call, may_share).await
-        }?;
+        };
+        let reply = reply.inspect_err(|error| self.history.record_promotion(error, sent_at))?;
         if let Some(reply) = &reply
             && call.shows_master(reply)
         {
@@ -231,9 +232,9 @@ impl Connection {
         Ok(reply)
     }
 
-    /// Returns whether to repeat a request, because this error reports that the server was promoted.
-    pub(super) fn is_promoted(&self, error: &RedisError) -> bool {
-        self.history.record_promotion(error)
+    /// Records that slots of a cluster arrive at the server.
+    pub(super) fn record_slots(&self) {
+        self.history.record_slots();
     }
 
     pub(super) async fn load_scripts(&self) -> RedisResult<()> {

@@ -36,6 +36,9 @@ struct Start {
     micros: u64,
     /// The replication id. It changes when the server is promoted, and for example when its first replica attaches.
     replication_id: Option<Arc<str>>,
+    /// When slots of a cluster arrived at the server, if it has not reported its time since then. Their fences may lack
+    /// grants of the former master.
+    slots_at: Option<Time>,
 }
 
 impl History {
@@ -45,6 +48,7 @@ impl History {
             start: Mutex::new(Start {
                 micros: NO_TIME,
                 replication_id: None,
+                slots_at: None,
             }),
             wrote_at: AtomicU64::new(0),
         }
@@ -61,15 +65,22 @@ impl History {
         start.replication_id = replication_id.map(Arc::from);
     }
 
-    /// Records the state of the server if the error reports that it was promoted. Returns whether to repeat the request.
-    pub(super) fn record_promotion(&self, error: &RedisError) -> bool {
-        let Some(report) = error.detail().filter(|_| error.code() == Some("PROMOTED")) else {
-            return false;
+    /// Records the state of the server if the error reports it, to a request that was sent at this time.
+    pub(super) fn record_promotion(&self, error: &RedisError, sent_at: Time) {
+        let Some(report) = error.detail().filter(|_| is_promotion(error)) else {
+            return;
         };
         let (micros, id) = report.split_once(' ').unwrap_or((report, ""));
         let id = Some(id.to_owned()).filter(|id| identifies_run(id));
         self.record_start(micros.parse().ok(), id);
-        true
+        let mut start = self.start();
+        start.slots_at = start.slots_at.filter(|arrived| *arrived > sent_at);
+    }
+
+    /// Records that slots of a cluster arrive at the server. Its next grant takes its time into account.
+    pub(super) fn record_slots(&self) {
+        let now = self.now();
+        self.start().slots_at = Some(now);
     }
 
     pub(super) fn now(&self) -> Time {
@@ -94,11 +105,21 @@ impl History {
     pub(super) fn least_token(&self) -> LeastToken {
         let is_recent = self.is_recent(self.now());
         let start = self.start();
+        let id = start.replication_id.clone();
         LeastToken {
             micros: start.micros,
-            unless_id: start.replication_id.clone().filter(|_| !is_recent),
+            unless_id: match start.slots_at {
+                // No server has this id, so it reports its time.
+                Some(_) => id.map(|_| Arc::from("slots")),
+                None => id.filter(|_| !is_recent),
+            },
         }
     }
+}
+
+/// Returns whether the server reports that it was promoted. The request did nothing, and is repeated.
+pub(super) fn is_promotion(error: &RedisError) -> bool {
+    error.code() == Some("PROMOTED")
 }
 
 /// The least token that a request may be granted: the argument of `least_token` in `library.lua`.
@@ -132,6 +153,12 @@ mod tests {
         }
     }
 
+    fn error(line: &str) -> RedisError {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+        let error = value.and_then(redis::Value::extract_error);
+        error.expect_err("an error")
+    }
+
     #[test]
     fn the_replication_id_is_compared_unless_the_server_was_a_master_a_moment_ago() {
         let clock = Arc::new(Given(Mutex::new(Duration::from_secs(9))));
@@ -155,18 +182,35 @@ mod tests {
     fn a_promotion_replaces_the_replication_id_and_never_lowers_the_least_token() {
         let history = History::new(ClientClock::default());
         history.record_start(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
-        let report = |line: &str| {
-            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
-            let error = value.and_then(redis::Value::extract_error);
-            history.record_promotion(&error.expect_err("an error"))
-        };
+        let report = |line: &str| history.record_promotion(&error(line), history.now());
         let written = || history.least_token().to_redis_args();
-        assert!(!report("READONLY 1800000000000000 77aa"));
-        assert!(report("PROMOTED 1800000000000000 77aa"));
+        report("READONLY 1800000000000000 77aa");
+        assert_eq!(written(), [b"1700000000000000:4c1d"]);
+        report("PROMOTED 1800000000000000 77aa");
         assert_eq!(written(), [b"1800000000000000:77aa"]);
-        assert!(report("PROMOTED 1600000000000000 4c1d"));
+        report("PROMOTED 1600000000000000 4c1d");
         assert_eq!(written(), [b"1800000000000000:4c1d"]);
-        assert!(report("PROMOTED later"), "unreadable");
+        report("PROMOTED later");
+        assert_eq!(written(), [b"1800000000000000"], "unreadable");
+    }
+
+    #[test]
+    fn slots_that_arrive_ask_for_the_time_even_after_a_recent_write() {
+        let clock = Arc::new(Given(Mutex::new(Duration::from_secs(9))));
+        let history = History::new(ClientClock::given(Arc::clone(&clock) as Arc<dyn Clock>));
+        let written = || history.least_token().to_redis_args();
+        history.record_slots();
+        assert_eq!(written(), [b"1000000000000"], "without an id");
+        history.record_start(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
+        let before = history.now();
+        *clock.0.lock().expect("no panic") += Duration::from_millis(1);
+        history.record_slots();
+        history.record_write(history.now(), true);
+        assert_eq!(written(), [b"1700000000000000:slots"]);
+        let promoted = error("PROMOTED 1800000000000000 4c1d");
+        history.record_promotion(&promoted, before);
+        assert_eq!(written(), [b"1800000000000000:slots"], "of before");
+        history.record_promotion(&promoted, history.now());
         assert_eq!(written(), [b"1800000000000000"]);
     }
 }

@@ -21,6 +21,7 @@ use super::{
     connection::{Connection, boxed},
     errors::{classify_connect, not_yet, refuses_protocol},
     for_quorum::SameServer,
+    history::is_promotion,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
@@ -177,7 +178,7 @@ impl Link {
             reply = connection.send(call, attempt == 0, asking).await;
             match &reply {
                 Ok(None) => {}
-                Err(error) if connection.is_promoted(error) => {}
+                Err(error) if is_promotion(error) => {}
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
                     boxed(connection.load_scripts()).await?;
                 }

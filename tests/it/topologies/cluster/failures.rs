@@ -142,6 +142,32 @@ async fn a_client_that_stayed_connected_to_a_node_gets_no_token_again() {
     }
 }
 
+/// The fence that moves with the slot lacks the last grant before the failover.
+#[tokio::test]
+async fn a_slot_that_moves_after_a_failover_repeats_no_token() {
+    let cluster = RedisCluster::start().await;
+    let (idle, other) = (client(&cluster).await, client(&cluster).await);
+    let beside = cluster.key_at(1, "l").await;
+    hold(&idle, &beside).await.release().await.expect("held");
+    let key = cluster.key_at(0, "k").await;
+    hold(&other, &key).await.release().await.expect("held");
+    let (master, replica) = (cluster.node(0), cluster.replica_of(0));
+    leave_behind(replica, master).await;
+    let token = hold(&other, &key).await.fencing_token();
+    master.kill();
+    replica.resume();
+    cluster.failed_over(0).await;
+    let slot = cluster.slot_of(&name(&key)).await;
+    cluster.move_slot(slot, MASTERS, 1).await;
+    let next = idle.lock(&key).wait(LONG).acquire().await.expect("free");
+    assert!(
+        next.fencing_token() > token,
+        "{} after {token}",
+        next.fencing_token()
+    );
+    next.release().await.expect("held");
+}
+
 #[tokio::test]
 async fn a_paused_master_delays_only_its_own_slots() {
     let cluster = RedisCluster::start().await;
