@@ -92,7 +92,8 @@ struct State {
     confirmed_lease: Duration,
     confirmed_at: Time,
     valid_until: Time,
-    /// When a change by another client was reported, or reports stopped, until a later request confirms the ownership.
+    /// When a change by another client was reported, reports stopped, or a request for a passed ownership failed, until a
+    /// later request confirms the ownership.
     doubted_at: Option<Time>,
     /// Until when the lock stays taken after the last entry left (`at_least`).
     keep_until: Option<Time>,

@@ -114,7 +114,7 @@ impl RedisStore {
         })
     }
 
-    /// Records that slots of a cluster arrive at the server. Later connections need no record.
+    /// Records that slots of a cluster arrive at the server. A connection that is opened now reads the server's time.
     pub(super) fn record_slots(&self) {
         let links = [
             Some(&self.background),

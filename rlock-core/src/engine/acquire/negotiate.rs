@@ -162,7 +162,7 @@ impl Attempt<'_> {
             ownership.requests(|requests| requests.set_may_roll_back(false));
         }
         if reply.is_err() {
-            // The members of a quorum may have taken back what this client already owned.
+            // The store may have taken back what this client already owned, as a quorum does.
             ownerships().for_each(|own| own.doubt(self.now()));
         }
         let is_known = match &reply {

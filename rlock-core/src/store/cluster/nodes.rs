@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -60,7 +60,21 @@ pub(super) struct Node {
     id: String,
     pub(super) store: Arc<RedisStore>,
     made: Instant,
+    /// The id of the node from which each slot was imported last.
+    imports: Mutex<HashMap<Slot, String>>,
     keeper: AbortOnDrop,
+}
+
+impl Node {
+    /// Notifies the node before it is asked for a slot that it imports. Once is enough, because a failover of the
+    /// exporter makes another node the exporter.
+    pub(super) fn imports(&self, slot: Slot, exporter: &Self) {
+        let imports = || self.imports.lock().unwrap_or_else(PoisonError::into_inner);
+        if imports().get(&slot) != Some(&exporter.id) {
+            self.store.record_slots();
+            imports().insert(slot, exporter.id.clone());
+        }
+    }
 }
 
 impl Nodes {
@@ -184,6 +198,7 @@ impl Nodes {
             id: id.to_owned(),
             store,
             made: Instant::now(),
+            imports: Mutex::default(),
             keeper: AbortOnDrop::new(&self.background.spawn(keeper)),
         })
     }
@@ -209,7 +224,10 @@ impl Nodes {
 
     /// Records that a node names another as the master of a slot.
     pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
-        node.store.record_slots();
+        let known = self.table.borrow().master(slot);
+        if known.is_none_or(|known| known.id != node.id) {
+            node.store.record_slots();
+        }
         let mut former = Some(node);
         self.table
             .send_modify(|table| std::mem::swap(&mut table.masters[slot.index()], &mut former));

@@ -10,7 +10,7 @@ use crate::key::Key;
 pub(super) const SLOTS: u16 = 16_384;
 
 /// One of the slots into which a cluster divides its keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Slot(pub(super) u16);
 
 impl Slot {

@@ -79,8 +79,8 @@ impl History {
 
     /// Records that slots of a cluster arrive at the server. Its next grant takes its time into account.
     pub(super) fn record_slots(&self) {
-        let now = self.now();
-        self.start().slots_at = Some(now);
+        let mut start = self.start();
+        start.slots_at = Some(self.now());
     }
 
     pub(super) fn now(&self) -> Time {
@@ -90,6 +90,11 @@ impl History {
     /// Records that the server executed a write that was sent at this time. The write is then recent for [`RECENT`]. If
     /// the write did not compare the replication id, it counts only if an earlier write was recent at that time.
     pub(super) fn record_write(&self, sent_at: Time, is_compared: bool) {
+        if is_compared {
+            // A server that may not tell the time reported none.
+            let mut start = self.start();
+            start.slots_at = start.slots_at.filter(|arrived| *arrived > sent_at);
+        }
         if is_compared || self.is_recent(sent_at) {
             self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);
         }
@@ -205,12 +210,16 @@ mod tests {
         let before = history.now();
         *clock.0.lock().expect("no panic") += Duration::from_millis(1);
         history.record_slots();
-        history.record_write(history.now(), true);
+        history.record_write(before, true);
+        history.record_write(history.now(), false);
         assert_eq!(written(), [b"1700000000000000:slots"]);
         let promoted = error("PROMOTED 1800000000000000 4c1d");
         history.record_promotion(&promoted, before);
         assert_eq!(written(), [b"1800000000000000:slots"], "of before");
         history.record_promotion(&promoted, history.now());
         assert_eq!(written(), [b"1800000000000000"]);
+        history.record_slots();
+        history.record_write(history.now(), true);
+        assert_eq!(written(), [b"1800000000000000"], "without the time");
     }
 }

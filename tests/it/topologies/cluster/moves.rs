@@ -203,6 +203,23 @@ async fn a_lock_that_was_never_taken_is_given_by_the_new_master_at_once() {
     assert_soon_only_fences(&cluster, &key).await;
 }
 
+/// Each is redirected, and all ask the new master for its time at most once more.
+#[tokio::test]
+async fn attempts_for_many_locks_of_a_moving_slot_succeed_at_the_same_time() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let client = client(&cluster).await;
+    cluster.begin_to_move(slot, 0, 1).await;
+    for round in 0..4 {
+        let locks = (0..32).map(|n| client.lock(format!("{{{key}}}:{round}:{n}")));
+        let attempts = locks.map(async |lock| lock.try_acquire().await);
+        for attempt in join_all(attempts).await {
+            let guard = attempt.expect("a reply").expect("free");
+            guard.release().await.expect("held");
+        }
+    }
+    cluster.end_to_move(slot, 0, 1).await;
+}
+
 #[tokio::test]
 async fn locks_of_one_slot_are_renewed_while_they_lie_at_two_masters() {
     let (cluster, _, _) = cluster_and_key().await;
