@@ -13,6 +13,7 @@ pub(super) mod fork_guard;
 mod history;
 pub(super) mod keyspace;
 pub(super) mod link;
+mod options;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod replicas;
@@ -27,7 +28,6 @@ use tokio::{
     runtime::Handle,
     time::{Instant, timeout_at},
 };
-use uuid::Uuid;
 
 use self::{
     address::Address,
@@ -44,34 +44,18 @@ pub(crate) use self::{
     address::ConnectionSettings,
     connection::connecting,
     for_quorum::{RunIds, SameServer},
+    options::RedisOptions,
 };
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
     ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
 };
-use crate::{clock::ClientClock, key::Key, lease::Time, metrics, options::Replicas};
+use crate::{key::Key, lease::Time, metrics};
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
 /// The time in which a request is sent, if there is a connection. A silence may be as long as the time-out.
 const SENDING: Duration = Duration::from_millis(5);
-
-#[derive(Clone)]
-pub(crate) struct RedisOptions {
-    /// The client, which receives the notifications for its owners.
-    pub(crate) client: Uuid,
-    pub(crate) clock: ClientClock,
-    pub(crate) prefix: String,
-    pub(crate) fence_retention: Duration,
-    pub(crate) connection: ConnectionSettings,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) response_timeout: Duration,
-    pub(crate) replicas: Option<Replicas>,
-    /// The index of the server in the configuration. The nodes of a cluster share it.
-    pub(crate) server: usize,
-    /// The servers of the quorum, if this one is a member.
-    pub(crate) run_ids: Option<Arc<RunIds>>,
-}
 
 pub(crate) struct RedisStore {
     pub(super) commands: Arc<Commands>,
@@ -389,7 +373,7 @@ mod tests {
         };
         let options = RedisOptions {
             connect_timeout: Duration::from_secs(10),
-            ..RedisOptions::for_tests(Uuid::nil())
+            ..RedisOptions::for_tests(uuid::Uuid::nil())
         };
         let listener: Listener = Arc::new(drop);
         let store = RedisStore::of(endpoint, &options, &listener, None);

@@ -66,8 +66,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Notifies the node before it is asked for a slot that it imports. Once is enough, because a failover of the
-    /// exporter makes another node the exporter.
+    /// Records a slot that the node imports, once for each exporter: a failover makes another node the exporter.
     pub(super) fn imports(&self, slot: Slot, exporter: &Self) {
         let imports = || self.imports.lock().unwrap_or_else(PoisonError::into_inner);
         if imports().get(&slot) != Some(&exporter.id) {
@@ -163,8 +162,7 @@ impl Nodes {
 
     /// Returns the node of this id, which is made if it is missing.
     ///
-    /// A node that becomes a master is made anew. Its connections may have begun before the last grants of the former
-    /// master, which the node may lack. Then the server's time at their beginning is no bound for tokens.
+    /// A node that becomes a master is made anew: its connections then know a time after the former master's grants.
     fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Arc<Node> {
         let find = |table: &Table| {
             let node = table.nodes.get(addr).filter(|node| node.id == id);

@@ -1,0 +1,25 @@
+//! The options of a client that concern its servers.
+
+use std::{sync::Arc, time::Duration};
+
+use uuid::Uuid;
+
+use super::{address::ConnectionSettings, for_quorum::RunIds};
+use crate::{clock::ClientClock, options::Replicas};
+
+#[derive(Clone)]
+pub(crate) struct RedisOptions {
+    /// The client, which receives the notifications for its owners.
+    pub(crate) client: Uuid,
+    pub(crate) clock: ClientClock,
+    pub(crate) prefix: String,
+    pub(crate) fence_retention: Duration,
+    pub(crate) connection: ConnectionSettings,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) replicas: Option<Replicas>,
+    /// The index of the server in the configuration. The nodes of a cluster share it.
+    pub(crate) server: usize,
+    /// The servers of the quorum, if this one is a member.
+    pub(crate) run_ids: Option<Arc<RunIds>>,
+}
