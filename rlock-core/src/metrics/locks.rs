@@ -104,13 +104,12 @@ impl Locks {
         let is_full = names.len() >= NAMES;
         drop(names);
         let name = if is_full { OTHER } else { name };
-        // No lock is held while the recorder runs.
-        let made = self
-            .known(name)
-            .unwrap_or_else(|| LockCounters(LockMetrics::new(name)));
-        let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let lock = *names.entry(name).or_insert(made);
-        drop(names);
+        let lock = self.known(name).unwrap_or_else(|| {
+            // No lock is held while the recorder runs.
+            let made = LockCounters(LockMetrics::new(name));
+            let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            *names.entry(name).or_insert(made)
+        });
         if is_full {
             WARNED.call_once(|| {
                 tracing::warn!(

@@ -108,7 +108,7 @@ impl RedisStore {
             .into_iter()
             .flatten()
             .filter_map(|link| link.present());
-        connections.for_each(|connection| connection.record_slots());
+        connections.for_each(|connection| connection.history.record_slots());
     }
 
     /// Sends a request. `read` reads its reply, and gets the time at which it was sent.

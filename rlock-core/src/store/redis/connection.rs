@@ -36,7 +36,7 @@ pub(in crate::store) struct Connection {
     pub(super) server: ConnectionAddr,
     pub(super) multiplexed: MultiplexedConnection,
     commands: Arc<Commands>,
-    history: Arc<History>,
+    pub(super) history: Arc<History>,
     batcher: Batcher,
     /// The server's id of this connection. Other connections redirect their reports of changes to it.
     pub(super) id: Option<i64>,
@@ -230,11 +230,6 @@ impl Connection {
             self.history.record_write(sent_at, is_compared);
         }
         Ok(reply)
-    }
-
-    /// Records that slots of a cluster arrive at the server.
-    pub(super) fn record_slots(&self) {
-        self.history.record_slots();
     }
 
     pub(super) async fn load_scripts(&self) -> RedisResult<()> {

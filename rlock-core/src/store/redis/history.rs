@@ -27,6 +27,9 @@ pub(super) struct History {
     start: Mutex<Start>,
     /// When the last request that only a master executes was sent, in nanoseconds. Zero: never.
     wrote_at: AtomicU64,
+    /// When slots of a cluster arrived at the server, if it has not reported its time since then, in nanoseconds. Zero:
+    /// never. Their fences may lack grants of the former master.
+    slots_at: AtomicU64,
 }
 
 /// The state of the server when the connection was opened, or when the server reported its promotion.
@@ -36,9 +39,6 @@ struct Start {
     micros: u64,
     /// The replication id. It changes when the server is promoted, and for example when its first replica attaches.
     replication_id: Option<Arc<str>>,
-    /// When slots of a cluster arrived at the server, if it has not reported its time since then. Their fences may lack
-    /// grants of the former master.
-    slots_at: Option<Time>,
 }
 
 impl History {
@@ -48,9 +48,9 @@ impl History {
             start: Mutex::new(Start {
                 micros: NO_TIME,
                 replication_id: None,
-                slots_at: None,
             }),
             wrote_at: AtomicU64::new(0),
+            slots_at: AtomicU64::new(0),
         }
     }
 
@@ -73,14 +73,23 @@ impl History {
         let (micros, id) = report.split_once(' ').unwrap_or((report, ""));
         let id = Some(id.to_owned()).filter(|id| identifies_run(id));
         self.record_start(micros.parse().ok(), id);
-        let mut start = self.start();
-        start.slots_at = start.slots_at.filter(|arrived| *arrived > sent_at);
+        self.end_arrival(sent_at);
     }
 
     /// Records that slots of a cluster arrive at the server. Its next grant takes its time into account.
     pub(super) fn record_slots(&self) {
-        let mut start = self.start();
-        start.slots_at = Some(self.now());
+        self.slots_at
+            .fetch_max(self.now().nanos().max(1), Ordering::SeqCst);
+    }
+
+    /// Ends the arrival of slots, if the server replied to a request that was sent since then.
+    fn end_arrival(&self, sent_at: Time) {
+        let arrived = self.slots_at.load(Ordering::SeqCst);
+        if arrived > 0 && arrived <= sent_at.nanos() {
+            let _ = self
+                .slots_at
+                .compare_exchange(arrived, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
     }
 
     pub(super) fn now(&self) -> Time {
@@ -92,8 +101,7 @@ impl History {
     pub(super) fn record_write(&self, sent_at: Time, is_compared: bool) {
         if is_compared {
             // A server that may not tell the time reported none.
-            let mut start = self.start();
-            start.slots_at = start.slots_at.filter(|arrived| *arrived > sent_at);
+            self.end_arrival(sent_at);
         }
         if is_compared || self.is_recent(sent_at) {
             self.wrote_at.fetch_max(sent_at.nanos(), Ordering::Relaxed);
@@ -109,14 +117,17 @@ impl History {
     /// Returns the least token for a request that is sent now.
     pub(super) fn least_token(&self) -> LeastToken {
         let is_recent = self.is_recent(self.now());
+        // In this order: the time is recorded before the arrival ends.
+        let has_new_slots = self.slots_at.load(Ordering::SeqCst) > 0;
         let start = self.start();
         let id = start.replication_id.clone();
         LeastToken {
             micros: start.micros,
-            unless_id: match start.slots_at {
+            unless_id: if has_new_slots {
                 // No server has this id, so it reports its time.
-                Some(_) => id.map(|_| Arc::from("slots")),
-                None => id.filter(|_| !is_recent),
+                id.map(|_| Arc::from("slots"))
+            } else {
+                id.filter(|_| !is_recent)
             },
         }
     }
