@@ -155,6 +155,15 @@ impl Drop for Shell {
 /// Asks for a line, and shows it.
 const READER: &str = r#"sh -c 'echo "ready"-; read -r line; echo "got-$line-"'"#;
 
+/// Returns a command that shows `ready-`, and runs until a signal ends it. A shell is none: some lose a Ctrl-C that arrives
+/// while they start a program.
+fn shows_ready() -> (Scratch, String) {
+    let file = Scratch::new("ready");
+    fs::write(file.path(), "ready-\n").expect("a file");
+    let command = format!("tail -f {}", file.path().display());
+    (file, command)
+}
+
 #[tokio::test]
 async fn a_command_reads_the_terminal_and_the_shell_gets_it_back() {
     let server = RedisServer::start();
@@ -170,7 +179,8 @@ async fn a_command_reads_the_terminal_and_the_shell_gets_it_back() {
 async fn ctrl_c_interrupts_the_command_and_a_wait() {
     let server = RedisServer::start();
     let mut shell = Shell::start(&server);
-    shell.type_line(r#"rlock run -k a -- sh -c 'echo "ready"-; sleep 60'"#);
+    let (_file, shows_ready) = shows_ready();
+    shell.type_line(&format!("rlock run -k a -- {shows_ready}"));
     shell.shows("ready-").await;
     assert!(server.exists("lock:{a}").await);
     shell.press(CTRL_C);
@@ -284,8 +294,8 @@ const PAGER: &str = r#"sh -c 'read -r key </dev/tty; echo "pager-$key-"; cat'"#;
 async fn a_pager_behind_it_reads_the_terminal_and_ctrl_c_interrupts_both() {
     let server = RedisServer::start();
     let mut shell = Shell::start(&server);
-    let writer = r#"sh -c 'echo "ready"-; sleep 60'"#;
-    shell.type_line(&format!("rlock run -k a -- {writer} | {PAGER}"));
+    let (_file, shows_ready) = shows_ready();
+    shell.type_line(&format!("rlock run -k a -- {shows_ready} | {PAGER}"));
     eventually(LONG, "it holds", async || server.exists("lock:{a}").await).await;
     shell.type_line("key");
     shell.shows("pager-key-").await;
