@@ -1,1 +1,1 @@
-//! What the attribute accepts and rejects is in `ui`; `tests/ui.rs` tries it.
+//! What the attribute rejects is in `ui`; `tests/ui.rs` tries it. `shapes` has functions with it and without.

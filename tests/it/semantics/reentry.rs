@@ -245,7 +245,7 @@ async fn tasks_that_carry_the_scope_on_and_on_do_not_collect_ended_holds() {
     let client = client.expect("a client");
     let (end, mut ended) = mpsc::channel(1);
     // A chain of all holds would overflow the stack when it is dropped.
-    tokio::spawn(next_task(client, 50_000, end));
+    tokio::spawn(next_task(client, 20_000, end));
     assert_eq!(ended.recv().await, Some(()));
 }
 

@@ -1,8 +1,12 @@
 //! Ports that stay free.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, TcpListener},
+    sync::{Mutex, PoisonError},
+};
 
-/// Listens on a free loopback port.
+/// Listens on a free loopback port that this process has not used before: tests find their server by it in the log.
 ///
 /// The port lies below the range of outgoing connections. So no client gets the port between a kill
 /// and a restart, and a client that dials a dead port does not reach itself.
@@ -10,10 +14,19 @@ use std::net::{Ipv4Addr, TcpListener};
 pub fn listen() -> TcpListener {
     loop {
         let port = fastrand::u16(10_000..32_000);
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            && is_first_use(port)
+        {
             return listener;
         }
     }
+}
+
+/// Returns whether this process uses this port for the first time.
+fn is_first_use(port: u16) -> bool {
+    static USED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    used.insert(port)
 }
 
 /// Returns the port of a listener of this process.
@@ -25,14 +38,14 @@ pub fn number(listener: &TcpListener) -> u16 {
         .port()
 }
 
-/// Finds a free port for a cluster node. Its bus port, 10,000 higher, is free too.
+/// Finds a free port for a cluster node, as [`listen`]. Its bus port, 10,000 higher, is free too.
 #[must_use]
 pub fn of_node() -> u16 {
     loop {
         let port = fastrand::u16(10_000..22_000);
         let are_free = [port, port + 10_000]
             .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
-        if are_free == [true, true] {
+        if are_free == [true, true] && is_first_use(port) {
             return port;
         }
     }

@@ -1,4 +1,6 @@
 #![deny(warnings)]
+// Bodies may hold whatever they like.
+#![allow(clippy::await_holding_lock, clippy::never_loop)]
 //! Every kind of body; whatever it holds is dropped before the lock is released.
 
 use std::sync::{Mutex, MutexGuard};
@@ -22,7 +24,12 @@ struct Pair {
 }
 
 #[distributed_lock(key = "drops")]
-async fn drops(used: Probe, _unused: Probe, pair: Pair, (first, _second): (Probe, Probe)) -> Outcome {
+async fn drops(
+    used: Probe,
+    _unused: Probe,
+    pair: Pair,
+    (first, _second): (Probe, Probe),
+) -> Outcome {
     let _local = Probe;
     let _mentioned = (&used, &pair.left, &first);
     Ok(())
@@ -36,7 +43,12 @@ async fn moves_a_part(pair: Pair) -> Outcome {
 }
 
 #[distributed_lock(key = "drops-here")]
-fn drops_here(used: Probe, _unused: Probe, pair: Pair, (first, _second): (Probe, Probe)) -> Outcome {
+fn drops_here(
+    used: Probe,
+    _unused: Probe,
+    pair: Pair,
+    (first, _second): (Probe, Probe),
+) -> Outcome {
     let _local = Probe;
     let _mentioned = (&used, &pair.left, &first);
     Ok(())
@@ -146,11 +158,35 @@ macro_rules! hygienic {
 hygienic!(hygienic);
 
 async fn all() -> Outcome {
-    drops(Probe, Probe, Pair { left: Probe, right: Probe }, (Probe, Probe)).await?;
-    moves_a_part(Pair { left: Probe, right: Probe }).await?;
+    drops(
+        Probe,
+        Probe,
+        Pair {
+            left: Probe,
+            right: Probe,
+        },
+        (Probe, Probe),
+    )
+    .await?;
+    moves_a_part(Pair {
+        left: Probe,
+        right: Probe,
+    })
+    .await?;
     tokio::task::block_in_place(|| {
-        drops_here(Probe, Probe, Pair { left: Probe, right: Probe }, (Probe, Probe))?;
-        moves_a_part_here(Pair { left: Probe, right: Probe })
+        drops_here(
+            Probe,
+            Probe,
+            Pair {
+                left: Probe,
+                right: Probe,
+            },
+            (Probe, Probe),
+        )?;
+        moves_a_part_here(Pair {
+            left: Probe,
+            right: Probe,
+        })
     })?;
     labels(1).await?;
     items(1).await?;

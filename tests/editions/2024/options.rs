@@ -13,7 +13,13 @@ type Outcome<T = ()> = Result<T, LockError>;
 
 const LEASE: Duration = Duration::from_secs(20);
 
-#[distributed_lock(key = "a", lease = "1m30s", wait = "0s", watchdog = false, max_hold = "1h")]
+#[distributed_lock(
+    key = "a",
+    lease = "1m30s",
+    wait = "0s",
+    watchdog = false,
+    max_hold = "1h"
+)]
 async fn literals() -> Outcome {
     Ok(())
 }
@@ -53,7 +59,9 @@ async fn one_key_in_a_list(from: u8) -> Outcome<u8> {
 #[distributed_lock(key = "{tenant:<id>}:<<orders>>:100%")]
 async fn braces_and_brackets(id: &str) -> Outcome<String> {
     let _ = id;
-    Ok(current().map(|hold| hold.key().to_owned()).unwrap_or_default())
+    Ok(current()
+        .map(|hold| hold.key().to_owned())
+        .unwrap_or_default())
 }
 
 #[distributed_lock(key = "client", client = locks.as_ref().unwrap_or(&fallback))]
@@ -88,7 +96,10 @@ async fn all() -> Outcome {
     two_keys(1, 2).await?;
     two_keys(1, 1).await?;
     one_key_in_a_list(1).await?;
-    assert_eq!(braces_and_brackets("a:b").await?, "{tenant:a%3Ab}:<orders>:100%");
+    assert_eq!(
+        braces_and_brackets("a:b").await?,
+        "{tenant:a%3Ab}:<orders>:100%"
+    );
     let client = LockClient::in_memory();
     client_by_expression(Some(client.clone()), client.clone()).await?;
     client_by_expression(None, client).await?;
