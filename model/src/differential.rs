@@ -33,7 +33,7 @@ use crate::words::Millis;
 /// The largest number of operations in a sequence.
 const LONGEST: usize = 30;
 /// In a longer run, a time to live may reach the next range.
-const FAST: Duration = Duration::from_millis(40);
+pub const FAST: Duration = Duration::from_millis(40);
 /// The number of attempts to run a sequence fast enough.
 const TRIES: usize = 50;
 

@@ -2,7 +2,7 @@
 
 mod batch;
 
-use std::slice::from_ref;
+use std::{slice::from_ref, time::Instant};
 
 use redis::{Commands, Connection, InfoDict, RedisError, Script, Value};
 use rlock_model::{
@@ -35,6 +35,7 @@ struct Scripted {
     client: redis::Client,
     /// The number of checks that the listeners have received everything.
     rounds: u64,
+    reset_at: Instant,
 }
 
 impl Scripted {
@@ -52,6 +53,7 @@ impl Scripted {
             listeners: (0..CLIENTS).map(|_| None).collect(),
             client,
             rounds: 0,
+            reset_at: Instant::now(),
         }
     }
 
@@ -334,6 +336,7 @@ fn notification(text: &str) -> Notification {
 
 impl Subject for Scripted {
     fn reset(&mut self) {
+        self.reset_at = Instant::now();
         redis::cmd("FLUSHALL")
             .exec(&mut self.commands)
             .expect("no error");

@@ -93,11 +93,11 @@ fn warnings(server: &RedisServer) -> Vec<String> {
 
 /// Acquires, renews, enters and releases. Returns the step that failed with its error.
 async fn life_of_a_lock(client: &LockClient, key: &str) -> Result<(), (&'static str, LockError)> {
-    let lock = client.lock(key).lease(ms(600)).wait(ms(300));
+    let lock = client.lock(key).lease(ms(1500)).wait(LONG);
     let outer = lock.acquire().await.map_err(|error| ("take", error))?;
     let inner = outer.scope(lock.acquire()).await;
     let inner = inner.map_err(|error| ("enter", error))?;
-    tokio::time::sleep(ms(900)).await;
+    tokio::time::sleep(ms(2000)).await;
     inner.release().await.map_err(|error| ("leave", error))?;
     assert!(outer.is_valid(), "renewed");
     outer.release().await.map_err(|error| ("release", error))?;
