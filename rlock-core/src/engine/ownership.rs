@@ -339,9 +339,10 @@ impl State {
     }
 
     fn confirm(&mut self, sent_at: Time, lease: Duration) {
-        if lease >= self.lease {
+        // Both from one request, because replies may overtake each other: the one whose lease ends last.
+        if lease >= self.lease && sent_at + lease >= self.confirmed_at + self.confirmed_lease {
             self.confirmed_lease = lease;
-            self.confirmed_at = self.confirmed_at.max(sent_at);
+            self.confirmed_at = sent_at;
         }
         self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
         self.end_doubt(sent_at);

@@ -133,6 +133,28 @@ fn leave(hold: &Arc<Ownership>, entry: EntryId, may_continue: bool) -> AfterLeav
     left
 }
 
+/// The reply to a nested acquire for a longer lease arrives after that to a renewal, which was sent later.
+#[test]
+fn a_lease_counts_from_when_its_own_request_was_sent() {
+    let (nested_at, renewed_at) = (Time::from_nanos(15), Time::from_nanos(16));
+    let (hold, entry, _, _) = tracked(Duration::from_secs(60));
+    let long = Duration::from_secs(300);
+    let options = LockOptions {
+        lease: long,
+        ..options()
+    };
+    hold.renewed(renewed_at, Duration::from_secs(30), hold.now());
+    let nested = hold.enter(&options, nested_at, hold.now());
+    let (nested, _) = nested.expect("it is held");
+    leave(&hold, nested, true);
+    hold.lowered(1);
+    let left = leave(&hold, entry, true);
+    assert!(matches!(left, AfterLeave::Retained { .. }));
+    let _turn = hold.resume().expect("retained");
+    let grant = hold.grant().expect("it is not in doubt");
+    assert_eq!((grant.since, grant.ttl), (nested_at, long));
+}
+
 #[test]
 fn a_retained_ownership_whose_caller_begins_no_hold_is_released() {
     let (hold, entry, _, watchdog) = tracked(Duration::from_secs(60));
