@@ -344,6 +344,47 @@ async fn a_caller_that_comes_when_the_lock_becomes_idle_does_not_wait() {
     client.shutdown().await.expect("released");
 }
 
+/// The server is busy twice: first until another client has the retained lock, then until the reply for the other lock.
+#[tokio::test]
+async fn a_retained_lock_that_is_replaced_while_another_is_acquired_begins_no_hold() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    keep(&client, "p", RETAIN).await;
+    let spin =
+        "local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end
+        local ends = now() + 400
+        while now() < ends do end";
+    let replace = format!(
+        "{spin} redis.call('DEL', KEYS[1])
+        redis.call('HSET', KEYS[1], '00000000-0000-4000-8000-000000000000:1', 1)"
+    );
+    let name = name("p");
+    let replacing: [&str; 4] = ["EVAL", &replace, "1", &name];
+    let mut busy = server.connection().await;
+    let (both, ()) = futures_util::future::join(
+        async {
+            tokio::time::sleep(ms(200)).await;
+            let both = client.lock_all(["p", "q"]).lease(LASTING).wait(LONG);
+            tokio::spawn(async move { both.acquire().await })
+        },
+        async {
+            let spinning = async {
+                tokio::time::sleep(ms(100)).await;
+                let mut spinning = redis::cmd("EVAL");
+                let spun = spinning.arg(spin).arg(0).exec_async(&mut busy).await;
+                spun.expect("no error");
+            };
+            tokio::join!(server.command::<()>(&replacing), spinning);
+        },
+    )
+    .await;
+    tokio::time::sleep(ms(500)).await;
+    assert!(!both.is_finished(), "another client has one of the locks");
+    assert!(server.del(&name).await);
+    let guard = its_turn(both).await;
+    guard.release().await.expect("held");
+}
+
 /// A quorum may have taken a grant back before the request failed.
 #[tokio::test]
 async fn a_retained_lock_whose_request_failed_is_confirmed_before_the_next_hold() {

@@ -193,7 +193,15 @@ impl Attempt<'_> {
                 }
                 // A lease may have ended before the reply arrived.
                 let is_late = |grant: Grant| valid_until(grant.since, grant.ttl) <= self.now();
-                if !are_new || locks.iter().any(|lock| lock.grant.is_some_and(is_late)) {
+                // Of the locks that were not asked for, one may be in doubt by now.
+                let is_in_doubt = |lock: &Acquisition, grant: Grant| {
+                    grant.since < sent_at && lock.ownership.grant().is_none()
+                };
+                let cannot_begin = |lock: &Acquisition| {
+                    lock.grant
+                        .is_some_and(|grant| is_late(grant) || is_in_doubt(lock, grant))
+                };
+                if !are_new || locks.iter().any(cannot_begin) {
                     return Err(StoreError::late());
                 }
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
