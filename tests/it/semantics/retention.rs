@@ -361,23 +361,18 @@ async fn a_retained_lock_that_is_replaced_while_another_is_acquired_begins_no_ho
     let name = name("p");
     let replacing: [&str; 4] = ["EVAL", &replace, "1", &name];
     let mut busy = server.connection().await;
-    let (both, ()) = futures_util::future::join(
-        async {
-            tokio::time::sleep(ms(200)).await;
-            let both = client.lock_all(["p", "q"]).lease(LASTING).wait(LONG);
-            tokio::spawn(async move { both.acquire().await })
-        },
-        async {
-            let spinning = async {
-                tokio::time::sleep(ms(100)).await;
-                let mut spinning = redis::cmd("EVAL");
-                let spun = spinning.arg(spin).arg(0).exec_async(&mut busy).await;
-                spun.expect("no error");
-            };
-            tokio::join!(server.command::<()>(&replacing), spinning);
-        },
-    )
-    .await;
+    let lock = client.lock_all(["p", "q"]).lease(LASTING).wait(LONG);
+    let both = tokio::spawn(async move {
+        tokio::time::sleep(ms(200)).await;
+        lock.acquire().await
+    });
+    let until_reply = async {
+        tokio::time::sleep(ms(100)).await;
+        let mut script = redis::cmd("EVAL");
+        let reply = script.arg(spin).arg(0).exec_async(&mut busy).await;
+        reply.expect("no error");
+    };
+    tokio::join!(server.command::<()>(&replacing), until_reply);
     tokio::time::sleep(ms(500)).await;
     assert!(!both.is_finished(), "another client has one of the locks");
     assert!(server.del(&name).await);

@@ -25,6 +25,19 @@ struct Acquisition {
     grant: Option<Grant>,
 }
 
+impl Acquisition {
+    /// Returns whether the hold can begin after the store granted a request, which was sent at this time.
+    fn can_begin(&self, sent_at: Time, now: Time) -> bool {
+        self.grant.is_none_or(|grant| {
+            // The lease may have ended before the reply arrived.
+            let is_late = valid_until(grant.since, grant.ttl) <= now;
+            // A lock that the request did not ask for may be in doubt by now.
+            let is_doubted = grant.since < sent_at && self.ownership.grant().is_none();
+            !is_late && !is_doubted
+        })
+    }
+}
+
 impl Attempt<'_> {
     /// Acquires all of these locks, or none.
     pub(super) async fn negotiate(&self, keys: &[&Key]) -> Result<Few<EntryGuard>, AcquireError> {
@@ -191,17 +204,7 @@ impl Attempt<'_> {
                     are_new &= lock.ownership.granted(grant);
                     lock.grant = Some(grant);
                 }
-                // A lease may have ended before the reply arrived.
-                let is_late = |grant: Grant| valid_until(grant.since, grant.ttl) <= self.now();
-                // Of the locks that were not asked for, one may be in doubt by now.
-                let is_in_doubt = |lock: &Acquisition, grant: Grant| {
-                    grant.since < sent_at && lock.ownership.grant().is_none()
-                };
-                let cannot_begin = |lock: &Acquisition| {
-                    lock.grant
-                        .is_some_and(|grant| is_late(grant) || is_in_doubt(lock, grant))
-                };
-                if !are_new || locks.iter().any(cannot_begin) {
+                if !are_new || !locks.iter().all(|lock| lock.can_begin(sent_at, self.now())) {
                     return Err(StoreError::late());
                 }
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
