@@ -133,7 +133,7 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         send: SendOptions,
     ) -> ReplyFuture<'a, Released>;
 
-    /// Renews the leases of the owners that still hold their locks. Never creates one.
+    /// Renews the leases of the owners that still hold their locks. Never creates a lock.
     fn renew<'a>(
         &'a self,
         claims: &'a [Claim],

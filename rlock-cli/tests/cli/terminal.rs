@@ -155,8 +155,8 @@ impl Drop for Shell {
 /// Asks for a line, and shows it.
 const READER: &str = r#"sh -c 'echo "ready"-; read -r line; echo "got-$line-"'"#;
 
-/// Returns a command that shows `ready-`, and runs until a signal ends it. A shell is none: some lose a Ctrl-C that arrives
-/// while they start a program.
+/// Returns a command that shows `ready-`, and runs until a signal ends it. It is not a shell, because some shells lose a
+/// Ctrl-C that arrives while they start a program.
 fn shows_ready() -> (Scratch, String) {
     let file = Scratch::new("ready");
     fs::write(file.path(), "ready-\n").expect("a file");

@@ -303,7 +303,8 @@ impl Ownership {
         Some((request, state.tokens.fence()))
     }
 
-    /// Ends the ownership and passes the turn on, unless it has entries. The next local waiter may ask the store.
+    /// Ends the ownership and passes the turn on, unless it has entries or is retained. The next local waiter may ask the
+    /// store.
     pub(crate) fn finish(&self) {
         let turn = {
             let mut state = self.state();

@@ -1,4 +1,4 @@
-//! What the attribute rejects, and what it says then.
+//! What the attribute rejects, and the messages of the compiler.
 
 #[test]
 #[ignore = "scripts/test-all"]

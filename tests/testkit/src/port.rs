@@ -6,7 +6,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Listens on a free loopback port that this process has not used before: tests find their server by it in the log.
+/// Listens on a free loopback port that this process has not used before, because tests find the log lines of their
+/// server by its port.
 ///
 /// The port lies below the range of outgoing connections. So no client gets the port between a kill
 /// and a restart, and a client that dials a dead port does not reach itself.

@@ -154,7 +154,8 @@ impl LockClientBuilder {
     }
 }
 
-/// Connects to the store. Fails if the runtime of the background does not connect within `limit`.
+/// Connects to the store. `limit` counts only if the background is on a runtime that may not be driven. The call then
+/// fails after that time.
 async fn connect(core: &Core, runtime: &Handle, limit: Duration) -> Result<(), LockError> {
     let started = core.clock.now();
     let connecting = connecting(runtime.spawn(Arc::clone(&core.store).connect()));

@@ -100,7 +100,7 @@ impl History {
     /// the write did not compare the replication id, it counts only if an earlier write was recent at that time.
     pub(super) fn record_write(&self, sent_at: Time, is_compared: bool) {
         if is_compared {
-            // A server that may not tell the time reported none.
+            // Without the permission `+time`, the server executes the request and reports no time.
             self.end_arrival(sent_at);
         }
         if is_compared || self.is_recent(sent_at) {

@@ -258,7 +258,7 @@ async fn many_releases_while_a_server_is_dead_leave_nothing_at_the_others() {
     let five = Servers::five();
     five.0[4].kill();
     let client = five.client().await;
-    // More releases than are followed, or wait for that.
+    // More releases than the client follows or queues for a member that does not reply.
     let tasks = (0..48).map(|n| {
         let lock = client.lock(format!("k{n}")).lease(LASTING);
         tokio::spawn(async move {
