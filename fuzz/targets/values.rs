@@ -10,5 +10,7 @@ mod macros {
 
 libfuzzer_sys::fuzz_target!(|input: (&str, [&str; 3], [&str; 3])| {
     let (template, one, other) = input;
-    macros::template::properties::values(template, one, other);
+    macros::template::properties::values(template, one, other, |value| {
+        rlock_core::escape(value).to_string()
+    });
 });

@@ -6,6 +6,11 @@ pub mod histories;
 pub mod mutants;
 pub mod soak;
 
+/// Compiles and runs the code in the documentation of the attribute.
+#[cfg(doctest)]
+#[doc = include_str!("../../rlock-macros/docs/attribute.md")]
+struct Attribute;
+
 /// Compiles and runs the code in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
