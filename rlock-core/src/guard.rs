@@ -163,7 +163,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lock is released in the background.
+    /// If the future is dropped, the lock is released in the background. While it is neither dropped nor polled, other
+    /// calls of this client wait for the lock.
     ///
     /// # Examples
     ///
