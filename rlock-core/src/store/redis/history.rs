@@ -27,9 +27,6 @@ pub(super) struct History {
     start: Mutex<Start>,
     /// When the last request that only a master executes was sent, in nanoseconds. Zero: never.
     wrote_at: AtomicU64,
-    /// When slots of a cluster arrived at the server, if it has not reported its time since then, in nanoseconds. Zero:
-    /// never. Their fences may lack grants of the former master.
-    slots_at: AtomicU64,
 }
 
 /// The state of the server when the connection was opened, or when the server reported its promotion.
@@ -39,6 +36,9 @@ struct Start {
     micros: u64,
     /// The replication id. It changes when the server is promoted, and for example when its first replica attaches.
     replication_id: Option<Arc<str>>,
+    /// When slots of a cluster arrived at the server, if it has not reported its time since then. Their fences may lack
+    /// grants of the former master.
+    slots_at: Option<Time>,
 }
 
 impl History {
@@ -48,9 +48,9 @@ impl History {
             start: Mutex::new(Start {
                 micros: NO_TIME,
                 replication_id: None,
+                slots_at: None,
             }),
             wrote_at: AtomicU64::new(0),
-            slots_at: AtomicU64::new(0),
         }
     }
 
@@ -78,18 +78,15 @@ impl History {
 
     /// Records that slots of a cluster arrive at the server. Its next grant takes its time into account.
     pub(super) fn record_slots(&self) {
-        self.slots_at
-            .fetch_max(self.now().nanos().max(1), Ordering::SeqCst);
+        let mut start = self.start();
+        // Under the lock: a request that was sent later has asked for the time.
+        start.slots_at = Some(self.now());
     }
 
     /// Ends the arrival of slots, if the server replied to a request that was sent since then.
     fn end_arrival(&self, sent_at: Time) {
-        let arrived = self.slots_at.load(Ordering::SeqCst);
-        if arrived > 0 && arrived <= sent_at.nanos() {
-            let _ = self
-                .slots_at
-                .compare_exchange(arrived, 0, Ordering::SeqCst, Ordering::SeqCst);
-        }
+        let mut start = self.start();
+        start.slots_at = start.slots_at.filter(|arrived| *arrived >= sent_at);
     }
 
     pub(super) fn now(&self) -> Time {
@@ -117,13 +114,11 @@ impl History {
     /// Returns the least token for a request that is sent now.
     pub(super) fn least_token(&self) -> LeastToken {
         let is_recent = self.is_recent(self.now());
-        // In this order: the time is recorded before the arrival ends.
-        let has_new_slots = self.slots_at.load(Ordering::SeqCst) > 0;
         let start = self.start();
         let id = start.replication_id.clone();
         LeastToken {
             micros: start.micros,
-            unless_id: if has_new_slots {
+            unless_id: if start.slots_at.is_some() {
                 // No server has this id, so it reports its time.
                 id.map(|_| Arc::from("slots"))
             } else {
@@ -219,8 +214,9 @@ mod tests {
         assert_eq!(written(), [b"1000000000000"], "without an id");
         history.record_start(Some(1_700_000_000_000_000), Some("4c1d".to_owned()));
         let before = history.now();
-        *clock.0.lock().expect("no panic") += Duration::from_millis(1);
         history.record_slots();
+        let pass = || *clock.0.lock().expect("no panic") += Duration::from_millis(1);
+        pass();
         history.record_write(before, true);
         history.record_write(history.now(), false);
         assert_eq!(written(), [b"1700000000000000:slots"]);
@@ -230,6 +226,7 @@ mod tests {
         history.record_promotion(&promoted, history.now());
         assert_eq!(written(), [b"1800000000000000"]);
         history.record_slots();
+        pass();
         history.record_write(history.now(), true);
         assert_eq!(written(), [b"1800000000000000"], "without the time");
     }
