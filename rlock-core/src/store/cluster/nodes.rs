@@ -29,6 +29,8 @@ const UNUSED: Duration = Duration::from_secs(30);
 /// How long layouts older than the latest are ignored: their nodes were cut off from the others. After that
 /// the cluster may be another one.
 const OVERTAKEN: Duration = Duration::from_secs(30);
+/// After this time, an import from the same node may be another one, with the data of an earlier time.
+const IMPORT: Duration = Duration::from_secs(1);
 
 pub(super) struct Nodes {
     pub(super) seeds: Seeds,
@@ -60,18 +62,21 @@ pub(super) struct Node {
     id: String,
     pub(super) store: Arc<RedisStore>,
     made: Instant,
-    /// The id of the node from which each slot was imported last.
-    imports: Mutex<HashMap<Slot, String>>,
+    /// From which node each slot was imported last, and when this node was asked for its time because of that.
+    imports: Mutex<HashMap<Slot, (String, Instant)>>,
     keeper: AbortOnDrop,
 }
 
 impl Node {
-    /// Records a slot that the node imports, once for each exporter: a failover makes another node the exporter.
+    /// Records a slot that the node imports. For a while, requests for it do not ask the node for its time again: a slot
+    /// with many requests would not get past that.
     pub(super) fn imports(&self, slot: Slot, exporter: &Self) {
         let imports = || self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        if imports().get(&slot) != Some(&exporter.id) {
+        let has_asked =
+            |(id, asked_at): &(String, Instant)| *id == exporter.id && asked_at.elapsed() < IMPORT;
+        if !imports().get(&slot).is_some_and(has_asked) {
             self.store.record_slots();
-            imports().insert(slot, exporter.id.clone());
+            imports().insert(slot, (exporter.id.clone(), Instant::now()));
         }
     }
 }

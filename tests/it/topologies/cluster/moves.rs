@@ -220,6 +220,38 @@ async fn attempts_for_many_locks_of_a_moving_slot_succeed_at_the_same_time() {
     cluster.end_to_move(slot, 0, 1).await;
 }
 
+/// Between both imports, the exporter loses its last grant, as by a start from an old save.
+#[tokio::test]
+async fn a_slot_that_is_imported_again_repeats_no_token() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let (idle, other) = (client(&cluster).await, client(&cluster).await);
+    let beside = cluster.key_at(1, "l").await;
+    let (exporter, fence) = (cluster.node(0), format!("{}:fence", name(&key)));
+    hold(&other, &key).await.release().await.expect("held");
+    let import = async || {
+        cluster.begin_to_move(slot, 0, 1).await;
+        cluster.move_key(&fence, 0, 1).await;
+        let guard = hold(&idle, &key).await;
+        let token = guard.fencing_token();
+        guard.release().await.expect("held");
+        cluster.end_to_move(slot, 0, 1).await;
+        token
+    };
+    let saved = import().await.to_string();
+    hold(&idle, &beside).await.release().await.expect("held");
+    cluster.move_slot(slot, 1, 0).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (seconds, _): (String, String) = exporter.command(&["TIME"]).await;
+    let later = format!("{seconds}000000");
+    let () = exporter.command(&["SET", &fence, &later]).await;
+    let guard = hold(&other, &key).await;
+    let last = guard.fencing_token();
+    guard.release().await.expect("held");
+    let () = exporter.command(&["SET", &fence, &saved]).await;
+    let token = import().await;
+    assert!(token > last, "{token} after {last}");
+}
+
 #[tokio::test]
 async fn locks_of_one_slot_are_renewed_while_they_lie_at_two_masters() {
     let (cluster, _, _) = cluster_and_key().await;
