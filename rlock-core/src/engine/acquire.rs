@@ -178,6 +178,7 @@ impl<'a> Attempt<'a> {
                 acquired = Box::pin(self.replicated(acquired)).await?;
             }
             entries.extend(acquired);
+            entries.sort_by(|one, other| one.key().cmp(other.key()));
         }
         if let Some(least) = self.request.options.at_least {
             let until = self.now() + least;

@@ -81,16 +81,15 @@ async fn none_is_taken_while_one_is_not_free() {
 #[tokio::test]
 async fn those_that_the_call_is_inside_of_are_entered_again() {
     for (client, _server) in both().await {
-        let locks = client.lock_all(["a", "b"]);
-        let guard = locks.acquire().await.expect("free");
-        let inner = guard.scope(async { client.lock_all(["b", "c"]).acquire().await });
-        let inner = inner.await.expect("enters b, takes c");
+        let guard = client.lock_all(["b", "d"]).acquire().await.expect("free");
+        let inner = guard.scope(async { client.lock_all(["a", "b", "c"]).acquire().await });
+        let inner = inner.await.expect("enters b, takes the others");
         let counts: Vec<_> = inner
             .guards()
             .iter()
-            .map(rlock_core::LockGuard::count)
+            .map(|guard| (guard.key(), guard.count()))
             .collect();
-        assert_eq!(counts, [2, 1]);
+        assert_eq!(counts, [("a", 1), ("b", 2), ("c", 1)]);
         inner.release().await.expect("held");
         guard.release().await.expect("held");
     }
