@@ -25,8 +25,8 @@ use crate::{
 
 /// A client of one store. Clones are cheap, and share connections and background.
 ///
-/// The background ends after the last clone and the last guard are dropped, once it has released
-/// the dropped locks.
+/// The background ends after the last clone, lock and guard are dropped, once it has released the
+/// dropped locks. An [installed](LockClient::install) client is never dropped: shut it down.
 #[derive(Clone)]
 pub struct LockClient {
     handle: ClientHandle,

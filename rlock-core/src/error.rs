@@ -148,7 +148,10 @@ pub enum LockError {
     },
 
     /// The client was shut down.
-    #[error("could not {}: its lock client was shut down", escape_control(action))]
+    #[error(
+        "could not {}: its lock client was shut down; connect a new one",
+        escape_control(action)
+    )]
     Closed {
         /// The action that failed, with its key.
         action: String,
@@ -178,7 +181,9 @@ impl LockError {
     }
 
     /// Returns the key of the failed call. Returns `None` for variants without a `key` field; their
-    /// `action` names it. If the call acquires several keys, this is the key that caused the error.
+    /// `action` names it. If the call acquires several keys, this is the key that caused the error;
+    /// for [`NoClient`](Self::NoClient), it is all of them. With
+    /// [`redact_keys`](crate::LockClientBuilder::redact_keys), it is the name of the lock.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {

@@ -69,7 +69,7 @@ pub(crate) fn lock(
         "max_hold",
         options.max_hold.unwrap_or(Duration::MAX),
         Duration::from_nanos(1)..=Duration::MAX,
-        "a lock that is held takes some time; without `max_hold` there is no limit",
+        "it must be longer than 0s; leave it out for no limit",
     )?;
     let zero_to_day = Duration::ZERO..=MAX_LEASE;
     within(
@@ -127,8 +127,7 @@ pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
         replicas.is_none(),
         "replicas",
         least,
-        "neither the embedded store nor a quorum has any; it is for one server, for the master that Sentinels know, \
-         and for a Redis Cluster",
+        "the embedded store and a quorum have none; it works with one server, Sentinels or a cluster",
     )
 }
 
@@ -143,7 +142,8 @@ pub(crate) fn fence_retention(retention: Duration) -> Result<(), LockError> {
 
 pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {
     let has_braces = prefix.contains(['{', '}']);
-    let reason = "braces in the prefix would move every lock to one Redis Cluster slot";
+    let reason =
+        "braces in the prefix would put every lock into one slot of a cluster; leave them out";
     check(!has_braces, "prefix", prefix, reason)?;
     let length = prefix.len();
     let reason = "a prefix is at most 256 bytes long";

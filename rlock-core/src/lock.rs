@@ -140,7 +140,7 @@ impl Lock {
     }
 
     /// Acquires the lock, and waits for it if another call holds it. Inside of a body that holds
-    /// the same key, re-enters that hold.
+    /// the same key with this client or a clone of it, re-enters that hold.
     ///
     /// # Errors
     ///
@@ -216,8 +216,9 @@ impl Lock {
     /// with the body of a function.
     ///
     /// Acquires of the same key inside of the future re-enter. If the lock is lost, the future is
-    /// dropped at its next await. The future's values are dropped before the lock is released. The
-    /// lock is released before this method returns, or a panic resumes.
+    /// dropped at its next await. The future's values are dropped before the lock is released. This
+    /// method returns, or a panic resumes, after the release. If the store does not confirm the
+    /// release, the client logs a warning, repeats it in the background, and returns the output.
     ///
     /// # Errors
     ///

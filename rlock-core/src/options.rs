@@ -227,8 +227,8 @@ macro_rules! lock_option_setters {
         /// Keeps the lock for at least this long, even if it is released earlier. A quick scheduled job
         /// then does not run twice on machines whose clocks differ. Zero has no effect. At most 24 hours.
         ///
-        /// The release does not wait: the lock ends with its lease. This applies to each end of a
-        /// hold, including a body that returned `Err`, panicked or was cancelled. To retry a job
+        /// The release does not wait: the store keeps the lock until this time has passed since the
+        /// acquire. This applies to each end of a hold, including a body that returned `Err`, panicked or was cancelled. To retry a job
         /// sooner, use a key for each attempt, or no `at_least`.
         ///
         /// # Errors
@@ -251,8 +251,8 @@ macro_rules! lock_option_setters {
         /// client also releases the lock when it drains, shuts down or is dropped. If its process is
         /// killed, the lock ends with its lease.
         ///
-        /// A call that is cancelled, or that acquires several keys in vain, ends the retentions of its
-        /// keys. A hold that begins with a retained lock has at least two thirds of its lease left,
+        /// If a call is cancelled, or fails to acquire several keys, the client releases the retained
+        /// locks of its keys. A hold that begins with a retained lock has at least two thirds of its lease left,
         /// which matters only without the [watchdog](crate::Lock::watchdog).
         ///
         /// A release that leads to a retention or to a local hand-over sends no request. It fails only

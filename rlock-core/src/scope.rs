@@ -8,13 +8,13 @@ use crate::{
     owner::OwnerId,
 };
 
-/// Carries the current chain of locks into another task.
+/// Carries the current chain of locks, and the client of the current scope, into another task.
 ///
 /// A spawned task is not inside the locks of the task that spawned it: both run at the same time, so
 /// a shared lock would not exclude them from each other. A body that waits for the task carries its
 /// locks over on purpose with this trait.
 pub trait InCurrentScope: Future + Sized {
-    /// Returns this future inside of the locks that the caller is inside of.
+    /// Returns this future inside of the locks that the caller of this method is inside of.
     ///
     /// A nested acquire there re-enters for as long as the hold lasts. After that, it acquires the
     /// lock anew. [`current`] returns the caller's hold, which becomes invalid when the caller's own

@@ -116,7 +116,7 @@ impl LockList {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no lock. The next call continues.
+    /// Dropping the future skips no lock: the next call continues.
     pub async fn next(&mut self) -> Result<Option<LockInfo>, LockError> {
         limits::pattern(&self.pattern)?;
         loop {

@@ -22,9 +22,8 @@ impl LockClient {
     ///
     /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked): its body is
     /// cancelled at its next await, as after any loss. The lock is released when the body has
-    /// stopped, or its guard is dropped. Until then its client renews the lease as before, so nobody
-    /// else gets the lock, however long that takes. [`at_least`](crate::Lock::at_least) counts after
-    /// that. The holder's client logs a warning with the
+    /// stopped, or its guard is dropped. Until then its client renews the lease, and no other client
+    /// gets the lock. [`at_least`](crate::Lock::at_least) still applies. The holder's client logs a warning with the
     /// [service](crate::LockClientBuilder::service), host and process of this one.
     ///
     /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
@@ -74,7 +73,7 @@ impl LockClient {
         Ok(false)
     }
 
-    /// Takes a lock from its holder if the present hold has this token. Returns whether it had.
+    /// Releases the lock if the current hold has this token. Returns `true` if it was released.
     ///
     /// For a tool that decided on what [`inspect`](Self::inspect) returned: a later hold is not
     /// touched. The holder compares the token, and loses the lock as by

@@ -8,7 +8,7 @@ pub enum LostCause {
     #[error("the store no longer has it (expired, deleted, evicted or flushed there)")]
     Removed,
     /// The lease ended before a renewal was confirmed, or the watchdog was disabled.
-    #[error("its lease ran out before a renewal was confirmed")]
+    #[error("its lease ended without a confirmed renewal")]
     Expired,
     /// The hold reached its `max_hold`.
     #[error("it reached its `max_hold`")]

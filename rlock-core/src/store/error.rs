@@ -51,7 +51,7 @@ impl StoreError {
 
     /// The reply arrived after the lease that it grants had ended.
     pub(crate) fn late() -> Self {
-        Self::ambiguous("the reply came after the lease that it grants had ended")
+        Self::ambiguous("the reply came after the end of the lease that it grants")
     }
 
     /// The background ended before all locks were released.
@@ -69,7 +69,7 @@ impl StoreError {
 
     /// The request was not sent, because other requests for the same ownership were in flight.
     pub(crate) fn busy() -> Self {
-        let source = "other changes of the same ownership are in flight";
+        let source = "another call of this client changes the same lock; try again";
         Self::new(true, false, source)
     }
 
@@ -81,8 +81,7 @@ impl StoreError {
 
     /// Only the embedded store can revoke a lock.
     pub(super) fn cannot_revoke() -> Self {
-        let source =
-            "only the embedded store takes a lock from its holder; on a server, delete the key";
+        let source = "only the embedded store has `revoke`; use `force_release`";
         Self::new(false, false, source)
     }
 
@@ -90,9 +89,8 @@ impl StoreError {
     pub(crate) fn foreign_owner(owner: &str) -> Self {
         let owner: String = owner.chars().take(80).collect();
         let owner = crate::escape_control::escape_control(&owner);
-        let source = format!(
-            "its owner `{owner}` is none of a lock client; delete the key on the server instead"
-        );
+        let source =
+            format!("its owner `{owner}` was not written by rlock; delete the key on the server");
         Self::new(false, false, source)
     }
 

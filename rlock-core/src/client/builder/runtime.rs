@@ -16,8 +16,8 @@ pub(super) enum Background {
 }
 
 impl LockClientBuilder {
-    /// Runs the background tasks on this runtime instead of a thread of the client. Such a client
-    /// opens no [second connection](Self::caller_connection).
+    /// Runs the background tasks on this runtime instead of a thread of the client, which keeps a
+    /// thread for timers only. Such a client opens no [second connection](Self::caller_connection).
     ///
     /// Nothing is renewed or released while the runtime is blocked, while no `block_on` drives a
     /// current-thread runtime, or after the runtime has shut down. Calls still end in time, with
@@ -46,10 +46,9 @@ impl LockClientBuilder {
     /// Renewals and background releases use the connection on the client's own thread. A quorum
     /// opens no second connection.
     ///
-    /// Tokio reports a missing driver only by a panic. The client therefore tries the runtime once,
-    /// when it is made, and catches the panic. On a runtime without timers or I/O, the panic message
-    /// is visible. A program that is built with `panic = "abort"` tries nothing, and opens the second
-    /// connection only with `caller_connection(true)`.
+    /// Tokio panics on a runtime without timers or I/O. The client therefore tries the runtime once,
+    /// when it is made, and catches the panic; its message is printed. With `panic = "abort"` the
+    /// client does not try, and opens the second connection only with `caller_connection(true)`.
     ///
     /// # Panics
     ///

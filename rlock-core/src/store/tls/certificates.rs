@@ -125,7 +125,7 @@ fn unused(option: &'static str) -> LockError {
     LockError::invalid_option(
         option,
         "(a certificate)",
-        "a URL does not speak of TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
+        "the URL does not use TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
     )
 }
 

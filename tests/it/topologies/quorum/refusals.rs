@@ -53,7 +53,7 @@ async fn certificates_that_no_url_has_a_use_for_are_refused() {
     let builder = LockClient::builder().tls_ca(server.ca_pem());
     let error = builder.quorum([server.url()]).await;
     let error = error.expect_err("no TLS").to_string();
-    assert!(error.contains("does not speak of TLS"), "{error}");
+    assert!(error.contains("does not use TLS"), "{error}");
     let builder = LockClient::builder().tls_ca(server.ca_pem());
     let client = builder.quorum([server.tls_url()]).await;
     let guard = client.expect("it speaks TLS").lock("k").acquire().await;
