@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError};
-use rlock_testkit::{FAILOVER, RedisServer, Trio, eventually, within};
+use rlock_testkit::{FAILOVER, Proxy, RedisServer, Trio, eventually, within};
 
 use crate::common::{
     FAILOVER_LEASE, LASTING, LONG, acquiring, assert_outlives_the_master, assert_soon_free,
@@ -32,6 +32,28 @@ fn assert_too_few(error: &LockError, has: usize, least: usize) {
     for part in ["`k`", &number, "was released", "`replicas`"] {
         assert!(said.contains(part), "{said}");
     }
+}
+
+/// A master that was replaced, and that nobody has demoted yet, still replies on an old connection.
+#[tokio::test]
+async fn the_connection_that_asks_for_replicas_leaves_a_former_master() {
+    let ((former, _its_replica), (master, _replica)) = (pair().await, pair().await);
+    let proxy = Proxy::in_front_of(&former);
+    let client = careful(&proxy.url(), 1, LONG).await;
+    let lock = client.lock("k").lease(LASTING);
+    lock.run(async {}).await.expect("free");
+    proxy.lead_to(&master);
+    let clients: String = former.command(&["CLIENT", "LIST"]).await;
+    let is_kept = |line: &&str| line.contains("flags=S") || line.contains("cmd=wait");
+    let others = clients.lines().filter(|line| !is_kept(line));
+    for id in others.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()) {
+        let _: Option<i64> = former.command(&["CLIENT", "KILL", "ID", id]).await;
+    }
+    eventually(LONG, "the lock is granted", async || {
+        lock.run(async {}).await.is_ok()
+    })
+    .await;
+    assert_eq!(former.hgetall(&name("k")).await.len(), 0);
 }
 
 #[tokio::test]

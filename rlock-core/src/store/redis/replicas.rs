@@ -136,6 +136,11 @@ impl ReplicaCheck {
             vec![Err(error); granted.len()]
         });
         let mut again = Vec::new();
+        let is_held = |answer: &Result<Seen, _>| !matches!(answer, Ok(Seen { held: false, .. }));
+        if !answers.iter().all(is_held) {
+            // It may be a former master.
+            *connection = None;
+        }
         for (granted, answer) in granted.into_iter().zip(answers) {
             match answer {
                 Err(error) if error.transient => again.push(granted),
