@@ -2,11 +2,13 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
+
+use tokio::time::Instant;
 
 use super::call::{CallState, Reply};
 use crate::{
@@ -18,13 +20,16 @@ use crate::{
     },
 };
 
+/// After this time, a waiter of this process is no longer in the queue of a server: it would have asked again.
+const GONE: Duration = Duration::from_secs(10);
+
 /// The recent behaviour of a server.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     /// It failed, or was much slower than others, and has not replied since.
     failing: AtomicBool,
-    /// A waiter of this process may be in its queue.
-    queue: AtomicBool,
+    /// When a waiter of this process was found in its queue last.
+    queued_at: Mutex<Option<Instant>>,
 }
 
 impl Health {
@@ -41,17 +46,24 @@ impl Health {
         reply
     }
 
+    fn queued_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.queued_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether a waiter of this process may be in the queue.
     pub(super) fn has_queue(&self) -> bool {
-        self.queue.load(Ordering::Acquire)
+        self.queued_at().is_some_and(|at| at.elapsed() < GONE)
     }
 
     /// Returns whether there was a waiter in the queue.
     pub(super) fn leave_queue(&self) -> bool {
-        self.queue.swap(false, Ordering::AcqRel)
+        self.queued_at().take().is_some()
     }
 
     fn join_queue(&self) {
-        self.queue.store(true, Ordering::Release);
+        *self.queued_at() = Some(Instant::now());
     }
 }
 

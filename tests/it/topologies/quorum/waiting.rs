@@ -33,6 +33,20 @@ async fn assert_soon_served(mut held: LockGuard, waiting: Vec<Acquiring>) {
 }
 
 #[tokio::test]
+async fn a_client_that_waits_no_longer_pings_no_server() {
+    let five = Servers::five();
+    let (holder, waiter) = (five.client().await, five.client().await);
+    let guard = hold(&holder, "k").await;
+    let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
+    tokio::time::sleep(ms(500)).await;
+    assert_soon_served(guard, vec![waiting]).await;
+    tokio::time::sleep(ms(10_500)).await;
+    for mut watch in assert_no_polling(&five.0).await {
+        assert_eq!(watch.count_of("PING").await, 0);
+    }
+}
+
+#[tokio::test]
 async fn waiters_send_no_scripts_and_are_served_in_the_order_of_asking() {
     let five = Servers::five();
     let holder = five.client().await;
