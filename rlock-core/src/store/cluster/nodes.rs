@@ -228,19 +228,29 @@ impl Nodes {
     /// Records that a node names another as the master of a slot.
     pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
         let known = self.table.borrow().master(slot);
-        if known.is_none_or(|known| known.id != node.id) {
+        let is_new = known.is_none_or(|known| known.id != node.id);
+        if is_new {
             node.store.record_slots();
         }
         let mut former = Some(node);
         self.table
             .send_modify(|table| std::mem::swap(&mut table.masters[slot.index()], &mut former));
+        if is_new {
+            self.report_slots(move |changed| changed == slot);
+        }
     }
 
-    /// Adopts the layout that a node reports. Returns which slots have other masters now, if any have.
-    pub(super) fn adopt(&self, layout: Layout) -> Option<Vec<bool>> {
+    /// Reports slots that have other masters now. Locks may be gone, and the former master notifies no waiter.
+    fn report_slots(&self, have_changed: impl Fn(Slot) -> bool + Send + Sync + 'static) {
+        let which = KeyFilter::new(move |key| have_changed(Slot::of(key)));
+        (self.listener)(Event::SomeChanged(which));
+    }
+
+    /// Adopts the layout that a node reports.
+    pub(super) fn adopt(&self, layout: Layout) {
         let (latest, adopted_at) = self.table.borrow().adopted;
         if layout.epoch < latest && adopted_at.elapsed() < OVERTAKEN {
-            return None;
+            return;
         }
         let mut masters = vec![None; usize::from(SLOTS)];
         let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
@@ -270,7 +280,10 @@ impl Nodes {
             changed.contains(&true)
         });
         drop(unused);
-        is_changed.then_some(changed)
+        if is_changed {
+            tracing::debug!("slots of the cluster have other masters");
+            self.report_slots(move |slot| changed[slot.index()]);
+        }
     }
 
     /// Notifies the masters that get slots, before requests for these slots are sent to them.
@@ -330,17 +343,19 @@ async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::store::endpoint::Endpoint;
+    use std::sync::mpsc;
 
-    fn nodes() -> Nodes {
+    use super::*;
+    use crate::{key::Key, store::endpoint::Endpoint};
+
+    fn nodes(listener: Listener) -> Nodes {
         let options = RedisOptions::for_tests(uuid::Uuid::nil());
         let endpoint = Endpoint::parse("redis-cluster://127.0.0.1:1").expect("valid");
         let Endpoint::Cluster(endpoint) = endpoint else {
             panic!("a cluster");
         };
         let seeds = Seeds::new(endpoint, options.connection.clone());
-        Nodes::new(seeds, options, Arc::new(drop), Handle::current(), None)
+        Nodes::new(seeds, options, listener, Handle::current(), None)
     }
 
     /// All slots have the master at this port.
@@ -354,11 +369,21 @@ mod tests {
         }
     }
 
+    /// Returns nodes, and what they report.
+    fn nodes_and_events() -> (Nodes, mpsc::Receiver<Event>) {
+        let (report, reported) = mpsc::channel();
+        let listener = move |event| report.send(event).expect("it is read");
+        (nodes(Arc::new(listener)), reported)
+    }
+
     #[tokio::test]
     async fn what_a_node_says_that_was_cut_off_is_passed_over_for_a_while() {
-        let nodes = nodes();
+        let (nodes, reported) = nodes_and_events();
         let master = || nodes.masters().iter().map(|node| node.addr.port).max();
-        let adopt = |view| nodes.adopt(view).is_some();
+        let adopt = |view| {
+            nodes.adopt(view);
+            reported.try_recv().is_ok()
+        };
         assert!(adopt(view(4, 1)));
         assert!(adopt(view(5, 2)));
         assert!(!adopt(view(4, 1)));
@@ -370,5 +395,24 @@ mod tests {
             .send_modify(|table| table.adopted.1 -= OVERTAKEN);
         assert!(adopt(view(1, 1)));
         assert_eq!(master(), Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_master_that_a_redirection_names_is_reported_for_its_slot_once() {
+        let (nodes, reported) = nodes_and_events();
+        nodes.adopt(view(1, 1));
+        reported.try_recv().expect("all slots");
+        let [one, other] = ["a", "b"].map(|key| Key::parse(key).expect("valid"));
+        let slot = Slot::of(&one);
+        let host = "127.0.0.1".to_owned();
+        let addr = NodeAddr { host, port: 2 };
+        for _ in 0..2 {
+            nodes.note(slot, nodes.node(&addr, "node 2", true));
+        }
+        let Ok(Event::SomeChanged(which)) = reported.try_recv() else {
+            panic!("the slot is reported");
+        };
+        assert!(which.matches(&one) && !which.matches(&other));
+        assert!(reported.try_recv().is_err());
     }
 }
