@@ -172,7 +172,7 @@ impl Connection {
         let time = unless_refused(next())?.map(from_redis_value::<(u64, u64)>);
         let micros = time
             .transpose()?
-            .map(|(seconds, micros)| seconds * 1_000_000 + micros);
+            .and_then(|(seconds, micros)| seconds.checked_mul(1_000_000)?.checked_add(micros));
         let replication_id = shown_id(next(), "master_replid")?;
         self.history.record_start(micros, replication_id);
         if link.options.run_ids.is_some() {
