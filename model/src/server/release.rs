@@ -55,9 +55,17 @@ fn hand_off_or_free(server: &mut Server, ask: &Release, effects: &mut Effects) -
     let handed_off = server.hand_off((ask.key, token), first, None, joins, effects);
     match ask.next {
         None => HandOff::Unknown,
-        Some(next) if handed_off => {
+        Some(next) if handed_off && !server.holds(ask.key, next.owner) => {
             server.enqueue(ask.key, next.owner);
             HandOff::Queued
+        }
+        // It was the first in the queue, by a request that overtook this one.
+        Some(next) if handed_off => {
+            let until = server.now + next.lease;
+            if let Some(held) = &mut server.lock(ask.key).held {
+                held.until = held.until.max(until);
+            }
+            HandOff::Granted(token)
         }
         Some(next) => {
             let until = server.now + next.lease;

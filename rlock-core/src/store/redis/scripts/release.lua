@@ -64,7 +64,12 @@ if released then
   if not token then
     return 1
   elseif lib.hand_off(channel, lock, token, first, nil, next_local) then
-    if next_local and lib.join_queue(lock, next_local) > 0 then
+    if next_local and redis.pcall('HEXISTS', lock, next_local) == 1 then
+      -- It was the first in the queue, by a request that overtook this one.
+      redis.pcall('PEXPIRE', lock, lease)
+      redis.pcall('EXISTS', lock)
+      return token
+    elseif next_local and lib.join_queue(lock, next_local) > 0 then
       redis.pcall('EXISTS', lock)
       return ''
     end
