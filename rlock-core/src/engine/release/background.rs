@@ -1,8 +1,8 @@
 //! The work of the release queue: releases that no caller awaits, and reservations of further tokens.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use super::settle::settle;
 use crate::{
@@ -15,19 +15,29 @@ use crate::{
     store::{SendOptions, TokenBlock},
 };
 
-/// The number of background releases that are under way at once.
+/// The number of background releases that are under way at once, without the slow ones.
 const AT_ONCE: usize = 256;
+/// After this time, a release is slow. Its server may be down, and must not delay those of other servers.
+const SLOW: Duration = Duration::from_millis(100);
 
 /// Works on the release queue for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
-    let mut tasks = JoinSet::new();
+    let (slots, mut tasks) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
     loop {
-        for work in core.releases().take(AT_ONCE - tasks.len()) {
-            let core = Arc::clone(&core);
-            tasks.spawn(async move { work_on(&core, work).await });
+        for work in core.releases().take(slots.available_permits()) {
+            let (core, slot) = (Arc::clone(&core), Arc::clone(&slots).try_acquire_owned());
+            tasks.spawn(async move {
+                let mut work = pin!(work_on(&core, work));
+                if timeout(SLOW, work.as_mut()).await.is_err() {
+                    drop(slot);
+                    work.await;
+                }
+            });
         }
+        let is_full = slots.available_permits() == 0;
         tokio::select! {
-            () = core.releases().wake.notified(), if tasks.len() < AT_ONCE => {}
+            () = core.releases().wake.notified(), if !is_full => {}
+            _ = slots.acquire(), if is_full => {}
             Some(_) = tasks.join_next() => {}
         }
     }

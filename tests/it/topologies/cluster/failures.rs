@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually, within};
 
 use super::{assert_soon_free, assert_soon_queued, client, contend, keys};
 use crate::common::{
     FAILOVER_LEASE as LEASE, LASTING, LONG, acquiring, assert_lost, assert_passed_on,
-    assert_soon_renewed, count, hold, leave_behind, ms, name,
+    assert_soon_renewed, count, hold, its_turn, leave_behind, ms, name, timed,
 };
 
 #[tokio::test]
@@ -30,6 +31,33 @@ async fn holders_and_waiters_follow_a_failover() {
     assert_eq!(info.count, 2);
     nested.release().await.expect("held");
     assert_passed_on(guard, waiting).await;
+}
+
+#[tokio::test]
+async fn releases_at_a_master_that_hangs_do_not_delay_those_at_others() {
+    let cluster = RedisCluster::start().await;
+    let client = client(&cluster).await;
+    let key = cluster.key_at(1, "k").await;
+    let guard = client.lock(&key).lease(LASTING).acquire().await;
+    let guard = guard.expect("free");
+    let mut there = Vec::new();
+    for n in 0..600 {
+        let key = cluster.key_at(0, &format!("k{n}:")).await;
+        let lock = client.lock(key).lease(LASTING);
+        there.push(async move { lock.acquire().await.expect("free") });
+    }
+    let there = join_all(there).await;
+    cluster.node(0).pause();
+    cluster.replica_of(0).pause();
+    drop(there);
+    tokio::time::sleep(ms(50)).await;
+    let waiting = acquiring(client.lock(&key).wait(LONG));
+    drop(guard);
+    let (next, took) = timed(its_turn(waiting)).await;
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    drop(next);
+    cluster.node(0).resume();
+    cluster.replica_of(0).resume();
 }
 
 #[tokio::test]
