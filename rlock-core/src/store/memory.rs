@@ -19,8 +19,8 @@ use uuid::Uuid;
 
 use self::state::State;
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Event, Listener, ReleaseRequest, Released,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Event, HandOff, Listener, ReleaseRequest,
+    Released, Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock,
     directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
@@ -127,7 +127,15 @@ impl Store for MemoryStore {
         request: &'a ReleaseRequest,
         _send: SendOptions,
     ) -> ReplyFuture<'a, Released> {
-        self.answer(|state, now| state.release(request, now))
+        let (key, owner) = (&request.key, request.owner);
+        self.answer(|state, now| {
+            if owner.client() != self.client && state.is_held_by(key, owner, now) {
+                // By force: the holder is notified.
+                state.revoke(key, now);
+                return Released::Done(HandOff::Unknown);
+            }
+            state.release(request, now)
+        })
     }
 
     fn renew<'a>(

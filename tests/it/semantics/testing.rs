@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{RedisServer, within};
 
-use crate::common::{LONG, client, ms};
+use crate::common::{LONG, acquiring, client, its_turn, ms};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -189,4 +189,24 @@ fn time_of_tokio_is_refused_outside_of_a_runtime_and_for_servers() {
         .tokio_time()
         .quorum(["redis://127.0.0.1/"]);
     refused(runtime.block_on(quorum), "server");
+}
+
+#[tokio::test]
+async fn a_lock_that_another_client_takes_is_not_passed_on_in_its_process() {
+    let silent = LockClient::builder().answers(false);
+    let silent = silent.connect("memory:taken").await.expect("a store");
+    let other = LockClient::connect("memory:taken").await.expect("a store");
+    let guard = silent.lock("k").acquire().await.expect("free");
+    let its_next = acquiring(silent.lock("k").wait(LONG));
+    let others = acquiring(other.lock("k").wait(LONG));
+    tokio::time::sleep(ms(50)).await;
+    assert!(other.force_release("k").await.expect("a store"));
+    let others = its_turn(others).await;
+    let error = guard.release().await.expect_err("it was taken");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    tokio::time::sleep(ms(50)).await;
+    assert!(!its_next.is_finished());
+    let token = others.fencing_token();
+    others.release().await.expect("held");
+    assert!(its_turn(its_next).await.fencing_token() > token);
 }

@@ -162,15 +162,14 @@ impl State {
     fn pass_on(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
         let handed_off = self.hand_off(key, None, next.is_some(), now);
         match next {
-            // Also if the lock was handed to the same owner, which was in the queue already. The message says so.
-            Some(next) if handed_off => {
+            Some(next) if handed_off && self.held_by(key, next.owner, now).is_none() => {
                 self.queues.join(key, next.owner, now);
                 return queued(now);
             }
-            Some(NextLocal { owner, lease }) => {
+            Some(NextLocal { owner, lease }) if !handed_off => {
                 self.grant(key, owner, lease, 1, now);
             }
-            None => {}
+            _ => {}
         }
         self.outcome_for_next(key, next, now)
     }
@@ -252,6 +251,10 @@ impl State {
             self.locks.remove(key);
         }
         self.locks.get_mut(key)
+    }
+
+    pub(super) fn is_held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> bool {
+        self.held_by(key, owner, now).is_some()
     }
 
     fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {

@@ -290,7 +290,8 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
     let next = within(LONG, "the waiter is served", waiter).await;
     let next = next.expect("no panic").expect("granted");
     assert!(next.fencing_token() > guard.fencing_token());
-    drop(guard);
+    let error = guard.release().await.expect_err("it was taken");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
     assert_eq!(
         holder(&other, "order:42").await.owner_id(),
         Some(next.owner())
